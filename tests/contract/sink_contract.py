@@ -3,13 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from sink_epochs import ROW, Epochs, Read, Row, a_table, require_partial, rows, schema_json
+from sink_epochs import CHANGE, ROW, Epochs, Read, Row, a_table, require_partial, rows, schema_json, written
 from sink_markers import MarkersContract
 
 from backfill_cli.contracts import Sink
 from backfill_cli.errors import BadData, Held, SinkInUse
 from backfill_cli.model.checkpoint import Marker
+from backfill_cli.model.plan import Staged, StagedTable
 from backfill_cli.model.split import SplitProgress, SplitStatus
 
 __all__ = ["ROW", "Epochs", "Read", "Row", "SinkContract", "a_table", "rows", "schema_json"]
@@ -66,6 +68,40 @@ class SinkContract(MarkersContract):
         given = [{"id": 1, "name": None}, {"id": 2, "name": ""}, {"id": 3, "name": "null"}]
         sink.commit(epochs.next(inserts=given))
         assert read("orders") == given
+
+    def test_case_59_empty_bytes_and_a_zero_byte_stay_apart(self, sink: Sink, read: Read, tmp_path: Path) -> None:
+        table = a_table("blobs", schema=schema_json(id="long", name="binary"))
+        epochs = Epochs(tmp_path / "s", job="blobs", tables=(table,))
+        sink.prepare(epochs.job, epochs.tables, into_existing=False)
+        given: list[Row] = [
+            {"id": n, "name": one} for n, one in enumerate([b"", b"\0", b"\0\0", None, b"a\0", b""])
+        ]
+        schema = pa.schema([("id", pa.int64()), ("name", pa.binary())])
+        commit = epochs.next()
+        folder = Path(commit.folder)
+        inserts = written(folder, "blobs/inserts/0.parquet", given[:3], schema)
+        op = pa.field("_backfill_op", pa.string())
+        upserts = [{"_backfill_op": "U", **row} for row in given[3:]]
+        changes = written(folder, "blobs/changes/0.parquet", upserts, schema.insert(0, op))
+        staged = StagedTable(inserts=inserts, changes=changes, rows=3, changed=3)
+        sink.commit(replace(commit, staged=Staged(commit.attempt, {"blobs": staged})))
+        found = [{**row, "name": None if row["name"] is None else bytes(row["name"])} for row in read("blobs")]
+        assert found == given
+
+    def test_case_79_many_deletes_by_a_composite_key_are_one_commit(
+        self, sink: Sink, read: Read, tmp_path: Path
+    ) -> None:
+        many = 50_000
+        table = a_table("pairs", key=("id", "name"))
+        epochs = Epochs(tmp_path / "s", job="pairs", tables=(table,))
+        sink.prepare(epochs.job, epochs.tables, into_existing=False)
+        sink.commit(epochs.next(inserts=[{"id": n // 2, "name": "ab"[n % 2]} for n in range(many + 2)]))
+        commit = epochs.next()
+        gone = [{"_backfill_op": "D", "id": n // 2, "name": "ab"[n % 2]} for n in range(many)]
+        files = written(Path(commit.folder), "pairs/changes/0.parquet", gone, CHANGE)
+        staged = Staged(commit.attempt, {"pairs": StagedTable(changes=files, deleted=many)})
+        sink.commit(replace(commit, staged=staged))
+        assert read("pairs") == [{"id": many // 2, "name": "a"}, {"id": many // 2, "name": "b"}]
 
     def test_a_truncate_deletes_what_the_sink_held_before_the_epochs_own_rows(
         self, sink: Sink, read: Read, epochs: Epochs

@@ -164,7 +164,7 @@ class TestPostgresSink(SinkContract):
             one.join(60)
         assert len(read_table(db, "orders")) == 2000
 
-    def test_two_jobs_that_prepare_at_once_both_get_their_tables(
+    def test_case_80_two_jobs_that_prepare_at_once_both_get_their_tables(
         self, db: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         failed: list[BaseException] = []

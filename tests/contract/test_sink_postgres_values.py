@@ -167,7 +167,7 @@ def test_case_49_a_numeric_of_every_magnitude_and_lists_of_a_slice_arrive(db: Da
     ]
 
 
-def test_the_ends_of_each_type_arrive(db: Database, tmp_path: Path) -> None:
+def test_case_57_times_before_1970_and_the_ends_of_each_type_arrive(db: Database, tmp_path: Path) -> None:
     micros = pa.timestamp("us")
     ends = {
         "timestamp_ntz": ([2**63 - 1, -(2**63) + 1, FIRST_US, LAST_US, 0, None], micros),

@@ -103,7 +103,7 @@ def test_case_25_every_type_comes_out_of_debezium_exactly(
     assert read(upstream, spark, *COLUMNS) == [VALUES, NULLS]
 
 
-def test_units_and_forms_of_schemaless_debezium_follow_the_options(tmp_path: Path, spark: "SparkSession") -> None:
+def test_case_57_times_before_1970_in_the_unit_that_the_options_say(tmp_path: Path, spark: "SparkSession") -> None:
     columns = {"id": pa.int64(), "at": pa.timestamp("us"), "price": pa.decimal128(15, 2)}
     upstream = opened(tmp_path, columns, {"format": "debezium", "timestamps": "ms", "decimals": "double"})
     lines = [
@@ -115,6 +115,30 @@ def test_units_and_forms_of_schemaless_debezium_follow_the_options(tmp_path: Pat
         {"at": dt.datetime(1969, 12, 31, 23, 59, 59, 999000), "price": Decimal("-1234567890123.45")},
         {"at": dt.datetime(1970, 1, 1, 0, 0, 0, 1000), "price": Decimal("2.00")},
     ]
+
+
+def test_case_56_a_decimal_whose_scale_comes_with_each_value_is_exact(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """As Debezium writes Oracle's NUMBER and PostgreSQL's numeric: a struct, whose scale may be below zero."""
+    columns = {"id": pa.int64(), "price": pa.decimal128(15, 4)}
+    parts = [{"type": "int32", "field": "scale"}, {"type": "bytes", "field": "value"}]
+    variable = {**logical("struct", "io.debezium.data.VariableScaleDecimal"), "fields": parts, "optional": True}
+    told = {"id": {"type": "int64"}, "price": variable}
+    upstream = opened(tmp_path, columns, {"format": "debezium"})
+    given = [(15, 1), (-1, 4), (0, 0), (12, -3), (-99999999999_9999, 4), (2**31, 2), None]
+    lines = [
+        event(
+            "c",
+            None,
+            {"id": id, "price": one and {"scale": one[1], "value": unscaled(Decimal(one[0]), 0)}},
+            told,
+        )
+        for id, one in enumerate(given)
+    ]
+    (tmp_path / "changes" / "1.json").write_text("\n".join(lines))
+    found = [row["price"] for row in read(upstream, spark, "price")]
+    assert found == [None if one is None else Decimal(one[0]).scaleb(-one[1]) for one in given]
 
 
 def test_a_decimal_as_a_double_is_read_as_java_writes_it(tmp_path: Path, spark: "SparkSession") -> None:

@@ -1,11 +1,15 @@
 """JSON snapshot files: the guards that JSON in Kafka has, and a file that ends exact or is refused by name."""
 
+import bz2
+import gzip
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from files_values import FAILURES, scanned, snapshot_of
 
 from backfill_cli.contracts import TableSpec, Upstream
@@ -98,3 +102,33 @@ def test_odd_lines_are_read_exactly(tmp_path: Path, spark: "SparkSession") -> No
 def test_a_file_of_one_line_with_a_byte_order_mark(tmp_path: Path, spark: "SparkSession") -> None:
     upstream = snapshot_of(tmp_path, "json", "id BIGINT", '\ufeff{"id": 1}')
     assert [row["id"] for row in scanned(upstream, spark)] == [1]
+
+
+def test_case_77_every_member_of_a_compressed_file_is_read_or_the_file_is_refused(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """As `cat a.gz b.gz`, parallel compressors and log shippers write them; an empty member too."""
+    compress: dict[str, Callable[[bytes], bytes]] = {
+        "gz": gzip.compress,
+        "bz2": bz2.compress,
+        "zst": lambda data: bytes(pa.compress(data, codec="zstd", asbytes=True)),
+    }
+    parts = [b"".join(b'{"id": %d}\n' % id for id in range(first, first + 40)) for first in (0, 40)]
+    for suffix, packed in compress.items():
+        folder = tmp_path / suffix
+        folder.mkdir()
+        (folder / f"a.json.{suffix}").write_bytes(packed(parts[0]) + packed(b"") + packed(parts[1]))
+        options = {"snapshot": {"path": str(folder), "format": "json", "schema": "id BIGINT"}}
+        upstream = connector.open(connector.options.model_validate(options), [TableSpec("t", ("id",))])
+        found = outcome(upstream, spark)
+        assert found == list(range(80)) or (suffix != "gz" and f"a.json.{suffix}: " in str(found)), found
+
+
+def outcome(upstream: Upstream, spark: "SparkSession") -> list[Any] | str:
+    """The ids that are read, or the error."""
+    try:
+        return [row["id"] for row in scanned(upstream, spark)]
+    except BadData as error:
+        return error.message
+    except FAILURES as exc:
+        return str(from_spark(exc))

@@ -159,6 +159,20 @@ def test_case_29_the_last_record_alone_is_read(topic: Topic, spark: "SparkSessio
     assert read(topic, spark, 2, 3) == [2]
 
 
+def test_case_74_latest_is_resolved_when_the_job_begins_and_what_comes_after_is_read(
+    topic: Topic, spark: "SparkSession"
+) -> None:
+    topic.write([b"a", b"b"])
+    pin = topic.open(**{"from": "latest"}).pin()
+    topic.write([b"c"])  # between the pin and the first barrier, or while the job is stopped
+    upstream = topic.open(**{"from": "latest"})
+    upstream.restore(pin)
+    view = upstream.observe(pin.position, False)
+    assert (dict(pin.position), dict(view.latest)) == ({"0": 2}, {"0": 3})
+    assert len(view.pending) == 1
+    assert read(topic, spark, 2, 3) == [2]
+
+
 def test_case_29_latest_on_an_idle_topic_has_no_history_and_nothing_pending(topic: Topic) -> None:
     topic.write([b"a", b"b"])
     upstream = topic.open(**{"from": "latest"})

@@ -141,6 +141,19 @@ def test_case_25_a_json_value_that_does_not_fit_is_named_and_never_null(
         assert row["s"] is None
 
 
+def test_case_58_members_that_nobody_reads_may_hold_any_number(broker: Broker, spark: "SparkSession") -> None:
+    numbers = [
+        "18446744073709551616",
+        "-99999999999999999999999999999999999999999",
+        "1e400",
+        "1e-400",
+        "0." + "3" * 80,
+    ]
+    values = [f'{{"i": {n}, "more": {number}, "in": {{"x": [{number}]}}}}' for n, number in enumerate(numbers)]
+    rows = read(broker, spark, [value.encode() for value in values], "i INT")
+    assert [(row["i"], row["_backfill_error"]) for row in rows] == [(n, None) for n in range(len(numbers))]
+
+
 def test_bad_records_do_not_touch_their_neighbours(broker: Broker, spark: "SparkSession") -> None:
     rows = read(broker, spark, [b'{"i": 1}', b"broken", b'{"i": 3}'], "i INT")
     assert [(r["i"], r["_backfill_error"] is None) for r in rows] == [(1, True), (None, False), (3, True)]

@@ -118,7 +118,7 @@ def test_verify_compares_what_has_not_changed_since_and_counts_what_has(
     assert {row.key[0][1] for table in verify("orders", run.catalog).tables for row in table.rows} == {"20", "30"}
 
 
-def test_a_fix_writes_what_others_changed_and_leaves_keys_that_have_changed_upstream_to_the_log(
+def test_case_75_a_fix_writes_what_others_changed_and_keys_changed_upstream_come_with_the_log(
     spark: "SparkSession", db: Database, tmp_path: Path
 ) -> None:
     run = Run(db, tmp_path, "t", more='[transform]\nselect = ["id", "n", "large AS big"]')

@@ -175,7 +175,7 @@ def bits(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", GOOD)
-def test_values_are_the_servers_both_ways(db: Database, kind: str) -> None:
+def test_case_50_values_are_the_servers_both_ways_a_null_of_json_too(db: Database, kind: str) -> None:
     spark, read, literals = GOOD[kind]
     one = column(db, kind)
     filled(db, literals)

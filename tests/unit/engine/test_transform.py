@@ -95,7 +95,9 @@ def test_the_net_change_is_the_last_word_on_each_key(spark: "SparkSession", case
 
 @few
 @given(many)
-def test_a_row_that_where_no_longer_takes_is_deleted(spark: "SparkSession", cases: list[list[Change]]) -> None:
+def test_case_78_a_row_that_where_no_longer_takes_is_deleted_by_its_key_alone(
+    spark: "SparkSession", cases: list[list[Change]]
+) -> None:
     net = transform.net(frame(spark, cases), ["n", "a", "b c"], Transform(where="v > 0 OR w = 'null'"))
     takes = [in_order(case, lambda c: (c.v or 0) > 0 or c.w == "null") for case in cases]
     assert found(net, ("v", "w")) == takes

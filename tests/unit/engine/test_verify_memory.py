@@ -93,7 +93,7 @@ def interrupted(world: World, at: str = "c") -> None:
     world.dies_at = ""
 
 
-def test_tables_that_were_equal_are_not_read_again(world: World) -> None:
+def test_case_70_tables_that_were_equal_are_not_read_again_after_a_verify_was_killed(world: World) -> None:
     interrupted(world)
     report = world.verify()
     assert world.read == ["c"]

@@ -127,10 +127,16 @@ def epoch(ms: int = 0, rows: int | None = 1, **more: Any) -> UpstreamEpoch:
 @st.composite
 def all_parts(draw: st.DrawFn) -> tuple[Part, ...]:
     shapes = st.tuples(st.integers(0, 30), st.sampled_from(("cut", "whole", "unknown")), st.sampled_from("ab"))
+    drawn = draw(st.lists(shapes, max_size=6))
     return tuple(
-        part(str(i), rows, cuttable=kind == "cut", known=kind != "unknown", table=table)
-        for i, (rows, kind, table) in enumerate(draw(st.lists(shapes, max_size=6)))
+        part(_id(drawn[:i], table), rows, cuttable=kind == "cut", known=kind != "unknown", table=table)
+        for i, (rows, kind, table) in enumerate(drawn)
     )
+
+
+def _id(before: list[tuple[int, str, str]], table: str) -> str:
+    """Ids begin anew with each table: splits of two tables have the same ones."""
+    return str(sum(one[2] == table for one in before))
 
 
 controls = st.builds(

@@ -76,7 +76,7 @@ def test_a_split_goes_one_way_and_carries_the_epoch_that_moved_it_last(
 
 
 @given(all_parts(), beats(), st.integers(1, 40))
-def test_the_whole_snapshot_is_read_and_each_table_is_closed_with_its_last_rows(
+def test_case_61_the_whole_snapshot_is_read_and_each_table_closed_where_splits_have_the_same_ids(
     parts: tuple[Part, ...], steps: list[Beat], rows: int
 ) -> None:
     run = runs(parts, steps)

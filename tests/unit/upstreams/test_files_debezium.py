@@ -147,6 +147,17 @@ def test_a_block_that_says_the_same_otherwise_is_no_change(tmp_path: Path) -> No
     assert schema_after(tmp_path, wrapped({"op": "c", "after": {"id": 1}}, **same)) is None
 
 
+@pytest.mark.parametrize("name", ["io.debezium.time.StructuredTimestamp", "io.debezium.time.StructuredDate"])
+def test_case_55_a_structured_time_is_its_parts_and_never_taken_for_a_time(name: str) -> None:
+    parts = [{"type": "int64", "field": "seconds"}, {"type": "int32", "field": "nanos"}]
+    told = {**logical("struct", name), "fields": parts, "optional": True}
+    kind, _ = own_type(told)
+    assert [field["name"] for field in kind["fields"]] == ["seconds", "nanos"]  # type: ignore[index]
+    for target in ("timestamp", "timestamp_ntz", "date", "long", "string"):
+        with pytest.raises(Unsupported, match=name):
+            encoding(told, target)
+
+
 def test_a_new_column_of_no_exact_type_says_what_to_declare(tmp_path: Path) -> None:
     odd = {**OLD, "n": logical("struct", "io.debezium.data.VariableScaleDecimal")}
     with pytest.raises(BadData, match="'n'") as caught:

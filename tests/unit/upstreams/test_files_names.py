@@ -15,6 +15,7 @@ __all__ = ["root"]
     "names",
     [
         ("9.json", "10.json"),
+        ("999.json", "1000.json"),
         ("c-9-x.json", "c-10-x.json"),
         ("a/9.json", "a/10.json"),
         ("2026-1-9T10.json", "2026-1-10T10.json"),
@@ -23,7 +24,7 @@ __all__ = ["root"]
         ("T9h.json", "T10h.json"),
     ],
 )
-def test_numbers_without_zeros_in_front_are_named(root: Path, names: tuple[str, str]) -> None:
+def test_case_81_numbers_without_zeros_in_front_are_named(root: Path, names: tuple[str, str]) -> None:
     upstream = opened(root)
     upstream.pin()
     for name in names:

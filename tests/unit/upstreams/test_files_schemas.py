@@ -53,7 +53,7 @@ def test_case_26_a_restored_upstream_knows_the_columns_at_its_position(root: Pat
     assert [schema_of(e) for e in upstream.observe(at("1.parquet"), False).pending] == [None]
 
 
-def test_case_26_a_position_that_goes_back_finds_the_schema_change_again(root: Path) -> None:
+def test_case_69_a_position_that_goes_back_finds_the_schema_change_again(root: Path) -> None:
     upstream = opened(root, changes={"format": "change-feed"})
     upstream.pin()
     change_feed(root / "changes" / "1.parquet", id=pa.int64(), name=pa.string())
