@@ -62,6 +62,29 @@ def of_footer(path: str, footer: "pq.FileMetaData", by_workers: bool = False) ->
     return columns
 
 
+def leaf_of(schema: "pa.Schema", name: str) -> int | None:
+    """The index of a plain top-level column among a file's leaves; None if there is none, or it is nested.
+
+    Not by the leaves' paths: a field `b` of a column `a` has the path of a column `a.b`.
+    """
+    at = 0
+    for one in schema:
+        leaves = _leaves(one.type)
+        if one.name == name:
+            return at if leaves == 1 and not one.type.num_fields else None
+        at += leaves
+    return None
+
+
+def _leaves(kind: "pa.DataType") -> int:
+    import pyarrow as pa
+
+    if pa.types.is_map(kind):
+        return _leaves(kind.key_type) + _leaves(kind.item_type)
+    inner = [kind.field(at).type for at in range(kind.num_fields)]
+    return sum(map(_leaves, inner)) if inner else 1
+
+
 def written_by_spark(footer: "pq.FileMetaData") -> bool:
     return b"org.apache.spark.version" in (footer.metadata or {})
 

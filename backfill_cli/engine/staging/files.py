@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import own
 from backfill_cli.engine.staging.values import storable
 from backfill_cli.errors import BadData, Transient, UsageError
+from backfill_cli.formats.schemas import leaf_of
 from backfill_cli.model.plan import StagedFile, StagedTable
 
 if TYPE_CHECKING:
@@ -127,11 +128,13 @@ def footers(folder: Path, files: Sequence[StagedFile], columns: Sequence[str]) -
             found = parquet.metadata
         rows += found.num_rows
         _refuse_too_early(folder / file.path, found)
+        schema = found.schema.to_arrow_schema() if columns else None
+        places = {name: at for name in columns if schema is not None and (at := leaf_of(schema, name)) is not None}
         for group in (found.row_group(i) for i in range(found.num_row_groups)):
-            for column in (group.column(i) for i in range(group.num_columns)):
+            for name, column in ((name, group.column(at)) for name, at in places.items()):
                 # Without statistics, the sink's NOT NULL constraint finds them.
-                if column.path_in_schema in nulls and column.is_stats_set:
-                    nulls[column.path_in_schema] += column.statistics.null_count
+                if column.is_stats_set:
+                    nulls[name] += column.statistics.null_count
     return Footers(rows, nulls)
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import no_row_to_fill
+from backfill_cli.formats.schemas import leaf_of
 from backfill_cli.model.plan import StagedFile, StagedTable
 from backfill_cli.model.schema import columns_of, names_of
 from backfill_cli.spark.names import backticked, quoted
 
 if TYPE_CHECKING:
-    from pyarrow.parquet import FileMetaData
     from pyspark.sql import Column, DataFrame, SparkSession
 
 NAMED_KEYS = 5
@@ -89,7 +89,7 @@ def key_bounds(commit: EpochCommit, table: SinkTable, files: Sequence[StagedFile
     low, high = [], []
     for file in files:
         footer = pq.read_metadata(Path(commit.folder, file.path))
-        at = _place_of(footer, table.key[0])
+        at = leaf_of(footer.schema.to_arrow_schema(), table.key[0])
         if at is None:
             return None
         for group in range(footer.num_row_groups):
@@ -102,12 +102,6 @@ def key_bounds(commit: EpochCommit, table: SinkTable, files: Sequence[StagedFile
             except (OverflowError, ValueError):  # a date that Python does not have
                 return None
     return (min(low), max(high)) if low else None
-
-
-def _place_of(footer: "FileMetaData", name: str) -> int | None:
-    """A top-level column's index among the file's leaves. A field inside another column can share its name."""
-    paths = [footer.schema.column(n).path for n in range(footer.num_columns)]
-    return paths.index(name) if paths.count(name) == 1 and name in footer.schema.to_arrow_schema().names else None
 
 
 def refuse_lost(table: SinkTable, changes: "DataFrame", *held: "DataFrame") -> None:

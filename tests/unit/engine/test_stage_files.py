@@ -12,7 +12,7 @@ from stage_world import JOB, SCHEMAS, WINDOW, config, leftovers, read, stager, u
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
 from backfill_cli.engine.job.create import create
-from backfill_cli.engine.staging.files import require_shared
+from backfill_cli.engine.staging.files import footers, require_shared
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.errors import Transient, UsageError
 from backfill_cli.model.plan import EpochPlan, Staged, StagedFile, StagedTable
@@ -55,6 +55,17 @@ def test_changes_that_an_older_version_staged_are_planned_again(stager: SparkSta
         pq.write_table(pa.table({op: ["U"], "id": [1]}), folder / "0.parquet")
         file = StagedFile("orders/0.parquet", (folder / "0.parquet").stat().st_size)
         assert stager.intact(7, Staged("a", {"orders": StagedTable(changes=(file,), changed=1)})) is whole
+
+
+def test_nulls_are_counted_in_the_key_and_not_in_a_field_of_its_name(tmp_path: Path) -> None:
+    """A field `b` of a column `a` has the path of a column `a.b`, and a list or a map comes before the key."""
+    pairs = pa.array([[("x", 1)], None], pa.map_(pa.string(), pa.int64()))
+    inner = pa.array([{"b": None, "c": 1}, None], pa.struct([("b", pa.int64()), ("c", pa.int64())]))
+    told = {"m": pairs, "l": [[1], None], "a": inner, "a.b": [1, 2], "k": [None, 2]}
+    for rows in (pa.table(told), pa.table(dict(reversed(told.items())))):
+        pq.write_table(rows, tmp_path / "0.parquet")
+        file = StagedFile("0.parquet", 1)
+        assert footers(tmp_path, (file,), ("a.b", "k", "a", "none")).nulls == {"a.b": 0, "k": 1, "a": 0, "none": 0}
 
 
 def test_what_dead_attempts_left_is_swept_and_what_may_still_be_applied_is_kept(stager: SparkStager) -> None:
