@@ -16,7 +16,7 @@ import typer
 from backfill_cli.errors import BackfillError, Held, NoSuchJob, UsageError, WaitTimedOut
 from backfill_cli.model.units import spell_exit
 from backfill_cli.view.console import ERROR_FILE, answer_json, complain_json, say
-from backfill_cli.view.log import LOG_BYTES, kept, log_of, opened
+from backfill_cli.view.log import LOG_BYTES, Unless, error_of, kept, log_of, opened
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
@@ -35,12 +35,13 @@ def start_detached(
     before anything is written to the log; Exit with the runner's exit code, its output on stderr, if the runner
     failed at once; WaitTimedOut if there was no barrier in time: the runner keeps running.
     """
-    catalog.lock_job(job).release()
     log = log_of(catalog.path, job)
+    fresh = Unless(log)
+    catalog.lock_job(job).release()
     command = [sys.executable, "-m", "backfill_cli", *words, "--catalog", str(catalog.path)]
     if log.exists() and log.stat().st_size >= LOG_BYTES:
         os.replace(log, kept(log))
-    failure = log.with_suffix(".error.json")
+    failure = error_of(log)
     failure.unlink(missing_ok=True)
     with _opened(log) as output:
         began = output.seek(0, os.SEEK_END)
@@ -63,6 +64,8 @@ def start_detached(
             say(said)
             if as_json:
                 complain_json(_ended_with(failure, code, log))
+            if failure.exists() and job not in {row.name for row in catalog.listed()}:
+                fresh.left_out()  # refused, and all that it said is shown here
             raise typer.Exit(code if code > 0 else 128 - code)
         if code == 0:
             break

@@ -3,14 +3,14 @@
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from backfill_cli.errors import BadData, UsageError
+from backfill_cli.errors import BackfillError, BadData, UsageError
 from backfill_cli.model.job import JobState
 from backfill_cli.view.closing import RunView, Tally, closing_lines, run_json
 from backfill_cli.view.console import answer_json, interactive, say
@@ -27,7 +27,7 @@ from backfill_cli.view.journal import (
     look,
     stamped,
 )
-from backfill_cli.view.log import JobLog, log_of
+from backfill_cli.view.log import JobLog, Unless, log_of
 from backfill_cli.view.model import as_json as to_json
 from backfill_cli.view.quarantine import look_at, spell_quarantined
 from backfill_cli.view.read import read_jobs
@@ -167,6 +167,7 @@ def run_shown(
     before = REBUILT if rebuilt else known_before(catalog, name)
     journal = Journal(before, telling.every_s, time.monotonic, hooks.max_lag_s)
     began_s = time.monotonic()
+    fresh = Unless(log_of(catalog.path, name))
     voice = Voice(name, catalog.path, telling, hooks)
     viewer = Viewer(
         name,
@@ -175,7 +176,8 @@ def run_shown(
         voice.tell,
         (lambda: limits_typed(read_jobs(catalog, name), ctx)) if telling.drawn else None,
     )
-    with closing(voice):
+    with ExitStack() as ending, closing(voice):
+        ending.push(lambda kind, *_: _left_out(fresh, catalog, name) if kind is not None else None)
         try:
             with telling.metrics.kept(name, catalog), bounded_log(), viewer.shown():
                 state = run(viewer)
@@ -195,6 +197,13 @@ def run_shown(
         )
         error.answered = telling.as_json
         raise error
+
+
+def _left_out(fresh: Unless, catalog: "Catalog", name: str) -> None:
+    """A job that was refused has no log; in the background, who started it shows the log before."""
+    with suppress(BackfillError):  # the catalog cannot be read: the log stays
+        if not in_background() and name not in {row.name for row in catalog.listed()}:
+            fresh.left_out()
 
 
 def run_view(name: str, before: Known, after: Known, took_s: float) -> RunView:

@@ -13,10 +13,10 @@ from backfill_cli.model.checkpoint import Owner
 
 
 def require_key(table: SinkTable, columns: Container[str]) -> None:
-    """Raises BadData if a column of the key is not among the table's columns."""
+    """Raises UsageError if a column of the key is not among the table's columns."""
     missing = [name for name in table.key if name not in columns]
     if missing:
-        raise BadData(
+        raise UsageError(
             f"table {table.name!r}: its key column {missing[0]!r} is not among its columns",
             f'add it to the transform: select = ["`{missing[0]}`", …]',
         )

@@ -78,7 +78,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         *((("written/s", spell_written(view.written_per_s)),) if view.written_per_s is not None else ()),
         ("eta", spell_eta(view.eta_s)),
         ("lag", spell_lag(view.lag_s)),
-        ("pending upstream epochs", f"{view.pending_epochs:,}"),
+        ("pending upstream epochs", f"{view.pending_epochs:,}" if _knows_pending(view) else "N/A"),
         *((("log held back", spell_held(view.held_bytes)),) if view.held_bytes is not None else ()),
         *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
         *((("taken up to", view.spool.taken),) if view.spool is not None else ()),
@@ -168,7 +168,12 @@ def spell_limit(view: JobView) -> tuple[str, str]:
 
 def spell_pending(view: JobView) -> str:
     """`1 upstream epoch`."""
-    return spell_count(view.pending_epochs, "upstream epoch")
+    return spell_count(view.pending_epochs, "upstream epoch") if _knows_pending(view) else "N/A"
+
+
+def _knows_pending(view: JobView) -> bool:
+    """Whether a 0 is true: nobody looks for a job that has no runner and is not done."""
+    return view.pending_epochs > 0 or view.runner.alive or view.state == "done"
 
 
 def spell_written(rows_per_s: Written) -> str:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,6 +16,32 @@ POLL_S = 0.3
 def log_of(catalog: Path, job: str) -> Path:
     """Where the job's log is."""
     return catalog.parent / "logs" / f"{job}.log"
+
+
+class Unless:
+    """The log of a job that need not come into being: `left_out` removes what was made for it since.
+
+    Nothing is removed of a job that has a log already, nor a folder that is used by then.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self._log, self._had_one = log, log.exists()
+        self._folders = [folder for folder in log.parents if not folder.exists()]
+
+    def left_out(self) -> None:
+        """The job was not created."""
+        if self._had_one:
+            return
+        for file in (self._log, error_of(self._log)):
+            file.unlink(missing_ok=True)
+        for folder in self._folders:
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def error_of(log: Path) -> Path:
+    """Where a run in the background leaves the error that ends it."""
+    return log.with_suffix(".error.json")
 
 
 def kept(log: Path) -> Path:

@@ -9,7 +9,7 @@ import pytest
 from kafka_archive import SCHEMA, archived, rows, store, topic
 from kafka_topics import TABLE, Topic, history, offsets, scanned
 
-from backfill_cli.errors import BadData, Fatal
+from backfill_cli.errors import BadData, Fatal, UsageError
 from backfill_cli.formats.listing import Listing, place
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
@@ -200,7 +200,7 @@ def test_an_archive_without_its_columns_is_told(topic: Topic, tmp_path: Path, na
 
 def test_an_empty_archive_is_told(topic: Topic, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    with pytest.raises(Fatal, match="no parquet files"):
+    with pytest.raises(UsageError, match="no parquet files"):
         archived(topic, tmp_path / "a").pin()
 
 

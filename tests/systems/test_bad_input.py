@@ -42,10 +42,10 @@ def a_file_as_staging(place: Place) -> None:
 
 
 BAD: dict[str, tuple[Spoil, int, str]] = {
-    "missing path": (told(('path = "orders"', 'path = "nowhere"')), 1, "no parquet files at"),
-    "empty path": (no_files, 1, "no parquet files at"),
+    "missing path": (told(('path = "orders"', 'path = "nowhere"')), 2, "no parquet files at"),
+    "empty path": (no_files, 2, "no parquet files at"),
     "no key": (told(('key = ["id"]', "")), 2, "tables[0].key: missing"),
-    "a key that is no column": (told(('["id"]', '["nope"]')), 1, "key column 'nope' is not in"),
+    "a key that is no column": (told(('["id"]', '["nope"]')), 2, "key column 'nope' is not in"),
     "a key of another type": (other_columns, 1, "column 'id' is string, but is bigint in"),
     "unknown type": (told(('"files"', '"fliles"')), 2, "unknown upstream type 'fliles'; known: files"),
     "unknown format": (told(('"parquet"', '"parkett"')), 2, "must be 'parquet', 'json' or 'csv'"),

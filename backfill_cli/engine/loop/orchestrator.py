@@ -91,7 +91,8 @@ class Orchestrator(Generic[S]):
     def waiting_for(self) -> str | None:
         """What holds the loop up now, None for nothing."""
         flight, silent_ms = self._flight, self._rhythm.silent_ms(self._ports.steady_ms(), self._flight.begun_ms)
-        if flight.epoch is not None and silent_ms is not None and not self._meter.is_busy:  # reading ahead stopped
+        ended = flight.has_ended and self._backoff.reason is None  # while the next one was being read
+        if flight.epoch is not None and silent_ms is not None and not self._meter.is_busy and not ended:
             reason = self._backoff.reason or f"the sink is still committing epoch {flight.epoch.checkpoint.epoch}"
             return f"no barrier for {silent_ms / 1000:.0f} s: {reason}"
         return self._backoff.reason

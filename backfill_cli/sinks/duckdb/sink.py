@@ -22,7 +22,7 @@ from backfill_cli.model.cutover import Lives
 from backfill_cli.sinks.duckdb import live
 from backfill_cli.sinks.duckdb import owner as owners
 from backfill_cli.sinks.duckdb.apply import apply, check_unique
-from backfill_cli.sinks.duckdb.file import Limits, opened, transaction
+from backfill_cli.sinks.duckdb.file import Limits, opened, ours, transaction
 from backfill_cli.sinks.duckdb.forgetting import forget
 from backfill_cli.sinks.duckdb.options import DuckDBOptions
 from backfill_cli.sinks.duckdb.sql import Target
@@ -51,6 +51,10 @@ class DuckDBSink:
             prepare(con, job, tables, into_existing)
 
     def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        import duckdb
+
+        with ours(self.path), duckdb.connect() as new:  # in memory: what only creating the tables can tell
+            prepare(new, job, tables, into_existing=False)
         if self.path.exists():
             with self._turn, opened(self.path, self.limits, read_only=True) as con:
                 check(con, job, tables, into_existing)

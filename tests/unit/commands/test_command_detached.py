@@ -126,7 +126,7 @@ def test_a_detached_job_that_fails_at_once_passes_its_error_on(folder: Path) -> 
     hint = f"backfill status orders --catalog {folder}/.backfill/catalog.duckdb"
     told = {"message": "job 'orders' is held by somebody", "hint": hint, "exit_code": 5}
     assert json.loads(ended.stdout)["error"] == told
-    assert json.loads((folder / ".backfill/logs/orders.error.json").read_text()) == told
+    assert not (folder / ".backfill/logs").exists(), "a job that was never created leaves no log"
 
 
 def test_a_runner_in_the_background_that_was_killed_left_no_error(tmp_path: Path) -> None:

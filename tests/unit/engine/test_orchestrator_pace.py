@@ -150,6 +150,8 @@ def test_a_runner_that_stages_for_long_says_that_and_not_that_it_waits_for_the_s
     assert (meanwhile.doing, meanwhile.waiting_for) == ("reading 1 split of the snapshot", None)
     assert meanwhile.limited_by == "upstream reads"
     assert str(world.loop.progress().waiting_for).startswith("no barrier for 60 s: the sink is still committing")
+    world.finish()  # which may be long ago: the loop knows it at its next step
+    assert world.loop.progress().waiting_for is None
 
 
 def test_a_commit_that_begins_after_a_long_staging_is_not_a_long_commit() -> None:

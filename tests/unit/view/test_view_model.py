@@ -214,3 +214,11 @@ def test_the_epoch_is_the_newest_that_the_sink_has_by_its_own_runner() -> None:
     assert job_view(row(progress=newer)).epoch == ROW.epoch + 5
     assert job_view(row(progress=replace(newer, token=1))).epoch == ROW.epoch, "said by a runner before"
     assert job_view(row(progress=None)).epoch == ROW.epoch
+
+
+@pytest.mark.parametrize(("state", "said"), [(JobState.FAILED, "N/A"), (JobState.DONE, "0")])
+def test_nothing_pending_is_not_said_of_a_job_that_nobody_looks_for(state: JobState, said: str) -> None:
+    told = replace(progress(), pending_epochs=0)
+    view = job_view(row(state=state, progress=told, live=False))
+    (line,) = [one for one in job_details(view).splitlines() if one.startswith("pending upstream")]
+    assert line.split()[-1] == said

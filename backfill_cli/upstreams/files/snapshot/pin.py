@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from backfill_cli.contracts import TableSpec, own
-from backfill_cli.errors import BadData, Fatal
+from backfill_cli.errors import BadData, Fatal, UsageError
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Place, touched
 from backfill_cli.model.schema import Columns, differing, shown
@@ -25,10 +25,10 @@ def splits_of(
 ) -> tuple[list[Split], Columns]:
     """The splits of one table and the schema of its rows.
 
-    Raises Fatal if there are no files or a key column is missing, BadData for files that differ or are damaged.
+    Raises UsageError without files or a key column, BadData for files that differ or are damaged.
     """
     if not files:
-        raise Fatal(
+        raise UsageError(
             f"table '{table.name}': no {options.format} files at {where.shown}",
             "check upstream.snapshot.path; names that begin with '_' or '.' or end with .tmp are ignored",
         )
@@ -49,7 +49,7 @@ def splits_of(
     missing = [name for name in table.key if name not in columns]
     if missing:
         near = difflib.get_close_matches(missing[0], list(columns), 3, 0.5) or list(columns)
-        raise Fatal(
+        raise UsageError(
             f"table '{table.name}': key column '{missing[0]}' is not in {where.shown}",
             f"name one of its columns: {', '.join(near)}",
         )
@@ -86,7 +86,7 @@ def declared(ddl: str | dict[str, str] | None, table: str, option: str) -> Colum
     try:
         return schemas.of_ddl(text)
     except schemas.Unsupported as exc:
-        raise Fatal(f"{option} of table '{table}': {exc}", 'write it like "id BIGINT, note STRING"') from exc
+        raise UsageError(f"{option} of table '{table}': {exc}", 'write it like "id BIGINT, note STRING"') from exc
 
 
 def refuse_nested(columns: Columns, what: str) -> None:
