@@ -14,7 +14,7 @@ from postgres_sink import begun, sink_of, staging
 from postgres_values import FIRST_US, JOBS, db, table_of
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, UsageError
 from backfill_cli.spark.names import backticked
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def test_a_key_that_cannot_be_compared_or_is_left_out_is_converted_or_added_as_t
         assert hint.settings() == {"select": ["CAST(v AS STRING) AS v"]}
         sink.check("other", (replace(table_of("string", "odd"), key=("v",)),), into_existing=False)
     lacking = replace(table_of("string", "odd"), key=("id", "other key"))
-    with pytest.raises(BadData, match="'other key' is not among its columns") as told:
+    with pytest.raises(UsageError, match="'other key' is not among its columns") as told:
         sink.check("other", (lacking,), into_existing=False)
     with typed(told.value) as hint:
         assert hint.settings() == {"select": ["`other key`"]}

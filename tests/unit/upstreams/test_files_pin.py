@@ -12,7 +12,7 @@ from files_builders import ROW, event, land, opened, parquet
 from hint_typed import typed
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import BackfillError, BadData, ConfigError, Fatal
+from backfill_cli.errors import BackfillError, BadData, ConfigError, Fatal, UsageError
 from backfill_cli.model.position import START, Position
 from backfill_cli.upstreams.files import connector
 
@@ -90,7 +90,7 @@ def test_a_job_may_have_no_change_log(tmp_path: Path) -> None:
 def test_a_missing_or_empty_path_is_named_with_its_table(tmp_path: Path, there: bool) -> None:
     if there:
         (tmp_path / "snapshot").mkdir()
-    with pytest.raises(Fatal) as caught:
+    with pytest.raises(UsageError) as caught:
         opened(tmp_path).pin()
     assert "table 't'" in caught.value.message
     assert str(tmp_path / "snapshot") in caught.value.message
@@ -107,7 +107,7 @@ def test_a_missing_folder_of_changes_is_named_and_an_empty_one_is_fine(tmp_path:
 
 def test_a_key_column_that_is_not_there_is_named_with_near_ones(tmp_path: Path) -> None:
     parquet(tmp_path / "snapshot" / "a.parquet", schema=pa.schema([("Id", pa.int64())]))
-    with pytest.raises(Fatal) as caught:
+    with pytest.raises(UsageError) as caught:
         opened(tmp_path).pin()
     assert "'id'" in caught.value.message
     assert "Id" in caught.value.hint
