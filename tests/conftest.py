@@ -115,7 +115,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def _is_whole(config: pytest.Config) -> bool:
     """Whether these are all tests of CI."""
-    chosen = config.option.keyword or config.option.markexpr or config.option.lf or config.getoption("--quick")
+    chosen = (
+        config.option.keyword
+        or config.option.markexpr
+        or config.getoption("lf", False)
+        or config.getoption("--quick")
+    )
     return config.args_source is not pytest.Config.ArgsSource.ARGS and not chosen
 
 
