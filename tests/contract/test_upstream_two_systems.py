@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from broker import Broker
+from hint_typed import typed
 from kafka_topics import new_topic
 from pydantic import ValidationError
 from two_systems_world import TwoSystems, Watched, after_snapshot
@@ -81,9 +82,13 @@ def test_from_a_time_the_log_goes_on_at_the_first_record_of_it(world: TwoSystems
 def test_a_time_that_the_log_no_longer_reaches_back_to_is_refused(world: TwoSystems) -> None:
     world.land([("insert", None, row(2, f"{n}")) for n in range(4)])
     world.topic.delete_before(2)
-    with pytest.raises(HistoryGone, match=r"partition 0: its log begins at offset 2, with no record from before"):
+    with pytest.raises(
+        HistoryGone, match=r"partition 0: its log begins at offset 2, with no record from before"
+    ) as refused:
         world.open(**{"from": "2026-01-01T00:00:00Z"}).pin()
-    assert dict(world.open(**{"from": "earliest"}).pin().position) == {"0": 2, "1": 0}
+    with typed(refused.value) as hint:
+        told = {path.rpartition(".")[2]: value for path, value in hint.settings().items()}
+        assert dict(world.open(**told).pin().position) == {"0": 2, "1": 0}
 
 
 @pytest.mark.parametrize(
@@ -96,15 +101,22 @@ def test_a_time_that_the_log_no_longer_reaches_back_to_is_refused(world: TwoSyst
     ],
 )
 def test_a_place_that_the_topic_does_not_have_is_refused(world: TwoSystems, told: Any, fault: str) -> None:
-    with pytest.raises(ConfigError, match=fault):
+    with pytest.raises(ConfigError, match=fault) as refused:
         world.open(**{"from": told}).pin()
+    if isinstance(told, str):
+        with typed(refused.value) as hint:
+            hint.says("give the time at which the snapshot was begun")
+            world.open(**{"from": dt.datetime.now(dt.UTC).isoformat()}).pin()
 
 
 def test_a_snapshot_that_is_finished_in_the_future_is_refused_and_offsets_to_come_are_waited_for(
     world: TwoSystems,
 ) -> None:
-    with pytest.raises(ConfigError, match=r"complete_at: .* is in the future"):
+    with pytest.raises(ConfigError, match=r"complete_at: .* is in the future") as refused:
         world.open(complete_at="2999-01-01T00:00:00Z").pin()
+    with typed(refused.value) as hint:
+        hint.says("start once the snapshot is finished, and give that time")
+        world.open(complete_at=dt.datetime.now(dt.UTC).isoformat()).pin()
     assert world.open(complete_at={"0": 7, "1": 0}).pin().complete_at == Position.of({"0": 7, "1": 0})
 
 
@@ -136,11 +148,13 @@ def test_retention_that_moves_while_the_job_starts_is_seen(
 def test_a_compacted_topic_is_refused_unless_that_is_accepted(broker: Broker, tmp_path: Path) -> None:
     world = TwoSystems(tmp_path, new_topic(broker, 2, cleanup_policy="compact"))
     world.load([[row(1, "one")]])
-    with pytest.raises(ConfigError, match="is compacted: a delete that compaction removes"):
+    with pytest.raises(ConfigError, match="is compacted: a delete that compaction removes") as refused:
         world.open().pin()
-    accepted = world.open(accept_compaction=True)
-    accepted.pin()
-    assert any("is compacted" in said for said in accepted.advice())
+    with typed(refused.value) as hint:
+        assert hint.settings() == {"upstream.changes.accept_compaction": True}
+        accepted = world.open(accept_compaction=True)
+        accepted.pin()
+        assert any("is compacted" in said for said in accepted.advice())
 
 
 def test_changes_that_are_deleted_before_they_are_read_end_the_job(world: TwoSystems) -> None:
@@ -160,10 +174,11 @@ def test_a_topic_that_was_recreated_or_got_a_partition_ends_the_job(world: TwoSy
     world.topic.grow(3)
     with pytest.raises(Fatal, match=r"has a new partition 2: .*") as caught:
         upstream.observe(pin.position, True)
-    assert "upstream.changes.accept_growth" in (caught.value.hint or "")
-    growing = world.open(accept_growth=True)
-    growing.restore(pin)
-    assert dict(growing.observe(pin.position, True).latest) == {"0": 0, "1": 0, "2": 0}
+    with typed(caught.value) as hint:
+        assert hint.settings() == {"upstream.changes.accept_growth": True}
+        growing = world.open(accept_growth=True)
+        growing.restore(pin)
+        assert dict(growing.observe(pin.position, True).latest) == {"0": 0, "1": 0, "2": 0}
     world.topic.recreate(2)
     with pytest.raises(StateConflict, match="was recreated"):
         growing.observe(pin.position, True)
