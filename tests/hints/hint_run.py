@@ -94,11 +94,14 @@ def sites_of(one: Record) -> list[Any]:
     """The site of an error: the innermost call that is one; of one that came as text from Spark, the only one with
     its words.
     """
-    by_place, by_text = _sites()
+    by_place, _ = _sites()
     found = next((by_place[place] for place in one.places if place in by_place), None)
-    if found is not None:
-        return [found]
-    alike = [site for pattern, site in by_text if pattern.fullmatch(one.text)]
+    return [found] if found is not None else _alike(one.text)
+
+
+@cache
+def _alike(text: str) -> list[Any]:
+    alike = [site for pattern, site in _sites()[1] if pattern.fullmatch(text)]
     return alike if len(alike) == 1 else []
 
 
