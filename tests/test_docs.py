@@ -24,8 +24,6 @@ PAGES = [
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 """What users read: a TOML block in it is a config, or sections of one."""
 CONNECTORS = sorted({*registry.known(registry.UPSTREAMS), *registry.known(registry.SINKS)})
-OPEN_CASES = {71}
-"""Numbers whose tests are being written."""
 SAMPLES = sorted((ROOT / "sample_configs").glob("*.toml"))
 
 
@@ -172,7 +170,7 @@ def test_every_case_has_a_test_or_says_why_not() -> None:
     assert sorted(cases_covered.CASES) == list(range(1, 82))
     assert set(tests) <= set(cases_covered.CASES)
     without = [number for number, (_, reason) in cases_covered.CASES.items() if number not in tests and not reason]
-    assert set(without) <= OPEN_CASES, f"cases {without} have neither a test nor a reason"
+    assert not without, f"cases {without} have neither a test nor a reason"
 
 
 def test_the_page_of_cases_is_up_to_date() -> None:
