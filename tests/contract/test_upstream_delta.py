@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from delta_world import Change, HandWritten
 from deltalake import write_deltalake
+from hint_typed import typed
 from upstream_contract import UpstreamContract
 from upstream_world import TABLE, Row, World, replayed, row, rows_of
 
@@ -19,6 +20,7 @@ from backfill_cli.config.sections import Transform
 from backfill_cli.contracts import SinkTable, TableSpec, Upstream
 from backfill_cli.engine.verify.expected import Expected
 from backfill_cli.errors import BackfillError, BadData, ConfigError, Fatal, HistoryGone, UsageError
+from backfill_cli.formats.delta.edge import NO_TABLE_HINT
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import SnapshotRead
@@ -81,19 +83,32 @@ def test_a_table_without_a_feed_is_refused_with_the_statement_that_makes_one(tmp
     table.create()
     with pytest.raises(UsageError, match="version 0 has no change data feed") as refused:
         opened(table.path).pin()
-    assert "SET TBLPROPERTIES (delta.enableChangeDataFeed = true)" in refused.value.hint
+    with typed(refused.value) as hint:
+        hint.says("SET TBLPROPERTIES (delta.enableChangeDataFeed = true), and pin the version it creates")
+        table.alter("SET TBLPROPERTIES", **{"delta.enableChangeDataFeed": "true"})
+        opened(table.path).pin()
 
 
 def test_what_is_no_delta_table_and_a_key_that_is_no_column_are_named(table: HandWritten, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing: no Delta table"):
+    with pytest.raises(UsageError, match="nothing: no Delta table") as refused:
         opened(tmp_path / "nothing").pin()
+    with typed(refused.value) as hint:
+        hint.says(NO_TABLE_HINT)
+        opened(table.path).pin()
     told = connector.options.model_validate({"table": str(table.path)})
     with pytest.raises(
         UsageError, match="no column 'order_id', which is in the key of table 'orders'; columns: id"
-    ):
+    ) as refused:
         connector.open(told, [TableSpec(TABLE, ("order_id",))]).pin()
-    with pytest.raises(ConfigError, match=r"has no \{table\}, but the job has 2 tables"):
-        connector.open(told, [TableSpec("a", ("id",)), TableSpec("b", ("id",))])
+    with typed(refused.value) as hint:
+        hint.says("correct tables.key")
+        connector.open(told, [TableSpec(TABLE, ("id",))]).pin()
+    both = [TableSpec("a", ("id",)), TableSpec("b", ("id",))]
+    with pytest.raises(ConfigError, match=r"has no \{table\}, but the job has 2 tables") as wrong:
+        connector.open(told, both)
+    with typed(wrong.value) as hint:
+        hint.says('use {table} in it, for example "lake/{table}"')
+        connector.open(told.model_copy(update={"table": str(tmp_path / "{table}")}), both)
 
 
 @pytest.mark.parametrize(
@@ -153,8 +168,11 @@ def test_case_34_a_pinned_version_whose_files_vacuum_took_is_refused_before_it_i
     table.change([("update", row(1, "n1"), row(1, "one"))])
     opened(table.path, version=1).pin()
     (table.path / old).unlink()
-    with pytest.raises(HistoryGone, match="version 1 lacks 1 of its files: VACUUM removed data/"):
+    with pytest.raises(HistoryGone, match="version 1 lacks 1 of its files: VACUUM removed data/") as gone:
         opened(table.path, version=1).pin()
+    with typed(gone.value) as hint:
+        assert hint.settings() == {"upstream.version": "latest"}
+        opened(table.path, version="latest").pin()
 
 
 def test_case_34_files_that_vacuum_took_while_they_were_read_are_told_as_that(

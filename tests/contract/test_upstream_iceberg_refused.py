@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+import hint_typed
 import pytest
 from iceberg_world import IcebergWorld, world
 from upstream_world import TABLE, row
@@ -20,27 +21,47 @@ __all__ = ["world"]
 
 
 def test_what_cannot_be_pinned_is_named_with_what_to_do(world: IcebergWorld) -> None:
-    with pytest.raises(UsageError, match="no Iceberg table"):
+    with pytest.raises(UsageError, match="no Iceberg table") as no_table:
         world.open().pin()
     world.load([[row(1, "a")]])
-    with pytest.raises(UsageError, match=r"no snapshot 'sunday'.*: main"):
+    with hint_typed.typed(no_table.value) as hint:
+        hint.says("correct upstream.table")
+        world.open().pin()
+    with pytest.raises(UsageError, match=r"no snapshot 'sunday'.*: main") as unknown:
         world.open(version="sunday").pin()
-    with pytest.raises(UsageError, match="no snapshot is as old as 2001"):
+    with hint_typed.typed(unknown.value) as hint:
+        hint.says('correct upstream.version, or leave it at "latest"')
+        world.open(version="latest").pin()
+    with pytest.raises(UsageError, match="no snapshot is as old as 2001") as old:
         world.open(version="2001-01-01T00:00:00Z").pin()
+    with hint_typed.typed(old.value) as hint:
+        hint.says("name a later time")
+        world.open(version="2999-01-01T00:00:00Z").pin()
     told = connector.options.model_validate({"table": str(world.folder / "orders")})
     with pytest.raises(
         UsageError, match="no column 'order_id', which is in the key of table 'orders'; columns: id"
-    ):
+    ) as no_column:
         connector.open(told, [TableSpec(TABLE, ("order_id",))]).pin()
+    with hint_typed.typed(no_column.value) as hint:
+        hint.says("correct tables.key")
+        connector.open(told, [TableSpec(TABLE, ("id",))]).pin()
     world.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     with pytest.raises(UsageError, match=r"write\.delete\.mode is merge-on-read") as refused:
         world.open().pin()
-    assert "'write.delete.mode' = 'copy-on-write'" in refused.value.hint
+    with hint_typed.typed(refused.value) as hint:
+        hint.says("'write.delete.mode' = 'copy-on-write'")
+        for statement in typed(hint.hint, world):
+            world.session.sql(statement)
+        world.open().pin()
     world.sql("DROP TABLE {t} PURGE")
     world.create(**{"format-version": "1"})
     with pytest.raises(UsageError, match="format version 1") as refused:
         world.open().pin()
-    assert "('format-version' = '2')" in refused.value.hint
+    with hint_typed.typed(refused.value) as hint:
+        hint.says("('format-version' = '2')")
+        for statement in typed(hint.hint, world):
+            world.session.sql(statement)
+        world.open().pin()
 
 
 def typed(hint: str, world: IcebergWorld) -> list[str]:
@@ -65,9 +86,11 @@ def test_delete_files_are_refused_when_the_job_is_made_and_when_they_come(world:
     world.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
     with pytest.raises(UsageError, match="it has delete files") as refused:
         world.open().pin()
-    for statement in typed(refused.value.hint, world):
-        world.session.sql(statement)
-    world.open().pin()
+    with hint_typed.typed(refused.value) as hint:
+        hint.says("'copy-on-write'")
+        for statement in typed(hint.hint, world):
+            world.session.sql(statement)
+        world.open().pin()
 
 
 def test_what_is_no_change_of_rows_is_refused_by_its_name(world: IcebergWorld) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hint_typed import typed
 from plain_job import Between, PlainJob, small
 from postgres import Server
 from postgres_database import Database, database
@@ -254,9 +255,10 @@ def test_values_that_the_log_left_out_of_rows_that_moved_are_had_by_the_sql_that
         with pytest.raises(BadData, match=said) as refused:
             job.step(judged=False)
         job.die()
-        anew, ever = refused.value.hint.partition("has it: ")[2].split("; and for later changes of keys: ")
-        assert (" WHERE " in anew) == (moving == "id = 3")
-        numbers(anew)
-        job.follow()
+        with typed(refused.value) as hint:
+            anew, ever = hint.statements()
+            assert (" WHERE " in anew) == (moving == "id = 3")
+            numbers(anew)
+            job.follow()
     numbers(ever, "UPDATE large SET v = 8", "UPDATE large SET id = id + 1000")
     job.follow()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hint_typed import typed
 from plain_job import PlainJob, small
 from postgres import Server, free_port
 from postgres_database import Database, database, open_folder
@@ -71,9 +72,12 @@ def pooled(db: Database, mode: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("mode", ["transaction", "statement"])
 def test_a_pooler_that_shares_sessions_is_refused_by_name(db: Database, tmp_path: Path, mode: str) -> None:
-    with pooled(db, mode) as dsn, pytest.raises(UsageError, match="leads to a pooler"):
+    with pooled(db, mode) as dsn, pytest.raises(UsageError, match="leads to a pooler") as refused:
         PlainJob(db, tmp_path, {"t": ("id",)}, options={"dsn": dsn})
     assert db("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
+    with typed(refused.value) as hint:
+        hint.says("name the server itself in upstream.dsn")
+        PlainJob(db, tmp_path, {"t": ("id",)}).upstream.close()
 
 
 @pytest.mark.usefixtures("small")

@@ -6,10 +6,11 @@ from pathlib import Path
 import psycopg
 import pytest
 from changing_job import db, job
+from hint_typed import typed
 from plain_job import PlainJob, small
 from postgres_database import Database
 
-from backfill_cli.errors import HistoryGone, StateConflict, Transient
+from backfill_cli.errors import START_OVER, HistoryGone, StateConflict, Transient
 from backfill_cli.upstreams.postgres import chunks
 from backfill_cli.upstreams.postgres.log import take
 
@@ -24,9 +25,14 @@ def test_case_17_a_slot_that_is_gone_is_never_made_anew(job: PlainJob) -> None:
     with pytest.raises(HistoryGone, match="is gone"):
         job.step()
     job.die()
-    with pytest.raises(HistoryGone, match="is gone"):
+    with pytest.raises(HistoryGone, match="is gone") as refused:
         job.step()
     assert job.db("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
+    with typed(refused.value) as hint:
+        hint.says(START_OVER)
+        job.upstream.release(job.pin)
+        job.upstream.close()
+        PlainJob(job.db, job.folder, {"t": ("id",)}).follow()
 
 
 @pytest.mark.parametrize("how", ["advanced", "made again"])
@@ -66,10 +72,14 @@ def test_another_database_of_the_same_name_stops_the_job(job: PlainJob) -> None:
         moved(f"SELECT pg_create_logical_replication_slot('{job.slot}', 'pgoutput')")
         mine, job.db = job.db, moved
         job.die()
-        with pytest.raises(StateConflict, match="another database"):
+        with pytest.raises(StateConflict, match="another database") as refused:
             job.step()
         job.upstream.close()
         job.db = mine
+    with typed(refused.value) as hint:
+        hint.says("correct upstream.dsn")
+        job.die()
+        job.follow()
 
 
 def test_case_16_the_slot_keeps_what_was_not_committed(job: PlainJob) -> None:
@@ -125,6 +135,8 @@ def test_a_server_that_goes_away_at_the_end_of_the_log_is_waited_for(
 
     with monkeypatch.context() as broken:
         broken.setattr(take._Window, "_read", ended)
-        with pytest.raises(Transient):
+        with pytest.raises(Transient) as refused:
             job.step()
-    job.follow()
+    with typed(refused.value) as hint:
+        hint.says("it is retried automatically" if "57P01" in refused.value.message else "start the database")
+        job.follow()

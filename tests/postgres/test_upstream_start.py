@@ -157,10 +157,11 @@ def test_a_mark_that_the_server_still_makes_is_waited_for(db: Database) -> None:
         upstream = opened(db)
         with pytest.raises(Transient, match="is still being created, by process") as told:
             upstream.sweep(db.name, pin)
-        db((told.value.hint or "").partition("or: ")[2])
-        while held(db):
-            pass
-        upstream.sweep(db.name, pin)
+        with typed(told.value) as hint:
+            db(*hint.statements())
+            while held(db):
+                pass
+            upstream.sweep(db.name, pin)
         upstream.close()
         making.close()
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from changing_job import db, job, patiently
+from hint_typed import typed
 from plain_job import PlainJob, small
 from postgres_database import Database
 from test_upstream_moving import once
@@ -77,10 +78,11 @@ def test_case_11_a_key_that_is_not_the_primary_key_is_followed_with_full_identit
         "ALTER TABLE u ALTER v SET STORAGE external",
         "INSERT INTO u SELECT n, 'c' || n, repeat('x', 9000) FROM generate_series(1, 40) n",
     )
-    with pytest.raises(UsageError, match="its replica identity is its primary key"):
+    with pytest.raises(UsageError, match="its replica identity is its primary key") as refused:
         PlainJob(db, tmp_path, {"u": ("code",)})
-    db("ALTER TABLE u REPLICA IDENTITY FULL")
-    job = PlainJob(db, tmp_path, {"u": ("code",)})
+    with typed(refused.value) as hint:
+        db(*hint.statements())
+        job = PlainJob(db, tmp_path, {"u": ("code",)})
     job.step()
     for moment in ("observe", "closed", "rows", "take"):
         once(
@@ -98,8 +100,9 @@ def test_a_table_without_a_primary_key_and_identity_full_by_two_columns(db: Data
     db("INSERT INTO h SELECT n % 7, 'b' || n, n FROM generate_series(1, 50) n")
     with pytest.raises(UsageError, match="table 'h' has no unique index on its key") as refused:
         PlainJob(db, tmp_path, {"h": ("a", "b")})
-    db(refused.value.hint)
-    job = PlainJob(db, tmp_path, {"h": ("a", "b")})
+    with typed(refused.value) as hint:
+        db(*hint.statements())
+        job = PlainJob(db, tmp_path, {"h": ("a", "b")})
     for moment in ("observe", "closed", "rows", "take"):
         once(
             job,
@@ -131,8 +134,9 @@ def test_case_76_a_key_that_is_checked_late_is_refused_until_an_index_is_not(
     with pytest.raises(UsageError, match=r"no unique index on its key .* that is checked row by row") as refused:
         PlainJob(db, tmp_path, {"late": ("id",)})
     assert ("DEFERRABLE" in refused.value.message) == (late != "unique")
-    db(SWAPPED, "UPDATE late SET id = id + 1", *refused.value.hint.split("; "))
-    job = PlainJob(db, tmp_path, {"late": ("id",)})
+    with typed(refused.value) as hint:
+        db(SWAPPED, "UPDATE late SET id = id + 1", *hint.statements())
+        job = PlainJob(db, tmp_path, {"late": ("id",)})
     job.step()
     with pytest.raises(psycopg.errors.UniqueViolation):
         db(SWAPPED)
@@ -233,8 +237,11 @@ def test_partitions_may_be_identified_by_indexes_on_the_key(db: Database, tmp_pa
 
 def test_an_unlogged_table_is_refused(db: Database, tmp_path: Path) -> None:
     db("CREATE UNLOGGED TABLE u (id int PRIMARY KEY)")
-    with pytest.raises(UsageError, match="unlogged"):
+    with pytest.raises(UsageError, match="unlogged") as refused:
         PlainJob(db, tmp_path, {"u": ("id",)})
+    with typed(refused.value) as hint:
+        db(*hint.statements())
+        PlainJob(db, tmp_path, {"u": ("id",)}).upstream.close()
 
 
 PARTED = (
@@ -250,8 +257,9 @@ def test_partitions_need_the_identity_that_their_table_has(db: Database, tmp_pat
     options = {"accept_partition_changes": True}
     with pytest.raises(UsageError, match="another REPLICA IDENTITY") as refused:
         PlainJob(db, tmp_path, {"p": ("id",)}, options=dict(options))
-    db(*(refused.value.hint or "").split("; ")[:2])
-    job = PlainJob(db, tmp_path, {"p": ("id",)}, options=dict(options))
+    with typed(refused.value) as hint:
+        db(*hint.statements())
+        job = PlainJob(db, tmp_path, {"p": ("id",)}, options=dict(options))
     job.step()
     db("UPDATE p SET id = id + 50 WHERE id < 5", "UPDATE p SET v = v || '!' WHERE id > 30")
     job.follow()
@@ -263,7 +271,10 @@ def test_partitions_need_the_identity_that_their_table_has(db: Database, tmp_pat
 def test_a_name_that_sql_does_not_take_is_named(db: Database, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a valid name in SQL") as refused:
         PlainJob(db, tmp_path, {"My Schema.t": ("id",)})
-    assert "double quotes" in refused.value.hint
+    with typed(refused.value) as hint:
+        name = str(hint.settings()["name"])
+        db('CREATE SCHEMA "My Schema"', f"CREATE TABLE {name} (id int PRIMARY KEY)")
+        PlainJob(db, tmp_path, {name: ("id",)}).upstream.close()
 
 
 AT = r"^table 'far', key id = 2: column 'at'"
@@ -280,9 +291,13 @@ def test_a_value_that_cannot_be_kept_in_a_key_is_named_too(db: Database, tmp_pat
 
 def test_a_value_that_cannot_be_kept_names_its_table(db: Database, tmp_path: Path) -> None:
     db("CREATE TABLE far (id int PRIMARY KEY, at timestamp)", "INSERT INTO far VALUES (1, now()), (2, 'infinity')")
-    with pytest.raises(BadData, match=AT):
-        PlainJob(db, tmp_path, {"far": ("id",)}).step(judged=False)
-    db("DELETE FROM far")
+    first = PlainJob(db, tmp_path, {"far": ("id",)})
+    with pytest.raises(BadData, match=AT) as refused:
+        first.step(judged=False)
+    with typed(refused.value) as hint:
+        hint.says("correct the row upstream")
+        db("DELETE FROM far")
+        first.follow()
     job = PlainJob(db, tmp_path, {"far": ("id",)}, options={"slot": f"far_{db.name}"})
     job.follow()
     db("INSERT INTO far VALUES (1, now()), (3, NULL), (2, '-infinity'), (4, 'infinity')")
@@ -307,7 +322,14 @@ def test_a_table_that_does_not_exist_is_told_with_those_that_do_nearest_first(
     assert set(known.split(", ")) == {"orders", '"Orders"', "shop.order_lines", "t"}
     assert known.startswith("orders, ")
     assert known.endswith(", t")
-    assert caught.value.hint.endswith('[[tables]] name = "orders"')
+    with typed(caught.value) as hint:
+        assert hint.settings() == {"name": "orders"}
+        PlainJob(db, tmp_path, {"orders": ("id",)}).upstream.close()
+    with pytest.raises(UsageError, match="is a view") as caught:
+        PlainJob(db, tmp_path, {"ordered": ("id",)}, options={"slot": f"v_{db.name}"})
+    with typed(caught.value) as hint:
+        hint.says("name the tables it is built from")
+        PlainJob(db, tmp_path, {"orders": ("id",)}, options={"slot": f"v_{db.name}"}).upstream.close()
     with pytest.raises(UsageError) as caught:
         PlainJob(db, tmp_path, {"Orders": ("id",), '"Order"': ("id",)})
     assert caught.value.hint.endswith("""[[tables]] name = '"Orders"'""")
