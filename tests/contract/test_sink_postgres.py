@@ -17,7 +17,7 @@ from postgres_sink import all_tables, begun, commit_in_a_child, losing_the_answe
 from postgres_trouble import at, end_sessions, files_of_at_most, held_up, own_server, until
 from sink_contract import Epochs, Read, SinkContract, a_table, rows
 
-from backfill_cli.errors import RETRIED, Fatal, Held, StateConflict, Transient, UsageError
+from backfill_cli.errors import Fatal, Held, StateConflict, Transient, UsageError
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.postgres import session, state
 from backfill_cli.sinks.postgres import sink as sink_module
@@ -90,7 +90,7 @@ class TestPostgresSink(SinkContract):
             sink.commit(commit)
         assert read_table(db, "orders") == []
         with typed(told.value) as hint:
-            hint.says(RETRIED)
+            hint.says("start the database, or correct sink.dsn")
             sink.commit(commit)
         assert read_table(db, "orders") == rows((1, "a"), (2, "b"))
 
