@@ -274,7 +274,7 @@ class TestDuckDBSink(SinkContract):
         with pytest.raises(UsageError, match="the same target") as refused:
             sink.prepare("orders", (a_table("a", "t"), a_table("b", "main.T")), into_existing=False)
         with typed(refused.value) as hint:
-            hint.says("give one of them a tables.target of its own")
+            hint.says("give one of them another target: tables.target")
             sink.prepare("orders", (a_table("a", "t"), a_table("b", "main.b")), into_existing=False)
 
     def test_side_tables_are_commented(self, sink: DuckDBSink, path: Path, epochs: Epochs) -> None:
