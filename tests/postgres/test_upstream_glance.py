@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from hint_typed import typed
 from postgres import Server
 from postgres_database import Database, database
 
@@ -115,6 +116,17 @@ def test_a_look_finds_what_a_run_would(db: Database, change: str, error: type[Ex
     db(change.format(db.name))
     with pytest.raises(error, match=said):
         looked(db, pin)
+
+
+def test_a_table_that_is_named_otherwise_is_found_again_once_it_is_renamed_back(db: Database) -> None:
+    pin = pinned(db)
+    db("ALTER TABLE t RENAME TO other")
+    with pytest.raises(UsageError, match="'t' does not exist") as refused:
+        looked(db, pin)
+    with typed(refused.value) as hint:
+        hint.says("rename it back")
+        db("ALTER TABLE other RENAME TO t")
+        assert looked(db, pin).size_bytes >= 0
 
 
 def test_a_first_connection_is_closed_where_the_second_fails(

@@ -10,7 +10,9 @@ from plain_job import PlainJob, small
 from postgres import Server
 from postgres_database import Database, database
 
-from backfill_cli.errors import Transient, UsageError
+from backfill_cli.errors import BadData, Transient, UsageError
+from backfill_cli.upstreams.postgres.client import connected
+from backfill_cli.upstreams.postgres.tables import primary_keys
 
 __all__ = ["small"]
 
@@ -68,3 +70,25 @@ def test_a_slot_that_is_there_is_another_readers_until_it_is_dropped(db: Databas
     with typed(refused.value) as hint:
         db(*hint.statements())
         follows(db, tmp_path, "id")
+
+
+def test_a_table_without_a_primary_key_is_followed_by_columns_that_are_named(db: Database, tmp_path: Path) -> None:
+    db("CREATE TABLE h (a int NOT NULL UNIQUE, v text)", "ALTER TABLE h REPLICA IDENTITY FULL")
+    with connected(db.dsn) as connection, pytest.raises(UsageError, match="'h' has no primary key") as refused:
+        primary_keys(connection, ["h"])
+    with typed(refused.value) as hint:
+        assert list(hint.settings()) == ["key"]
+        PlainJob(db, tmp_path, {"h": ("a",)}).follow()
+
+
+def test_a_list_that_does_not_begin_at_1_is_corrected_upstream(db: Database, tmp_path: Path) -> None:
+    db("CREATE TABLE l (id int PRIMARY KEY, v int[])", "INSERT INTO l VALUES (1, '[0:1]={1,2}')")
+    job = PlainJob(db, tmp_path, {"l": ("id",)})
+    with pytest.raises(BadData, match="is not a list of one dimension") as refused:
+        job.step(judged=False)
+    with typed(refused.value) as hint:
+        hint.says("correct the row upstream")
+        db("UPDATE l SET v = '{1,2}'")
+        while job.step(judged=False):
+            pass
+    assert job.sink["l"][1,]["v"] == [1, 2]
