@@ -3,7 +3,6 @@
 import itertools
 import os
 import pickle
-import re
 import socket
 import struct
 import subprocess
@@ -201,12 +200,6 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
             raise ConnectionError
         data += part
     return data
-
-
-def statements(hint: str) -> list[str]:
-    """What of a hint is to be typed into psql."""
-    found = (re.search(r"\b(GRANT|ALTER|DROP|CREATE) [A-Z]+[ ,].*", part) for part in hint.split(";"))
-    return [statement[0] for statement in found if statement]
 
 
 def all_tables(db: Database) -> set[Any]:
