@@ -179,7 +179,15 @@ def read(path: Path) -> Tree:
 
 def from_stored(stored: str) -> JobConfig:
     """The config that `JobConfig.stored` wrote. Raises ConfigError if this version no longer accepts it."""
-    return _checked(json.loads(stored), "the stored config", [], STORED)  # a secret in it has already been stored
+    tree = json.loads(stored)
+    job = tree["job"]["name"]
+    hint = (
+        "install the version that accepted it; or forget the job here, and then in the sink and the "
+        "upstream of a config that is accepted: "
+        f"backfill drop {job} --without-sink --without-upstream --confirm {job}; "
+        f"backfill drop {job} --sink job.toml --confirm {job}"
+    )
+    return _checked(tree, "the stored config", [], hint, STORED)  # a secret in it has already been stored
 
 
 def stored_hooks(stored: str) -> Hooks:
@@ -187,7 +195,7 @@ def stored_hooks(stored: str) -> Hooks:
     return Hooks.model_validate(json.loads(stored).get("hooks", {}))
 
 
-def _checked(tree: Tree, source: str, faults: list[str], context: Any = None) -> JobConfig:
+def _checked(tree: Tree, source: str, faults: list[str], hint: str = "", context: Any = None) -> JobConfig:
     for part in _MAY_HOLD_REFERENCES:
         faults += reference_faults(tree.get(part), (part,))
     faults += _misplaced_references(tree)
@@ -204,7 +212,7 @@ def _checked(tree: Tree, source: str, faults: list[str], context: Any = None) ->
     faults += table_faults(tree)
     faults += _folder_faults(file) if file is not None else []
     if file is None or upstream is None or sink is None or faults:
-        raise ConfigError(source, faults, "correct the faults listed, then: backfill plan --config FILE")
+        raise ConfigError(source, faults, hint or "correct the faults listed, then: backfill plan --config FILE")
     return JobConfig(
         tree=tree,
         job=file.job,

@@ -4,12 +4,13 @@ target, place: the table as the sink names it to people.
 """
 
 from collections.abc import Container
-from pathlib import Path
-from socket import gethostname
+from typing import Self
 
 from backfill_cli.contracts.sink import SinkTable
 from backfill_cli.errors import BadData, Fatal, Held, SinkInUse, StateConflict, Transient, UsageError
 from backfill_cli.model.checkpoint import Owner
+
+_ANOTHER_TARGET = "name another target, or forget that job"
 
 
 def require_key(table: SinkTable, columns: Container[str]) -> None:
@@ -54,14 +55,27 @@ def gone(place: str, job: str, epoch: int | None = None) -> StateConflict:
     )
 
 
-def belongs_to(target: str, job: str, table: str, owner: Owner | None, beside: str = "") -> Held:
-    """job, table: who has the target. owner: that job's catalog, if it is recorded. beside: ends the message."""
-    there = owner is not None and owner.host == gethostname() and Path(owner.path).exists()
-    where = owner.option if owner is not None and there else "--sink job.toml"
-    return Held(
+class TargetTaken(Held):
+    """Another job has the target. owner: that job's catalog, if the sink recorded it."""
+
+    job: str
+    owner: Owner | None
+
+    def in_its_catalog(self) -> Self:
+        """The same error where that catalog still has the job: it forgets the job by itself."""
+        if self.owner is not None:
+            self.hint = f"{_ANOTHER_TARGET}: backfill drop {self.job} --confirm {self.job} {self.owner.option}"
+        return self
+
+
+def belongs_to(target: str, job: str, table: str, owner: Owner | None, beside: str = "") -> TargetTaken:
+    """job, table: who has the target. beside: ends the message. The hint is for a catalog that is lost."""
+    error = TargetTaken(
         f"{target} belongs to job {job!r} (its table {table!r}){f' of catalog {owner}' if owner else ''}{beside}",
-        f"name another target, or forget that job: backfill drop {job} --confirm {job} {where}",
+        f"{_ANOTHER_TARGET}: backfill drop {job} --confirm {job} --sink job.toml",
     )
+    error.job, error.owner = job, owner
+    return error
 
 
 def taken(job: str, owner: Owner) -> Held:

@@ -3,6 +3,7 @@
 Everything is checked first, then done in an order that the same command can repeat: what names the job goes last.
 """
 
+import json
 import shutil
 import time
 from contextlib import ExitStack, suppress
@@ -11,13 +12,14 @@ from pathlib import Path
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.actor import user
+from backfill_cli.catalog.lease import JobLock
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import HeldUpstream, JobDefinition, SavedJob, Sink, SinkTable
+from backfill_cli.contracts import HeldUpstream, JobDefinition, Sink, SinkTable
 from backfill_cli.contracts.cutover import CutoverSink, Swap
 from backfill_cli.engine.job.ownership import require_lost
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.starting import settle
-from backfill_cli.errors import BackfillError, HistoryGone, NoSuchJob, StateConflict, UsageError
+from backfill_cli.errors import BackfillError, ConfigError, HistoryGone, NoSuchJob, StateConflict, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.begun import Begun
 from backfill_cli.model.codec import decode
@@ -66,7 +68,12 @@ def drop(
             return done
         definition = catalog.definition(name)
         dropped = _to_drop(definition) if with_rows else ()
-        config = from_stored(definition.config)
+        try:
+            config = from_stored(definition.config)
+        except ConfigError:
+            if not (without_sink and without_upstream):
+                raise
+            return _forgotten(name, definition, catalog, lock)
         resources = held_open.enter_context(Resources(config))
         known, ours = (False, True) if without_sink else _asked(name, catalog, resources)
         live = _live(definition, config, resources.sink) if known and ours else ()
@@ -92,6 +99,18 @@ def drop(
             catalog.leave_nothing(lock)
             gone = known and ours and with_rows
             return Dropped(known, left.statements, left.why, _tables(definition), gone, live)
+
+
+def _forgotten(name: str, definition: JobDefinition, catalog: Catalog, lock: JobLock) -> Dropped:
+    """The catalog no longer has the job, whose config no version here accepts: neither sink nor upstream is asked.
+
+    Both can be asked by another config afterwards (`drop_from_sink`).
+    """
+    with catalog.claim(name, user(), time.time_ns() // 1_000_000, lock):
+        catalog.drop(name, lock)
+        catalog.leave_nothing(lock)
+    shutil.rmtree(Path(json.loads(definition.config)["job"]["staging"]) / name, ignore_errors=True)
+    return Dropped(False, tables=_tables(definition))
 
 
 def _to_drop(definition: JobDefinition) -> tuple[SinkTable, ...]:
@@ -259,7 +278,8 @@ def drop_from_sink(
         saved = sink.saved(name)
         definition = None if saved is None else decode(JobDefinition, saved.definition)
         dropped = _to_drop(definition) if with_rows and definition is not None else ()
-        live = () if definition is None else _live(definition, from_stored(definition.config), sink)
+        stored = _as_saved(definition, config)
+        live = () if definition is None else _live(definition, stored, sink)
         if dropped:
             _refuse_queried(name, live)
         left = None if definition is None else _Left(name, config, definition.pin)
@@ -270,7 +290,7 @@ def drop_from_sink(
             hit("drop-tables-dropped")
         if left is not None:
             left.release(resources, None, without_upstream)
-        _remove_files(_as_saved(saved, config), name)
+        _remove_files(stored, name)
         hit("drop-unstaged")
         sink.forget(name)
         if definition is None or left is None:
@@ -278,9 +298,11 @@ def drop_from_sink(
         return Dropped(True, left.statements, left.why, _tables(definition), bool(dropped), live)
 
 
-def _as_saved(saved: SavedJob | None, config: JobConfig) -> JobConfig:
-    """The config that determines the job's folders: the saved one, or if there is none, this one."""
-    return config if saved is None else from_stored(decode(JobDefinition, saved.definition).config)
+def _as_saved(definition: JobDefinition | None, config: JobConfig) -> JobConfig:
+    """The config that determines the job's folders: the saved one; this one if there is none that is accepted."""
+    with suppress(ConfigError):
+        return config if definition is None else from_stored(definition.config)
+    return config
 
 
 def _remove_files(config: JobConfig, name: str) -> None:

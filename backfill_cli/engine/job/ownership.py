@@ -1,10 +1,13 @@
 """Which catalog owns a job, according to its sink: checked before anything is claimed, fenced or changed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.lease import runs_at, this_host
+from backfill_cli.contracts.targets import TargetTaken
 from backfill_cli.errors import BackfillError, Held, NoSuchJob, StateConflict
 from backfill_cli.model.checkpoint import Owner
 
@@ -61,6 +64,17 @@ def require_lost(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
     if held is None or _is(held, catalog) or not _is_there(held, job, catalog):
         return held
     raise _of_another(job, held, catalog, sink)
+
+
+@contextmanager
+def owners_sought(catalog: Catalog) -> Iterator[None]:
+    """The error for a target of another job says how to forget that job: by its catalog, if that still has it."""
+    try:
+        yield
+    except TargetTaken as error:
+        if error.owner is not None and _is_there(error.owner, error.job, catalog):
+            error.in_its_catalog()
+        raise
 
 
 def take(job: str, catalog: Catalog, sink: "Sink", held: Owner | None) -> None:

@@ -13,7 +13,7 @@ from backfill_cli.engine.job.create import (
     sink_tables,
 )
 from backfill_cli.engine.job.held import held_without_runner
-from backfill_cli.engine.job.ownership import require_kept, require_new
+from backfill_cli.engine.job.ownership import owners_sought, require_kept, require_new
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import (
     choose,
@@ -90,7 +90,8 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
         try:
             (require_kept if known else require_new)(config.job.name, catalog, sink)
             if isinstance(sink, CheckedSink):
-                sink.check(config.job.name, tables, into_existing=known or into_existing)
+                with owners_sought(catalog):
+                    sink.check(config.job.name, tables, into_existing=known or into_existing)
         except SinkInUse as error:
             refused.append(f"{error.message}. Try: {error.hint}")
         except Transient as error:

@@ -20,7 +20,7 @@ from backfill_cli.engine.job.create import (
     require_same,
     require_same_strategy,
 )
-from backfill_cli.engine.job.ownership import require_kept, take
+from backfill_cli.engine.job.ownership import owners_sought, require_kept, take
 from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
 from backfill_cli.engine.job.select import nothing_follows, strategy_of
 from backfill_cli.engine.job.starting import settle_before
@@ -66,7 +66,7 @@ def start(
         known = _definition(catalog, name)
         if known is None:
             try:
-                with visible(config, catalog, lock, resources, run.signals.wake):
+                with visible(config, catalog, lock, resources, run.signals.wake), owners_sought(catalog):
                     known = create(config, catalog, resources, until, into_existing)
             except BackfillError as error:
                 raise error.without_job() from error.__cause__
@@ -138,7 +138,8 @@ class _Run:
         late = late_tables(job, resources.upstream)
         sink = resources.sink
         if late and isinstance(sink, CheckedSink):
-            resources.patiently(lambda: sink.check(job.name, late, into_existing=False))
+            with owners_sought(self.catalog):
+                resources.patiently(lambda: sink.check(job.name, late, into_existing=False))
         job = replace(job, tables=(*job.tables, *late))
         with self._claimed(job, config, resources, lock) as (claim, heartbeat):
             resources.patiently(lambda: claim.store.redefine(job.config, job.until, job.config_file))

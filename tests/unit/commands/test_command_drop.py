@@ -11,6 +11,7 @@ import duckdb
 import pytest
 from command_builders import Run
 from half_done import EPOCH, half_done, run_elsewhere, staging, told, written
+from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, load
@@ -131,3 +132,30 @@ def test_a_drop_with_rows_that_people_query_is_refused_until_the_cut_over_is_rev
 def test_a_sink_that_cannot_be_asked_what_people_see_is_no_reason_to_say_nothing(run: Run, folder: Path) -> None:
     (folder / "sink.duckdb").write_bytes(b"no database")
     assert "--confirm is missing" in run("drop", "orders").stderr
+
+
+def test_a_stored_config_that_is_no_longer_accepted_has_a_way_out(
+    run: Run, folder: Path, config: JobConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a newer version that lacks an option: catalog and sink have it, the file on disk is correct."""
+    stored = json.loads(config.stored())
+    stored["upstream"]["snapshot"]["gone"] = 1
+    monkeypatch.setattr(JobConfig, "stored", lambda _: json.dumps(stored))
+    catalog = Catalog(folder / ".backfill/catalog.duckdb")
+    half_done(config, catalog)
+    config.open_sink().own("orders", catalog.made(), None)
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    for words in (("resume", "orders"), ("start", "--config", "job.toml"), DROP, (*DROP, "--without-sink")):
+        before = both(folder)
+        refused = run(*words)
+        assert refused.exit_code == 2, refused.output
+        assert both(folder) == before
+        shown = refused.stderr.split("Try: ", 1)[1]
+    with typed(shown) as hint:
+        for command in hint.commands():
+            done = run(*command)
+            assert done.exit_code == 0, done.stderr
+    assert not staging(config).exists()
+    assert run("plan", "--config", "job.toml", "--into-existing").exit_code == 0
+    assert config.open_sink().committed("orders") == {}

@@ -80,11 +80,15 @@ of a table on an object store. `tests/contract/test_sink_*.py` reach them.
 """
 
 
+def kinds_of(kind: type[BackfillError]) -> Iterator[type[BackfillError]]:
+    yield kind
+    for more in kind.__subclasses__():
+        yield from kinds_of(more)
+
+
 def sites() -> Iterator[str]:
     """Every function that raises or makes an error of ours and holds the text of a command."""
-    kinds = {
-        name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, BackfillError)
-    }
+    kinds = {kind.__name__ for kind in kinds_of(BackfillError)}
     for file in sorted([*(ROOT / "backfill_cli").rglob("*.py"), *(ROOT / "commands").glob("*.py")]):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if not isinstance(node, ast.FunctionDef):
