@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from backfill_cli.contracts.sink import SinkTable
-from backfill_cli.errors import BadData
+from backfill_cli.errors import START_OVER, BadData
 
 
 def duplicate_keys(table: SinkTable, twice: Iterable[tuple[str, int]], where: str = "the snapshot") -> BadData:
@@ -11,7 +11,7 @@ def duplicate_keys(table: SinkTable, twice: Iterable[tuple[str, int]], where: st
     named = "; ".join(f"({value}) {count} times" for value, count in twice)
     return BadData(
         f"table {table.name!r}: the key ({', '.join(table.key)}) is not unique in {where}: {named}",
-        "drop the job and start over, either with columns in the table's key that tell these rows apart, or with "
+        f"{START_OVER}, either with columns in the table's key that tell these rows apart, or with "
         "a `where` that excludes some of them",
     )
 
@@ -22,5 +22,5 @@ def no_row_to_fill(table: SinkTable, keys: Iterable[str]) -> BadData:
     return BadData(
         f"table {table.name!r}: a change leaves columns unchanged, but {table.target} has no row with the key "
         f"({', '.join(table.key)}) that it applies to: {named}",
-        "rows were deleted from the sink: restore them, or drop the job and start over",
+        f"rows were deleted from the sink: restore them, or {START_OVER}",
     )

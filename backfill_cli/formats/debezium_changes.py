@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import own
+from backfill_cli.errors import START_OVER
 from backfill_cli.formats import exact
 from backfill_cli.formats.source_table import NAMELESS, PARTS, Known, name_in
 from backfill_cli.formats.unsent import UNAVAILABLE, unsent
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _TRUNCATE = "truncate is not supported by the snapshot strategy's files upstream, op"
 NO_TRUNCATES = 'skipped.operations = "t"'
 """Debezium's setting with which a connector writes no record for a truncate."""
-_TRUNCATE_HINT = f"set {NO_TRUNCATES} in the connector; then drop the job and start over from a new snapshot"
+_TRUNCATE_HINT = f"set {NO_TRUNCATES} in the connector; then {START_OVER} from a new snapshot"
 
 HEARTBEAT = "a heartbeat of Debezium, not a change of a table"
 NO_HEARTBEATS = (

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from backfill_cli.errors import (
     RETRIED,
+    START_OVER,
     BackfillError,
     BadData,
     Fatal,
@@ -55,7 +56,7 @@ RENAME_HINT = "write files under a name that begins with '_' or ends with .tmp, 
 SAME_PACKAGE = "install the packages of this job on the executors, and let spark.pyspark.python name that Python"
 CHANGES_HINT = "correct the change file; it may be replaced as long as it is not applied"
 GONE = "missing while it was read"
-GONE_HINT = "restore the file, or drop the job and start over"
+GONE_HINT = f"restore the file, or {START_OVER}"
 
 
 class BadRow(BadData):

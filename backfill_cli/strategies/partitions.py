@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from backfill_cli.errors import HistoryGone, Transient
+from backfill_cli.errors import START_OVER, HistoryGone, Transient
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import SplitProgress, SplitStatus
 from backfill_cli.model.upstream import UpstreamEpoch, UpstreamView
@@ -101,7 +101,7 @@ class PartitionLog:
     def _require(self, needed: int, end: int) -> None:
         """Checks that the log still holds `needed` and reaches `end`."""
         if self.oldest > needed:
-            raise self._hole(needed, "raise the topic's retention, then drop the job and start over")
+            raise self._hole(needed, f"raise the topic's retention, then {START_OVER}")
         if self.latest < end:  # a new leader may lag for a moment; one that stays behind has lost records
             raise Transient(
                 f"table {self.table!r}: partition {self.partition} ends at offset {self.latest}, "

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
-from backfill_cli.errors import BadData, UsageError
+from backfill_cli.errors import START_OVER, BadData, UsageError
 from backfill_cli.model.schema import columns_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def evolved(known: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]
             raise BadData(
                 f"table {table!r}: the upstream's schema changed: {'; '.join(what)}",
                 "only added columns can be followed, and undoing the change does not remove it from the "
-                "upstream's log: drop the job and start over",
+                f"upstream's log: {START_OVER}",
             )
         added = [f for n, f in after.items() if n not in before]
         if added:

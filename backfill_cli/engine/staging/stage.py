@@ -19,7 +19,7 @@ from backfill_cli.engine.staging.files import footers, has_op, listed, no_room, 
 from backfill_cli.engine.staging.partitions import PartitionStager
 from backfill_cli.engine.staging.schemas import evolved, sink_schema
 from backfill_cli.engine.verify.folder import sweep as sweep_copies
-from backfill_cli.errors import BackfillError, BadData
+from backfill_cli.errors import START_OVER, BackfillError, BadData
 from backfill_cli.failpoint import hit
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedTable
 from backfill_cli.spark.failures import CHANGES_HINT
@@ -170,7 +170,7 @@ class SparkStager:
             found = footers(folder, files, key)
             require_all(path, written["rows"], found)
         nulls = [found.nulls[column] for column in key]
-        over = "drop the job and start over, with the snapshot corrected or with a key without NULLs"
+        over = f"{START_OVER}, with the snapshot corrected or with a key without NULLs"
         refuse_null_keys(name, key, nulls, "the snapshot", over)
         held = iter(counts)
         return StagedTable(inserts=files, rows=found.rows), [0 if rows == 0 else next(held) for rows in known]
@@ -255,7 +255,7 @@ def refuse_null_keys(table: str, key: Sequence[str], nulls: Sequence[int | None]
 def refuse_null_keys_of_log(log: Upstream, table: str, key: Sequence[str], nulls: Sequence[int | None]) -> None:
     """As `refuse_null_keys`, for changes: what is in a log stays there, unless it can be corrected."""
     over = (
-        "correct these rows upstream, then drop the job and start over, from a snapshot taken after that: the "
+        f"correct these rows upstream, then {START_OVER}, from a snapshot taken after that: the "
         "change log keeps such changes"
     )
     hint = CHANGES_HINT if log.capabilities.correctable_log else over

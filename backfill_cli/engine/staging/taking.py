@@ -14,7 +14,7 @@ from backfill_cli.config.lacking import computing
 from backfill_cli.contracts import Taken, TakenTable, TakingUpstream, own
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, write_net
-from backfill_cli.errors import BadData
+from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
 from backfill_cli.spark.names import quoted
 
@@ -82,8 +82,7 @@ def require_whole(table: str, partial: Sequence[str], shape: "Transform") -> Non
         raise BadData(
             f"table {table!r}: changes leave out the value of {', '.join(partial)}, but it is needed by: "
             f"{'; '.join(needs)}",
-            f"as it was when the job was created: ALTER TABLE {table} REPLICA IDENTITY FULL; then drop the job "
-            "and start over",
+            f"as it was when the job was created: ALTER TABLE {table} REPLICA IDENTITY FULL; then {START_OVER}",
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import TableSpec, own
-from backfill_cli.errors import BackfillError, ConfigError, HistoryGone
+from backfill_cli.errors import START_OVER, BackfillError, ConfigError, HistoryGone
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamView
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 _NEWER = "take a newer snapshot, and start from its time"
 _OVER = (
-    "correct what the fault names, in the config or in the program that writes the record; then drop the job and "
-    "start over, with a snapshot newer than the record if the record is wrong"
+    f"correct what the fault names, in the config or in the program that writes the record; then {START_OVER}, "
+    "with a snapshot newer than the record if the record is wrong"
 )
 _COLUMNS = (
     "name a column that the snapshot leaves out in upstream.changes.ignore, one that changes may leave out (NULL "
-    "then) in upstream.changes.sparse; or drop the job and start over with a snapshot of the same columns"
+    f"then) in upstream.changes.sparse; or {START_OVER} with a snapshot of the same columns"
 )
 
 
@@ -75,7 +75,7 @@ class KafkaChanges:
         seen = self._topic.look(reached)
         self._topic.same(seen, json.loads(self._identity))
         self._topic.refuse_growth(seen, self._partitions | {p for p, _ in position})
-        self._refuse_gone(seen, position, "drop the job and start over, with a newer snapshot and from its time")
+        self._refuse_gone(seen, position, f"{START_OVER}, with a newer snapshot and from its time")
         begun_ms = None if self._looked else self._topic.written_ms(reached, seen)
         self._looked = True
         self._growth.observe(seen.oldest, seen.ends, int(self._now_s() * 1000), reached, begun_ms)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import ConfigError, Fatal, StateConflict
+from backfill_cli.errors import START_OVER, ConfigError, Fatal, StateConflict
 from backfill_cli.formats.fast_json import FastPath, fast_path
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import Columns
@@ -88,13 +88,13 @@ class Topic:
             raise StateConflict(
                 f"{self._options.bootstrap_servers} is cluster {seen.cluster}, but the job began with cluster "
                 f"{identity['cluster']}: offsets of one mean nothing in the other",
-                f"correct {self._options.at}.bootstrap_servers, or drop the job and start over",
+                f"correct {self._options.at}.bootstrap_servers, or {START_OVER}",
             )
         if identity["topic_id"] != str(seen.topic_id):
             raise StateConflict(
                 f"topic '{self._options.topic}' was recreated: its id is {seen.topic_id}, but was "
                 f"{identity['topic_id']} when the job began; its offsets start from 0 again",
-                "drop the job and start over",
+                START_OVER,
             )
 
     def refuse_growth(self, seen: Seen, known: AbstractSet[str]) -> None:
@@ -107,7 +107,7 @@ class Topic:
             f"{len(seen.ends)}; records of a key may have gone to another partition before and go to this one "
             "now, and there is no order across partitions",
             "if every key stays in the partition that it was in (only new keys go to the new ones), set "
-            f"{self._options.at}.accept_growth = true and start again; otherwise drop the job and start over with "
+            f"{self._options.at}.accept_growth = true and start again; otherwise {START_OVER} with "
             "a topic that has each key in one partition",
         )
 

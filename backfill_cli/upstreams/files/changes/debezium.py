@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import BadData, ConfigError
+from backfill_cli.errors import START_OVER, BadData, ConfigError
 from backfill_cli.formats import frames
 from backfill_cli.formats.debezium_changes import TABLES_HINT, changes, envelope_columns
 from backfill_cli.formats.debezium_forms import Lack, lacks
@@ -238,7 +238,7 @@ def _shape(where: Place, file: File, known: Known) -> _Shape | None:
         if _meaning(begin[name]) != _meaning(end[name]):
             raise BadData(
                 f"{file.path}: column '{name}' changes its type within the file",
-                "drop the job and start over from a new snapshot",
+                f"{START_OVER} from a new snapshot",
             )
     return _Shape({name: _meaning(one) for name, one in {**begin, **end}.items()})
 

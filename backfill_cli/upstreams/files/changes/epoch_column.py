@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
-from backfill_cli.errors import BadData
+from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.formats.listing import File
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.schema import Columns
@@ -144,7 +144,7 @@ class EpochLog:
                     f"table '{table}': {one.file.path} holds epoch {values.lowest!r}, but the job has already "
                     f"applied everything up to epoch {cursor!r}",
                     "all files of an epoch must land before any file of a later one: give these changes a later "
-                    "epoch, or drop the job and start over",
+                    f"epoch, or {START_OVER}",
                 )
             if before is not None and not _after(values.lowest, before[1]):
                 raise BadData(

@@ -2,7 +2,7 @@
 
 import shlex
 
-from backfill_cli.errors import Fatal, HistoryGone
+from backfill_cli.errors import START_OVER, Fatal, HistoryGone
 from backfill_cli.formats.listing import File, touched
 from backfill_cli.upstreams.files.changes.consumed import Fault
 
@@ -54,5 +54,5 @@ def renamed(table: str, file: File, was: str) -> Fatal:
 def gone_unread(table: str, path: str) -> HistoryGone:
     return HistoryGone(
         f"table '{table}': change file {path} is gone and was not read yet",
-        "put it back, or drop the job and start over",
+        f"put it back, or {START_OVER}",
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from backfill_cli.errors import Fatal, HistoryGone
+from backfill_cli.errors import START_OVER, Fatal, HistoryGone
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, differing, same_type, schema_text
 from backfill_cli.upstreams.files.changes import holes, order, refusals
@@ -192,7 +192,7 @@ class TableLog:
                 f"table '{self.table}': {gone} of {memory.waiting} change files that were in {self.where.folder} "
                 f"when the job last ran, after '{cursor or 'the snapshot'}' and up to '{memory.newest}', are gone "
                 "and were not read yet",
-                "put them back, or drop the job and start over",
+                f"put them back, or {START_OVER}",
             )
 
     def _look(self) -> None:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
-from backfill_cli.errors import BadData
+from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.files.options import CsvOptions
 from backfill_cli.upstreams.files.reading import lines
@@ -178,8 +178,7 @@ def _cut(grammar: Grammar, part: TextPart, at: int, block: bytes, last: bool) ->
         raise BadData(
             f"{part.path}: a quoted field is not closed {ends}, or has text after its closing quote, in the "
             f"record at byte {at + sound}: {_text(block[sound:])}",
-            f"drop the job and start over, with {grammar.at}.quote and {grammar.at}.escape set to what the file "
-            f"uses{too}",
+            f"{START_OVER}, with {grammar.at}.quote and {grammar.at}.escape set to what the file uses{too}",
         )
     return sound
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from backfill_cli.contracts import TableSpec, own
-from backfill_cli.errors import BadData, Fatal, UsageError
+from backfill_cli.errors import START_OVER, BadData, Fatal, UsageError
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Place, touched
 from backfill_cli.model.schema import Columns, differing, shown
@@ -155,5 +155,5 @@ def _restored(file: File, what: str) -> str:
 def _changed(table: str, file: File, how: str, restore: str) -> Fatal:
     return Fatal(
         f"table '{table}': {file.path} {how} since the snapshot was pinned",
-        f"{restore}; or drop the job and start over",
+        f"{restore}; or {START_OVER}",
     )

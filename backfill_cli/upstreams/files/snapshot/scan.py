@@ -6,6 +6,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
+from backfill_cli.errors import START_OVER
 from backfill_cli.formats import exact, frames, group_slices, row_groups
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.plan import SnapshotRead
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-_PINNED = "fix the file, then drop the job and start over: the files of a pinned snapshot must not change"
+_PINNED = f"fix the file, then {START_OVER}: the files of a pinned snapshot must not change"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from backfill_cli.errors import BadData, Fatal
+from backfill_cli.errors import START_OVER, BadData, Fatal
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Listing, place, touched
 from backfill_cli.model.schema import Columns, SparkType, field, same_type, shown
@@ -213,7 +213,7 @@ def _changed(file: File, now: File | None) -> Fatal:
     how = "is gone" if now is None else "was written again"
     local = file.path.startswith("/")
     back = f"restore the file{f', with its time: {touched(file.path, file.mtime_ns)}' if local else ''}"
-    return Fatal(f"{file.path} {how} since the archive was pinned", f"{back}; or drop the job and start over")
+    return Fatal(f"{file.path} {how} since the archive was pinned", f"{back}; or {START_OVER}")
 
 
 def _widens(kept: SparkType, wanted: SparkType) -> bool:

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import own
-from backfill_cli.errors import HistoryGone, Transient
+from backfill_cli.errors import START_OVER, HistoryGone, Transient
 from backfill_cli.formats import fast_json
 from backfill_cli.formats.fast_json import FastPath
 from backfill_cli.spark import arrow_tasks
@@ -206,7 +206,7 @@ def gone(partition: int, needed: int, oldest: int | None) -> HistoryGone:
     begins = "" if oldest is None else f": its log begins at {oldest}"
     return HistoryGone(
         f"partition {partition} no longer has offset {needed}{begins}",
-        "keep the topic longer (retention.ms), and drop the job and start over",
+        f"keep the topic longer (retention.ms), and {START_OVER}",
     )
 
 
@@ -223,5 +223,5 @@ def _ends_early(connection: Connection, task: Range, reached: int) -> Transient:
     return Transient(
         f"{connection.servers}: partition {task.partition} ends at offset {reached}, but reached "
         f"{task.up_to} when the read was planned",
-        "its leader may have changed: wait for it; if records were lost, drop the job and start over",
+        f"its leader may have changed: wait for it; if records were lost, {START_OVER}",
     )
