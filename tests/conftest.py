@@ -114,14 +114,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _is_whole(config: pytest.Config) -> bool:
-    """Whether these are all tests of CI."""
-    chosen = (
-        config.option.keyword
-        or config.option.markexpr
-        or config.getoption("lf", False)
-        or config.getoption("--quick")
+    """Whether these are all tests, as CI runs them: from the root, none left out."""
+    left_out = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf")
+    return (
+        os.environ.get("CI") == "true"
+        and config.args_source is pytest.Config.ArgsSource.TESTPATHS
+        and not config.getoption("--quick")
+        and not any(getattr(config.option, name, None) for name in left_out)
     )
-    return config.args_source is not pytest.Config.ArgsSource.ARGS and not chosen
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 _MAGIC = re.compile(r"[*?\[]")
-_FILE_URI = re.compile(r"file:(//(localhost)?)?/(?!/)")
+_FILE_URI = re.compile(r"^file:(//(localhost)?)?/(?!/)")
 _SETTLED_NS = 1_000_000_000
 """A folder's listing is final if taken this long after the folder last changed: file timestamps are coarse."""
 

@@ -25,15 +25,19 @@ class Unless:
     """
 
     def __init__(self, log: Path) -> None:
-        self._log, self._had_one = log, log.exists()
-        self._folders = [folder for folder in log.parents if not folder.exists()]
+        self._log, self._had_one = (
+            log,
+            os.path.exists(log),
+        )  # False, not an error, in a folder that is closed to us
+        self._folders = [folder for folder in log.parents if not os.path.exists(folder)]
 
     def left_out(self) -> None:
         """The job was not created."""
         if self._had_one:
             return
         for file in (self._log, error_of(self._log)):
-            file.unlink(missing_ok=True)
+            with suppress(OSError):  # its folder may be none
+                file.unlink()
         for folder in self._folders:
             with suppress(OSError):
                 folder.rmdir()

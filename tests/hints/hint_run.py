@@ -4,6 +4,7 @@ The figures are those of the whole suite; the checks are of any run.
 `python tests/hints/hint_run.py RECORD…` shortens the two lists by what a run has reached.
 """
 
+import atexit
 import json
 import os
 import re
@@ -35,6 +36,7 @@ def begin() -> None:
         handle, name = tempfile.mkstemp(prefix="backfill-hints-", suffix=".jsonl")
         os.close(handle)
         os.environ[FILE] = name
+        atexit.register(Path(name).unlink, missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ import json
 import os
 import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.config.differences import differences, moved
 from backfill_cli.contracts import CheckedSink, HeldUpstream, JobDefinition, SinkTable, Upstream, own
-from backfill_cli.engine.job.ownership import require_lost, require_new, take
+from backfill_cli.engine.job.ownership import owning, require_lost, require_new, take
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import (
     choose,
@@ -29,7 +28,7 @@ from backfill_cli.engine.staging.files import nothing_left, require_shared
 from backfill_cli.engine.staging.partitions import side_table
 from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.engine.staging.schemas import sink_schema
-from backfill_cli.errors import BackfillError, StateConflict, UsageError
+from backfill_cli.errors import StateConflict, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import decode
 from backfill_cli.model.job import Control
@@ -85,14 +84,10 @@ def create(
         resources.patiently(lambda: checked.check(name, tables, into_existing))
     with holding(config, catalog, upstream, pin, resources) as held_pin:
         resources.patiently(lambda: sink.prepare(name, tables, into_existing))
-        resources.patiently(lambda: take(name, catalog, sink, held))
-        definition, checkpoint = _begun(config, upstream, held_pin, until, tables)
-        try:
+        with owning(name, catalog, sink):
+            resources.patiently(lambda: take(name, catalog, sink, held))
+            definition, checkpoint = _begun(config, upstream, held_pin, until, tables)
             catalog.create_job(definition, Control(rate=config.throttle.rate), checkpoint)
-        except BaseException:
-            with suppress(BackfillError):  # else the sink would belong to a catalog that never had the job
-                sink.forget(name)
-            raise
     return definition
 
 

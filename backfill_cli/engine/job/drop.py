@@ -79,7 +79,8 @@ def drop(
         live = _live(definition, config, resources.sink) if known and ours else ()
         if dropped:
             _refuse_queried(name, live)
-        left = _Left(name, config, definition.pin)
+        rows = " --with-rows" if with_rows else ""
+        left = _Left(f"backfill drop {name}{rows} --without-upstream --confirm {name}", config, definition.pin)
         if ours and not without_upstream:
             left.require_reached(resources)
         # Claimed, so that no runner elsewhere resumes the job between the check and the end.
@@ -191,7 +192,10 @@ def _config_of_start(name: str, catalog: Catalog, begun: Begun | None) -> JobCon
 def _start_dropped(
     name: str, config: JobConfig, begun: Begun | None, catalog: Catalog, without_sink: bool, without_upstream: bool
 ) -> Dropped:
-    """Nothing is left of a start that did not complete, except tables without rows in the sink."""
+    """Nothing is left of a start that did not complete, except tables without rows in the sink.
+
+    It has staged nothing: a folder of the job's name is of another catalog's job.
+    """
     with Resources(config) as resources:
         _, ours = (False, False) if without_sink else _asked(name, catalog, resources)
         left: tuple[str, ...] = ()
@@ -201,7 +205,6 @@ def _start_dropped(
             settle(name, catalog)
         if ours:
             resources.sink.forget(name)
-        _remove_files(config, name)
         catalog.starts.end(name)
         return Dropped(False, left, NOT_ASKED if left else "")
 
@@ -210,18 +213,24 @@ NOT_ASKED = "it was not asked to remove it"
 
 
 class _Left:
-    """What a job leaves in its upstream. statements: those that remove it. why: why it stays."""
+    """What a job leaves in its upstream. statements: those that remove it. why: why it stays.
 
-    def __init__(self, job: str, config: JobConfig, pin: Pin) -> None:
-        self._job, self._config, self._pin = job, config, pin
+    instead: the command that drops the job without its upstream.
+    """
+
+    def __init__(self, instead: str, config: JobConfig, pin: Pin) -> None:
+        self._instead, self._config, self._pin = instead, config, pin
         self.statements: tuple[str, ...] = ()
         self.why = ""
 
     def require_reached(self, resources: Resources) -> None:
         """The upstream answers, and lets the job go. Raises what prevents it; then nothing has changed.
 
-        Another system behind the same options does not: what the job held is not there.
+        Another system behind the same options does not: what the job held is not there. One in which no job holds
+        anything is not asked.
         """
+        if not self._holds():
+            return
         try:
             upstream = resources.upstream
             if isinstance(upstream, HeldUpstream):
@@ -229,15 +238,20 @@ class _Left:
         except (StateConflict, HistoryGone):
             return
         except BackfillError as error:
-            instead = f"backfill drop {self._job} --without-upstream --confirm {self._job}"
-            without = f"or leave there what the job holds, and see how to remove it: {instead}"
-            error.hint = f"{error.hint}; {without}" if error.hint else without
+            without = f"leave there what the job holds, and see how to remove it: {self._instead}"
+            error.hint = f"{error.hint}; or {without}" if error.hint else without
             raise
+
+    def _holds(self) -> bool:
+        """Whether jobs hold anything in an upstream of this kind."""
+        return isinstance(self._config.unreached_upstream(), HeldUpstream)
 
     def release(self, resources: Resources, begun: Begun | None, without: bool) -> None:
         """The upstream no longer holds anything for the job, or `statements` remove it."""
         if without:
             self.statements, self.why = _removal(self._config, self._pin), NOT_ASKED
+            return
+        if not self._holds():
             return
         try:
             upstream = resources.upstream
@@ -282,7 +296,9 @@ def drop_from_sink(
         live = () if definition is None else _live(definition, stored, sink)
         if dropped:
             _refuse_queried(name, live)
-        left = None if definition is None else _Left(name, config, definition.pin)
+        rows = " --with-rows" if with_rows else ""
+        instead = f"backfill drop {name} --sink job.toml{rows} --without-upstream --confirm {name}"
+        left = None if definition is None else _Left(instead, config, definition.pin)
         if left is not None and not without_upstream:
             left.require_reached(resources)
         if dropped:

@@ -1,7 +1,7 @@
 """Which catalog owns a job, according to its sink: checked before anything is claimed, fenced or changed."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,6 +80,19 @@ def owners_sought(catalog: Catalog) -> Iterator[None]:
 def take(job: str, catalog: Catalog, sink: "Sink", held: Owner | None) -> None:
     """Records this catalog as the job's owner in the sink. held: what a `require…` function above returned."""
     sink.own(job, catalog.made(), held)
+
+
+@contextmanager
+def owning(job: str, catalog: Catalog, sink: "Sink") -> Iterator[None]:
+    """An error, Ctrl-C too, leaves no job in the sink that this catalog owns and does not have."""
+    try:
+        yield
+    except BaseException:
+        with suppress(BackfillError):
+            held = sink.owner(job)
+            if held is not None and _is(held, catalog):
+                sink.forget(job)
+        raise
 
 
 def _is(held: Owner, catalog: Catalog) -> bool:

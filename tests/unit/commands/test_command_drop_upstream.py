@@ -30,6 +30,11 @@ path = "sink.duckdb"
 """
 POSTGRES = 'type = "postgres"\ndsn = "${env:ORDERS_DSN}"\nslot = "orders_slot"'
 ICEBERG = 'type = "iceberg"\ntable = "{folder}/{{name}}"'
+KAFKA = """type = "kafka"
+bootstrap_servers = "127.0.0.1:1"
+topic = "orders"
+value = { format = "json", schema = "id BIGINT" }
+options = { "sasl.username" = "u", "sasl.password" = "${env:ORDERS_SECRET}" }"""
 TAG = {"iceberg": {"orders": {"id": "5", "tag": "backfill_pin_ab"}}}
 CLOSED = "postgresql://u@127.0.0.1:1/x"
 STATEMENTS = ("SELECT pg_drop_replication_slot('orders_slot')", 'DROP PUBLICATION "orders_slot"')
@@ -69,7 +74,7 @@ def test_a_drop_that_cannot_reach_the_upstream_is_refused_first_and_names_the_wa
     refused = run("drop", "orders", *more, "--confirm", "orders")
     assert refused.exit_code == code, refused.stderr
     assert said in refused.stderr
-    assert "backfill drop orders --without-upstream --confirm orders" in refused.stderr
+    assert "--without-upstream --confirm orders" in refused.stderr
     assert [row.lease.token for row in catalog.jobs()] == [0], "nothing has changed"
     done = run("drop", "orders", "--without-upstream", "--confirm", "orders", "--json")
     assert done.exit_code == 0, done.stderr
@@ -119,3 +124,23 @@ def test_what_a_killed_start_left_is_named_by_its_mark(
     for statement in ("SELECT pg_drop_replication_slot('backfill_start_abc')", *STATEMENTS):
         assert statement in done.stderr
     assert catalog.starts.of("orders") is None
+
+
+@pytest.mark.parametrize("more", [(), ("--with-rows",)], ids=["", "with rows"])
+def test_the_command_that_leaves_the_upstream_alone_drops_what_was_to_be_dropped(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    job_of(folder, POSTGRES, "public.orders", "{}")
+    monkeypatch.delenv("ORDERS_DSN", raising=False)
+    refused = run("drop", "orders", *more, "--confirm", "orders")
+    assert " ".join(("backfill drop orders", *more, "--without-upstream --confirm orders")) in refused.stderr
+
+
+def test_a_job_whose_upstream_holds_nothing_is_dropped_without_its_secret(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = job_of(folder, KAFKA, "orders", "{}")
+    monkeypatch.delenv("ORDERS_SECRET", raising=False)
+    done = run("drop", "orders", "--confirm", "orders")
+    assert done.exit_code == 0, done.stderr
+    assert catalog.jobs() == ()

@@ -106,3 +106,21 @@ def test_a_killed_start_is_forgotten_by_drop_and_by_the_job_that_is_created(run:
     make_job(killed)
     assert [row.created for row in killed.listed()] == [True]
     assert killed.starters.of("orders") is None
+
+
+def test_a_killed_start_that_is_forgotten_keeps_what_another_catalogs_job_of_its_name_has_staged(
+    run: Run, folder: Path, killed: Catalog
+) -> None:
+    staging = Path(load(folder / "job.toml").job.staging) / "orders" / "1-abc"
+    staging.mkdir(parents=True)
+    (staging / "part.parquet").write_text("of another catalog's epoch")
+    assert run("drop", "orders", "--confirm", "orders").exit_code == 0
+    assert (staging / "part.parquet").exists()
+
+
+def test_a_start_into_a_catalog_whose_folder_is_a_file_is_refused_by_name(run: Run, folder: Path) -> None:
+    write_config(folder, CONFIG)
+    (folder / "file").write_text("")
+    refused = run("start", "--config", "job.toml", "--catalog", "file/c.duckdb")
+    assert refused.exit_code == 2, refused.stderr
+    assert "Traceback" not in refused.stderr

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 from hint_typed import typed
 
+from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, load
-from backfill_cli.contracts import JobDefinition
+from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.engine.job.create import changed_keys, require_same, require_same_strategy
-from backfill_cli.errors import UsageError
+from backfill_cli.engine.job.ownership import owning, take
+from backfill_cli.errors import Held, UsageError
 from backfill_cli.model.position import START
 from backfill_cli.model.upstream import Pin
 
@@ -26,6 +28,8 @@ key = ["id"]
 type = "duckdb"
 path = "sink.duckdb"
 """
+_ID = '{"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": true, "metadata": {}}]}'
+ORDERS = SinkTable("orders", "orders", ("id",), _ID)
 
 
 def config(folder: Path, more: str = "") -> JobConfig:
@@ -116,3 +120,33 @@ def test_a_spool_that_holds_something_moves_with_its_path_or_the_change_is_refus
         (tmp_path / "new").mkdir()
         (tmp_path / "old" / "orders").rename(tmp_path / "new" / "orders")
         require_same(before, of("new"))
+
+
+def test_a_start_that_ends_once_it_owns_the_sinks_tables_leaves_no_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sink, catalog = config(tmp_path).open_sink(), Catalog(tmp_path / "catalog.duckdb")
+    sink.prepare("orders", (ORDERS,), False)
+
+    def interrupted() -> None:
+        with owning("orders", catalog, sink):
+            take("orders", catalog, sink, None)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert sink.owner("orders") is None
+
+
+def test_a_start_that_ends_because_another_catalog_took_the_tables_leaves_them_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sink, catalog = config(tmp_path).open_sink(), Catalog(tmp_path / "catalog.duckdb")
+    sink.prepare("orders", (ORDERS,), False)
+    other = Catalog(tmp_path / "other.duckdb").made()
+    sink.own("orders", other, None)
+    with pytest.raises(Held), owning("orders", catalog, sink):
+        take("orders", catalog, sink, None)
+    assert sink.owner("orders") == other

@@ -17,6 +17,7 @@ from backfill_cli.contracts import LocatedSink, LocatedUpstream, Sink, SinkTable
 from backfill_cli.engine.job.select import require_apart
 from backfill_cli.errors import Held, UsageError
 from backfill_cli.formats.iceberg.places import Place
+from backfill_cli.formats.listing import local_path
 from backfill_cli.sinks.delta import connector as delta_sink
 from backfill_cli.sinks.iceberg import connector as iceberg_sink
 from backfill_cli.spark.object_store import one_spelling
@@ -159,3 +160,8 @@ def test_files_that_two_tables_would_read_are_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="share rows of it"):
             require_apart(upstream, sink, _tables(*names))
     require_apart(opened("{table}/*", "order", "else"), sink, _tables("order", "else"))
+
+
+def test_a_folder_whose_name_holds_file_and_a_colon_is_a_path() -> None:
+    assert local_path("/data/profile:/x") == "/data/profile:/x"
+    assert local_path("file:/data/x") == local_path("file://localhost/data/x") == "/data/x"
