@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from backfill_cli.catalog.moments import spell_epoch, spell_moment
+from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.errors import WaitTimedOut
 from backfill_cli.model.job import JobState, Phase, Verb
 from backfill_cli.view.console import answer_json, say
@@ -92,7 +92,9 @@ def _note(before: "JobRow", verb: Verb, rate: float | None) -> str | None:
         then = "" if verb is Verb.STOP else ": it takes effect in the next run"
         return f"the job is done ({before.reason}), and nothing of it runs{then}; to follow its upstream: {follow}"
     if (verb is Verb.PAUSE and asked.paused) or (verb is Verb.PAUSE_ALL and asked.pause_all):
-        return f"it was already paused, by {asked.paused_by} since {spell_moment(asked.paused_since_ms)}"
+        if not before.control.paused:
+            return f"{asked.paused_by} already requested that; it takes effect at the next barrier"
+        return f"it was already paused, by {asked.paused_by} since epoch {spell_epoch(asked.paused_since_ms or 0)}"
     if verb is Verb.STOP and before.state == JobState.STOPPED and not before.live:
         return "it was already stopped"
     phase = before.phase if before.progress is None else before.progress.phase

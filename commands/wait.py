@@ -76,7 +76,8 @@ def wait(
                 f"job {name!r}: not {goal} after {limit_s:g} s; it is {state}", f"backfill status {name}"
             )
         time.sleep(POLL_S)
-    epoch = committed_epoch(row)
+    since = row.control.paused_since_ms if goal == "paused" else None
+    epoch = since or committed_epoch(row)
     if as_json:
         answer_json({"schema": 1, "job": name, "for": goal, "state": row.state.value, "epoch": epoch})
     else:

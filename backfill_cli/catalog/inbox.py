@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog import jobs
-from backfill_cli.model.job import ENDED, Command, JobState, Verb, apply_command
+from backfill_cli.catalog import jobs, ledger
+from backfill_cli.model.checkpoint import EpochRecord
+from backfill_cli.model.job import ENDED, Barrier, Command, JobState, Verb
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -24,7 +25,7 @@ Stamp = tuple[int, int, int] | None
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A command that was taken. epoch: the barrier that took it; without a live runner, the last committed one."""
+    """A command that was taken. epoch: the barrier at which it took effect."""
 
     command: Command
     epoch: int
@@ -75,21 +76,28 @@ def take(db: "DuckDBPyConnection", job: str, commands: Sequence[Command], epoch:
 
 
 def apply(db: "DuckDBPyConnection", job: str, now_ms: int) -> None:
-    """The waiting commands are applied at once, because no live runner could take them.
+    """The waiting commands are applied at once, because no live runner could take them: at a barrier of their own,
+    which the ledger has as it has a runner's.
 
     A stop is reached at once; the effect of other commands is kept in the control state for the next runner.
     """
     standing = jobs.standing(db, job)
-    control, commands = standing.control, waiting(db, job)
-    for command in commands:
-        control = apply_command(control, command, now_ms)
+    commands = waiting(db, job)
+    if not commands:
+        return
+    barrier = Barrier.taking(commands, standing.last_epoch, now_ms, standing.control)
+    control, epoch = barrier.mutations.control, barrier.epoch
     if control.stop and standing.state not in ENDED:
         jobs.become(db, job, JobState.STOPPING)
         jobs.become(db, job, JobState.STOPPED, "a stop was requested without a live runner")
     elif control.paused and standing.state in (JobState.RUNNING, JobState.PAUSING):
         jobs.become(db, job, JobState.PAUSED, "a pause was requested without a live runner")
     jobs.set_control(db, job, replace(control, stop=False))
-    take(db, job, commands, standing.epoch, now_ms)
+    take(db, job, commands, epoch, now_ms)
+    jobs.use_epoch(db, job, epoch)
+    ledger.record(
+        db, job, EpochRecord(epoch, barrier.prev_ms, standing.phase, epoch, mutations=barrier.mutations.verbs)
+    )
 
 
 def forget_stops(db: "DuckDBPyConnection", job: str, now_ms: int) -> None:

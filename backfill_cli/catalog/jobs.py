@@ -13,6 +13,7 @@ from backfill_cli.model.job import (
     TRANSITIONS,
     Control,
     JobState,
+    Phase,
     may_become,
 )
 from backfill_cli.model.split import Split
@@ -45,6 +46,7 @@ class Standing:
     epoch: int
     promised_epoch: int
     last_epoch: int
+    phase: Phase
 
 
 def names(db: "DuckDBPyConnection") -> tuple[str, ...]:
@@ -133,13 +135,14 @@ def definition(db: "DuckDBPyConnection", job: str) -> "JobDefinition":
 
 def standing(db: "DuckDBPyConnection", job: str) -> Standing:
     row = db.execute(
-        """SELECT state, paused_by, paused_since_ms, rate, stop_asked, pause_all, epoch, promised_epoch, last_epoch
+        """SELECT state, paused_by, paused_since_ms, rate, stop_asked, pause_all, epoch, promised_epoch,
+                  last_epoch, phase
            FROM jobs WHERE name = ?""",
         [job],
     ).fetchone()
     if row is None:
         raise no_such_job(db, job)
-    return Standing(JobState(row[0]), Control(*row[1:6]), *row[6:])
+    return Standing(JobState(row[0]), Control(*row[1:6]), row[6], row[7], row[8], Phase(row[9]))
 
 
 def set_control(db: "DuckDBPyConnection", job: str, control: Control) -> None:

@@ -84,8 +84,9 @@ class Command:
 class Control:
     """What was commanded, kept in the catalog so that it survives every runner.
 
-    rate: snapshot rows per second; None: no limit; 0: follow without reading the snapshot. pause_all: while
-    paused, the log is not taken into the spool either (strategy chain).
+    paused_since_ms: the epoch of the barrier at which the pause took effect. rate: snapshot rows per second; None:
+    no limit; 0: follow without reading the snapshot. pause_all: while paused, the log is not taken into the spool
+    either (strategy chain).
     """
 
     paused_by: str | None = None
@@ -99,14 +100,17 @@ class Control:
         return self.paused_by is not None
 
 
-def apply_command(control: Control, command: Command, now_ms: int) -> Control:
-    """The control after one command. A repeated command changes nothing, so the first author is kept."""
+def apply_command(control: Control, command: Command, epoch: int) -> Control:
+    """The control after one command, which takes effect at the barrier `epoch`.
+
+    A repeated command changes nothing, so the first author is kept.
+    """
     match command.verb:
         case Verb.PAUSE | Verb.PAUSE_ALL:
             control = replace(control, pause_all=control.pause_all or command.verb is Verb.PAUSE_ALL)
             if control.paused:
                 return control
-            return replace(control, paused_by=command.by, paused_since_ms=now_ms)
+            return replace(control, paused_by=command.by, paused_since_ms=epoch)
         case Verb.RESUME:
             return replace(control, paused_by=None, paused_since_ms=None, stop=False, pause_all=False)
         case Verb.THROTTLE:
@@ -121,6 +125,11 @@ class Mutations:
 
     control: Control
     commands: tuple[Command, ...] = ()
+
+    @property
+    def verbs(self) -> str:
+        """`pause, throttle`, as the ledger has them."""
+        return ", ".join(command.verb for command in self.commands)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +151,7 @@ class Barrier:
     @classmethod
     def taking(cls, commands: tuple[Command, ...], prev_ms: int, now_ms: int, control: Control) -> "Barrier":
         """The barrier after `prev_ms` at which these commands act. control: in force until then."""
+        barrier = cls.next(prev_ms, now_ms, Mutations(control, commands))
         for command in commands:
-            control = apply_command(control, command, now_ms)
-        return cls.next(prev_ms, now_ms, Mutations(control, commands))
+            control = apply_command(control, command, barrier.epoch)
+        return replace(barrier, mutations=Mutations(control, commands))

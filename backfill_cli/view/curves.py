@@ -2,9 +2,10 @@
 
 import io
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import UsageError
@@ -46,19 +47,20 @@ class Bin:
     commit_s: float
 
 
-def binned(records: Sequence[EpochRecord], points: int = POINTS) -> tuple[Bin, ...]:
-    """The epochs in at most `points` spans of equal length; a span without an epoch has rates of 0."""
+def binned(records: Sequence[EpochRecord], points: int = POINTS, until_ms: int = 0) -> tuple[Bin, ...]:
+    """The epochs in at most `points` spans of equal length, up to the later of `until_ms` and the last epoch;
+    a span without an epoch has rates of 0."""
     if not records:
         return ()
     first = min(
         record.committed_ms for record in records
     )  # the clock may have been set: the last one need not be the latest
-    last = max(record.committed_ms for record in records)
+    last = max(until_ms, *(record.committed_ms for record in records))
     span_ms = max(1_000, -(-(last - first + 1) // points))
     held: dict[int, list[EpochRecord]] = {}
     for record in records:
         held.setdefault((record.committed_ms - first) // span_ms, []).append(record)
-    return tuple(_bin(first + n * span_ms, span_ms, held.get(n, [])) for n in range(max(held) + 1))
+    return tuple(_bin(first + n * span_ms, span_ms, held.get(n, [])) for n in range((last - first) // span_ms + 1))
 
 
 def _bin(from_ms: int, span_ms: int, records: Sequence[EpochRecord]) -> Bin:
@@ -82,11 +84,45 @@ def _bin(from_ms: int, span_ms: int, records: Sequence[EpochRecord]) -> Bin:
     )
 
 
-def curves(records: Sequence[EpochRecord]) -> str:
-    """A figure, as HTML. Raises UsageError if the plotting library is not installed."""
-    bins = binned(records)
-    if not bins:
-        return "<p>Nothing has been committed yet.</p>"
+@dataclass(frozen=True, slots=True)
+class PhaseSpan:
+    """A phase from its begin to its end, by the time of day."""
+
+    phase: Phase
+    begin_ms: int
+    end_ms: int
+
+
+def phase_spans(
+    records: Sequence[EpochRecord], now: Phase, finished_ms: Mapping[Phase, int | None], until_ms: int
+) -> tuple[PhaseSpan, ...]:
+    """The phases between the first epoch and `until_ms`, without a gap.
+
+    An epoch tells in which phase it was read; an idle barrier, which leaves no line, can end a phase, too.
+    now: the phase that the job is in. finished_ms: the barrier that ended a phase.
+    """
+    spans: list[PhaseSpan] = []
+    runs = [
+        (phase, [one.committed_ms for one in run]) for phase, run in groupby(records, key=lambda one: one.phase)
+    ]
+    begin_ms = runs[0][1][0]
+    for (phase, committed), (_, following) in pairwise([*runs, (now, [until_ms])]):
+        finished = finished_ms.get(phase)
+        if phase != now and finished is not None:
+            end_ms = min(following[0], max(committed[-1], finished))
+        else:
+            end_ms = following[0]
+        spans.append(PhaseSpan(phase, begin_ms, max(begin_ms, end_ms)))
+        begin_ms = spans[-1].end_ms
+    return (*spans, PhaseSpan(now, begin_ms, max(begin_ms, until_ms)))
+
+
+def curves(records: Sequence[EpochRecord], spans: Sequence[PhaseSpan], until_ms: int) -> str:
+    """A figure, as HTML: up to `until_ms`, or to the last epoch if that is later.
+
+    Raises UsageError if the plotting library is not installed.
+    """
+    bins = binned(records, until_ms=until_ms)
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -96,7 +132,7 @@ def curves(records: Sequence[EpochRecord]) -> str:
         figure = Figure(figsize=(9.6, 9.6), layout="constrained")
         for axes, (title, unit, draw) in zip(figure.subplots(len(CURVES), sharex=True), CURVES, strict=True):
             draw(axes, bins)
-            _phases(axes, records)
+            _phases(axes, spans)
             _commands(axes, records)
             _dressed(axes, title, unit)
         held = io.StringIO()
@@ -155,16 +191,9 @@ def _dressed(axes: "Axes", title: str, unit: str) -> None:
     axes.legend(loc="lower right", frameon=False, ncols=3, bbox_to_anchor=(1, 1.08), borderaxespad=0)
 
 
-def _phases(axes: "Axes", records: Sequence[EpochRecord]) -> None:
-    begun: EpochRecord | None = None
-    for record in [*records, None]:
-        if begun is None:
-            begun = record
-        elif record is None or record.phase != begun.phase:
-            end = records[-1] if record is None else record
-            span = _at(begun.committed_ms), _at(end.committed_ms)
-            axes.axvspan(*span, color=PHASE_COLOUR[begun.phase], lw=0, zorder=0)
-            begun = record
+def _phases(axes: "Axes", spans: Sequence[PhaseSpan]) -> None:
+    for span in spans:
+        axes.axvspan(_at(span.begin_ms), _at(span.end_ms), color=PHASE_COLOUR[span.phase], lw=0, zorder=0)
 
 
 def _commands(axes: "Axes", records: Sequence[EpochRecord]) -> None:

@@ -1,7 +1,7 @@
 """What limits a job now, in a sentence that ends with the command that changes it."""
 
 from backfill_cli.catalog import JobRow
-from backfill_cli.catalog.moments import spell_moment
+from backfill_cli.catalog.moments import spell_epoch, spell_moment
 from backfill_cli.errors import parted, with_way_on
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.job import JobState
@@ -42,8 +42,8 @@ def limited_by(row: JobRow, progress: Progress | None) -> str:
         return progress.waiting_for or "stopping: the current epoch commits first"
     if row.control.paused:
         too = ", including the taking of its change log (pause --all)" if row.control.pause_all else ""
-        since = spell_moment(row.control.paused_since_ms)
-        return with_way_on(f"paused by {row.control.paused_by} since {since}{too}", go_on)
+        since = spell_epoch(row.control.paused_since_ms or 0)
+        return with_way_on(f"paused by {row.control.paused_by} since epoch {since}{too}", go_on)
     if progress.not_converging:
         return progress.not_converging
     return progress.limited_by or "starting"

@@ -68,7 +68,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         ("job", view.name),
         ("state", f"{view.state} ({view.reason})" if view.reason else view.state),
         ("phase", spell_phase(view.phase)),
-        ("epoch", spell_epoch(view.epoch)),
+        ("committed epoch", spell_epoch(view.epoch)),
         ("snapshot", f"{spell_share(view.share)}, {spell_read(view)}"),
         *((f"  {group.label}", spell_rows(group, view.rows_estimated)) for group in view.groups),
         *((f"  partition {p.partition}", spell_partition(p)) for p in view.partitions),
@@ -78,7 +78,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         *((("written/s", spell_written(view.written_per_s)),) if view.written_per_s is not None else ()),
         ("eta", spell_eta(view.eta_s)),
         ("lag", spell_lag(view.lag_s)),
-        ("pending upstream epochs", f"{view.pending_epochs:,}" if _knows_pending(view) else "N/A"),
+        ("pending upstream epochs", "N/A" if view.pending_epochs is None else f"{view.pending_epochs:,}"),
         *((("log held back", spell_held(view.held_bytes)),) if view.held_bytes is not None else ()),
         *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
         *((("taken up to", view.spool.taken),) if view.spool is not None else ()),
@@ -168,12 +168,7 @@ def spell_limit(view: JobView) -> tuple[str, str]:
 
 def spell_pending(view: JobView) -> str:
     """`1 upstream epoch`."""
-    return spell_count(view.pending_epochs, "upstream epoch") if _knows_pending(view) else "N/A"
-
-
-def _knows_pending(view: JobView) -> bool:
-    """Whether a 0 is true: nobody looks for a job that has no runner and is not done."""
-    return view.pending_epochs > 0 or view.runner.alive or view.state == "done"
+    return "N/A" if view.pending_epochs is None else spell_count(view.pending_epochs, "upstream epoch")
 
 
 def spell_written(rows_per_s: Written) -> str:

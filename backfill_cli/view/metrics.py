@@ -21,10 +21,24 @@ Look = Callable[[], tuple[JobView, Totals]]
 WRITTEN_EVERY_S = 10.0
 LABEL = "backfill_job"  # not "job": Prometheus gives that to what it scrapes
 
+
+def _observed(view: JobView, value: float | None) -> float | None:
+    """A number that grows without the job: absent without a runner, as the last one would stay as it is."""
+    return value if view.runner.alive else None
+
+
 GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
     ("up", "1 while a live runner has the job.", lambda v: float(v.runner.alive)),
-    ("lag_seconds", "Age of the oldest change that the sink lacks.", lambda v: v.lag_s),
-    ("pending_upstream_epochs", "Upstream epochs not applied yet.", lambda v: v.pending_epochs),
+    (
+        "lag_seconds",
+        "Age of the oldest change that the sink lacks; absent without a runner.",
+        lambda v: _observed(v, v.lag_s),
+    ),
+    (
+        "pending_upstream_epochs",
+        "Upstream epochs that the sink lacks; absent without a runner.",
+        lambda v: _observed(v, v.pending_epochs),
+    ),
     ("snapshot_ratio", "Share of the snapshot that has been read, 0 to 1.", lambda v: v.share),
     ("snapshot_rows_expected", "Rows in the snapshot, if metadata gives them.", lambda v: v.rows_total),
     ("snapshot_rows_per_second", "Rate of snapshot reads.", lambda v: v.rows_per_s),
@@ -32,7 +46,11 @@ GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
     ("paused", "1 while the job is paused by a command.", lambda v: float(v.paused_by is not None)),
     ("converging", "1 while the sink matches no state of the upstream yet.", lambda v: float(v.converging)),
     ("epoch_timestamp_seconds", "The last committed epoch, as a Unix time.", lambda v: v.epoch / 1000),
-    ("upstream_log_held_bytes", "Log that the upstream keeps for the job.", lambda v: v.held_bytes),
+    (
+        "upstream_log_held_bytes",
+        "Log that the upstream keeps for the job; absent without a runner.",
+        lambda v: _observed(v, v.held_bytes),
+    ),
     ("quarantined_rows", "Rows that could not be read, kept in the sink.", lambda v: sum(v.quarantined.values())),
     ("spool_bytes", "Size of the spool on disk.", lambda v: None if v.spool is None else v.spool.size_bytes),
     ("spool_changes", "Changes in the spool.", lambda v: None if v.spool is None else v.spool.changes),

@@ -39,7 +39,8 @@ class JobView:
     """A job as `status` shows it; the fields of `--json`, to which new ones are only ever added.
 
     rows_estimated: whether rows_total is an estimate. share: 0 to 1 of the snapshot, None if not known. eta_s:
-    (least, most) seconds to the end of the snapshot.
+    (least, most) seconds to the end of the snapshot. pending_epochs: None if not known, as before a runner has
+    observed the upstream: a 0 is true only while a runner observes it, or as of the end of a job that is done.
     lag_s: the present age of the oldest change that the sink lacks, None before it is known; an upper bound if no
     runner is live. as_of_ms: when a runner last observed the upstream, age_s: how long ago that was; None before
     any did. interval_s: between two observations. allowed: the lag allowed to remain while catching up, in
@@ -60,7 +61,7 @@ class JobView:
     rows_total: int | None
     rows_per_s: float | None
     lag_s: float | None
-    pending_epochs: int
+    pending_epochs: int | None
     eta_s: tuple[float, float] | None
     limited_by: str
     splits: Mapping[str, int]
@@ -123,7 +124,7 @@ def job_view(
         rows_total=progress.rows_total,
         rows_per_s=_rounded(progress.rows_per_s) if at_work and in_snapshot else None,
         lag_s=_lag_s(row, progress, now_ms),
-        pending_epochs=progress.pending_epochs,
+        pending_epochs=_pending_epochs(row, progress),
         eta_s=progress.eta_s if at_work and share is not None and share >= LEAST_SHARE else None,
         limited_by=limited_by(row, progress),
         splits=dict(progress.splits),
@@ -139,8 +140,8 @@ def job_view(
         allowed=_allowed(progress),
         measure=progress.measure,
         converging=progress.converging,
-        not_converging=progress.not_converging,
-        waiting_for=progress.waiting_for,
+        not_converging=progress.not_converging if at_work else None,
+        waiting_for=progress.waiting_for if row.live else None,
         created_ms=row.created_ms,
         snapshot_finished_ms=progress.snapshot_finished_ms,
         log_store_finished_ms=progress.log_store_finished_ms,
@@ -181,6 +182,13 @@ def committed_epoch(row: JobRow) -> int:
     """The newest epoch that the sink has: a runner reports it; the catalog records it with the next epoch."""
     told = row.progress
     return max(row.epoch, told.epoch if told is not None and told.token == row.lease.token else 0)
+
+
+def _pending_epochs(row: JobRow, progress: Progress) -> int | None:
+    if progress.pending_epochs:
+        return progress.pending_epochs
+    observed = row.live and progress.looked_ms is not None
+    return 0 if observed or row.state == JobState.DONE else None
 
 
 def _lag_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | None:

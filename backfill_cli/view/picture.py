@@ -255,7 +255,7 @@ def _limit(view: JobView, details: bool) -> RenderableType:
     if view.pending_commands:
         facts.append(("requested", ", ".join(view.pending_commands), ""))
     if details and view.created:
-        facts.append(("epoch", spell_epoch(view.epoch), QUIET))
+        facts.append(("committed", f"epoch {spell_epoch(view.epoch)}", QUIET))
     if view.verified is not None:
         facts.append(("verified", spell_verified(view.verified), QUIET if view.verified.equal else WARN))
     if details:

@@ -12,8 +12,9 @@ from string import Template
 
 from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.model.checkpoint import EpochRecord, Totals
+from backfill_cli.model.job import Phase
 from backfill_cli.model.units import spell_duration, spell_size
-from backfill_cli.view.curves import curves
+from backfill_cli.view.curves import curves, phase_spans
 from backfill_cli.view.history import HEAD, history_row
 from backfill_cli.view.lines import (
     spell_lag,
@@ -66,11 +67,21 @@ def _job(told: Reported) -> str:
         until=_text(view.until),
         limited_by=_text(view.limited_by),
         facts=_facts(told),
-        curves=curves(told.records),
+        curves=_curves(told),
         splits=_splits(view),
         epochs=_epochs(told.records),
         config=_text(json.dumps(json.loads(told.config), indent=2, ensure_ascii=False)),
     )
+
+
+def _curves(told: Reported) -> str:
+    """Up to now while a runner observes the upstream, else up to the last epoch."""
+    if not told.records:
+        return "<p>Nothing has been committed yet.</p>"
+    view = told.view
+    until_ms = told.now_ms if view.runner.alive else told.records[-1].committed_ms
+    ends = {Phase.SNAPSHOT: view.snapshot_finished_ms, Phase.LOG_STORE: view.log_store_finished_ms}
+    return curves(told.records, phase_spans(told.records, Phase(view.phase), ends, until_ms), until_ms)
 
 
 def _text(value: object) -> str:

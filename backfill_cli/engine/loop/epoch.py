@@ -76,7 +76,7 @@ def closed(
         stage_ms=stage_ms,
         lag_ms=lag_ms,
         pending_epochs=plan.pending_after,
-        mutations=", ".join(command.verb for command in barrier.mutations.commands),
+        mutations=barrier.mutations.verbs,
         rows_inserted=done.staged.inserted,
         rows_upserted=done.staged.upserted,
         rows_deleted=done.staged.deleted,

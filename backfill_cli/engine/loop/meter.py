@@ -65,6 +65,8 @@ class Meter:
         self._oldest_ms: int | None = None  # when the oldest change was made that was pending when last observed
         self._flying_ms: int | None = None  # … of the epoch that the sink is committing
         self._flying_steady_ms: int | None = None  # since when it is, by the steady clock
+        self._flying_epochs = 0  # upstream epochs that it applies
+        self._pending = 0  # upstream epochs that the sink lacks, of those last observed, without these
         self._seen_since = True  # whether there was an observation since that epoch was prepared
         self._doing: _Doing | None = None
         self._told: _Doing | None = None
@@ -99,10 +101,12 @@ class Meter:
     def flying(self, steady_ms: int) -> None:
         """The last observed plan is prepared: the sink lacks what it reads until it has `landed`."""
         self._flying_ms, self._flying_steady_ms, self._seen_since = self._oldest_ms, steady_ms, False
+        self._pending, self._flying_epochs = self._plan.pending_after, self._pending - self._plan.pending_after
 
     def landed(self) -> None:
         """The sink has what that plan reads."""
         self._flying_ms = self._flying_steady_ms = None
+        self._flying_epochs = 0
         if not self._seen_since:
             self._oldest_ms = self._plan.oldest_pending_ms
 
@@ -125,6 +129,7 @@ class Meter:
         self._plan = plan
         self._view = view
         self._observed_ms, self._seen_since = now_ms, True
+        self._pending = _lacking(plan)
         self._oldest_ms = self._oldest_of(plan)
 
     def discarded(self) -> None:
@@ -134,7 +139,7 @@ class Meter:
             self._plan = replace(
                 self._plan,
                 window=None,
-                pending_after=self._plan.pending_after + window.epochs,
+                pending_after=_lacking(self._plan),
                 oldest_pending_ms=window.from_ms,
             )
 
@@ -177,7 +182,7 @@ class Meter:
             bytes_read=read.size_bytes,
             bytes_total=read.bytes_total,
             splits=read.splits,
-            pending_epochs=self._plan.pending_after,
+            pending_epochs=self._pending + self._flying_epochs,
             lag_ms=None if observed_ms is None else max(0, observed_ms - (oldest_ms or observed_ms)),
             rows_per_s=self._rate(state.control.rate),
             eta_s=self._eta(state, rates, read),
@@ -238,7 +243,7 @@ class Meter:
             return None
         if state.phase == Phase.LOG_STORE:
             applied, arriving, span_s = self._applied()
-            left_epochs = self._plan.pending_after
+            left_epochs = self._pending + self._flying_epochs
             meant = applied > arriving and span_s * 1000 >= MEANT_MS
             return (left_epochs / applied, left_epochs / (applied - arriving)) if meant else None
         if read.done:
@@ -302,3 +307,8 @@ class Meter:
             f"not converging: {rate:.1f} upstream epochs/s applied, {growth:.1f}/s arriving; "
             "a larger barrier.target, more cores, or fewer and larger upstream commits would help"
         )
+
+
+def _lacking(plan: EpochPlan) -> int:
+    """Upstream epochs that the sink lacks until this plan is applied."""
+    return plan.pending_after + (plan.window.epochs if plan.window else 0)

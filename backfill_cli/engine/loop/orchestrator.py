@@ -228,7 +228,7 @@ class Orchestrator(Generic[S]):
     def _take(self, barrier: Barrier) -> None:
         """The barrier's commands act from here on; the catalog records them first."""
         control = barrier.mutations.control
-        verbs = ", ".join(c.verb for c in barrier.mutations.commands)
+        verbs = barrier.mutations.verbs
         record = EpochRecord(barrier.epoch, barrier.prev_ms, self.state.phase, barrier.epoch, mutations=verbs)
         self._mark()
         if control.stop:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from backfill_cli.catalog import Catalog, Claim, inbox
 from backfill_cli.catalog.store import Store
 from backfill_cli.errors import NoSuchJob, StateConflict
+from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.job import Control, JobState, Phase, Verb
 
 
@@ -121,10 +122,12 @@ def test_a_command_for_a_job_that_is_not_there_lists_those_that_are(catalog: Cat
 
 def test_without_a_runner_a_pause_is_kept_for_the_next_one(catalog: Catalog, clock: Clock) -> None:
     posted = post(catalog)
-    assert catalog.taken("orders", posted) == 0
-    assert catalog.job("orders").control == Control("cli", 5)
+    epoch = catalog.taken("orders", posted)
+    assert epoch == 5
+    assert catalog.ledger("orders", 1) == (EpochRecord(5, 0, Phase.SNAPSHOT, 5, mutations="pause"),)
+    assert catalog.job("orders").control == Control("cli", epoch)
     with claimed(catalog, clock) as claim:
-        assert claim.store.load().control == Control("cli", 5)
+        assert claim.store.load().control == Control("cli", epoch)
         assert claim.store.commands() == ()
 
 
@@ -152,8 +155,10 @@ def test_what_a_dead_runner_left_waiting_is_applied_first(catalog: Catalog, cloc
         first = post(catalog, Verb.PAUSE)
         assert catalog.taken("orders", first) is None
     post(catalog, Verb.RESUME)
-    assert catalog.taken("orders", first) == 0
+    assert catalog.taken("orders", first) == 5
     assert catalog.job("orders").control == Control()
+    (line,) = catalog.ledger("orders", 9)
+    assert (line.epoch, line.mutations) == (5, "pause, resume")
 
 
 def test_a_stop_ends_with_the_runner_it_was_for(catalog: Catalog, clock: Clock) -> None:

@@ -9,10 +9,17 @@ from caught_up_job import NOW
 from command_builders import Run, end_job, fake_engine, make_job
 
 from backfill_cli.catalog import Catalog, Claim
+from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.catalog.store import Store
-from backfill_cli.model.job import Control, JobState, Verb
+from backfill_cli.model.checkpoint import EpochRecord
+from backfill_cli.model.job import Barrier, Control, JobState, Phase, Verb
 
 pytestmark = pytest.mark.seconds
+
+
+def newest(catalog: Catalog) -> str:
+    """The newest barrier that the ledger has."""
+    return spell_epoch(catalog.ledger("orders", 1)[0].epoch)
 
 
 @pytest.mark.parametrize(
@@ -33,8 +40,41 @@ def test_without_a_runner_a_command_is_written_at_once(
 def test_pause_without_a_runner_says_that_it_is_done(run: Run, catalog: Catalog) -> None:
     result = run("pause")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "job orders: paused, at epoch 0\n"
+    (line,) = catalog.ledger("orders", 9)
+    assert line.mutations == "pause"
+    assert result.stderr == f"job orders: paused, at epoch {spell_epoch(line.epoch)}\n"
     assert catalog.job("orders").control.paused
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_one_pause_has_one_epoch_wherever_it_is_shown(
+    run: Run, catalog: Catalog, tmp_path: Path, live: bool
+) -> None:
+    claim = catalog.claim("orders", "test", 5).__enter__()
+    claim.store.become(JobState.RUNNING, "")
+    if not live:
+        claim.__exit__(None, None, None)
+    epoch = json.loads(run("pause", "--json").stdout)["epoch"]
+    if live:  # the clock did not move on since the barrier before
+        barrier = Barrier.taking(claim.store.commands(), 1_763_692_800_123, 1_763_692_800_123, Control())
+        record = EpochRecord(barrier.epoch, barrier.prev_ms, Phase.SNAPSHOT, barrier.epoch, mutations="pause")
+        claim.store.take(barrier.mutations.commands, barrier.mutations.control, JobState.PAUSED, record)
+        claim.store.heartbeat(6, NOW)
+        epoch = catalog.taken("orders", 1)
+        assert epoch == 1_763_692_800_124
+    (line,) = catalog.ledger("orders", 9)
+    assert (line.epoch, line.mutations) == (epoch, "pause")
+    said = f"epoch {spell_epoch(epoch)}"
+    assert (f"since {said}" in run("status", "orders").stdout) == live
+    assert f"{epoch} " in run("history", "orders").stdout
+    assert run("wait", "--for", "paused").stderr == f"job orders: paused, at {said}\n"
+    run("report", "--out", str(tmp_path / "r.html"))
+    assert f"<td>{epoch}</td>" in (tmp_path / "r.html").read_text()
+    assert (
+        f"it was already paused, by {catalog.job('orders').control.paused_by} since {said}" in run("pause").stderr
+    )
+    if live:
+        claim.__exit__(None, None, None)
 
 
 @pytest.mark.usefixtures("claim")
@@ -66,7 +106,7 @@ def test_a_command_whose_runner_dies_before_it_takes_it_is_written_without_one(r
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("backfill_cli.catalog.Catalog", Dying)
         result = run("stop", "orders", "--wait", "--timeout", "5")
-    assert (result.exit_code, result.stderr) == (0, "job orders: stopped, at epoch 0\n")
+    assert (result.exit_code, result.stderr) == (0, f"job orders: stopped, at epoch {newest(catalog)}\n")
     assert catalog.job("orders").state is JobState.STOPPED
 
 
@@ -112,24 +152,25 @@ def test_a_second_pause_says_who_paused_and_since_when(run: Run, catalog: Catalo
         db.execute("UPDATE jobs SET paused_by = 'ann@box', paused_since_ms = 1763692800123")
     again = run("pause")
     assert again.exit_code == 0
-    said = "it was already paused, by ann@box since 2025-11-21 02:40:00 UTC"
-    assert again.stderr.splitlines() == ["job orders: paused, at epoch 0", said]
+    said = "it was already paused, by ann@box since epoch 1763692800123 (2025-11-21 02:40:00 UTC)"
+    assert again.stderr.splitlines() == [f"job orders: paused, at epoch {newest(catalog)}", said]
     assert json.loads(run("pause", "--json").stdout)["note"] == said
     assert json.loads(run("pause", "--all", "--json").stdout)["note"] is None, "the log is paused from here on"
     assert json.loads(run("pause", "--all", "--json").stdout)["note"] == said
 
 
 def test_a_second_stop_says_that_the_job_was_stopped(run: Run, catalog: Catalog) -> None:
-    assert run("stop", "--wait").stderr == "job orders: stopped, at epoch 0\n"
+    assert run("stop", "--wait").stderr == f"job orders: stopped, at epoch {newest(catalog)}\n"
     again = run("stop", "--wait")
-    assert (again.exit_code, again.stderr) == (0, "job orders: stopped, at epoch 0\nit was already stopped\n")
+    said = f"job orders: stopped, at epoch {newest(catalog)}\nit was already stopped\n"
+    assert (again.exit_code, again.stderr) == (0, said)
     assert json.loads(run("stop", "--json").stdout)["note"] == "it was already stopped"
 
 
 @pytest.mark.usefixtures("claim")
 def test_a_pause_that_waits_for_its_barrier_counts_as_one(run: Run) -> None:
     assert json.loads(run("pause", "--json").stdout)["note"] is None
-    assert "it was already paused, by " in run("pause").stderr
+    assert "already requested that; it takes effect at the next barrier" in run("pause").stderr
 
 
 def test_a_limit_that_changes_nothing_says_so(run: Run, catalog: Catalog, claim: Claim) -> None:
@@ -140,18 +181,12 @@ def test_a_limit_that_changes_nothing_says_so(run: Run, catalog: Catalog, claim:
     assert "it has no effect now: the snapshot has been read, and changes are not limited" in told.stderr
 
 
-def test_an_epoch_is_told_with_its_time(run: Run, catalog: Catalog) -> None:
-    with Store(catalog.path).writing() as db:
-        db.execute("UPDATE jobs SET epoch = 1763692800123, last_epoch = 1763692800123")
-    assert run("pause").stderr == "job orders: paused, at epoch 1763692800123 (2025-11-21 02:40:00 UTC)\n"
-
-
 def test_a_job_that_was_stopped_while_paused_is_paused(run: Run, catalog: Catalog) -> None:
     end_job(catalog, "orders", JobState.STOPPED)
     assert run("wait", "--for", "paused").exit_code == 9
     run("pause")
     done = run("wait", "--for", "paused", "--timeout", "1s")
-    assert (done.exit_code, done.stderr) == (0, "job orders: paused, at epoch 0\n")
+    assert (done.exit_code, done.stderr) == (0, f"job orders: paused, at epoch {newest(catalog)}\n")
 
 
 def test_the_name_may_be_left_out_only_when_it_is_clear(run: Run, catalog: Catalog) -> None:

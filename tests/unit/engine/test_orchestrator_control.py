@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from loop_world import World
 
 from backfill_cli.engine.loop.orchestrator import Tick
@@ -9,6 +12,8 @@ from backfill_cli.engine.loop.ports import StagedEpoch
 from backfill_cli.errors import Transient
 from backfill_cli.model.job import Control, JobState, Verb
 from backfill_cli.model.plan import EpochPlan
+from backfill_cli.model.position import Position
+from backfill_cli.model.upstream import UpstreamView
 
 
 def test_a_command_acts_before_the_next_read_and_a_pause_is_reached_once_the_epoch_in_flight_is_there() -> None:
@@ -18,7 +23,7 @@ def test_a_command_acts_before_the_next_read_and_a_pause_is_reached_once_the_epo
     world.post(Verb.PAUSE)
     world.step()
     assert world.seen() == ["take pause", "observe"]
-    assert world.store.control == Control("ann", world.now_ms)
+    assert world.store.control == Control("ann", world.loop._last_epoch)
     assert world.store.state == JobState.PAUSING
     world.finish()
     world.step()
@@ -195,25 +200,57 @@ def test_a_stop_that_a_resume_took_back_does_not_stop() -> None:
     assert world.store.states == [JobState.RUNNING]
 
 
-def test_what_a_live_job_leaves_unread_while_the_sink_commits_is_pending() -> None:
+def test_what_the_sink_commits_is_pending_until_it_is_there_and_so_is_what_a_live_job_leaves_unread() -> None:
     world = World(rows=0, log=3, per_epoch=10)
     world.until(Tick.IDLE)
     world.change(2)
     world.step(1000)
+    assert world.loop.progress().pending_epochs == 2
     world.change(7)
     for _ in range(2):
         assert world.step(1000) == Tick.WAITING
-    assert world.loop.progress().pending_epochs == 7
+    assert world.loop.progress().pending_epochs == 2 + 7
+    world.until(Tick.IDLE)
+    assert world.loop.progress().pending_epochs == 0
+
+
+@given(st.lists(st.sampled_from(["step", "finish", "change", "pause", "resume"]), max_size=40))
+def test_what_is_pending_is_what_the_sink_lacked_at_the_last_observation(acts: list[str]) -> None:
+    """The sink's own rows tell what it lacks: one epoch is one change."""
+    world = World(rows=0, log=3, per_epoch=2)
+    observed, observe = 0, world.upstream.observe
+
+    def counted(position: Position, snapshot_open: bool) -> UpstreamView:
+        nonlocal observed
+        observed = len(world.upstream.log)
+        return observe(position, snapshot_open)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.upstream, "observe", counted)
+        for act in acts:
+            match act:
+                case "step":
+                    world.step(1000)
+                case "change":
+                    world.change()
+                case "finish" if world.commits and not world.commits[-1].done():
+                    world.finish()
+                case "pause" | "resume":
+                    world.post(Verb(act))
+            applied = dict(world.loop._committed_state.position).get("log", 0)
+            assert world.loop.progress().pending_epochs == max(0, observed - int(applied))
 
 
 def test_what_is_thrown_away_is_pending_again() -> None:
     world = World(rows=0, log=40, per_epoch=2)
     while world.loop._ahead is None:
         world.step(200)
-    flying, ahead = world.loop._flight.epoch, world.loop._ahead
+    flying = world.loop._flight.epoch
     assert flying is not None
-    left = 40 - flying.record.upstream_epochs
-    assert world.loop.progress().pending_epochs == left - ahead.record.upstream_epochs < left
+    assert world.loop.progress().pending_epochs == 40
     world.loop.ask_stop()
     world.step(100)
-    assert world.loop.progress().pending_epochs == left
+    assert world.loop.progress().pending_epochs == 40
+    world.finish()
+    world.step(100)
+    assert world.loop.progress().pending_epochs == 40 - flying.record.upstream_epochs

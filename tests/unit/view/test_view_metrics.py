@@ -71,8 +71,9 @@ def test_the_file_has_what_status_says(tmp_path: Path) -> None:
 
 
 def test_what_is_not_known_is_absent_and_who_is_gone_is_not_up(tmp_path: Path) -> None:
-    told = in_file(tmp_path, progress=progress(lag_ms=None, rows_total=None), control=Control(), live=False)
+    told = in_file(tmp_path, progress=progress(rows_total=None, held_bytes=12), control=Control(), live=False)
     assert not {"backfill_lag_seconds", "backfill_throttle_rows_per_second", "backfill_spool_bytes"} & set(told)
+    assert not {"backfill_pending_upstream_epochs", "backfill_upstream_log_held_bytes"} & set(told)
     assert (told["backfill_up"], told["backfill_statedead"], told["backfill_staterunning"]) == (0, 1, 0)
 
 

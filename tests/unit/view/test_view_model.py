@@ -95,7 +95,7 @@ def test_a_job_that_does_not_read_has_neither_rate_nor_eta(changes: dict[str, ob
         ({}, "rate 20000 rows/s; to change: backfill throttle orders --rate none"),
         (
             {"control": Control("me@box", 5_000)},
-            "paused by me@box since 1970-01-01 00:00:05 UTC; to continue: backfill resume orders",
+            "paused by me@box since epoch 5000 (1970-01-01 00:00:05 UTC); to continue: backfill resume orders",
         ),
         (
             {"live": False},

@@ -12,7 +12,7 @@ from view_builders import GROUPS, ledger, progress, row
 
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Totals, Written
 from backfill_cli.model.job import Phase
-from backfill_cli.view.curves import binned
+from backfill_cli.view.curves import binned, phase_spans
 from backfill_cli.view.model import job_view
 from backfill_cli.view.report import Reported, report
 
@@ -121,6 +121,33 @@ def test_binning_loses_no_row_and_no_peak(told: list[tuple[int, int, int | None]
     known = [lag for _, _, lag in told if lag is not None]
     assert max(lags, default=None) == (max(known) / 1000 if known else None)
     assert max(one.stage_s for one in bins) == max(one[1] for one in told) / 1000
+
+
+def test_a_job_that_became_live_at_an_idle_barrier_was_not_catching_up_since() -> None:
+    """Its last epochs were of the log store; since then it is live, and nothing changed for ten minutes."""
+    caught_ms = NOW_MS - 600_000
+    records = [EpochRecord(caught_ms - n, 0, Phase.LOG_STORE, caught_ms - n, 0, 1, 1) for n in (2_000, 1_000)]
+    ends = {Phase.SNAPSHOT: caught_ms - 5_000, Phase.LOG_STORE: caught_ms}
+    log, live = phase_spans(records, Phase.UPSTREAM, ends, NOW_MS)
+    assert (log.phase, log.end_ms - log.begin_ms, log.end_ms) == (Phase.LOG_STORE, 2_000, caught_ms)
+    assert (live.phase, live.end_ms) == (Phase.UPSTREAM, NOW_MS)
+    assert binned(records, until_ms=NOW_MS)[-1].end.timestamp() * 1000 >= NOW_MS
+    later = EpochRecord(NOW_MS, 0, Phase.UPSTREAM, NOW_MS, 0, 1, 1)
+    assert phase_spans([*records, later], Phase.UPSTREAM, ends, NOW_MS)[:2] == (log, live)
+
+
+PHASES = st.lists(st.tuples(st.sampled_from(Phase), st.integers(0, 1_000)), min_size=1, max_size=9)
+
+
+@given(PHASES, st.sampled_from(Phase), st.dictionaries(st.sampled_from(Phase), st.integers(0, 1_000)))
+def test_phases_follow_each_other_without_a_gap(
+    told: list[tuple[Phase, int]], now: Phase, ends: dict[Phase, int]
+) -> None:
+    records = [EpochRecord(at, at, phase, at) for phase, at in told]
+    spans = phase_spans(records, now, ends, 1_000)
+    assert all(one.end_ms == after.begin_ms for one, after in pairwise(spans))
+    assert (spans[0].begin_ms, spans[-1].end_ms, spans[-1].phase) == (told[0][1], 1_000, now)
+    assert all(one.begin_ms <= one.end_ms for one in spans)
 
 
 def test_two_jobs_are_side_by_side_each_whole() -> None:
