@@ -106,6 +106,16 @@ def test_types_hold_the_values_of_changes_too(load_text: Load, written: Any) -> 
     assert ready(load_text, text)["snapshot"]["schema"] == "id BIGINT, status STRING, amount DECIMAL(18,3)"
 
 
+def test_a_decimal_of_changes_that_are_doubles_has_the_digits_that_a_double_keeps(
+    load_text: Load, written: Any
+) -> None:
+    event = {"op": "c", "before": None, "after": {"id": 2, "amt": 2.5}, "source": {"table": "orders"}}
+    text = written(changes=True, a__json='{"id": 1, "amt": 1.25}\n', change1__json=json.dumps(event) + "\n")
+    told = ready(load_text, text)
+    assert told["changes"]["decimals"] == "double"
+    assert told["snapshot"]["schema"] == "id BIGINT, amt DECIMAL(15,2)"
+
+
 CDC = {
     "csv": 'U,1,"2026-01-02T10:00:00ZONE"\n',
     "debezium": '{"op": "u", "before": null, "after": {"id": 1, "made": "2026-01-02T10:00:00ZONE"}}\n',

@@ -22,9 +22,10 @@ def look(path: str, changes_path: str | None) -> Looked:
         options = {f"snapshot.{name}": told for name, told in held.options.items()}
         if changes_path is not None:
             log = changes.look(db, changes_path, sample.folder(changes_path), held, table)
-            if log.columns and "snapshot.schema" in options:
+            binary = "decimals" in log.options and log.options["decimals"].value == "double"
+            if (log.columns or binary) and "snapshot.schema" in options:
                 both = {
-                    n: one.with_more(log.columns[n]) if n in log.columns else one
+                    n: replace(one.with_more(log.columns[n]) if n in log.columns else one, binary=binary)
                     for n, one in held.columns.items()
                 }
                 typed = snapshot.typed_by(held, both, found).options["schema"]

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from backfill_cli.formats.exact import DOUBLE_DIGITS
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -39,7 +41,8 @@ _NAMED_LIKE_A_KEY = re.compile(r"(?i)id|.*_(id|key)|.*[a-z]I[dD]|key|uuid|guid")
 class Seen:
     """What the values of a column have in common. digits: before the point. fixed: a type that the file states.
 
-    zoned: the side whose times have a zone, if the other side's have none: "changes" or "snapshot".
+    zoned: the side whose times have a zone, if the other side's have none: "changes" or "snapshot". binary:
+    whether the changes have its numbers as doubles.
     """
 
     rows: int
@@ -50,6 +53,7 @@ class Seen:
     places: int = 0
     fixed: str = ""
     zoned: str = ""
+    binary: bool = False
 
     def with_more(self, other: "Seen") -> "Seen":
         """The snapshot's sample combined with that of its changes; uniqueness is that of the snapshot."""
@@ -83,8 +87,10 @@ class Seen:
         if "whole" in self.kinds:
             return _of_digits(self.digits)
         if "number" in self.kinds and self.places <= _PLACES and self.digits + self.places <= _DIGITS:
-            short = self.digits + self.places <= _SHORT - _ROOM
-            return f"DECIMAL({_SHORT if short else _DIGITS},{self.places})"
+            digits = self.digits + self.places
+            if self.binary and digits <= DOUBLE_DIGITS:
+                return f"DECIMAL({DOUBLE_DIGITS},{self.places})"
+            return f"DECIMAL({_SHORT if digits <= _SHORT - _ROOM else _DIGITS},{self.places})"
         named = {"boolean": "BOOLEAN", "date": "DATE", "time": "TIMESTAMP_NTZ", "instant": "TIMESTAMP"}
         return next((ddl for kind, ddl in named.items() if kind in self.kinds), "STRING")
 
