@@ -112,7 +112,9 @@ class Pair:
         return self.snapshot.duckdb_sql(table, types)
 
     def places(self) -> Mapping[str, frozenset[str]]:
-        return self.snapshot.places() if isinstance(self.snapshot, LocatedUpstream) else {}
+        sides = [side.places() for side in (self.snapshot, self.log) if isinstance(side, LocatedUpstream)]
+        tables = dict.fromkeys(name for side in sides for name in side)
+        return {name: frozenset().union(*(side.get(name, ()) for side in sides)) for name in tables}
 
     def failure(self, exc: Exception) -> BackfillError | None:
         """The error behind a Spark failure while a frame of either side was computed; None if neither knows it."""

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from hint_typed import typed
 from oracle.lake_writers import Folder
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 from backfill_cli.contracts import LocatedSink, LocatedUpstream, Sink, SinkTable, TableSpec, Upstream
 from backfill_cli.engine.job.select import require_apart
-from backfill_cli.errors import Held, UsageError
+from backfill_cli.errors import Fatal, Held, UsageError
 from backfill_cli.formats.iceberg.places import Place
 from backfill_cli.formats.listing import local_path
 from backfill_cli.sinks.delta import connector as delta_sink
@@ -165,3 +166,56 @@ def test_files_that_two_tables_would_read_are_refused(tmp_path: Path) -> None:
 def test_a_folder_whose_name_holds_file_and_a_colon_is_a_path() -> None:
     assert local_path("/data/profile:/x") == "/data/profile:/x"
     assert local_path("file:/data/x") == local_path("file://localhost/data/x") == "/data/x"
+
+
+def _changes(folder: Path, name: str, **columns: Any) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table({"Op": ["I"], "id": pa.array([7], pa.int64()), **columns}), folder / name)
+
+
+def _with_changes(folder: Path, path: str, *names: str, **more: Any) -> Upstream:
+    for name in names:
+        (folder / "rows" / name).mkdir(parents=True, exist_ok=True)
+        pq.write_table(ROWS, folder / "rows" / name / "0.parquet")
+    changes = {"path": f"{folder}/{path}", "format": "dms", **more}
+    snapshot = {"path": f"{folder}/rows/{{table}}", "format": "parquet"}
+    told = files.options.model_validate({"type": "files", "snapshot": snapshot, "changes": changes})
+    return files.open(told, [TableSpec(name, ("id",)) for name in names])
+
+
+@pytest.mark.parametrize(
+    ("path", "names"), [("log/{table}*", ("order", "orders")), ("{table}/*", ("order", "mirror"))]
+)
+@pytest.mark.parametrize("more", [{}, {"epoch": "n"}])
+def test_change_files_that_two_tables_would_apply_are_refused(
+    tmp_path: Path, path: str, names: tuple[str, str], more: dict[str, str]
+) -> None:
+    numbered = {"n": pa.array([1], pa.int64())} if more else {}
+    for name in ("log/order-1.parquet", "log/orders-1.parquet", "order/1.parquet"):
+        _changes(tmp_path, name, **numbered)
+    (tmp_path / "mirror").symlink_to(tmp_path / "order")
+    upstream = _with_changes(tmp_path, path, *names, **more)
+    upstream.pin()
+    sink = _sink("delta", str(tmp_path / "out" / "{table}"))
+    with pytest.raises(UsageError, match=f"tables '{names[0]}' and '{names[1]}' are .*share rows of it"):
+        require_apart(upstream, sink, _tables(*names))
+
+
+def test_a_change_file_that_lands_later_and_suits_two_tables_stops_the_job_until_it_is_renamed(
+    tmp_path: Path,
+) -> None:
+    _changes(tmp_path, "log/a-1.parquet")
+    upstream = _with_changes(tmp_path, "log/*{table}-*", "a", "b")
+    pin = upstream.pin()
+    require_apart(upstream, _sink("delta", str(tmp_path / "out" / "{table}")), _tables("a", "b"))
+    upstream.restore(pin)
+    upstream.observe(pin.position, False)
+    _changes(tmp_path, "log/b-a-2.parquet")
+    with pytest.raises(Fatal, match=r"log/b-a-2.parquet: a change file of table 'a' and of table 'b'") as told:
+        upstream.observe(pin.position, False)
+    with typed(told.value) as hint:
+        hint.says("rename it, so that it suits upstream.changes.path for one table only")
+        (tmp_path / "log" / "b-a-2.parquet").rename(tmp_path / "log" / "a-2.parquet")
+        resumed = _with_changes(tmp_path, "log/*{table}-*", "a", "b")
+        resumed.restore(pin)
+        assert len(resumed.observe(pin.position, False).pending) == 2

@@ -2,11 +2,12 @@
 
 import difflib
 import json
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import TableSpec, own
-from backfill_cli.errors import BackfillError, ConfigError
+from backfill_cli.errors import BackfillError, ConfigError, Fatal
 from backfill_cli.formats import frames
 from backfill_cli.formats.listing import place
 from backfill_cli.model.position import START, Position
@@ -63,10 +64,40 @@ class FilesChanges:
 
     def observe(self, position: Position) -> UpstreamView:
         pending = self._log.pending(position)
+        if pending:
+            self._refuse_shared(position)
         latest = position
         for epoch in pending:
             latest = latest.join(Position.of(dict(epoch.cursors)))
         return UpstreamView("{}", latest, tuple(pending))
+
+    def places(self) -> Mapping[str, frozenset[str]]:
+        """The change files that each table would apply; nothing if no row could belong to two tables."""
+        return self._files_after(self._marks()[0]) if self._may_share() else {}
+
+    def _may_share(self) -> bool:
+        """Whether a file that two tables read is applied to both: `tables` selects the lines of each."""
+        return self._options is not None and len(self._logs) > 1 and not self._options.tables
+
+    def _files_after(self, position: Position) -> Mapping[str, frozenset[str]]:
+        found = {}
+        for name, log in self._logs.items():
+            names, files = log.names(), log.files()
+            begin = bisect_right(names, self._log.cursor(position, name) or "")
+            found[name] = pins.real_paths((files[one].path for one in names[begin:]), log.where)
+        return found
+
+    def _refuse_shared(self, position: Position) -> None:
+        """Raises Fatal for a pending file that two tables would apply: its name suits the paths of both."""
+        owner: dict[str, str] = {}
+        for name, paths in self._files_after(position).items() if self._may_share() else ():
+            for path in sorted(paths):
+                if (other := owner.setdefault(path, name)) != name:
+                    raise Fatal(
+                        f"{path.removeprefix('file:')}: a change file of table '{other}' and of table '{name}'",
+                        "rename it, so that it suits upstream.changes.path for one table only; if every name "
+                        "suits both, drop the job and start over, with a folder for each table in that path",
+                    )
 
     def remembered(self, position: Position) -> str:
         """The files applied up to a position, for `recall` of a later process."""

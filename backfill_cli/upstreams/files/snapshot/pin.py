@@ -111,7 +111,11 @@ def pinned_file(split: Split) -> File:
 
 def resolved(splits: Iterable[Split], where: Place) -> frozenset[str]:
     """The paths of a table's pinned files, without symbolic links among the folders."""
-    paths = (pinned_file(split).path for split in splits)
+    return real_paths((pinned_file(split).path for split in splits), where)
+
+
+def real_paths(paths: Iterable[str], where: Place) -> frozenset[str]:
+    """The files' paths, without symbolic links among the folders."""
     real = cache(os.path.realpath if where.local else str)
     return frozenset(f"file:{real(os.path.dirname(path))}/{os.path.basename(path)}" for path in paths)
 
