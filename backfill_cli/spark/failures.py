@@ -17,6 +17,7 @@ from backfill_cli.errors import (
     Transient,
     UsageError,
 )
+from backfill_cli.spark.causes import cause_in
 from backfill_cli.spark.object_store import meant
 
 MARK = "backfill:"
@@ -147,9 +148,9 @@ def from_spark(exc: BaseException) -> BackfillError | None:
     if "PATH_NOT_FOUND" in text or "FILE_NOT_EXIST" in text or "FileNotFoundException" in text:
         return Fatal(f"{path}: {GONE}", GONE_HINT)
     if re.search(r"timed? ?out|Connection reset|Input/output error", text):
-        return Transient(f"{path}: {_one_line(exc)}", RETRIED)
+        return Transient(f"{path}: {cause_in(text)}", RETRIED)
     cause = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", text)
-    return BadData(f"{path}: cannot be read: {cause[0] if cause else _one_line(exc)}", RENAME_HINT)
+    return BadData(f"{path}: cannot be read: {cause[0] if cause else cause_in(text)}", RENAME_HINT)
 
 
 def _one_line(exc: BaseException) -> str:

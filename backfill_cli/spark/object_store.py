@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
+from backfill_cli.spark.causes import CALLING
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -50,7 +51,9 @@ def one_spelling(place: str) -> str:
     """One text for all URIs that Hadoop takes for one place: s3a:// or s3://, `..`, doubled or trailing `/`."""
     scheme, _, rest = _ON_S3.sub("s3://", place, count=1).partition("://")
     host, _, path = rest.partition("/")
-    return f"{scheme}://{host}{posixpath.normpath('/' + path.lstrip('/'))}".rstrip("/") if rest else place
+    if not rest or "/" in scheme:
+        return place
+    return f"{scheme}://{host}{posixpath.normpath('/' + path.lstrip('/'))}".rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +162,6 @@ _OF_STORE = re.compile(
 )
 """What pyarrow, deltalake and S3A say of a store, and nothing else does."""
 
-_CALLING = re.compile(r"^An error occurred while calling [\w.$]+\s*:?\s*")
 _NO_BUCKET = re.compile(r"NoSuchBucket|NO_SUCH_BUCKET|UnknownStoreException|bucket does not exist", re.IGNORECASE)
 _DENIED = re.compile(
     r"InvalidAccessKeyId|INVALID_ACCESS_KEY_ID|SignatureDoesNotMatch|INVALID_SIGNATURE|AccessDenied|ACCESS_DENIED"
@@ -193,7 +195,7 @@ def meant(what: str, said: str) -> BackfillError | None:
         return None
     where = f" at {address}" if (address := store().endpoint) else ""
     without_frames = said.partition("\n\tat ")[0]
-    text = _XML.sub(_code_and_message, " ".join(_CALLING.sub("", without_frames).split()))[:300]
+    text = _XML.sub(_code_and_message, " ".join(CALLING.sub("", without_frames).split()))[:300]
     if _NO_BUCKET.search(said):
         return Fatal(f"{what}: no such bucket{where}: {text}", "create the bucket, or correct the URI")
     if _DENIED.search(said):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, BadData, UsageError
 from backfill_cli.model.schema import columns_of
+from backfill_cli.spark.causes import cause_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,9 +28,8 @@ def sink_schema(spark: "SparkSession", source: str, transform: "Transform") -> s
     try:
         return rows(frame, transform).schema.json()
     except PySparkException as exc:
-        first = str(exc).splitlines()[0]
         raise UsageError(
-            f"the transform does not fit the upstream's columns: {first}", "correct [transform]"
+            f"the transform does not fit the upstream's columns: {cause_in(str(exc))}", "correct [transform]"
         ) from exc
 
 

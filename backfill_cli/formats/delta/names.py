@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.errors import Fatal, UsageError
 from backfill_cli.formats.delta.edge import Where
 from backfill_cli.spark.beside import CATALOG, defined
+from backfill_cli.spark.causes import cause_in
 from backfill_cli.spark.names import backticked
 
 if TYPE_CHECKING:
@@ -111,5 +112,4 @@ def _refused(name: str, exc: Exception) -> Exception:
 
     if not isinstance(exc, PySparkException):
         return exc
-    said = next(filter(None, str(exc).splitlines()), "")[:300]
-    return Fatal(f"table {name}: its catalog refuses: {said}", "see Spark's output above")
+    return Fatal(f"table {name}: its catalog refuses: {cause_in(str(exc))}", "see Spark's output above")

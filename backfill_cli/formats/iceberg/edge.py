@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient
 from backfill_cli.formats.iceberg.places import Place
 from backfill_cli.formats.lake import refused_properties
+from backfill_cli.spark.causes import cause_in
 from backfill_cli.spark.failures import from_spark
 from backfill_cli.spark.object_store import meant
 
@@ -30,15 +31,15 @@ def failing(place: Place, properties: Mapping[str, str] | None = None) -> Iterat
     except (PySparkException, Py4JError) as exc:
         said = str(exc)
         if any(text in said for text in _MOVED):
-            raise Moved(_first_line(said)) from exc
+            raise Moved(cause_in(said)) from exc
         known = meant(f"table {place}", said) or from_spark(exc)
         if known is not None:
             raise known from exc
         if any(text in said for text in _PASSING):
-            raise Transient(f"table {place}: {_first_line(said)}", RETRIED) from exc
+            raise Transient(f"table {place}: {cause_in(said)}", RETRIED) from exc
         named = refused_properties.blamed(said, properties or {})
         hint = refused_properties.HINT if named else "see Spark's output above"
-        raise Fatal(f"table {place}: {_first_line(said)}{named}", hint) from exc
+        raise Fatal(f"table {place}: {cause_in(said)}{named}", hint) from exc
 
 
 _MOVED = (
@@ -51,8 +52,3 @@ _MOVED = (
     "Cannot commit",
 )
 _PASSING = ("ConnectException", "SocketTimeoutException", "ServiceUnavailable", "No space left on device")
-
-
-def _first_line(said: str) -> str:
-    lines = (line.strip(" :") for line in said.splitlines() if not line.startswith("An error occurred"))
-    return next(filter(None, lines), said)[:300]

@@ -19,6 +19,7 @@ from backfill_cli.formats.lake.unique_files import unique_in_files
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.model.schema import columns_of, names_of
 from backfill_cli.sinks.delta.partitions import require_representable
+from backfill_cli.spark.causes import cause_in
 from backfill_cli.spark.names import quoted
 from backfill_cli.spark.object_store import meant
 
@@ -172,7 +173,7 @@ def delta_writing(table: SinkTable, where: Where) -> Iterator[None]:
 
 def _meaning(table: SinkTable, where: Where, exc: Exception) -> Exception | None:
     text = str(exc)
-    first = text.splitlines()[0][:300] if text else ""
+    first = cause_in(text)
     if (of_store := meant(where.shown, text)) is not None:
         return of_store
     if "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW" in text:

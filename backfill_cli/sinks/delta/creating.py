@@ -13,6 +13,7 @@ from backfill_cli.formats.lake.refused_properties import blamed
 from backfill_cli.model.schema import Columns
 from backfill_cli.sinks.delta.places import Unplaced
 from backfill_cli.sinks.delta.tables import Lacking
+from backfill_cli.spark.causes import cause_in
 
 if TYPE_CHECKING:
     from deltalake import Schema
@@ -79,8 +80,7 @@ def _refusal(where: Where, exc: Exception, properties: Mapping[str, str]) -> Bac
     from pyspark.errors import AnalysisException, IllegalArgumentException
 
     text = str(exc)
-    lines = list(filter(None, text.splitlines()))
-    said = next((line for line in lines if "[DELTA_" in line), lines[0] if lines else "")[:300]
+    said = next((line[:300] for line in text.splitlines() if "[DELTA_" in line), cause_in(text))
     if any(part in said for part in _OTHER_WRITER):
         return Transient(f"{where.shown}: another process is creating the table: {said}", "type the command again")
     if "ALREADY_EXISTS" in text:
