@@ -4,13 +4,12 @@ Delta's log holds them as text: two texts and empty bytes become NULL, other byt
 the year 1 lose their sign. A row with NULL in its key is found by no change.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import SinkTable, own
-from backfill_cli.errors import BadData
+from backfill_cli.contracts import SinkTable
 from backfill_cli.formats.delta.edge import Where
-from backfill_cli.formats.lake.merge import NAMED_KEYS, shown_key
+from backfill_cli.formats.lake.partitions import LONGEST_NAME, refuse_partitions
 from backfill_cli.model.schema import columns_of
 from backfill_cli.spark.names import quoted
 
@@ -19,8 +18,10 @@ if TYPE_CHECKING:
 
 NULL_IN_HIVE = "__HIVE_DEFAULT_PARTITION__"
 YEAR_1_US = -62_135_596_800_000_000
-LONGEST_NAME = 255
-"""Bytes of a folder's name on this machine's disks."""
+_LOST = (
+    f"'', {NULL_IN_HIVE}, U+0000, bytes that are not UTF-8, a time before the year 1, or what is too long for a "
+    "folder's name"
+)
 _ESCAPED = r"""[\x01-\x1F\x7F"#%'*/:=?\\{\[\]^]"""
 """Characters for which a folder's name has three."""
 
@@ -36,9 +37,7 @@ def require_representable(frames: Iterable["DataFrame"], table: SinkTable, where
     parts = [there[name.lower()] for name in metadata.partition_columns if name.lower() in there]
     in_path = where.place.local and metadata.configuration.get("delta.columnMapping.mode", "none") == "none"
     tests = {name: test for name in parts if (test := _lost(name, columns[name]["type"], in_path)) is not None}
-    if tests:
-        for frame in frames:
-            _refuse(frame, table, where, tests)
+    refuse_partitions(frames, table, where.shown, tests, _LOST)
 
 
 def _lost(name: str, kind: Any, in_path: bool) -> "Column | None":
@@ -55,23 +54,3 @@ def _lost(name: str, kind: Any, in_path: bool) -> "Column | None":
         room = LONGEST_NAME - len(f"{name}=".encode())
         lost = lost | (F.octet_length(F.regexp_replace(text, _ESCAPED, "%00")) > room)
     return lost
-
-
-def _refuse(frame: "DataFrame", table: SinkTable, where: Where, tests: Mapping[str, "Column"]) -> None:
-    from pyspark.sql import functions as F
-
-    written = frame.where(F.col(own.OP) == "U") if own.OP in frame.columns else frame
-    first = F.coalesce(*(F.when(test, F.lit(name)) for name, test in tests.items()))
-    lost = written.select(shown_key(table).alias("key"), first.alias("part")).where("part IS NOT NULL")
-    found = lost.limit(NAMED_KEYS).toArrow().to_pylist()
-    if found:
-        name = found[0]["part"]
-        keys = sorted(f"({one['key']})" for one in found if one["part"] == name)
-        raise BadData(
-            f"table {table.name!r}: {where.shown} is partitioned by {name!r}, and Delta cannot hold its value in "
-            f"the rows with the key ({', '.join(table.key)}): {'; '.join(keys)}",
-            f"a partition of Delta cannot hold '', {NULL_IN_HIVE}, U+0000, bytes that are not UTF-8, a time "
-            "before the year 1, or what is too long for a folder's name: drop the job and start over, into a "
-            f"table that is not partitioned by {name!r}, or with other values for these in the transform's "
-            "select, or without these rows by its where",
-        )

@@ -18,6 +18,7 @@ from backfill_cli.formats.lake import merge, staged
 from backfill_cli.formats.lake.unique import refuse_duplicates
 from backfill_cli.sinks.iceberg.heads import Head, told_by
 from backfill_cli.sinks.iceberg.markers import branch, tag
+from backfill_cli.sinks.iceberg.partitions import require_representable
 from backfill_cli.spark.names import backticked, quoted
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ class Writer:
 
     def apply(self, held: Head, commit: EpochCommit, table: SinkTable) -> None:
         """The epoch's rows are in the table, with the marker. Raises Moved; BadData before anything is visible."""
-        self._on_branch(held, list(self._steps(commit, table)), commit, table)
+        rows = (staged.inserts(self._spark, commit, table), staged.changes(self._spark, commit, table))
+        require_representable([one for one in rows if one is not None], table, f"table {self._place}", held)
+        self._on_branch(held, list(self._steps(commit, table, *rows)), commit, table)
 
     def _on_branch(
         self,
@@ -112,14 +115,14 @@ class Writer:
             self._sql(f"ALTER TABLE {self._place.sql} DROP BRANCH IF EXISTS {name}")
             raise
 
-    def _steps(self, commit: EpochCommit, table: SinkTable) -> Iterator[Step]:
+    def _steps(
+        self, commit: EpochCommit, table: SinkTable, inserts: "DataFrame | None", changes: "DataFrame | None"
+    ) -> Iterator[Step]:
         told = commit.staged.tables.get(table.name)
         if told is None:
             return
         if told.truncated:
             yield lambda: self._sql(f"DELETE FROM {self._branch}")
-        inserts = staged.inserts(self._spark, commit, table)
-        changes = staged.changes(self._spark, commit, table)
         if inserts is not None:
             if not table.plain_inserts:
                 yield lambda: self._delete(inserts, table)
