@@ -1,9 +1,17 @@
 """The errors for rows that a sink cannot take, the same for every sink: which table, which keys, what to do."""
 
+import json
 from collections.abc import Iterable
+from typing import Any
 
 from backfill_cli.contracts.sink import SinkTable
 from backfill_cli.errors import START_OVER, BadData
+
+
+def as_json(value: Any) -> str:
+    """The beginning of a value, as its record has it and not as Python shows it; bytes in hexadecimal."""
+    shown = f"\\x{value.hex()}" if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False, default=str)
+    return shown[:100]
 
 
 def duplicate_keys(table: SinkTable, twice: Iterable[tuple[str, int]], where: str = "the snapshot") -> BadData:

@@ -5,12 +5,12 @@ Without blocks a decimal can be base64, text or a number, and a time a number in
 """
 
 import base64
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from backfill_cli.contracts.bad_rows import as_json
 from backfill_cli.model.schema import Columns, SparkType, shown
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -80,18 +80,13 @@ def _fault(
     structure = next((v for found in values.values() for v in found if isinstance(v, dict | list | bool)), None)
     if structure is not None:
         return (
-            f"{option}: {what} written in a form that no setting reads ({names}, like {_json(structure)}): set "
+            f"{option}: {what} written in a form that no setting reads ({names}, like {as_json(structure)}): set "
             "decimal.handling.mode = string in Debezium's connector, and write the topic or files again"
         )
-    example = next((_json(v) for found in values.values() for v in found), None)
+    example = next((as_json(v) for found in values.values() for v in found), None)
     seen = "" if example is None else f", like {example}"
     written = " or ".join(f'"{form}"' for form in (fits or all_forms))
     return f"{option}: nothing says how {what} written ({names}{seen}): set {option} = {written}"
-
-
-def _json(value: Any) -> str:
-    """A value as the record has it, not as Python shows it."""
-    return json.dumps(value, ensure_ascii=False, default=str)[:100]
 
 
 def _leaves_of(

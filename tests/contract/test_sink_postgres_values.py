@@ -1,5 +1,7 @@
 """Every type into PostgreSQL and back: as the database prints it as text, and as verify reads it."""
 
+import json
+import math
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,6 +18,7 @@ from postgres_sink import begun, sink_of, staging
 from postgres_values import FIRST_US, JOBS, LAST_US, db, table_of
 
 from backfill_cli.contracts import SinkTable
+from backfill_cli.model.schema import field
 from backfill_cli.sinks.postgres.types import sink_columns
 from backfill_cli.sinks.postgres.values import received, selected
 
@@ -231,6 +234,23 @@ def test_floats_keep_zeros_sign_infinities_and_nan(db: Database, tmp_path: Path)
         "NaN",
         "5e-324",
     ]
+
+
+@pytest.mark.parametrize("more", ["", ", extra int DEFAULT 7"])
+def test_zero_and_minus_zero_are_one_key_and_the_row_has_the_sign_of_its_last_change(
+    db: Database, tmp_path: Path, more: str
+) -> None:
+    """With a column that the job does not write, rows are updated in place."""
+    fields = [field("k", "double"), field("v", "string")]
+    table = SinkTable("zeros", "zeros", ("k",), json.dumps({"type": "struct", "fields": fields}))
+    sink = sink_of(db.dsn)
+    sink.forget("orders")
+    db("DROP TABLE IF EXISTS zeros", f"CREATE TABLE zeros (k double precision PRIMARY KEY, v text{more})")
+    epochs = begun(sink, tmp_path, table)
+    sink.commit(staging(epochs, inserts=pa.table({"k": [0.0, math.nan, 1.0], "v": ["a", "b", "c"]})))
+    told = pa.table({"_backfill_op": ["U", "D", "U"], "k": [-0.0, math.nan, 1.0], "v": ["d", None, "e"]})
+    sink.commit(staging(epochs, changes=told))
+    assert db("SELECT k::text, v FROM zeros ORDER BY k") == [("-0", "d"), ("1", "e")]
 
 
 def test_uuid_and_json_have_the_databases_types_and_json_keeps_its_text(db: Database, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Values, types and names that PostgreSQL cannot have are refused by name."""
 
+import hashlib
 import json
 import uuid
 from dataclasses import replace
@@ -12,9 +13,12 @@ from hint_typed import typed
 from postgres_database import Database
 from postgres_sink import begun, sink_of, staging
 from postgres_values import FIRST_US, JOBS, db, table_of
+from sink_epochs import Epochs
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import BadData, UsageError
+from backfill_cli.model.schema import field
+from backfill_cli.sinks.postgres.sink import PostgresSink
 from backfill_cli.spark.names import backticked
 
 if TYPE_CHECKING:
@@ -49,16 +53,21 @@ BAD: dict[str, tuple[SinkTable, pa.Array, str]] = {
 }
 
 
+def emptied(db: Database) -> PostgresSink:
+    sink = sink_of(db.dsn)
+    db("DROP TABLE IF EXISTS orders")
+    sink.forget("orders")
+    JOBS.clear()
+    return sink
+
+
 @pytest.mark.parametrize("case", BAD)
 @pytest.mark.parametrize("staged", ["inserts", "changes"])
 def test_a_value_that_postgresql_cannot_hold_is_named_with_its_column_and_key(
     db: Database, tmp_path: Path, case: str, staged: str
 ) -> None:
     table, values, why = BAD[case]
-    sink = sink_of(db.dsn)
-    db("DROP TABLE IF EXISTS orders")
-    sink.forget("orders")
-    JOBS.clear()
+    sink = emptied(db)
     epochs = begun(sink, tmp_path, table)
     rows = pa.table({"id": pa.array([70, 71], pa.int64()), "v": values})
     if staged == "changes":
@@ -74,10 +83,7 @@ def test_of_an_insert_and_a_change_with_the_same_number_the_one_with_the_value_i
     db: Database, tmp_path: Path, case: str, bad: str
 ) -> None:
     table, values, why = BAD[case]
-    sink = sink_of(db.dsn)
-    db("DROP TABLE IF EXISTS orders")
-    sink.forget("orders")
-    JOBS.clear()
+    sink = emptied(db)
     epochs = begun(sink, tmp_path, table)
     good = values.take(pa.array([0, 0]))
     inserts = pa.table({"id": pa.array([60, 61], pa.int64()), "v": values if bad == "inserts" else good})
@@ -85,6 +91,37 @@ def test_of_an_insert_and_a_change_with_the_same_number_the_one_with_the_value_i
     key = 61 if bad == "inserts" else 71
     with pytest.raises(BadData, match=rf"'orders', column 'v': .*\(id\) = \({key}\).*{why}"):
         sink.commit(staging(epochs, inserts=inserts, changes=changes))
+
+
+def test_a_value_is_shown_as_its_record_has_it_and_not_as_python_does(db: Database, tmp_path: Path) -> None:
+    sink = emptied(db)
+    epochs = begun(sink, tmp_path, table_of({"type": "array", "elementType": "string", "containsNull": True}))
+    with pytest.raises(BadData) as told:
+        sink.commit(staging(epochs, inserts=pa.table({"id": [1], "v": [["é", "it's", None, "\0"]]})))
+    assert """cannot hold ["é", "it's", null, "\\u0000"] of""" in told.value.message
+
+
+@pytest.mark.parametrize("staged", ["inserts", "changes"])
+@pytest.mark.parametrize("length", [4_000, 20_000])
+def test_a_text_that_is_too_long_for_an_index_is_named_with_its_row(
+    db: Database, tmp_path: Path, staged: str, length: int
+) -> None:
+    """PostgreSQL compresses what it indexes: text of one letter could be longer."""
+    fields = [field("k", "string"), field("v", "string")]
+    table = SinkTable("orders", "orders", ("k",), json.dumps({"type": "struct", "fields": fields}))
+    sink = emptied(db)
+    epochs = begun(sink, tmp_path, table)
+    long = "".join(hashlib.sha256(bytes([n % 256, n // 256])).hexdigest() for n in range(length // 64))
+    rows = pa.table({"k": ["a", long], "v": ["x" * 30_000, "y"]})
+    told = rows.add_column(0, "_backfill_op", pa.array(["U", "U"])) if staged == "changes" else rows
+    found = rf"index of public.orders .*{len(long):,} bytes in column 'k', is in .* the key \(k\) = \({long[:9]}"
+    with pytest.raises(BadData, match=found) as refused:
+        sink.commit(staging(epochs, **{staged: told}))
+    with typed(refused.value) as hint:
+        hint.says("correct the rows upstream, or leave them out with a `where`")
+        corrected = Epochs(tmp_path / "corrected", tables=(table,))
+        sink.commit(staging(corrected, inserts=rows.slice(0, 1)))
+    assert db("SELECT k FROM orders") == [("a",)]
 
 
 NESTED = {

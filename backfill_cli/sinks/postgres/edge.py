@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 CLASHES = {"23505", "23502", "23514", "23503", "23P01"}
 """SQLSTATEs of rows that a constraint refuses: unique, not null, check, foreign key, exclusion."""
+LIMIT_EXCEEDED = "54000"
+"""SQLSTATE of a row that is too long for an index."""
 _DETAILS = {
     "primary": "PG_DIAG_MESSAGE_PRIMARY",
     "detail": "PG_DIAG_MESSAGE_DETAIL",

@@ -8,17 +8,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
-from backfill_cli.contracts.bad_rows import duplicate_keys
+from backfill_cli.contracts.bad_rows import as_json, duplicate_keys
 from backfill_cli.errors import BadData
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.sinks.postgres.apply import fill, fill_from_inserts, twice_in
 from backfill_cli.sinks.postgres.clash import Index, exchanged, index_of, place_of
-from backfill_cli.sinks.postgres.edge import CLASHES, CORRECT, said, state_of, told
+from backfill_cli.sinks.postgres.edge import CLASHES, CORRECT, LIMIT_EXCEEDED, said, state_of, told
 from backfill_cli.sinks.postgres.replace import NAMED_KEYS, shown
 from backfill_cli.sinks.postgres.session import Connection, rows_of
 from backfill_cli.sinks.postgres.shape import shape_of
 from backfill_cli.sinks.postgres.sql import TREE, Target, listed, matching, quoted
-from backfill_cli.sinks.postgres.staged import Refused, paths_of, row_at, rows_where, stage
+from backfill_cli.sinks.postgres.staged import Refused, longest, paths_of, row_at, rows_where, stage
 from backfill_cli.sinks.postgres.types import sink_columns
 from backfill_cli.sinks.postgres.where import stopped_at
 
@@ -32,7 +32,7 @@ def explained(
     server's message: a failure in here must not hide it.
     """
     staged, state = commit.staged.tables.get(table.name), state_of(exc)
-    refused = isinstance(exc, Refused) or state in CLASHES or state.startswith("22")
+    refused = isinstance(exc, Refused) or state in CLASHES or state.startswith("22") or state == LIMIT_EXCEEDED
     if staged is None or not refused:
         return None
     try:
@@ -51,6 +51,8 @@ def _explained(
     con.rollback()
     if state.startswith("22") and (value := _refused(commit, staged, table, target, exc)) is not None:
         return _value(table, value)
+    if state == LIMIT_EXCEEDED:
+        return _too_long(con, commit, staged, table, target, exc)
     if not _is_of(con, target, exc):
         return _elsewhere(table, target, exc)
     if state == "23505":
@@ -152,11 +154,31 @@ def _value(table: SinkTable, refused: Refused) -> BadData:
     column, what = refused.column, refused.what
     found = row_at(refused.paths, refused.row)
     if found is not None and (column == "?" or column in found):
-        value = repr(found.get(column))[:100]
+        value = as_json(found.get(column))
         key = f"the row with the key ({', '.join(table.key)}) = ({_key(found, table)})"
         what = f"PostgreSQL cannot hold {value} of {key}: {what}"
     return BadData(
         f"table {table.name!r}, column {column!r}: {what}", "correct it upstream, or in the transform's select"
+    )
+
+
+def _too_long(
+    con: Connection, commit: EpochCommit, staged: StagedTable, table: SinkTable, target: Target, exc: Exception
+) -> BadData:
+    """The error for a row of an index that is too long: names the longest value of an indexed column."""
+    indexed = rows_of(
+        con,
+        "SELECT DISTINCT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a "
+        "ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) WHERE i.indrelid = $1::regclass ORDER BY 1",
+        target.sql,
+    )
+    paths = paths_of(commit.folder, [*staged.inserts, *staged.changes])
+    column, size, row = longest(paths, [name for (name,) in indexed])
+    key = f"the key ({', '.join(table.key)}) = ({_key(row, table)[:100]})"
+    which = f": the longest value, of {size:,} bytes in column {column!r}, is in the row with {key}" if row else ""
+    return BadData(
+        f"table {table.name!r}: an index of {target} refuses the epoch's rows: {said(exc)}{which}",
+        f"{CORRECT}: an index of PostgreSQL holds values of up to about 2,700 bytes",
     )
 
 

@@ -27,7 +27,8 @@ def replace(
     con: Connection, target: Target, table: SinkTable, columns: Sequence[Column], shape: Shape, staged: str
 ) -> None:
     """The target holds the rows of a temporary table instead of its own with the same keys; deletes leave none."""
-    write = _Write(con, target, table, tuple(column.name for column in columns), shape, staged)
+    signed = tuple(column.name for column in columns if column.spark in ("float", "double"))
+    write = _Write(con, target, table, tuple(column.name for column in columns), shape, staged, signed)
     if not shape.in_place:
         write.delete("true")
         write.insert("true")
@@ -39,7 +40,10 @@ def replace(
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """Statements from one temporary table, `s`, into one target, `t`. names: the columns that the job writes."""
+    """Statements from one temporary table, `s`, into one target, `t`. names: the columns that the job writes.
+
+    signed: those of them in which equal values can differ: 0 and -0 are one key.
+    """
 
     con: Connection
     target: Target
@@ -47,6 +51,7 @@ class _Write:
     names: tuple[str, ...]
     shape: Shape
     staged: str
+    signed: tuple[str, ...]
 
     @property
     def _s(self) -> str:
@@ -105,7 +110,8 @@ class _Write:
         for unique in self.shape.clashing:
             if unique.blank:
                 self._blank(unique)
-        values = ", ".join(f"{quoted(n)} = s.{quoted(n)}" for n in self.names if n not in self.table.key)
+        changing = (n for n in self.names if n not in self.table.key or n in self.signed)
+        values = ", ".join(f"{quoted(n)} = s.{quoted(n)}" for n in changing)
         if values:
             change = f"UPDATE {self._t} SET {values} FROM {self._s} WHERE {self._same} AND {kept('s')}"
             if self.shape.triggered:

@@ -133,6 +133,24 @@ def row_at(paths: Sequence[str], number: int) -> dict[str, Any] | None:
     return None
 
 
+def longest(paths: Sequence[str], columns: Sequence[str]) -> tuple[str, int, dict[str, Any]]:
+    """The longest text or bytes in these columns: its column, its length in bytes, and its row; for errors."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found: tuple[str, int, dict[str, Any]] = ("", 0, {})
+    for batch in batches(paths):
+        for name in filter(batch.schema.names.__contains__, columns):
+            column = batch.column(name)
+            if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
+                continue
+            sizes = pc.binary_length(column)
+            size = pc.max(sizes).as_py() or 0
+            if size > found[1]:
+                found = name, size, _plain(batch.slice(pc.index(sizes, size).as_py(), 1))[0]
+    return found
+
+
 def _plain(batch: "pa.RecordBatch") -> list[dict[str, Any]]:
     """The rows as Python values; a column with a time that Python cannot represent, as numbers since 1970."""
     columns = {}

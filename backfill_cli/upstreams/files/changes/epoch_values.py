@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.contracts import own
+from backfill_cli.contracts.bad_rows import as_json
 from backfill_cli.errors import BadData
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
@@ -54,7 +55,7 @@ def read(where: Place, file: File, kind: FileFormat, column: str, csv: CsvOption
     for value in counts:
         large = isinstance(value, int) and not -(2**63) <= value < 2**63
         if isinstance(value, bool) or not isinstance(value, int | str) or large:
-            raise BadData(f"{file.path}: epoch column '{column}' holds {value!r}", _EVERY_ROW)
+            raise BadData(f"{file.path}: epoch column '{column}' holds {as_json(value)}", _EVERY_ROW)
     try:
         ordered = sorted(counts.items())
     except TypeError as exc:

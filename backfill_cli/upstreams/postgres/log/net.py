@@ -1,5 +1,7 @@
 """A table's changes in a window by key: each key's latest row, or that it is deleted."""
 
+import re
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any
 
@@ -20,6 +22,9 @@ _WHOLE = object()
 
 _STRINGS = frozenset({17, 25, 1042, 1043})
 """bytea, text, char, varchar."""
+_FLOATS = frozenset({700, 701})
+_MINUS_ZERO = re.compile(rb"(?<![^{,])-0(?![^},])")
+"""Of a float, or of an element in an array of floats."""
 
 
 class ValueLost(BadData):
@@ -37,7 +42,7 @@ class NetTable:
         self.table, self.columns = table, table.columns
         names = [one.name for one in table.columns]
         self.key_at = tuple(names.index(name) for name in table.key)
-        self.key_of = itemgetter(*self.key_at)
+        self.key_of = _key_of(self.columns, self.key_at)
         self.entries: dict[Key, Entry] = {}
         self._identified = False
         self.changes = 0
@@ -177,6 +182,22 @@ class NetTable:
         """SQL that is true of the row with this key."""
         named = zip((self.columns[at] for at in self.key_at), self.values(key), strict=True)
         return " AND ".join(f"{quoted(c.name)}{c.comparable} = {literal(_text(value))}" for c, value in named)
+
+
+def _key_of(columns: tuple[Column, ...], at: tuple[int, ...]) -> Callable[[Row], Key]:
+    """A row's key by which changes are netted: the same for 0 and -0, as in the database and in sinks."""
+    key_of = itemgetter(*at)
+    if not any({columns[one].base_oid, columns[one].element_oid} & _FLOATS for one in at):
+        return key_of
+    floats = [bool({columns[one].base_oid, columns[one].element_oid} & _FLOATS) for one in at]
+
+    def unsigned(values: Iterable[Value]) -> tuple[Value, ...]:
+        pairs = zip(values, floats, strict=True)
+        return tuple(
+            _MINUS_ZERO.sub(b"0", one) if known and isinstance(one, bytes) else one for one, known in pairs
+        )
+
+    return (lambda row: unsigned(key_of(row))) if len(at) > 1 else (lambda row: unsigned((key_of(row),))[0])
 
 
 def _anew(column: Column) -> str:

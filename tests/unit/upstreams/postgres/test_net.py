@@ -185,3 +185,33 @@ def test_net_changes_give_what_the_changes_give_one_by_one(ops: list[tuple[str, 
             assert UNSENT not in row or left == ("big",)
             sink[key] = [sink[key][at] if value is UNSENT else value for at, value in enumerate(row)]  # type: ignore[misc]
     assert sink == database
+
+
+@pytest.mark.parametrize(("oid", "element", "shape"), [(701, 0, "{}"), (700, 0, "{}"), (1022, 701, "{{1,{}}}")])
+@given(steps=st.lists(st.tuples(st.sampled_from("IUD"), st.sampled_from(["0", "-0", "-0.5"])), max_size=8))
+def test_zero_and_minus_zero_are_one_key_as_in_the_database(
+    oid: int, element: int, shape: str, steps: list[tuple[str, str]]
+) -> None:
+    """Python compares floats as the database and the sinks do."""
+    key = Column("id", oid, -1, "k", True, False, "", oid, -1, "b", element, -1, ",")
+    table = NetTable(LogTable("t", 1, (key, column("v")), ("id",)))
+    table.identify(frozenset({"id"}))
+    expected: dict[float, tuple[bytes, bytes] | None] = {}
+    for number, (op, text) in enumerate(steps):
+        told = shape.replace("{{", "{").replace("}}", "}").replace("{}", text).encode()
+        value = str(number).encode()
+        if op == "U":  # every row moves here
+            old = next((was[0] for was in expected.values() if was is not None), told)
+            table.update([told, value], False, [old, None], False, 2 * number, 0)
+            expected |= {of: None for of, was in expected.items() if was is not None and was[0] == old}
+        elif op == "I":
+            table.insert([told, value], 2 * number, 0)
+        else:
+            table.delete([told, None], 2 * number, 0)
+        expected[float(text)] = None if op == "D" else (told, value)
+    found = {}
+    for of, row in rows(table).items():
+        text = of.decode().rstrip("}").rpartition(",")[2]
+        assert float(text) not in found
+        found[float(text)] = row and tuple(row)
+    assert found == {of: row for of, row in expected.items() if of in found or row is not None}
