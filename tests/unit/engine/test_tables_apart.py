@@ -1,7 +1,9 @@
 """No table is in a job twice, however it is spelled: two of the upstream's, two of the sink's, or one of each."""
 
+import itertools
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 from backfill_cli.contracts import LocatedSink, LocatedUpstream, Sink, SinkTable, TableSpec, Upstream
 from backfill_cli.engine.job.select import require_apart
 from backfill_cli.errors import Fatal, Held, UsageError
-from backfill_cli.formats.iceberg.places import Place
+from backfill_cli.formats.iceberg.places import SPARK_CATALOG, Place
 from backfill_cli.formats.listing import local_path
 from backfill_cli.sinks.delta import connector as delta_sink
 from backfill_cli.sinks.iceberg import connector as iceberg_sink
@@ -111,6 +113,27 @@ def test_a_job_that_would_write_the_table_that_it_reads_is_refused_in_every_spel
                 with pytest.raises(UsageError, match="is the upstream's own table 't'"):
                     require_apart(source, _sink(form, f"{root}/{spelling}"), _tables(name))
         require_apart(source, _sink(form, f"{root}/{{table}}"), _tables("other"))
+
+
+def test_one_table_of_iceberg_by_two_catalogs_or_its_folder_is_refused(lake: Path) -> None:
+    """Their settings are all that is asked of the session."""
+    every = {f"spark.sql.catalog.{name}": SPARK_CATALOG for name in ("one", "two")}
+    every |= {f"spark.sql.catalog.{name}.type": "hadoop" for name in ("one", "two")}
+    every |= {f"spark.sql.catalog.{name}.warehouse": str(lake) for name in ("one", "two")}
+    session: Any = SimpleNamespace(conf=SimpleNamespace(getAll=every))
+
+    def opened(connector: Any, table: str, *more: Any) -> Any:
+        made = connector.open(connector.options.model_validate({"type": "iceberg", "table": table}), *more)
+        made.use(lambda: session)
+        return made
+
+    names = ("one.iceberg.{table}", "two.iceberg.{table}", f"{lake}/iceberg/{{table}}")
+    for source, target in itertools.permutations(names, 2):
+        upstream = opened(iceberg, source, [TableSpec("a", ("id",))])
+        upstream.pin()
+        with pytest.raises(UsageError, match="is the upstream's own table 'a'"):
+            require_apart(upstream, opened(iceberg_sink, target), _tables("a"))
+        require_apart(upstream, opened(iceberg_sink, target), _tables("other"))
 
 
 def test_uris_of_one_object_are_one_place() -> None:
