@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from broker import Broker
+from hint_typed import typed
 from kafka_topics import NOT_WHOLE, TABLE, Topic, new_topic
 
 from backfill_cli.contracts import AdvisingUpstream, Upstream
@@ -122,10 +123,11 @@ def test_rows_by_key_stop_at_a_partition_that_comes_and_change_nothing(topic: To
     topic.grow(3)
     with pytest.raises(Fatal, match=r"has a new partition 2: it had 2, now it has 3") as caught:
         upstream.observe(pin.position, True)
-    assert "upstream.accept_growth = true" in caught.value.hint
-    later = topic.open(["id"], accept_growth=True)
-    later.restore(pin)
-    assert dict(later.observe(pin.position, True).latest).keys() == {"0", "1", "2"}
+    with typed(caught.value) as hint:
+        assert hint.settings() == {"upstream.accept_growth": True}
+        later = topic.open(["id"], accept_growth=True)
+        later.restore(pin)
+        assert dict(later.observe(pin.position, True).latest).keys() == {"0", "1", "2"}
     known = Position.of({"0": 1, "1": 0, "2": 0})  # taken up when it was accepted: the option may go again
     upstream.observe(known, False)
 
@@ -189,8 +191,11 @@ def test_windows_read_just_their_partitions_and_offsets(topic: Topic, spark: "Sp
 
 
 def test_a_key_that_is_no_column_is_told(topic: Topic) -> None:
-    with pytest.raises(ConfigError, match="key column 'idd'"):
+    with pytest.raises(ConfigError, match="key column 'idd'") as refused:
         topic.open(["idd"]).pin()
+    with typed(refused.value) as hint:
+        hint.says("name one of its columns: id")
+        topic.open(["id"]).pin()
 
 
 # Debezium
@@ -289,12 +294,15 @@ def test_case_08_a_value_that_debezium_did_not_send_is_a_fault(topic: Topic, spa
 
 def test_debezium_without_a_key_or_a_unit_is_told(topic: Topic) -> None:
     value = {"format": "debezium", "schema": "id BIGINT, d DECIMAL(5,2)"}
-    with pytest.raises(ConfigError, match="needs key"):
+    with pytest.raises(ConfigError, match="needs key") as refused:
         topic.open(value=value).pin()
+    with typed(refused.value) as hint:
+        hint.says('for example key = ["id"]')
+        topic.open(["id"], value=value | {"decimals": "string"}).pin()
     with pytest.raises(ConfigError, match=r"value\.decimals"):
         topic.open(["id"], value=value).pin()
     topic.write([envelope("c", None, {"id": 1, "d": "1.25"})])
-    with pytest.raises(ConfigError, match=r'like \'1\.25\'\): set upstream\.value\.decimals = "string"'):
+    with pytest.raises(ConfigError, match=r'like "1\.25"\): set upstream\.value\.decimals = "string"'):
         topic.open(["id"], value=value).pin()
 
 

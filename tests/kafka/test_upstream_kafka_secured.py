@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from broker import Broker
+from hint_typed import typed
 from kafka_secured import PASSWORD, properties
 from kafka_topics import Topic, history, new_topic, offsets, scanned
 
@@ -47,14 +48,18 @@ def test_a_wrong_password_is_fatal_and_names_the_options(topic: Topic) -> None:
     error = refused(topic, sasl_password="wrong")
     assert isinstance(error, Fatal)
     assert "access denied" in error.message
-    assert "sasl" in error.hint
+    with typed(error) as hint:
+        hint.says("check upstream.options: sasl.*")
+        opened(topic, properties(topic.broker)).pin()
 
 
 def test_a_certificate_that_nobody_vouches_for_is_fatal(topic: Topic, tmp_path: Any) -> None:
     error = refused(topic, ssl_ca_location="/etc/ssl/certs/ca-certificates.crt")
     assert isinstance(error, Fatal)
     assert "no TLS connection" in error.message
-    assert "ssl" in error.hint
+    with typed(error) as hint:
+        hint.says("check upstream.options: ssl.*")
+        opened(topic, properties(topic.broker)).pin()
 
 
 def test_without_tls_the_listener_says_nothing_and_is_waited_for(topic: Topic) -> None:

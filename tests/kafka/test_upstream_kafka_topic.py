@@ -11,7 +11,7 @@ from kafka_topics import BYTES, TABLE, Topic, history, new_topic, scanned, topic
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from backfill_cli.errors import BackfillError, HistoryGone, StateConflict, Transient, UsageError
+from backfill_cli.errors import START_OVER, BackfillError, HistoryGone, StateConflict, Transient, UsageError
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START, Position
 from backfill_cli.upstreams.kafka.log.cluster import Cluster
@@ -109,16 +109,25 @@ def test_case_32_a_recreated_topic_stops_the_job(topic: Topic) -> None:
     topic.write([b"a"] * 10)
     later = topic.open()
     later.restore(pin)
-    with pytest.raises(StateConflict, match="recreated"):
+    with pytest.raises(StateConflict, match="recreated") as refused:
         later.observe(pin.position, True)
+    with typed(refused.value) as hint:
+        hint.says(START_OVER)
+        over = topic.open()
+        over.observe(over.pin().position, True)
 
 
 def test_a_topic_that_is_deleted_may_come_back(topic: Topic) -> None:
     upstream = topic.open()
     pin = upstream.pin()
     topic.delete()
-    with pytest.raises(Transient, match="does not exist"):
+    with pytest.raises(Transient, match="does not exist") as refused:
         upstream.observe(pin.position, False)
+    with typed(refused.value) as hint:
+        hint.says("create it")
+        topic.broker.create(topic.name, 1)
+        over = topic.open()
+        over.observe(over.pin().position, False)
 
 
 def test_a_topic_that_is_not_there_is_told_with_near_names(topic: Topic, broker: Broker) -> None:
@@ -131,8 +140,12 @@ def test_a_topic_that_is_not_there_is_told_with_near_names(topic: Topic, broker:
 
 def test_a_broker_that_is_not_there_is_named(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backfill_cli.upstreams.kafka.log.cluster.ANSWER_S", 1.0)
-    with pytest.raises(Transient, match=r"127\.0\.0\.1:1.*refused"):
+    with pytest.raises(Transient, match=r"127\.0\.0\.1:1.*refused") as refused:
         topic.open(bootstrap_servers="127.0.0.1:1").pin()
+    monkeypatch.undo()
+    with typed(refused.value) as hint:
+        hint.says("correct upstream.bootstrap_servers")
+        topic.open(bootstrap_servers=topic.broker.bootstrap).pin()
 
 
 def test_growth_is_pending_until_it_is_covered(topic: Topic) -> None:

@@ -30,7 +30,7 @@ def wrapped(loader: Any) -> Any:
     class Loader(type(loader)):  # type: ignore[misc]
         def exec_module(self, module: ModuleType) -> None:
             super().exec_module(module)
-            (_of_errors if module.__name__ == "backfill_cli.errors" else _of_console)(module)
+            _WRAPS[module.__name__.rpartition(".")[2]](module)
 
     if isinstance(loader, SourceFileLoader):
         return Loader(loader.name, loader.path)
@@ -56,6 +56,17 @@ def _of_errors(errors: ModuleType) -> None:
     kind.way_on = on
 
 
+def _of_checkup(checkup: ModuleType) -> None:
+    make = checkup.Check.__init__
+
+    def init(self: Any, *told: Any, **named: Any) -> None:
+        make(self, *told, **named)
+        if self.fix:
+            record("built", places(sys._getframe(1), self), self.fix)
+
+    checkup.Check.__init__ = init
+
+
 def _of_console(console: ModuleType) -> None:
     complain = console.complain
 
@@ -65,6 +76,9 @@ def _of_console(console: ModuleType) -> None:
         complain(error)
 
     console.complain = complained
+
+
+_WRAPS = {"errors": _of_errors, "checkup": _of_checkup, "console": _of_console}
 
 
 def places(frame: FrameType | None, error: object) -> list[Place]:

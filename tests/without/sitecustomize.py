@@ -16,11 +16,11 @@ class NoPandas:
 
 
 class HintsRecorded:
-    """Once the errors, or what prints them, are imported, `hint_log` wraps them."""
+    """Once the errors, doctor's checks, or what prints errors are imported, `hint_log` wraps them."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> object:
-        if name not in ("backfill_cli.errors", "backfill_cli.view.console"):
+        if name not in ("backfill_cli.errors", "backfill_cli.model.checkup", "backfill_cli.view.console"):
             return None
         from importlib.machinery import PathFinder
 

@@ -108,7 +108,7 @@ def _private(path: Path) -> Check:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         said = f"{path} can be read by others (mode {mode:o}); it holds configs and positions, no secrets"
-        return warning("permissions", said, f"chmod 600 {quote(str(path))}, as any other command does too")
+        return warning("permissions", said, f"chmod 600 {quote(str(path))}; any other command does it, too")
     return ok("permissions", f"{path} is accessible only to its owner")
 
 

@@ -1,14 +1,16 @@
 """The catalog's file is private: its folder, its log, and what may not stand in its place."""
 
+import errno
 import os
 from pathlib import Path
 
+import duckdb
 import pytest
 from catalog_builders import Clock, end, leave_log_behind, mode, said, start_python, with_job
 from hint_typed import typed
 
-from backfill_cli.catalog import Catalog
-from backfill_cli.errors import UsageError
+from backfill_cli.catalog import Catalog, store
+from backfill_cli.errors import BackfillError, Transient, UsageError
 
 
 def test_the_missing_folder_is_made_for_its_owner_alone(tmp_path: Path, clock: Clock) -> None:
@@ -84,3 +86,36 @@ def test_a_catalog_that_is_no_file_is_refused(tmp_path: Path, clock: Clock) -> N
     with typed(refused.value) as hint:
         hint.says("name a file with --catalog")
         with_job(tmp_path / "catalog.duckdb", clock)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "says"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), Transient, "free disk space in"),
+        (OSError(errno.EIO, "Input/output error"), Transient, "check the disk"),
+        (OSError(errno.EROFS, "Read-only file system"), UsageError, "name another file with --catalog"),
+        (duckdb.IOException("Could not set lock on file: Conflicting lock is held in X"), Transient, "close that"),
+        (duckdb.IOException("Cannot open file: is not a valid DuckDB database file!"), UsageError, "another file"),
+    ],
+    ids=["full", "disk", "read-only", "held", "foreign"],
+)
+def test_what_a_disk_or_another_program_refuses_works_once_that_is_over(
+    tmp_path: Path,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    kind: type[BackfillError],
+    says: str,
+) -> None:
+    def fails(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(store, "make_folder", fails)
+    monkeypatch.setattr(store, "refuse_unsafe", fails)
+    with pytest.raises(kind) as refused:
+        with_job(tmp_path / "catalog.duckdb", clock)
+    assert not (tmp_path / "catalog.duckdb").exists()
+    with typed(refused.value) as hint:
+        hint.says(says)
+        monkeypatch.undo()
+        assert len(with_job(tmp_path / "catalog.duckdb", clock).jobs()) == 1

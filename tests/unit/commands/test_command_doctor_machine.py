@@ -12,6 +12,7 @@ import pytest
 from command_builders import Run, write_config
 from doctor_checks import found, java, tree
 from half_done import half_done, written
+from hint_typed import typed
 
 from backfill_cli.catalog import Catalog, lease
 from backfill_cli.catalog.store import Store
@@ -51,6 +52,10 @@ def test_a_line_a_check_with_its_fix_below_and_the_exit_code(
     at = next(number for number, line in enumerate(lines) if line.startswith("failed"))
     assert lines[at].split() == ["failed", "duckdb", "duckdb", "is", "0.1,", "but", "has", "to", "be", "<3,>=2"]
     assert lines[at + 1].strip() == "Try: pip install 'duckdb<3,>=2'"
+    with typed(lines[at + 1].strip().removeprefix("Try: ")) as hint:
+        hint.says("pip install 'duckdb<3,>=2'")
+        monkeypatch.undo()
+        assert [one.status for one in machine.checks(os.environ, frozenset()) if one.name == "duckdb"] == [OK]
     assert done.stderr.strip().endswith("1 failed")
 
 
@@ -68,6 +73,14 @@ def test_a_version_outside_what_was_tried_is_named_with_the_range_and_what_to_ty
     assert told["said"].startswith(f"{package} 99.1 was not tried with this release")
     assert told["said"].endswith(f"tested with {lowest} to {newest}")
     assert told["fix"] == f"pip install '{package}>={lowest},<={newest}'"
+    with typed(told["fix"]) as hint:
+        hint.says("pip install")
+        for version in (lowest, newest):  # what pip would choose from
+            monkeypatch.setattr(machine, "_version", lambda name, it=version: it if name == package else None)
+            assert machine._untried(next(one for one in machine.requirements() if one.name == package)) is None
+    monkeypatch.setattr(
+        machine, "_version", lambda name: "99.1" if name == package else TRIED.get(name, ("9",))[0]
+    )
     half_done(written(folder), Catalog(folder / ".backfill/catalog.duckdb"))
     file = folder / "job.toml"
     file.write_text(file.read_text() + '[transform]\nwhere = "id > 1"\n')
@@ -90,6 +103,10 @@ def test_a_clock_behind_what_the_catalog_has_seen_is_told(run: Run, catalog: Cat
         lease.write(db, "orders", lease.Lease(1, "cli", "far", 4711, 1, later_ms))
     (clock,) = found(run)["clock"]
     assert (clock["status"], "1h" in clock["said"] or "59m" in clock["said"]) == ("warning", True)
+    with typed(clock["fix"]) as hint, pytest.MonkeyPatch.context() as patch:
+        hint.says("set the clocks (ntp)")
+        patch.setattr(place.time, "time_ns", lambda: (later_ms + 1) * 1_000_000)
+        assert place._clock(later_ms + 1, later_ms + 1, catalog.look(), catalog.path).status is OK
 
 
 def test_a_folder_that_cannot_be_written_fails(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +114,13 @@ def test_a_folder_that_cannot_be_written_fails(run: Run, folder: Path, monkeypat
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(place.tempfile, "mkstemp", refused)
-    assert [one["status"] for one in found(run)["catalog"]] == ["failed"]
+    (told,) = found(run)["catalog"]
+    assert told["status"] == "failed"
+    with typed(told["fix"]) as hint:
+        monkeypatch.undo()
+        hint.run_in_shell("chmod")
+        (there,) = [one for one in place.checks(Catalog(folder / "catalog.duckdb"), None) if one.name == "catalog"]
+        assert there.status is OK
 
 
 @pytest.mark.parametrize("kept", [False, None], ids=["keeps nobody out", "no flock"])
@@ -112,12 +135,22 @@ def test_a_file_system_without_our_lock_fails(
     (lock,) = found(run)["lock"]
     assert lock["status"] == "failed"
     assert list(folder.iterdir()) == []
+    with typed(lock["fix"]) as hint:
+        monkeypatch.undo()
+        assert hint.options() == {"--catalog": "FILE"}
+        assert found(run, "--catalog", "elsewhere.duckdb")["lock"][0]["status"] == "ok"
 
 
 def test_a_full_disk_fails_and_little_room_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for free, status in ((0, FAILED), (1 << 20, WARNING), (1 << 40, OK)):
         monkeypatch.setattr(place.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))  # noqa: B023
-        assert place.room("disk", tmp_path / "not" / "there").status is status
+        check = place.room("disk", tmp_path / "not" / "there")
+        assert check.status is status
+        if check.fix:
+            with typed(check.fix) as hint:
+                hint.says("free disk space there")
+                monkeypatch.setattr(place.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 40))
+                assert place.room("disk", tmp_path).status is OK
     assert place.room("staging", tmp_path, 1 << 41, "the snapshot").status is WARNING
 
 
@@ -172,6 +205,49 @@ def test_a_systems_clock_is_compared_within_what_the_answer_took(
     watch = Watch(*times)
     check = of_job.clock("sink", watch, watch.now_ms)
     assert (check.said, check.status) == (said, status)
+    if check.fix:
+        with typed(check.fix) as hint:
+            hint.says("set the clocks (ntp)")
+            watch = Watch(5, 5, 5)
+            assert of_job.clock("sink", watch, watch.now_ms).status is OK
+
+
+def test_the_clock_of_a_file_system_is_compared_with_this_machines(tmp_path: Path) -> None:
+    apart = place._clock(1_000, 61_000, (), tmp_path)
+    assert (apart.status, "1m apart" in apart.said) == (WARNING, True)
+    with typed(apart.fix) as hint:
+        hint.says("set the clocks (ntp)")
+        assert place._clock(61_000, 61_000, (), tmp_path).status is OK
+
+
+def test_an_old_python_is_named_with_one_that_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.sys, "version_info", (3, 9, 1))
+    told = machine._python()
+    assert told.status is FAILED
+    with typed(told.fix) as hint:
+        hint.says("python3.12 -m venv .venv")
+        monkeypatch.setattr(machine.sys, "version_info", (3, 12, 0))
+        assert machine._python().status is OK
+
+
+def test_an_extra_that_a_job_needs_is_installed_by_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [one for one in machine.requirements() if one.extra == "kafka"]
+    monkeypatch.setattr(machine, "_version", lambda _: None)
+    told = machine._extra("kafka", parts, needed=True)
+    assert told.status is FAILED
+    with typed(told.fix) as hint:
+        hint.says("pip install 'backfill-cli[kafka]'")
+        monkeypatch.undo()
+        assert machine._extra("kafka", parts, needed=True).status is OK
+
+
+def test_a_catalog_that_others_can_read_is_made_private_by_the_fix(run: Run, catalog: Catalog) -> None:
+    catalog.path.chmod(0o644)
+    (told,) = found(run)["permissions"]
+    assert told["status"] == "warning"
+    with typed(told["fix"]) as hint:
+        hint.run_in_shell("chmod")
+        assert found(run)["permissions"][0]["status"] == "ok"
 
 
 def test_the_machine_is_looked_at_without_spark(folder: Path) -> None:

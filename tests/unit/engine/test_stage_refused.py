@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hint_typed import typed
 from stage_world import JOB, SCHEMAS, WINDOW, Upstream, config, leftovers, read, stager, struct, upstream
 
 from backfill_cli.config import load
 from backfill_cli.engine.staging.stage import SparkStager
-from backfill_cli.errors import BadData, Fatal, Transient
+from backfill_cli.errors import START_OVER, BadData, Fatal, Transient
 from backfill_cli.model.plan import ChangeWindow, EpochPlan
 from backfill_cli.model.position import START
 from backfill_cli.spark.failures import from_spark
@@ -23,9 +24,15 @@ __all__ = ["config", "stager", "upstream"]
 
 def test_a_null_key_in_the_snapshot_is_named_and_nothing_is_left(stager: SparkStager, upstream: Upstream) -> None:
     upstream.rows["items"] = [[(1, 1, "a"), (1, None, "b"), (2, None, "c")]]
-    with pytest.raises(BadData, match=r"table 'items': key column 'line' is NULL in 2 row\(s\) of the snapshot"):
+    with pytest.raises(
+        BadData, match=r"table 'items': key column 'line' is NULL in 2 row\(s\) of the snapshot"
+    ) as told:
         stager.stage(EpochPlan((read("items", 0, 0, 3),)), 7, SCHEMAS)
     assert leftovers(stager) == []
+    with typed(told.value) as hint:
+        hint.says(f"{START_OVER}, with the snapshot corrected")
+        upstream.rows["items"] = [[(1, 1, "a"), (1, 2, "b"), (2, 1, "c")]]
+        assert stager.stage(EpochPlan((read("items", 0, 0, 3),)), 7, SCHEMAS).staged.tables["items"].rows == 3
 
 
 def test_a_null_key_in_a_table_without_transform_is_named(stager: SparkStager, upstream: Upstream) -> None:
@@ -47,6 +54,10 @@ def test_a_null_key_in_the_change_log_is_named_also_where_it_is_netted_away(
     # A correction upstream would only add changes after this one: the log still has it.
     hint = told.value.naming("late", True).hint
     assert "then backfill drop late --with-rows --confirm late, and start over" in hint
+    with typed(told.value) as over:
+        over.commands()  # typed in test_hints.py; from a snapshot with the correction, the log begins after them
+        upstream.log["orders"] = [("U", 3, 3, 5, 1)]
+        assert stager.stage(EpochPlan(window=WINDOW), 7, SCHEMAS).staged.tables["orders"].changed == 1
 
 
 def test_a_null_key_in_a_log_that_can_be_corrected_needs_no_new_job(
@@ -103,8 +114,11 @@ def test_case_43_a_full_staging_disk_may_pass_and_leaves_nothing(
         Transient, match=r"(No space left on device|Disk quota exceeded): the staging folder"
     ) as caught:
         stager.stage(EpochPlan((read("orders", 0, 0, 2),)), 7, SCHEMAS)
-    assert "spark.local.dir" in caught.value.hint
     assert leftovers(stager) == []
+    with typed(caught.value) as hint:
+        hint.says("free disk space, or change job.staging or spark.conf.'spark.local.dir'")
+        monkeypatch.undo()
+        assert stager.stage(EpochPlan((read("orders", 0, 0, 2),)), 7, SCHEMAS).staged.tables["orders"].rows == 2
 
 
 NOT_UTF8 = "CAST(X'61FF62' AS STRING)"
@@ -136,3 +150,10 @@ def test_text_that_is_not_utf8_is_refused_while_it_is_staged(
         stager.stage(plan, 7, SCHEMAS)
     assert ("61FF62" in caught.value.message) == (note == NOT_UTF8)
     assert leftovers(stager) == []
+    if note != NOT_UTF8:
+        return
+    with typed(caught.value) as hint:
+        hint.says("read the column as bytes in the transform: select = ")
+        (tmp_path / "job.toml").write_text(text.replace(f"{note} AS", f"CAST({note} AS BINARY) AS"), "utf-8")
+        stager = SparkStager(lambda: spark, upstream, load(tmp_path / "job.toml"))  # type: ignore[arg-type]
+        assert "items" in stager.stage(plan, 7, SCHEMAS).staged.tables

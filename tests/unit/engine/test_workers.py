@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hint_typed import typed
 
 from backfill_cli.contracts import ArrowTasks, Piece
 from backfill_cli.engine.staging import workers
@@ -155,8 +156,12 @@ def test_a_disk_that_is_full_is_told_by_the_worker_that_wrote(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
-    with pytest.raises(Transient, match=r"staging file .*No space left on device"):
+    with pytest.raises(Transient, match=r"staging file .*No space left on device") as refused:
         list(workers._write(numbers(), str(tmp_path), (0, (Piece(0, (0, 10)),))))
+    with typed(refused.value) as hint:
+        hint.says("free disk space there, or change job.staging")
+        monkeypatch.undo()
+        assert list(workers._write(numbers(), str(tmp_path), (0, (Piece(0, (0, 10)),))))
 
 
 def test_columns_whose_paths_are_alike_and_nested_ones_are_written(tmp_path: Path) -> None:
@@ -238,5 +243,8 @@ def test_a_timestamp_that_duckdb_would_keep_and_could_not_show_is_refused(
     for us in (first - 1, -(2**63), -(2**63) + 2):
         with pytest.raises(
             BadData, match=r"table 't': column 'at' holds a timestamp of -9223372.* before the year 290309 BC"
-        ):
+        ) as refused:
             workers.write(spark, ArrowTasks(make, alone(us), SCHEMA), tmp_path / "t" / f"b{us}", tmp_path)
+    with typed(refused.value) as hint:
+        hint.says("correct it upstream, or in the transform's select")
+        workers.write(spark, ArrowTasks(make, alone(first), SCHEMA), tmp_path / "t" / "corrected", tmp_path)

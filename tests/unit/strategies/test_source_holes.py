@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from hint_typed import typed
 from source_steps import after, budget, done, live, reads, source, started, view
 
-from backfill_cli.errors import HistoryGone, Transient
+from backfill_cli.errors import START_OVER, HistoryGone, Transient
 from backfill_cli.model.job import Control
 from backfill_cli.model.split import SplitProgress, SplitStatus
 
@@ -19,8 +20,11 @@ def test_a_hole_between_archive_and_log_is_an_error_naming_partition_and_offsets
     )
     with pytest.raises(HistoryGone, match=r"partition 1 .* offsets 100 to 149 are gone") as hole:
         strategy.plan(state, seen, budget())
-    assert "accept_gap" in hole.value.hint
     assert hole.value.exit_code == 7
+    with typed(hole.value) as hint:
+        accept = hint.settings()["upstream.accept_gap"]
+        skipping = source((0, 2), (0, 100), accept_gap=bool(accept))
+        assert live(skipping.plan(state, seen, budget()))["1"] == (150, 200)
 
 
 def test_a_hole_that_is_accepted_is_left_out() -> None:
@@ -51,8 +55,12 @@ def test_case_31_retention_that_passes_a_history_in_the_log_is_an_error() -> Non
     strategy = source((0, 10))
     state = done(strategy, started(strategy), strategy.plan(started(strategy), view(10), budget(4)))
     assert strategy.plan(state, view(10, oldest=[4]), budget())
-    with pytest.raises(HistoryGone, match=r"partition 0 is needed from offset 4, its log begins at 5"):
+    with pytest.raises(HistoryGone, match=r"partition 0 is needed from offset 4, its log begins at 5") as hole:
         strategy.plan(state, view(10, oldest=[5]), budget())
+    with typed(hole.value) as hint:
+        hint.says(START_OVER)
+        over = source((5, 10))
+        assert reads(over.plan(started(over), view(10, oldest=[5]), budget())) == [("0", 5, 10)]
 
 
 def test_retention_may_pass_what_the_archive_holds() -> None:
@@ -112,13 +120,19 @@ def test_a_new_partition_during_the_backfill_does_not_wait_for_it() -> None:
 
 def test_a_known_partition_that_is_not_listed_is_transient_and_its_state_kept() -> None:
     strategy = source((0, 5), (0, 5))
-    with pytest.raises(Transient, match="lacks partition 1 of 2 known"):
+    with pytest.raises(Transient, match="lacks partition 1 of 2 known") as lacking:
         strategy.plan(started(strategy), view(5), budget())
+    with typed(lacking.value) as hint:
+        hint.says("check its brokers")
+        assert reads(strategy.plan(started(strategy), view(5, 5), budget())) == [("0", 0, 5), ("1", 0, 5)]
 
 
 def test_case_32_an_end_that_went_back_is_transient() -> None:
     strategy = source((7, 7), (0, 9))
-    with pytest.raises(Transient, match="partition 0 ends at offset 6, but had reached 7 before"):
+    with pytest.raises(Transient, match="partition 0 ends at offset 6, but had reached 7 before") as lagging:
         strategy.plan(started(strategy), view(6, 9), budget())
+    with typed(lagging.value) as hint:
+        hint.says("check the topic's brokers")
+        assert reads(strategy.plan(started(strategy), view(7, 9), budget())) == [("1", 0, 9)]
     with pytest.raises(Transient, match="partition 1 ends at offset 8, but had reached 9 before"):
         strategy.plan(started(strategy), view(7, 8), budget())

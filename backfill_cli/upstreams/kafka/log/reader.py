@@ -103,10 +103,13 @@ def _messages(consumer: Any, connection: Connection, task: Range, complaints: Co
     """The range's messages in lists. Ends when the reader is at `up_to` or beyond, with or without messages."""
     kafka = client()
     reached, size, quiet_since = task.after, 1_000, time.monotonic()
+    ended: int | None = None  # where the log ends, according to the newest poll that returned something
     while reached < task.up_to:
         messages = consumer.consume(min(size, task.up_to - reached), _POLL_S)
         if not messages:
             if time.monotonic() - quiet_since > SILENCE_S:
+                if ended is not None and not complaints.last:
+                    raise _ends_early(connection, task, reached)
                 raise _silent(connection, task, reached, complaints)
             continue
         ended = None
@@ -122,8 +125,6 @@ def _messages(consumer: Any, connection: Connection, task: Range, complaints: Co
                 yield messages
         if ended is not None:
             reached = max(reached, ended)
-            if reached < task.up_to and time.monotonic() - quiet_since > SILENCE_S:
-                raise _ends_early(connection, task, reached)
 
 
 def _without_events(
