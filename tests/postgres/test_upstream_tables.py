@@ -11,6 +11,7 @@ from postgres_database import Database
 from test_upstream_moving import once
 
 from backfill_cli.errors import BackfillError, BadData, StateConflict, Transient, UsageError
+from backfill_cli.upstreams.postgres import rewritten, tables
 from backfill_cli.upstreams.postgres.tables import primary_keys
 
 __all__ = ["db", "job", "small"]
@@ -333,3 +334,14 @@ def test_a_table_that_does_not_exist_is_told_with_those_that_do_nearest_first(
     with pytest.raises(UsageError) as caught:
         PlainJob(db, tmp_path, {"Orders": ("id",), '"Order"': ("id",)})
     assert caught.value.hint.endswith("""[[tables]] name = '"Orders"'""")
+
+
+@pytest.mark.parametrize("query", [tables._SIGNATURE, tables._FOUND, rewritten._SEEN])
+def test_no_query_about_the_tables_reads_the_whole_catalog_for_each_of_them(job: PlainJob, query: str) -> None:
+    """At 1,000 tables the signature, which every barrier asks for, then takes several times as long."""
+    with psycopg.connect(job.db.dsn) as connection:
+        connection.execute("SET enable_seqscan = off")  # what is left has no index that it could use
+        names = "t" if query is tables._FOUND else ["t", "other"]
+        plan = connection.execute(f"EXPLAIN {query}".encode(), (names,)).fetchall()
+    read = [line.split(" on ")[1].split(" ")[0] for (line,) in plan if "Seq Scan on " in line]
+    assert not {"pg_class", "pg_index", "pg_attribute"} & set(read)

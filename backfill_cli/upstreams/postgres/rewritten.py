@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.upstreams.postgres.client import asking
-from backfill_cli.upstreams.postgres.tables import PgTable
+from backfill_cli.upstreams.postgres.tables import PARTS, PgTable
 
 if TYPE_CHECKING:
     import psycopg
 
-_SEEN = """
+_SEEN = f"""
 SELECT n, (SELECT jsonb_object_agg(f.oid, pg_relation_filenode(f.oid)) FROM pg_class f
-           WHERE f.relkind = 'r' AND (f.oid = c.oid OR f.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))),
+           WHERE f.relkind = 'r' AND f.oid = {PARTS}),
        (SELECT jsonb_object_agg(f.oid, jsonb_build_array(f.reltoastrelid::bigint, f.relispartition, ARRAY(
                SELECT r.oid::bigint FROM pg_publication_rel r WHERE r.prrelid = f.oid ORDER BY 1))) FROM pg_class f
-           WHERE f.relkind = 'r' AND (f.oid = c.oid OR f.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))),
+           WHERE f.relkind = 'r' AND f.oid = {PARTS}),
        jsonb_object_agg(a.attname, ARRAY[a.attnum::text, a.xmin::text, a.attgenerated::text])
 FROM unnest(%s::text[]) n JOIN pg_class c ON c.oid = to_regclass(n)
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped GROUP BY n, c.oid
@@ -63,7 +63,7 @@ class Storage:
 def seen(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec], tables: Iterable[PgTable]) -> Storage:
     """How the tables are stored now."""
     with asking("reading its catalog"):
-        rows = connection.execute(_SEEN, ([spec.name for spec in specs],)).fetchall()
+        rows = connection.execute(_SEEN.encode(), ([spec.name for spec in specs],)).fetchall()
     files, beside = ({row[0]: row[at] or {} for row in rows} for at in (1, 2))
     columns, unique = {name: columns for name, *_, columns in rows}, {table.name: table.unique for table in tables}
     return Storage(files, columns, labels(connection, tables), unique, beside)
