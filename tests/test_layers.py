@@ -18,6 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "duckdb_says": set(),
     "postgres_dsn": {"errors"},
     "postgres_driver": set(),
+    "postgres_holders": {"errors"},
     "postgres_says": set(),
     "model": {"errors"},
     "tried": set(),
@@ -29,10 +30,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "formats": SHARED | {"contracts", "spark"},
     "upstreams": SHARED
     | {"contracts", "failpoint", "spark", "formats", "__init__"}
-    | {"postgres_driver", "postgres_dsn", "postgres_says"},
+    | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_says"},
     "sinks": SHARED
     | {"contracts", "failpoint", "spark", "formats", "duckdb_says"}
-    | {"postgres_driver", "postgres_dsn", "postgres_says"},
+    | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_says"},
     "catalog": SHARED | {"contracts", "failpoint", "duckdb_says"},
     "view": SHARED | {"catalog"},
     "engine": SHARED

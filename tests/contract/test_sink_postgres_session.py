@@ -19,7 +19,6 @@ from backfill_cli.errors import BackfillError, Held, SinkInUse, Transient, Usage
 from backfill_cli.model.checkpoint import Owner
 from backfill_cli.sinks import postgres
 from backfill_cli.sinks.postgres import session, types
-from backfill_cli.sinks.postgres.edge import BLOCKING
 from backfill_cli.sinks.postgres.session import Place, opened, rows_of
 from backfill_cli.sinks.postgres.sink import PostgresSink
 
@@ -149,22 +148,6 @@ def test_a_column_is_added_soon_or_not_so_that_readers_do_not_wait(
     sink.prepare("orders", (wider,), into_existing=True)
 
 
-def test_who_holds_a_lock_is_found_by_the_query_of_the_hint(
-    sink: PostgresSink, db: Database, tmp_path: Path
-) -> None:
-    begun(sink, tmp_path, a_table())
-    with psycopg.connect(db.dsn) as other:
-        other.execute("SELECT * FROM _backfill_markers FOR UPDATE")
-        holder = other.info.backend_pid
-        fencing = threading.Thread(target=lambda: sink.fence("orders", 2))
-        fencing.start()
-        end = time.monotonic() + 20
-        while not (found := db(BLOCKING)) and time.monotonic() < end:
-            time.sleep(0.05)
-    fencing.join(30)
-    assert [pid for pid, *_ in found] == [holder]
-
-
 # A user's functions that shadow PostgreSQL's own (CVE-2018-1058)
 
 
@@ -178,7 +161,7 @@ def test_every_function_that_is_called_is_postgresqls_own() -> None:
     found = []
     for path in sorted({*Path(postgres.__file__).parent.glob("*.py")} - {Path(types.__file__)}):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != BLOCKING:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found += [(path.name, name) for name in called.findall(node.value)]
     assert found == []
 

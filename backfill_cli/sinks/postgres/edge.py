@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_says
@@ -14,6 +14,8 @@ from backfill_cli.sinks.postgres.sql import Target, quoted
 if TYPE_CHECKING:
     from backfill_cli.sinks.postgres.session import Place
 
+LOCKED = "55P03"
+"""SQLSTATE of a wait for a lock that reached its timeout."""
 CLASHES = {"23505", "23502", "23514", "23503", "23P01"}
 """SQLSTATEs of rows that a constraint refuses: unique, not null, check, foreign key, exclusion."""
 LIMIT_EXCEEDED = "54000"
@@ -27,12 +29,6 @@ _DETAILS = {
     "schema": "PG_DIAG_SCHEMA_NAME",
     "table": "PG_DIAG_TABLE_NAME",
 }
-BLOCKING = (
-    "SELECT pid, usename, state, query FROM pg_stat_activity WHERE pid IN (SELECT unnest(pg_blocking_pids(pid)) "
-    "FROM pg_stat_activity WHERE application_name = 'backfill')"
-)
-"""SQL: the sessions that block ours. A waiting session retries, so the query mostly finds one."""
-
 PRIMARY = "name the primary server in sink.dsn, or promote this one: it is read-only now"
 CORRECT = "correct the rows upstream, or leave them out with a `where`"
 
@@ -74,15 +70,27 @@ def said(exc: Exception) -> str:
 
 
 @contextlib.contextmanager
-def ours(place: "Place", doing: str, names: Sequence[Target] = ()) -> Iterator[None]:
+def ours(
+    place: "Place",
+    doing: str,
+    names: Sequence[Target] = (),
+    holder: Callable[[], tuple[str, str] | None] = lambda: None,
+) -> Iterator[None]:
     """A database error raised in the block becomes one of ours; our own errors pass unchanged.
 
-    doing: what the block does, for the message. names: the tables that the error may be about.
+    doing: what the block does, for the message. names: the tables that the error may be about. holder: asks who
+    has a lock on one of them, and what ends it.
     """
     try:
         yield
     except client().Error as exc:
-        raise failure(place, doing, exc, names) from exc
+        who = holder() if state_of(exc) == LOCKED else None
+        if who is None:
+            raise failure(place, doing, exc, names) from exc
+        held = (
+            f"PostgreSQL {place}, {doing}: the lock timeout passed while waiting for {who[0]} (SQLSTATE {LOCKED})"
+        )
+        raise Transient(place.scrubbed(held), who[1]) from exc
 
 
 def failure(place: "Place", doing: str, exc: Exception, names: Sequence[Target] = ()) -> BackfillError:
@@ -102,8 +110,6 @@ def failure(place: "Place", doing: str, exc: Exception, names: Sequence[Target] 
         return Transient(text, "free disk space, memory or connections on the server")
     if state == "42P01" and own.PREFIX in words:
         return Transient(text, "another job, the last one with rows there, was dropped meanwhile: try again")
-    if state == "55P03":
-        return Transient(text, f"see who holds the lock: {BLOCKING}")
     if about is Said.UNREACHED:
         return Transient(text, "start the database, or correct sink.dsn")
     if about is Said.PASSES:

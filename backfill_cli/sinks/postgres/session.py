@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from backfill_cli import postgres_driver, postgres_dsn
+from backfill_cli import postgres_driver, postgres_dsn, postgres_holders
 from backfill_cli.errors import UsageError
 from backfill_cli.sinks.postgres.edge import client, ours
 from backfill_cli.sinks.postgres.sql import Target
@@ -161,13 +161,27 @@ def opened(place: Place, doing: str, names: Sequence[Target] = (), mode: str = W
     and for errors in the block what `edge.failure` makes of them. doing: what the block does, for messages.
     names: the tables that the block may use.
     """
-    with ours(place, doing, names):
+    with ours(place, doing, names, lambda: _holder(place, names)):
         con = Connection(place, mode)
         try:
             con.require_version()
             yield con
         finally:
             con.close()
+
+
+def _holder(place: Place, names: Sequence[Target]) -> tuple[str, str] | None:
+    """Who has a lock on one of these tables, and what ends it; None if nobody has, or this cannot be asked."""
+    if not names:
+        return None
+    with contextlib.suppress(client().Error):
+        con = Connection(place, READING)
+        try:
+            found = rows_of(con, postgres_holders.of_tables([name.sql for name in names]))
+        finally:
+            con.close()
+        return postgres_holders.spelled(found[0]) if found else None
+    return None
 
 
 def rows_of(con: Connection, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli import postgres_driver
 from backfill_cli.contracts import Piece, own
 from backfill_cli.errors import BackfillError, LogFirst, Transient, UsageError
+from backfill_cli.postgres_holders import of_transaction, spelled
 from backfill_cli.postgres_says import INSTALL
 from backfill_cli.upstreams.postgres.client import SERVER, completed, of_state
-from backfill_cli.upstreams.postgres.holders import of_transaction, spelled
 from backfill_cli.upstreams.postgres.keys import literal
 from backfill_cli.upstreams.postgres.types import SET, Column, selected
 from backfill_cli.upstreams.postgres.values import as_arrow, from_adbc

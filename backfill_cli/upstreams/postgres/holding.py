@@ -8,10 +8,10 @@ from typing import Any
 from backfill_cli.contracts import TableSpec
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import HeldLog, Pin
+from backfill_cli.postgres_holders import holding_up
 from backfill_cli.upstreams.postgres import checks, identity, marks, publications, slot
 from backfill_cli.upstreams.postgres.client import asking, backend, connected_alone
 from backfill_cli.upstreams.postgres.glance import glance, known
-from backfill_cli.upstreams.postgres.holders import holding_up
 from backfill_cli.upstreams.postgres.keys import literal
 from backfill_cli.upstreams.postgres.look import Look
 from backfill_cli.upstreams.postgres.options import PostgresOptions

@@ -1,31 +1,32 @@
-"""Who holds a query up: sessions and prepared transactions, and what ends each."""
+"""Who holds a query up, in upstream or sink: sessions and prepared transactions, and what ends each."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import with_way_on
-from backfill_cli.upstreams.postgres.keys import literal
 
 if TYPE_CHECKING:
     import psycopg
 
 _OF_SESSION = """
 SELECT NULL, a.datname, a.usename, a.pid, coalesce(nullif(a.application_name, ''), a.backend_type),
-       to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') FROM pg_stat_activity a WHERE {}
+       pg_catalog.to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') FROM pg_stat_activity a WHERE {}
 UNION ALL
 SELECT p.gid, p.database, p.owner, NULL, NULL,
-       to_char(p.prepared AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') FROM pg_prepared_xacts p WHERE {}
+       pg_catalog.to_char(p.prepared AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') FROM pg_prepared_xacts p WHERE {}
 ORDER BY 6 LIMIT 1
 """
 
-_WAITED_FOR = """EXISTS (
+_OWN = """JOIN pg_locks own ON own.locktype = 'transactionid' AND own.granted AND own.pid IS NULL
+        AND own.virtualtransaction = h.virtualtransaction AND own.transactionid = p.transaction"""
+"""A prepared transaction has no process; its locks share a virtual id with the lock on its own id."""
+
+_WAITED_FOR = f"""EXISTS (
     SELECT FROM pg_locks w JOIN pg_locks h ON h.granted AND h.pid IS NULL
         AND (h.locktype, h.database, h.relation, h.transactionid)
             IS NOT DISTINCT FROM (w.locktype, w.database, w.relation, w.transactionid)
-    JOIN pg_locks own ON own.locktype = 'transactionid' AND own.granted AND own.pid IS NULL
-        AND own.virtualtransaction = h.virtualtransaction AND own.transactionid = p.transaction
-    WHERE w.pid = {} AND NOT w.granted)"""
-"""A prepared transaction has no process; its locks share a virtual id with the lock on its own id."""
+    {_OWN}
+    WHERE w.pid = {{}} AND NOT w.granted)"""
 
 
 def of_transaction(xid: int) -> str:
@@ -34,9 +35,20 @@ def of_transaction(xid: int) -> str:
     return _OF_SESSION.format(f"a.backend_xid = {shown}", f"p.transaction = {shown}")
 
 
+def of_tables(names: Sequence[str]) -> str:
+    """SQL: who has a lock on one of these tables, the oldest transaction, for `spelled`. names: as SQL."""
+    tables = ", ".join(f"pg_catalog.to_regclass({_literal(name)})::oid" for name in names)
+    here = "(SELECT oid FROM pg_database WHERE datname = pg_catalog.current_database())"
+    held = f"WHERE h.granted AND h.database = {here} AND h.relation IN ({tables})"
+    session = f"EXISTS (SELECT FROM pg_locks h {held} AND h.pid = a.pid) AND a.pid <> pg_catalog.pg_backend_pid()"
+    return _OF_SESSION.format(session, f"EXISTS (SELECT FROM pg_locks h {_OWN} {held} AND h.pid IS NULL)")
+
+
 def holding_up(connection: "psycopg.Connection[Any]", pid: int) -> str:
     """For whom the session with this process waits, and what would end the wait; empty if it waits for no lock."""
-    query = _OF_SESSION.format(f"a.pid = ANY(pg_blocking_pids({pid:d}))", _WAITED_FOR.format(f"{pid:d}"))
+    query = _OF_SESSION.format(
+        f"a.pid = ANY(pg_catalog.pg_blocking_pids({pid:d}))", _WAITED_FOR.format(f"{pid:d}")
+    )
     row = connection.execute(query.encode()).fetchone()
     return "" if row is None else with_way_on(*spelled(row))
 
@@ -46,8 +58,14 @@ def spelled(row: Sequence[Any]) -> tuple[str, str]:
     gid, database, role, pid, program, at = row
     since = "a time that this role may not see" if at is None else f"{at} UTC"
     if gid is not None:
-        name = literal(gid)
+        name = _literal(gid)
         said = f"prepared transaction {name} of role {role} in database {database}, since {since}"
         return said, f"ROLLBACK PREPARED {name} or COMMIT PREPARED {name}, in that database"
     said = f"the transaction of process {pid} ({program}, role {role}, database {database}), open since {since}"
     return said, f"end that transaction, or its session: SELECT pg_terminate_backend({pid})"
+
+
+def _literal(text: str) -> str:
+    """The text as an SQL string literal, whatever characters it holds."""
+    escaped = text.replace("'", "''")
+    return "E'" + escaped.replace("\\", "\\\\") + "'" if "\\" in text else "'" + escaped + "'"
