@@ -10,10 +10,12 @@ if TYPE_CHECKING:
 
 _OF_SESSION = """
 SELECT NULL, a.datname, a.usename, a.pid, coalesce(nullif(a.application_name, ''), a.backend_type),
-       pg_catalog.to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') FROM pg_stat_activity a WHERE {}
+       pg_catalog.to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')
+  FROM pg_stat_activity a WHERE {}
 UNION ALL
 SELECT p.gid, p.database, p.owner, NULL, NULL,
-       pg_catalog.to_char(p.prepared AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') FROM pg_prepared_xacts p WHERE {}
+       pg_catalog.to_char(p.prepared AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')
+  FROM pg_prepared_xacts p WHERE {}
 ORDER BY 6 LIMIT 1
 """
 
