@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from config_builders import Load, ready
+from hint_typed import typed
 
 from backfill_cli.config.looked import look
 from backfill_cli.config.template import template
@@ -105,7 +106,25 @@ def test_nested_json_has_its_structure(load_text: Load, written: Any) -> None:
 def test_a_json_array_says_how_to_write_lines(written: Any) -> None:
     with pytest.raises(UsageError, match="a JSON array, not one object per line") as raised:
         written(a__json='[{"id":1}]')
-    assert "lines=True" in raised.value.hint
+    with typed(raised.value) as hint:
+        hint.says("to_json(path, orient='records', lines=True)")
+        assert "id BIGINT" in written(a__json='{"id":1}\n')
+    with pytest.raises(UsageError, match="its lines are not JSON objects") as raised:
+        written(a__json="7\n")
+    with typed(raised.value) as hint:
+        hint.says("write one object per line")
+        assert "id BIGINT" in written(a__json='{"id":1}\n')
+
+
+def test_a_path_that_is_a_pattern_is_left_to_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("orders").mkdir()
+    Path("orders/a[1].json").write_text('{"id":1}\n')
+    with pytest.raises(UsageError, match="init cannot read files with") as raised:
+        look("files", "orders", None)
+    with typed(raised.value) as hint:
+        assert hint.commands() == [["init"]]
+        assert "path" in template("files", "duckdb", look("files", None, None))
 
 
 def test_what_duckdb_writes_by_default_is_read(load_text: Load, tmp_path: Path) -> None:
@@ -161,7 +180,12 @@ def test_the_table_is_named_after_its_folder_or_file(path: str, table: str) -> N
 
 
 def test_where_nobody_can_look_it_says_so(load_text: Load) -> None:
-    with pytest.raises(UsageError, match="no files found"):
+    with pytest.raises(UsageError, match="no files found") as raised:
+        look("files", "nowhere", None)
+    with typed(raised.value) as hint:
+        hint.says("give a folder or a glob with files")
+        Path("nowhere").mkdir()
+        Path("nowhere/a.json").write_text('{"id":1}\n')
         look("files", "nowhere", None)
     with pytest.raises(UsageError, match="with files only, not with kafka"):
         look("kafka", "x", None)

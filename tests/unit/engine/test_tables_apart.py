@@ -84,9 +84,11 @@ def _uri(path: Path) -> list[str]:
 def test_one_table_twice_in_the_upstream_is_refused_and_two_tables_are_not(lake: Path, form: str) -> None:
     nowhere = _sink(form, str(lake / "out" / "{table}"))
     twice = _upstream(form, f"{lake / form}/{{table}}", "a", "other", "twin")
-    with pytest.raises(UsageError, match="tables 'a' and 'twin' are the same table of the upstream"):
+    with pytest.raises(UsageError, match="tables 'a' and 'twin' are the same table of the upstream") as refused:
         require_apart(twice, nowhere, _tables("1", "2", "3"))
-    require_apart(_upstream(form, f"{lake / form}/{{table}}", "a", "other"), nowhere, _tables("1", "2"))
+    with typed(refused.value) as hint:
+        hint.says("remove one of them from [[tables]]")
+        require_apart(_upstream(form, f"{lake / form}/{{table}}", "a", "other"), nowhere, _tables("1", "2"))
 
 
 @pytest.mark.parametrize("form", ["delta", "iceberg"])

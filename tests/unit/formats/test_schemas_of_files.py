@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hint_typed import typed
 
 from backfill_cli.errors import BadData
 from backfill_cli.formats import schemas
@@ -68,6 +69,22 @@ def test_case_25_a_type_that_would_not_survive_is_named_with_its_column_and_file
     assert path in caught.value.message
     assert "'odd" in caught.value.message
     assert text in caught.value.message
+    with typed(caught.value) as hint:
+        hint.says("write the column")
+        kept = pa.timestamp("us") if "timestamp" in str(kind) else pa.string()
+        (tmp_path / "kept").mkdir()
+        assert "odd" in schemas.of_footer(*footer_of(tmp_path / "kept", pa.table({"odd": pa.array([], kept)})))
+
+
+def test_a_column_twice_gets_another_name(tmp_path: Path) -> None:
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
+    path, footer = footer_of(tmp_path, twice)
+    with pytest.raises(BadData, match="duplicate column 'a'") as caught:
+        schemas.of_footer(path, footer)
+    with typed(caught.value) as hint:
+        hint.says("give one of them another name")
+        path, footer = footer_of(tmp_path, twice.rename_columns(["a", "b"]))
+        assert list(schemas.of_footer(path, footer)) == ["a", "b"]
 
 
 def test_timestamps_that_spark_wrote_as_int96_are_kept(tmp_path: Path) -> None:

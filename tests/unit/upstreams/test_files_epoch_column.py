@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from files_builders import event, land, opened, parquet
+from hint_typed import typed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -177,22 +178,28 @@ def test_json_epochs_are_read_below_their_path(
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "says"),
     [
-        '{"s": {}}',
-        '{"s": {"e": 1.5}}',
-        '{"s": {"e": 1}}\n{"s": {"e": "x"}}',
-        '{"s": {"e": 1',
-        "[1]",
-        "7",
-        '"x"',
-        '{"s": 1}',
+        ('{"s": {}}', "every row needs an epoch"),
+        ('{"s": {"e": 1.5}}', ""),
+        ('{"s": {"e": 1}}\n{"s": {"e": "x"}}', ""),
+        ('{"s": {"e": 1', ""),
+        ("[1]", "write one object per line"),
+        ("7", "write one object per line"),
+        ('"x"', "write one object per line"),
+        ('{"s": 1}', ""),
     ],
 )
-def test_a_file_without_a_good_epoch_is_named(tmp_path: Path, content: str) -> None:
+def test_a_file_without_a_good_epoch_is_named(tmp_path: Path, content: str, says: str) -> None:
     (tmp_path / "f.json").write_text(content)
-    with pytest.raises(BadData, match=r"f\.json"):
+    with pytest.raises(BadData, match=r"f\.json") as refused:
         read(tmp_path, "f.json", "json", "s.e")
+    if not says:
+        return
+    with typed(refused.value) as hint:
+        hint.says(says)
+        (tmp_path / "f.json").write_text('{"s": {"e": 1}}\n')
+        assert read(tmp_path, "f.json", "json", "s.e") == [(1, 1)]
 
 
 def test_csv_epochs_are_numbers_where_all_are(tmp_path: Path) -> None:
@@ -201,8 +208,11 @@ def test_csv_epochs_are_numbers_where_all_are(tmp_path: Path) -> None:
     header = CsvOptions(header=True, multi_line=True)
     assert read(tmp_path, "n.csv", "csv", "e", header) == [(9, 1), (10, 1)]
     assert read(tmp_path, "t.csv", "csv", "e", header) == [("9", 1), ("b", 1)]
-    with pytest.raises(BadData, match=r"n\.csv"):
-        read(tmp_path, "n.csv", "csv", "e")
+    with pytest.raises(BadData, match=r"n\.csv") as refused:
+        read(tmp_path, "n.csv", "csv", "e", CsvOptions(multi_line=True))
+    with typed(refused.value) as hint:
+        told = bool(hint.settings()["upstream.changes.csv.header"])
+        assert read(tmp_path, "n.csv", "csv", "e", CsvOptions(multi_line=True, header=told)) == [(9, 1), (10, 1)]
 
 
 def test_a_csv_row_without_an_epoch_is_named_by_its_line(tmp_path: Path) -> None:
@@ -229,7 +239,9 @@ def test_a_csv_file_without_the_epoch_column_is_told_as_parquet_is(tmp_path: Pat
     for name, kind in (("f.csv", "csv"), ("f.parquet", "parquet")):
         with pytest.raises(BadData, match=rf"{name}: no epoch column 'tx'") as error:
             read(tmp_path, name, kind, "tx", CsvOptions(header=True))
-        assert error.value.hint == "check upstream.changes.epoch"
+        with typed(error.value) as hint:
+            hint.says("check upstream.changes.epoch")
+            assert read(tmp_path, name, kind, "id", CsvOptions(header=True)) == [(1, 1)]
 
 
 def test_a_line_longer_than_a_block_of_the_parser_is_read(tmp_path: Path) -> None:
