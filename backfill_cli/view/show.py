@@ -1,5 +1,6 @@
 """`status` without --watch: drawn on a terminal, in plain lines elsewhere."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -30,7 +31,8 @@ def nothing_in(catalog: Catalog) -> tuple[str, str]:
     """What is known where there are no jobs, and what to type: the catalog's file may have been moved away."""
     left = catalog.left_behind()
     if not left:
-        return f"no jobs yet in {catalog.path}", "backfill init, then: backfill start --config job.toml"
+        written = "" if os.path.exists("job.toml") else "backfill init, then: "
+        return f"no jobs yet in {catalog.path}", f"{written}backfill start --config job.toml"
     return told_of(catalog.path, left, "")
 
 

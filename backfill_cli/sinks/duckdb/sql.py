@@ -49,7 +49,7 @@ class Target:
         if len(parts) > 2 or not schema or not table:
             raise UsageError(
                 f"target {text!r}: a DuckDB table is named `table` or `schema.table`",
-                'for example: tables.target = "main.orders"',
+                'name it beside the table\'s name, for example: tables.target = "main.orders"',
             )
         if table.lower().startswith(own.PREFIX):
             raise UsageError(

@@ -27,6 +27,12 @@ def test_status_of_nothing_is_no_error(run: Run, folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+def test_where_a_config_lies_the_way_on_from_no_jobs_is_to_start_it(run: Run, folder: Path) -> None:
+    assert "Try: backfill init" in run("status").stderr
+    (folder / "job.toml").write_text("")
+    assert "Try: backfill start --config job.toml" in run("status").stderr
+
+
 def test_a_catalog_that_was_moved_away_is_not_no_jobs_yet(run: Run, catalog: Catalog) -> None:
     with catalog.claim("orders", "test", 5):
         moved = catalog.path.rename(catalog.path.with_name("moved.duckdb"))
