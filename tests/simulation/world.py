@@ -150,5 +150,8 @@ class MemoryStager:
     def intact(self, epoch: int, staged: Staged) -> bool:
         return self.folder(epoch, staged.attempt) in self.files
 
+    def current_folder(self, epoch: int, staged: Staged) -> str:
+        return self.folder(epoch, staged.attempt)
+
     def discard(self, epoch: int, attempt: str) -> None:
         self.files.pop(self.folder(epoch, attempt), None)

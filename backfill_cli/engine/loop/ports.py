@@ -26,7 +26,11 @@ class Stager(Protocol):
         ...
 
     def intact(self, epoch: int, staged: Staged) -> bool:
-        """Whether every staged file still exists with its size."""
+        """Whether every staged file still exists with its size, and can be read."""
+        ...
+
+    def current_folder(self, epoch: int, staged: Staged) -> str:
+        """Where the files are as this version reads them: copies, if an older version staged them."""
         ...
 
     def discard(self, epoch: int, attempt: str) -> None:

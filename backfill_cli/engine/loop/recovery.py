@@ -96,6 +96,7 @@ def _keep_promise(
         return _drop(job, start, prepared, has, store)
     if lacks:
         commit = commit_of(job, prepared, start.committed.epoch, stager, only=frozenset(lacks))
+        commit = replace(commit, folder=stager.current_folder(prepared.epoch, prepared.staged))
         try:
             sink.prepare(job.name, commit.tables, into_existing=True)
             hit("recovery-before-commit")

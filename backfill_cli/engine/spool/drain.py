@@ -6,13 +6,14 @@ changes are meaningless.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SpoolEntry, TakenTable, own
 from backfill_cli.engine.spool.folder import Spool
 from backfill_cli.engine.staging import taking, transform
-from backfill_cli.engine.staging.files import write_net
+from backfill_cli.engine.staging.files import older_names, write_net
 from backfill_cli.formats.frames import metadata
 from backfill_cli.model.plan import StagedTable
 
@@ -40,7 +41,7 @@ def staged(
     if not with_files:
         return StagedTable(truncated=truncated)
     partial = tuple(dict.fromkeys(name for _, one in with_files for name in one.partial))
-    changes = _frame(spark, spool, with_files, bool(partial))
+    changes = _frame(spark, spool, with_files)
     if not partial:
         return replace(write_net(transform.net(changes, key, shape), path, folder), truncated=truncated)
     taking.require_whole(table, partial, shape)
@@ -48,19 +49,20 @@ def staged(
     return replace(write_net(shaped, path, folder), truncated=truncated, partial=left)
 
 
-def _frame(
-    spark: "SparkSession", spool: Spool, held: Sequence[tuple[SpoolEntry, TakenTable]], lacking: bool
-) -> "DataFrame":
-    """All changes, with `own.SEQ` ordering them across entries. lacking: whether some have `own.UNSENT`."""
+def _frame(spark: "SparkSession", spool: Spool, held: Sequence[tuple[SpoolEntry, TakenTable]]) -> "DataFrame":
+    """All changes, with `own.SEQ` ordering them across entries; with `own.UNSENT` if some entry has it."""
     from pyspark.sql import functions as F
 
-    def read(group: Sequence[tuple[SpoolEntry, TakenTable]]) -> "DataFrame":
-        paths = [str(spool.place(entry.name) / file.path) for entry, one in group for file in one.files]
-        frame = spark.read.parquet(*paths)
+    def read(paths: Sequence[Path]) -> "DataFrame":
+        frame, older = spark.read.parquet(*map(str, paths)), older_names(paths[0])
         number = F.regexp_extract(metadata(frame, "file_path"), r"^.*/(\d{12})-[0-9a-f]{12}/", 1).cast("long")
-        return frame.withColumn(own.SEQ, F.struct(number.alias("entry"), F.col(own.SEQ).alias("place")))
+        place = next((name for name, now in older.items() if now == own.SEQ), own.SEQ)
+        told = frame.withColumn(place, F.struct(number.alias("entry"), F.col(place).alias("place")))
+        return told.withColumnsRenamed(older)
 
-    if not lacking:
-        return read(held)
-    some, whole = [h for h in held if h[1].partial], [h for h in held if not h[1].partial]
-    return read(some).unionByName(read(whole), allowMissingColumns=True) if whole else read(some)
+    alike: dict[tuple[bool, bool], list[Path]] = {}
+    for entry, one in held:
+        paths = [spool.place(entry.name) / file.path for file in one.files]
+        alike.setdefault((not one.partial, bool(older_names(paths[0]))), []).extend(paths)
+    frames = [read(paths) for _, paths in sorted(alike.items())]
+    return reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), frames)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from backfill_cli.contracts import SpoolEntry
-from backfill_cli.engine.staging.files import has_op, sync
+from backfill_cli.engine.staging.files import sync
 from backfill_cli.errors import StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.codec import decode, encode
@@ -119,19 +119,6 @@ class Spool:
                 found = _digest(path)
             if found != digest:
                 raise self._damaged(path, f"is damaged; {self._held(entry)}")
-
-    def require_names(self, entry: SpoolEntry) -> None:
-        """The files' columns have the names of now. Raises StateConflict for those of an older version."""
-        for file in (file for table in entry.tables.values() for file in table.files):
-            path = self.place(entry.name) / file.path
-            if not has_op(path):
-                raise StateConflict(
-                    f"job {self._job!r}: the spool's file {path} is of an older version of backfill, which named "
-                    f"its columns otherwise; {self._held(entry)}",
-                    "install that version again, let it apply the spool, then upgrade: backfill resume "
-                    f"{self._job} --until caught-up; or start over: backfill drop {self._job} --with-rows "
-                    f"--confirm {self._job}",
-                )
 
     def _damaged(self, path: Path, how: str) -> StateConflict:
         return StateConflict(

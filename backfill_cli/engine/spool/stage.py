@@ -45,7 +45,6 @@ class SpooledStager(SparkStager):
         entries = [entry for entry in self._spooled.taker.entries if _within(entry, window)]
         for entry in entries:
             self._spool.require_unchanged(entry)
-            self._spool.require_names(entry)
         now = evolved(schemas, dict(window.schema))
         tables: dict[str, StagedTable] = {}
         sinks: dict[str, str] = {}

@@ -39,6 +39,8 @@ class Footers:
 
 
 TRIED_PARTS = 16
+OLDER = {"_op": own.OP, "_seq": own.SEQ, "_ms": own.MS, "_unsent": own.UNSENT}
+"""By what the versions before the prefix called them: what our columns of a file of changes are called now."""
 EARLIEST_US = -9_223_372_022_400_000_000
 """290309-12-22 (BC): DuckDB stores earlier timestamps but cannot show them. The second-lowest is -infinity."""
 
@@ -111,11 +113,42 @@ def listed(path: Path, folder: Path) -> tuple[StagedFile, ...]:
     return tuple(StagedFile(str(f.relative_to(folder)), f.stat().st_size) for f in files)
 
 
-def has_op(path: Path) -> bool:
-    """Whether a file of changes has their ops under the name of now: an older version had another."""
+def is_whole(path: Path, size_bytes: int) -> bool:
+    """Whether the file exists with its size and has a footer."""
+    from pyarrow import ArrowException
+    from pyarrow.parquet import read_metadata
+
+    try:
+        return path.stat().st_size == size_bytes and bool(read_metadata(path))
+    except (OSError, ArrowException):
+        return False
+
+
+def older_names(path: Path) -> dict[str, str]:
+    """What an older version called our columns of this file of changes, each with its name of now.
+
+    Empty for a file of this version, in which a user's columns may have those names.
+    """
     from pyarrow.parquet import read_schema
 
-    return own.OP in read_schema(path).names
+    names = read_schema(path).names
+    return {} if own.OP in names else {name: OLDER[name] for name in names if name in OLDER}
+
+
+def copy_renamed(path: Path, to: Path, names: Mapping[str, str]) -> None:
+    """The file `to` has the rows of `path`, with these columns renamed. Raises Transient for disk errors."""
+    from pyarrow import RecordBatch, schema
+    from pyarrow.parquet import ParquetFile, ParquetWriter
+
+    folder_made(to.parent)
+    try:
+        with ParquetFile(path) as file:
+            renamed = schema([one.with_name(names.get(one.name, one.name)) for one in file.schema_arrow])
+            with ParquetWriter(to, renamed) as writer:
+                for batch in file.iter_batches():
+                    writer.write_batch(RecordBatch.from_arrays(batch.columns, schema=renamed))
+    except OSError as exc:
+        raise Transient(f"staging folder {to.parent}: {exc}", "check job.staging and the disk") from exc
 
 
 def footers(folder: Path, files: Sequence[StagedFile], columns: Sequence[str]) -> Footers:

@@ -15,13 +15,24 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import TakenTable, TakingUpstream, Upstream, own
 from backfill_cli.engine.loop.ports import StagedEpoch
 from backfill_cli.engine.staging import taking, transform, workers
-from backfill_cli.engine.staging.files import footers, has_op, listed, no_room, require_all, sync, write, write_net
+from backfill_cli.engine.staging.files import (
+    copy_renamed,
+    footers,
+    is_whole,
+    listed,
+    no_room,
+    older_names,
+    require_all,
+    sync,
+    write,
+    write_net,
+)
 from backfill_cli.engine.staging.partitions import PartitionStager
 from backfill_cli.engine.staging.schemas import evolved, sink_schema
 from backfill_cli.engine.verify.folder import sweep as sweep_copies
 from backfill_cli.errors import START_OVER, BackfillError, BadData
 from backfill_cli.failpoint import hit
-from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedTable
+from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.spark.names import quoted
 
@@ -29,6 +40,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from backfill_cli.config import JobConfig
+
+
+RENAMED = "renamed"
+"""In an attempt's folder: copies of files that an older version staged, whose columns have the names of now."""
 
 
 class SparkStager:
@@ -217,11 +232,17 @@ class SparkStager:
 
     def intact(self, epoch: int, staged: Staged) -> bool:
         folder = Path(self.folder(epoch, staged.attempt))
-        files = [f for t in staged.tables.values() for f in (*t.inserts, *t.changes)]
-        changes = [folder / f.path for t in staged.tables.values() for f in t.changes]
-        return all(
-            (folder / f.path).is_file() and (folder / f.path).stat().st_size == f.size_bytes for f in files
-        ) and all(map(has_op, changes))
+        return all(is_whole(folder / f.path, f.size_bytes) for f in _files(staged))
+
+    def current_folder(self, epoch: int, staged: Staged) -> str:
+        folder = Path(self.folder(epoch, staged.attempt))
+        changes = [f.path for t in staged.tables.values() for f in t.changes]
+        if not any(older_names(folder / path) for path in changes):
+            return str(folder)
+        for file in _files(staged):
+            names = older_names(folder / file.path) if file.path in changes else {}
+            copy_renamed(folder / file.path, folder / RENAMED / file.path, names)
+        return str(folder / RENAMED)
 
     def discard(self, epoch: int, attempt: str) -> None:
         shutil.rmtree(self.folder(epoch, attempt), ignore_errors=True)
@@ -260,3 +281,7 @@ def refuse_null_keys_of_log(log: Upstream, table: str, key: Sequence[str], nulls
     )
     hint = CHANGES_HINT if log.capabilities.correctable_log else over
     refuse_null_keys(table, key, nulls, "the change log", hint)
+
+
+def _files(staged: Staged) -> list[StagedFile]:
+    return [file for table in staged.tables.values() for file in (*table.inserts, *table.changes)]

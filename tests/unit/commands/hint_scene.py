@@ -107,6 +107,9 @@ class NoStager:
     def intact(self, epoch: int, staged: Staged) -> bool:
         return staged.attempt != "gone"
 
+    def current_folder(self, epoch: int, staged: Staged) -> str:
+        return self.folder(epoch, staged.attempt)
+
     def discard(self, epoch: int, attempt: str) -> None: ...
 
     def sweep(self, keep: object) -> None: ...

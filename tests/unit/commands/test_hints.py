@@ -48,7 +48,6 @@ NEEDS_A_RUN = {
     "backfill_cli/sinks/duckdb/tables.py:drop_tables",
     "backfill_cli/engine/job/create.py:require_same_strategy",
     "backfill_cli/engine/spool/folder.py:_damaged",
-    "backfill_cli/engine/spool/folder.py:require_names",
     "backfill_cli/engine/spool/folder.py:require_reach",
     "backfill_cli/engine/staging/transform.py:failure",
     "backfill_cli/engine/verify/fix.py:_require_fixable",

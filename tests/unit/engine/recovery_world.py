@@ -107,6 +107,9 @@ class World3:
     def intact(self, epoch: int, staged: Staged) -> bool:
         return self.intact_files
 
+    def current_folder(self, epoch: int, staged: Staged) -> str:
+        return f"{epoch}-{staged.attempt}/renamed"
+
     def discard(self, epoch: int, attempt: str) -> None:
         self.trace.append(f"discard {attempt}")
 

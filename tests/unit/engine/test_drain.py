@@ -26,15 +26,26 @@ if TYPE_CHECKING:
 
 
 def taken(
-    spark: "SparkSession", spool: Spool, number: int, cases: Sequence[Sequence[Change]], truncated: bool
+    spark: "SparkSession",
+    spool: Spool,
+    number: int,
+    cases: Sequence[Sequence[Change]],
+    truncated: bool,
+    older: bool = False,
 ) -> SpoolEntry:
-    """An entry of these changes; if no change lacks columns, the entry has no column that names missing ones."""
+    """An entry of these changes; if no change lacks columns, the entry has no column that names missing ones.
+
+    older: with the names that our columns had before all of them got one prefix.
+    """
     window = ChangeWindow(at(number), at(number + 1), number, number, 1)
     entry = SpoolEntry(number, "0123456789ab", window, {})
     folder = spool.place(entry.name)
     lacking = tuple(n for n in MAY_LACK if any(n in c.lacks and c.op == "U" for case in cases for c in case))
     source = frame(spark, cases)
-    (source if lacking else source.drop("_backfill_unsent")).coalesce(1).write.parquet(str(folder / "t"))
+    source = source if lacking else source.drop("_backfill_unsent")
+    names = {name: f"_{name}" for name in ("op", "seq", "ms", "unsent")} if older else {}
+    source = source.withColumnsRenamed({f"_backfill_{name}": before for name, before in names.items()})
+    source.coalesce(1).write.parquet(str(folder / "t"))
     files = tuple(
         StagedFile(str(path.relative_to(folder)), path.stat().st_size) for path in folder.glob("t/*.parquet")
     )
@@ -64,18 +75,19 @@ def cut(cases: Sequence[Sequence[Change]]) -> list[list[Sequence[Change]]]:
 
 
 @few
-@given(many, st.sampled_from((None, 1, 2)))
+@given(many, st.sampled_from((None, 1, 2)), st.sets(st.sampled_from((0, 1, 2))))
 def test_what_is_drained_is_the_net_of_all_entries_from_the_last_truncate_on(
     spark: "SparkSession",
     tmp_path_factory: pytest.TempPathFactory,
     cases: list[list[Change]],
     truncated: int | None,
+    older: set[int],
 ) -> None:
     folder = tmp_path_factory.mktemp("job")
     alike = "202607091530-3f2a1b4c5d6e"  # as the folder of an entry is called
     spool = Spool(str(folder / alike / "a spool"), "j", "me")
     parts = cut(cases)
-    entries = [taken(spark, spool, n, part, n == truncated) for n, part in enumerate(parts)]
+    entries = [taken(spark, spool, n, part, n == truncated, n in older) for n, part in enumerate(parts)]
     staged = drain.staged(spark, spool, entries, "t", KEY, Transform(), folder)
     counted = parts[truncated or 0 :]
     net = [in_order([change for part in case for change in part]) for case in zip(*counted, strict=True)]

@@ -112,7 +112,7 @@ def test_case_37_a_prepared_epoch_is_applied_again_from_the_same_files() -> None
     world = left(BEFORE, BEFORE)
     world.recover()
     (commit,) = world.commits
-    assert (commit.epoch, commit.attempt, commit.folder) == (PREPARED, "new", "200-new")
+    assert (commit.epoch, commit.attempt, commit.folder) == (PREPARED, "new", "200-new/renamed")
     assert (commit.prev_epoch, commit.token) == (COMMITTED, TOKEN)
     assert commit.staged == prepared.staged
     assert commit.unique == ("a",)

@@ -4,8 +4,6 @@ import json
 from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hint_typed import typed
 from hypothesis import given
@@ -185,16 +183,3 @@ def test_what_an_interrupted_write_left_is_swept(spool: Spool, tmp_path: Path) -
     (tmp_path / "orders" / "owner.part").write_text("{")
     spool.sweep([])
     assert [path.name for path in (tmp_path / "orders").iterdir()] == ["owner.json"]
-
-
-def test_an_entry_of_an_older_version_is_refused_by_name(spool: Spool) -> None:
-    """Its columns have other names, and its log is acknowledged: only that version can still apply it."""
-    made = entry(1, 0, 3)
-    path = spool.place(made.name) / "t.parquet"
-    path.parent.mkdir()
-    pq.write_table(pa.table({"_backfill_op": ["U"], "id": [1]}), path)
-    spool.require_names(made)
-    pq.write_table(pa.table({"_op": ["U"], "id": [1]}), path)
-    with pytest.raises(StateConflict, match=r"older version of backfill.*holds the changes") as caught:
-        spool.require_names(made)
-    assert "backfill resume orders --until caught-up" in caught.value.hint
