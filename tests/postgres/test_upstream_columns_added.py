@@ -81,6 +81,20 @@ def test_case_26_a_column_added_with_a_default_is_refused_by_name(job: PlainJob,
         patiently(job)
 
 
+def test_a_column_added_with_a_default_to_a_partitioned_table_is_refused(db: Database, tmp_path: Path) -> None:
+    """Only the partitions say that old rows have a value."""
+    db("CREATE TABLE p (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)")
+    db("CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (id)")
+    db("CREATE TABLE p2 PARTITION OF p1 FOR VALUES FROM (0) TO (100)", "INSERT INTO p VALUES (1, 'a')")
+    job = PlainJob(db, tmp_path, {"p": ("id",)}, options={"accept_partition_changes": True})
+    job.follow()
+    db("ALTER TABLE p ADD COLUMN later int", "UPDATE p SET later = 1")
+    patiently(job)
+    db("ALTER TABLE p ADD COLUMN more int DEFAULT 7", "UPDATE p SET v = 'b'")
+    with pytest.raises(BadData, match="'more' was added with a default"):
+        patiently(job)
+
+
 @pytest.mark.parametrize("when", ["snapshot", "live", "stopped"])
 def test_case_26_a_column_that_got_its_default_after_it_was_added_is_followed(job: PlainJob, when: str) -> None:
     if when != "snapshot":

@@ -151,13 +151,24 @@ def test_a_table_that_left_a_published_schema_for_a_while_stops_the_job(
         patiently(job)
 
 
-def test_a_table_that_becomes_a_partition_of_a_published_one_stops_the_job(db: Database, tmp_path: Path) -> None:
+ROOT = "CREATE TABLE r.p (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)"
+ATTACHED = "ALTER TABLE r.p ATTACH PARTITION t FOR VALUES FROM (0) TO (100)"
+SENT_AS_THE_ROOT = {
+    "of all": ([ROOT], "ALL TABLES", ATTACHED),
+    "of a schema": ([ROOT], "TABLE t, TABLES IN SCHEMA r", ATTACHED),
+    "of a schema that is added": ([ROOT, ATTACHED], "TABLE t", "ALTER PUBLICATION every ADD TABLES IN SCHEMA r"),
+}
+
+
+@pytest.mark.parametrize(("made", "of", "then"), SENT_AS_THE_ROOT.values(), ids=SENT_AS_THE_ROOT)
+def test_a_table_that_becomes_a_partition_of_a_published_one_stops_the_job(
+    db: Database, tmp_path: Path, made: list[str], of: str, then: str
+) -> None:
     """From then on its changes are sent as those of the root."""
-    db("CREATE TABLE p (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)")
-    db("CREATE PUBLICATION every FOR ALL TABLES WITH (publish_via_partition_root = true)")
+    db("CREATE SCHEMA r", *made, f"CREATE PUBLICATION every FOR {of} WITH (publish_via_partition_root = true)")
     job = PlainJob(db, tmp_path, KEYS, options={"publication": "every"})
     job.follow()
-    db("ALTER TABLE p ATTACH PARTITION t FOR VALUES FROM (0) TO (100)", LOST)
+    db(then, LOST)
     with pytest.raises(BackfillError, match="'t'") as refused:
         patiently(job)
     assert not isinstance(refused.value, Transient)

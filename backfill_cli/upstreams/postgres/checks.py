@@ -56,12 +56,21 @@ def _require_unique(table: PgTable) -> None:
         return
     columns = ", ".join(quoted(column.name) for column in table.key)
     late = "; its DEFERRABLE primary key is not: the log would not say which of two rows with one key was changed"
-    concurrently = " CONCURRENTLY" if table.kind == "r" else ""
-    index = f"CREATE UNIQUE INDEX{concurrently} ON {table.sql} ({columns})"
     raise UsageError(
         f"table {table.name!r} has no unique index on its key ({columns}) that is checked row by row"
         + (late if table.deferrable else ""),
-        index if _has_old_key(table) else f"{index}; {_full(table)}",
+        _constraint(table, columns) + ("" if _has_old_key(table) else f"; {_full(table)}"),
+    )
+
+
+def _constraint(table: PgTable, columns: str) -> str:
+    """SQL that makes a key unique. A constraint stays itself when REINDEX CONCURRENTLY replaces its index."""
+    if table.kind == "p":
+        return f"ALTER TABLE {table.sql} ADD UNIQUE ({columns})"
+    name = f"backfill_key_{table.oid}"
+    return (
+        f"CREATE UNIQUE INDEX CONCURRENTLY {name} ON {table.sql} ({columns}); "
+        f"ALTER TABLE {table.sql} ADD CONSTRAINT {name} UNIQUE USING INDEX {name}"
     )
 
 
@@ -312,9 +321,10 @@ def require_told(connection: "Connection", table: PgTable, added: Sequence[str])
     Raises BadData for a column that was added with a default. (A default that is not constant rewrites the table.)
     """
     query = """SELECT attname::text FROM pg_attribute
-               WHERE attrelid = %s AND attname = ANY(%s::text[]) AND atthasmissing LIMIT 1"""
+               WHERE (attrelid = %(oid)s OR attrelid IN (SELECT relid FROM pg_partition_tree(%(oid)s)))
+               AND attname = ANY(%(added)s::text[]) AND atthasmissing LIMIT 1"""
     with asking("checking added columns"):
-        row = connection.execute(query, (table.oid, list(added))).fetchone()
+        row = connection.execute(query, {"oid": table.oid, "added": list(added)}).fetchone()
     if row is not None:
         raise BadData(
             f"table {table.name!r}: column {row[0]!r} was added with a default: rows that existed before "

@@ -107,7 +107,8 @@ class Holding:
             tables = known(connection, self._specs)
             published = publications.published(connection, options.publication, tables)
             found = identity.of(seen, options.slot, published, tables)
-            identity.require_same_tables(pin.identity, found, lambda oid: called(connection, oid))
+            identity.require_not_replaced(pin.identity, found, lambda oid: called(connection, oid))
+            identity.require_same_tables(pin.identity, found)
             return HeldLog(seen.held_bytes, options.max_retained, slot.is_bounded(connection))
 
     def keep_within(self, position: Position, snapshot_open: bool) -> None:

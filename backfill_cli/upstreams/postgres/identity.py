@@ -66,8 +66,8 @@ def require_same_history(known: str, seen: Now) -> None:
         )
 
 
-def require_same_tables(known: str, found: str, called: Callable[[int], str | None]) -> None:
-    """Raises StateConflict naming a table or publication that was replaced, BadData naming a changed column.
+def require_not_replaced(known: str, found: str, called: Callable[[int], str | None]) -> None:
+    """Raises StateConflict naming a table that is another one now.
 
     called: the present name of the table with this oid, None if there is none.
     """
@@ -75,6 +75,11 @@ def require_same_tables(known: str, found: str, called: Callable[[int], str | No
     for name, oid in before["tables"].items():
         if now["tables"].get(name, oid) != oid:
             raise _replaced(name, oid, called(oid))
+
+
+def require_same_tables(known: str, found: str) -> None:
+    """Raises StateConflict naming a table that left its publication, BadData naming a changed column."""
+    before, now = json.loads(known), json.loads(found)
     _require_same_publication(before, now)
     for name, columns in before.get("columns", {}).items():
         for column, (number, kind) in columns.items():

@@ -1,6 +1,7 @@
 """The job's tables as the database's catalog describes them, read again when the catalog changed."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
@@ -45,10 +46,12 @@ class Look:
         self.in_force = {table.name: table.columns for table in self.listed}
 
     def again(self, connection: "Connection") -> None:
-        """The tables are as they are now, and can still be followed. Costs one query if nothing changed."""
+        """The tables are as they are now. Costs one query if nothing changed."""
         if self._signed(connection) != self._signature:
             self._look(connection)
-        rewritten.require_kept_unique(self._storage, self.listed)
+
+    def require_followable(self) -> None:
+        """The tables, as they were last looked at, can still be followed."""
         checks.require_followable(self.listed)
         self.apply({name: schema_of_columns(columns) for name, columns in self.in_force.items()})
 
@@ -57,12 +60,17 @@ class Look:
         for name, text in schemas.items():
             self.in_force[name] = checks.in_force(self.tables[name], columns_of(text))
 
-    def compare(self, connection: "Connection") -> None:
+    def compare(self, connection: "Connection", log_end: Callable[[], int]) -> None:
         """Since the previous look no row got values that the log does not have. Raises BadData otherwise."""
         if not self._compared:
             storage = rewritten.seen(connection, self._specs, self.listed)
             rewritten.require_same_values(self._storage, storage)
-            self._storage, self._compared = storage, True
+            lapsed = rewritten.lapses(self._storage, self.listed, log_end)
+            self._storage, self._compared = replace(storage, lapsed=lapsed), True
+
+    def require_kept_unique(self, connection: "Connection", unsure: Sequence[str], after: int) -> None:
+        """Changes of these tables after a position are of one row each. Raises BadData otherwise."""
+        rewritten.require_kept_unique(connection, self._storage, unsure, after)
 
     def added(self, connection: "Connection") -> dict[str, str]:
         """By table with columns not yet in force: its schema now. Raises BadData for a column with a default."""

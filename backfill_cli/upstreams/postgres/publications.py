@@ -46,14 +46,15 @@ class Named(Protocol):
 
 def published(connection: "Connection", publication: str, tables: Sequence[Named]) -> Published:
     """What the publication contains now; not a partition whose changes it sends as those of another table."""
-    by_schema = "SELECT NULL::oid AS oid WHERE false"
+    by_schema = "SELECT NULL::oid AS oid, NULL::oid AS pnnspid WHERE false"
     if connection.info.server_version >= SCHEMAS_FROM:
-        by_schema = "SELECT oid FROM pg_publication_namespace WHERE pnpubid = p.oid AND pnnspid = c.relnamespace"
+        by_schema = "SELECT oid, pnnspid FROM pg_publication_namespace WHERE pnpubid = p.oid"
     query = f"""
         SELECT c.oid::bigint, CASE WHEN NOT EXISTS (
-            SELECT FROM pg_partition_ancestors(c.oid) a WHERE p.pubviaroot AND c.relispartition
-            AND a.relid <> c.oid AND (p.puballtables OR EXISTS (
-                SELECT FROM pg_publication_rel WHERE prpubid = p.oid AND prrelid = a.relid))
+            SELECT FROM pg_partition_ancestors(c.oid) a JOIN pg_class w ON w.oid = a.relid
+            WHERE p.pubviaroot AND c.relispartition AND a.relid <> c.oid AND (p.puballtables OR EXISTS (
+                SELECT FROM pg_publication_rel WHERE prpubid = p.oid AND prrelid = a.relid)
+                OR w.relnamespace IN (SELECT pnnspid FROM ({by_schema}) x))
         ) THEN coalesce(r.oid, CASE WHEN p.puballtables OR EXISTS (
             SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND t.schemaname = n.nspname
             AND t.tablename = c.relname) THEN p.oid END) END::bigint,
@@ -62,7 +63,7 @@ def published(connection: "Connection", publication: str, tables: Sequence[Named
         FROM pg_publication p CROSS JOIN pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         JOIN pg_type y ON y.oid = c.reltype
         LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
-        LEFT JOIN LATERAL ({by_schema}) s ON true
+        LEFT JOIN LATERAL ({by_schema}) s ON s.pnnspid = c.relnamespace
         WHERE p.pubname = %s AND c.oid = ANY(%s::oid[])"""
     with asking("reading the publication"):
         rows = connection.execute(query.encode(), (publication, [table.oid for table in tables])).fetchall()

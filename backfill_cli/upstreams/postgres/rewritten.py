@@ -9,7 +9,7 @@ and the others keep it. Of a table that a publication names, the server refuses 
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,11 @@ UNION ALL SELECT 'composite ' || typrelid, '' FROM pg_type WHERE oid = ANY(%(typ
 ORDER BY 1
 """
 
+_LEFT = """
+SELECT EXISTS (SELECT FROM pg_index WHERE indisvalid AND (indexrelid = ANY(%(oids)s::oid[]) OR indexrelid IN (
+    SELECT conindid FROM pg_constraint WHERE oid = ANY(%(oids)s::oid[]))))
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Storage:
@@ -49,6 +54,7 @@ class Storage:
     files: by table, by oid of the table or a partition, the number of its file. columns: by table, by name, the
     column's number, the transaction that wrote its catalog row, and whether it is generated. labels: of
     enumerations, and attributes of composite types, by what identifies them. unique: by table, see PgTable.unique.
+    lapsed: by table, where the log ended once it was seen that no index had kept its key unique all the while.
     beside: as files: the oid of its TOAST table, 0 for none; whether it is a partition; what puts it into
     publications under its own name.
     """
@@ -58,6 +64,7 @@ class Storage:
     labels: Mapping[str, str]
     unique: Mapping[str, Sequence[int]] = field(default_factory=dict)
     beside: Mapping[str, Mapping[str, tuple[int, bool, Sequence[int]]]] = field(default_factory=dict)
+    lapsed: Mapping[str, int] = field(default_factory=dict)
 
 
 def seen(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec], tables: Iterable[PgTable]) -> Storage:
@@ -76,19 +83,38 @@ def labels(connection: "psycopg.Connection[Any]", tables: Iterable[PgTable]) -> 
         return dict(connection.execute(_LABELS, {"types": sorted(types)}).fetchall())
 
 
-def require_kept_unique(before: Storage, tables: Iterable[PgTable]) -> None:
-    """All the time some index kept each key unique. Raises BadData naming a table for which none did.
-
-    Without FULL the server itself refuses updates and deletes while the index of the replica identity is gone.
-    """
+def lapses(before: Storage, tables: Iterable[PgTable], log_end: Callable[[], int]) -> dict[str, int]:
+    """Storage.lapsed, with the tables of which no unique index on the key is one of those before."""
+    found = dict(before.lapsed)
     for table in tables:
-        kept = before.unique.get(table.name)
-        if kept and table.full and not set(kept) & set(table.unique):
+        was = before.unique.get(table.name)
+        if was and not set(was) & set(table.unique):
+            found[table.name] = log_end()
+    return found
+
+
+def require_kept_unique(
+    connection: "psycopg.Connection[Any]", storage: Storage, unsure: Iterable[str], after: int
+) -> None:
+    """From the position `after` until now some index kept the key of each table unique. unsure: see Taken.
+
+    Raises BadData naming a table for which none did. Other changes need no such index: the server refuses updates
+    and deletes while the index of the replica identity is gone.
+    """
+    for name in unsure:
+        indexes = storage.unique.get(name)
+        if storage.lapsed.get(name, 0) > after or (indexes and not _is_one_left(connection, indexes)):
             raise BadData(
-                f"table {table.name!r}: the unique index on its key was dropped, replaced, or made DEFERRABLE: "
+                f"table {name!r}: the unique index on its key was dropped, replaced, or made DEFERRABLE: "
                 "meanwhile two rows may have had one key, and the log does not say which of them a change is of",
                 START_OVER,
             )
+
+
+def _is_one_left(connection: "psycopg.Connection[Any]", indexes: Sequence[int]) -> bool:
+    with asking("checking for a unique index"):
+        row = connection.execute(_LEFT, {"oids": list(indexes)}).fetchone()
+    return bool(row and row[0])
 
 
 def require_same_values(before: Storage, now: Storage) -> None:

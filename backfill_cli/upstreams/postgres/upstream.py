@@ -99,18 +99,21 @@ class PostgresUpstream(Holding):
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
         pin, at = self._taken(), lsn_of(position)
         seen = slot.now(self._alive(), self._read_slot)
-        self._look.again(self._connection)
         looks_only = seen.plugin is None and self._unheld
         identity.require_same_history(pin.identity, seen)
         if not looks_only:
             slot.require_ours(seen, self._read_slot, at)
-        identity.require_same_tables(pin.identity, self._identity(seen), lambda oid: called(self._connection, oid))
+        self._look.again(self._connection)
+        found = self._identity(seen)
+        identity.require_not_replaced(pin.identity, found, lambda oid: called(self._connection, oid))
+        self._look.require_followable()
+        identity.require_same_tables(pin.identity, found)
         if looks_only:
             return UpstreamView(identity=pin.identity, latest=position_of(seen.insert))
         end = self._pending.end(self._connection, seen, at)
         added = self._look.added(self._connection)
-        self._look.compare(self._connection)
-        told = self._look.told_by(end, added, lambda: slot.now(self._connection, self._options.slot).insert)
+        self._look.compare(self._connection, self._log_end)
+        told = self._look.told_by(end, added, self._log_end)
         return UpstreamView(
             identity=pin.identity,
             latest=position_of(end),
@@ -119,6 +122,9 @@ class PostgresUpstream(Holding):
             log_first=snapshot_open and (end - at > LONG_LOG_BYTES or bool(added)),
             held_bytes=seen.held_bytes,
         )
+
+    def _log_end(self) -> int:
+        return slot.now(self._connection, self._options.slot).insert
 
     def shown(self, position: Position) -> str:
         """As the server writes it."""
@@ -207,9 +213,11 @@ class PostgresUpstream(Holding):
             raise LogFirst(f"{whose} columns changed while rows were read", LOG_FIRST)
         known = self._memory.at(after)
         hidden = slot.hidden(connection, taken.xids, known.hidden) if within is not None else ()
+        self._look.require_kept_unique(connection, taken.unsure, after)
         if taken.changed:
             self._look.again(connection)
-            self._look.compare(connection)
+            self._look.require_followable()
+            self._look.compare(connection, self._log_end)
         for name, columns in taken.changed.items():
             in_force = {column.name for column in self._look.in_force[name]}
             new = [column.name for column in columns if column.name not in in_force]

@@ -36,7 +36,10 @@ class NeedsAll(Exception):
 
 
 class NetTable:
-    """entries: by key. changes: so far. gaps: whether a row has UNSENT or LOST. written: whether rows left."""
+    """entries: by key. changes: so far. gaps: whether a row has UNSENT or LOST. written: whether rows left.
+
+    unsure: see Taken.
+    """
 
     def __init__(self, table: LogTable) -> None:
         self.table, self.columns = table, table.columns
@@ -44,9 +47,9 @@ class NetTable:
         self.key_at = tuple(names.index(name) for name in table.key)
         self.key_of = _key_of(self.columns, self.key_at)
         self.entries: dict[Key, Entry] = {}
-        self._identified = False
+        self._identified = self._by_key = False
         self.changes = 0
-        self.gaps = self.written = self.truncated = False
+        self.gaps = self.written = self.truncated = self.unsure = False
 
     def widen(self, columns: tuple[Column, ...]) -> None:
         """Columns were added at the end, NULL in the rows so far."""
@@ -57,9 +60,10 @@ class NetTable:
                 row.extend([None] * (len(columns) - len(self.columns)))
         self.columns = columns
 
-    def identify(self, identity: frozenset[str]) -> None:
-        """From here on old rows have these columns."""
+    def identify(self, identity: frozenset[str], full: bool = False) -> None:
+        """From here on old rows have these columns, by an index on them unless `full`."""
         self._identified = identity.issuperset(self.table.key)
+        self._by_key = identity == frozenset(self.table.key) and not full
 
     def insert(self, row: Row, number: int, ms: int) -> None:
         self.entries[self.key_of(row)] = (number, ms, row)
@@ -110,7 +114,7 @@ class NetTable:
 
     def truncate(self) -> None:
         self.entries.clear()
-        self.truncated, self.gaps, self.written = True, False, False
+        self.truncated, self.gaps, self.written, self.unsure = True, False, False, False
 
     def left_out(self) -> tuple[str, ...]:
         """The columns that some row leaves unchanged. Raises BadData for a row with a lost value."""
@@ -142,6 +146,8 @@ class NetTable:
         return values + of_row * len(self.entries)
 
     def _require_identity(self) -> None:
+        if not self._by_key:
+            self.unsure = True
         if not self._identified:
             raise BadData(
                 f"table {self.table.name!r}: its replica identity lacks a column of the key "

@@ -15,6 +15,8 @@ BEGIN, COMMIT, RELATION, INSERT, UPDATE, DELETE, TRUNCATE = b"BCRIUDT"
 NEW, FULL_OLD = b"NO"
 """The byte before a new row, and before a whole old row; K comes before the columns of an old row's identity."""
 
+_FULL = ord("f")
+
 
 class Gap(Enum):
     """What a row has in place of a value."""
@@ -47,11 +49,12 @@ class Begin:
 @dataclass(frozen=True, slots=True)
 class Relation:
     """A table as the changes after this message have it. columns: (name, type, typmod). identity: names of those
-    that an old row has."""
+    that an old row has. full: whether by REPLICA IDENTITY FULL, and not by an index."""
 
     oid: int
     columns: tuple[tuple[str, int, int], ...]
     identity: frozenset[str]
+    full: bool = False
 
 
 def begin(message: bytes) -> Begin:
@@ -73,6 +76,7 @@ def commit_lsn(message: bytes) -> int:
 
 def relation(message: bytes) -> Relation:
     at = message.index(0, message.index(0, 5) + 1) + 2
+    full = message[at - 1] == _FULL
     count = int.from_bytes(message[at : at + 2])
     at += 2
     columns, identity = [], []
@@ -84,7 +88,7 @@ def relation(message: bytes) -> Relation:
         type_oid, typmod = _TYPE.unpack_from(message, end + 1)
         columns.append((name, type_oid, typmod - (1 << 32) if typmod >> 31 else typmod))
         at = end + 9
-    return Relation(int.from_bytes(message[1:5]), tuple(columns), frozenset(identity))
+    return Relation(int.from_bytes(message[1:5]), tuple(columns), frozenset(identity), full)
 
 
 def truncated(message: bytes) -> list[bytes]:

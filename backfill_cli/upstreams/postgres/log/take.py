@@ -122,7 +122,8 @@ class _Window:
             net.table.name: self._table(net) for net in self._tables.values() if net.changes or net.truncated
         }
         first, last = (self._times[0], self._times[-1]) if self._times else (None, None)
-        return Taken(up_to, last, first, len(self._xids), tuple(self._xids), tables, self._changed)
+        unsure = tuple(net.table.name for net in self._tables.values() if net.unsure)
+        return Taken(up_to, last, first, len(self._xids), tuple(self._xids), tables, self._changed, unsure)
 
     def discard(self) -> None:
         """Its files are gone."""
@@ -238,7 +239,7 @@ class _Window:
                     raise _Incompatible
                 net.widen((*net.columns, *new[len(known) :]))
                 self._changed[net.table.name] = net.columns
-            net.identify(relation.identity)
+            net.identify(relation.identity, relation.full)
         self._ready[oid] = net
         return net
 

@@ -54,6 +54,8 @@ class Taken:
     from_ms, up_to_ms: when its first and last transaction committed, ms since 1970. transactions, xids (32-bit):
     of those with changes of our tables. changed: the columns that a table has from the window's first transaction
     on; if more changed than additions at the end, neither that transaction nor any later one was taken.
+    unsure: tables with updates or deletes that the server allows while no index keeps the key unique, because
+    old rows are identified otherwise.
     """
 
     up_to: int
@@ -63,3 +65,4 @@ class Taken:
     xids: tuple[int, ...]
     tables: dict[str, TakenTable]
     changed: dict[str, tuple[Column, ...]]
+    unsure: tuple[str, ...] = ()

@@ -39,6 +39,12 @@ def test_a_relation_may_have_no_columns() -> None:
     assert log.relation(made.relation(1, "n", [])) == log.Relation(1, (), frozenset())
 
 
+def test_a_relation_says_whether_old_rows_are_whole() -> None:
+    full, by_key = (log.relation(made.relation(1, identity, [(1, "id", 20, -1)])) for identity in "fd")
+    assert (full.full, by_key.full) == (True, False)
+    assert full.identity == by_key.identity
+
+
 def test_a_truncate_names_its_tables() -> None:
     assert log.truncated(made.truncate(1, 0xFFFF_FFFE)) == [b"\0\0\0\1", b"\xff\xff\xff\xfe"]
 
