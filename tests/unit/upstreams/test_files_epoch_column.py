@@ -181,7 +181,7 @@ def test_json_epochs_are_read_below_their_path(
     ("content", "says"),
     [
         ('{"s": {}}', "every row needs an epoch"),
-        ('{"s": {"e": 1.5}}', ""),
+        ('{"s": {"e": 1.5}}', "every row needs an epoch"),
         ('{"s": {"e": 1}}\n{"s": {"e": "x"}}', ""),
         ('{"s": {"e": 1', ""),
         ("[1]", "write one object per line"),

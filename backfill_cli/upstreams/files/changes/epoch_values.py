@@ -117,8 +117,9 @@ def _of_json(where: Place, file: File, column: str) -> Any:
     path = column.split(".")
     if "payload" in (head := lines.parsed(file, first)) and path[0] not in head:
         path = ["payload", *path]
-    # JSON has no column types: integers if all values are integers, else text
-    for leaf in (pa.int64(), pa.string()):
+    # JSON has no column types: integers if all values are integers, else text; other numbers are refused as such
+    faults = []
+    for leaf in (pa.int64(), pa.string(), pa.float64()):
         kind = leaf
         for name in reversed(path[1:]):
             kind = pa.struct([(name, kind)])
@@ -128,14 +129,13 @@ def _of_json(where: Place, file: File, column: str) -> Any:
         try:
             table = pajson.read_json(io.BytesIO(content), pajson.ReadOptions(block_size=_BLOCK), options)
         except pa.ArrowInvalid as exc:
-            if leaf == pa.int64() and "changed from" in str(exc):
-                continue
-            raise BadData(f"{file.path}: not complete JSON lines: {exc}", RENAME_HINT) from exc
+            faults.append(exc)
+            continue
         values = table[path[0]]
         for name in path[1:]:
             values = pc.struct_field(values, name)
         return values
-    return None
+    raise BadData(f"{file.path}: not complete JSON lines: {faults[0]}", RENAME_HINT) from faults[0]
 
 
 def _of_csv(where: Place, file: File, column: str, csv: CsvOptions) -> dict[Any, int]:
