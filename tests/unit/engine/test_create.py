@@ -1,5 +1,6 @@
 """Which options of a config may change in a job's life, and that changed ones are reported by key."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from hint_typed import typed
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.engine.job import create
 from backfill_cli.engine.job.create import changed_keys, require_same, require_same_strategy
 from backfill_cli.engine.job.ownership import owning, take
 from backfill_cli.errors import Held, UsageError
@@ -150,3 +152,15 @@ def test_a_start_that_ends_because_another_catalog_took_the_tables_leaves_them_t
     with pytest.raises(Held), owning("orders", catalog, sink):
         take("orders", catalog, sink, None)
     assert sink.owner("orders") == other
+
+
+@pytest.mark.parametrize("require", [create.require_staging_place, create._require_staging])
+def test_a_staging_folder_where_a_file_stands_gets_another_name(
+    tmp_path: Path, require: Callable[[str], None]
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"job\.staging .*file") as refused:
+        require(str(tmp_path / "file" / "staging"))
+    with typed(refused.value) as hint:
+        hint.says("folder")
+        require(str(tmp_path / "another"))
