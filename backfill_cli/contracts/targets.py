@@ -7,10 +7,11 @@ from collections.abc import Container
 from typing import Self
 
 from backfill_cli.contracts.sink import SinkTable
-from backfill_cli.errors import BadData, Fatal, Held, SinkInUse, StateConflict, Transient, UsageError
+from backfill_cli.errors import RETRIED, BadData, Fatal, Held, SinkInUse, StateConflict, Transient, UsageError
 from backfill_cli.model.checkpoint import Owner
 
 _ANOTHER_TARGET = "name another target, or forget that job"
+LESS_OFTEN = f"let the table's other writers commit less often; {RETRIED}"
 
 
 def require_key(table: SinkTable, columns: Container[str]) -> None:
@@ -84,7 +85,7 @@ def taken(job: str, owner: Owner) -> Held:
 
 def written_too_often(target: str, what: str) -> Transient:
     """what: the commit that did not succeed because of other writers' commits."""
-    return Transient(f"{target}: other writers commit too often for {what}", "let them commit less often")
+    return Transient(f"{target}: other writers commit too often for {what}", LESS_OFTEN)
 
 
 def no_record(job: str) -> StateConflict:

@@ -23,6 +23,16 @@ def in_select(expression: str, name: str) -> str:
     return f"select = [{json.dumps(f'{expression} AS {plain(name)}', ensure_ascii=False)}, …]"
 
 
+def as_text(name: str, kind: str) -> str:
+    """The hint for a column that the sink cannot hold: the option of a transform that makes it text.
+
+    kind: the Spark type without a counterpart, that of the column or one inside it.
+    """
+    cast = "interval" in kind or kind == "void"
+    text = f"CAST({plain(name)} AS STRING)" if cast else f"to_json({plain(name)})"
+    return f"convert it in the transform: {in_select(text, name)}"
+
+
 def plain(name: str) -> str:
     """A name as SQL, quoted where it must be."""
     return name if _PLAIN.fullmatch(name) else backticked(name)

@@ -62,6 +62,11 @@ class Tables:
                     return {"namespace": name.split("."), "properties": {}}
                 case ("POST", ["namespaces", space, "tables"]):
                     return self._create(f"{space}.{body['name']}", body)
+                case ("POST", ["namespaces", space, "register"]):
+                    file = body["metadata-location"]
+                    metadata = TableMetadataUtil.parse_raw(Path(file.removeprefix("file://")).read_text())
+                    self.tables[f"{space}.{body['name']}"] = (file, metadata)
+                    return self._told(f"{space}.{body['name']}")
                 case (_, ["namespaces", space, "tables", name]):
                     return self._table(method, f"{space}.{name}", body)
         raise error(404, "NotFoundException", f"{method} {path}")
@@ -120,8 +125,8 @@ class Tables:
 
 
 @contextmanager
-def running(warehouse: Path) -> Iterator[str]:
-    """The catalog's URI, while it runs."""
+def running(warehouse: Path, port: int = 0, token: str = "") -> Iterator[str]:
+    """The catalog's URI, while it runs. token: the only one that it accepts."""
     tables = Tables(warehouse)
 
     class Handler(BaseHTTPRequestHandler):
@@ -131,6 +136,8 @@ def running(warehouse: Path) -> Iterator[str]:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length) or b"{}")
             try:
+                if token and self.headers.get("Authorization") != f"Bearer {token}":
+                    raise error(401, "NotAuthorizedException", "wrong token")
                 status, told = 200, tables.answer(self.command, self.path, body)
             except Answer as answer:
                 status, told = answer.status, answer.body
@@ -145,7 +152,7 @@ def running(warehouse: Path) -> Iterator[str]:
 
         def log_message(self, *_: Any) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hint_typed import typed
 from sink_contract import Epochs, a_table, rows
 
 from backfill_cli.contracts import TableSpec
@@ -21,6 +22,9 @@ from backfill_cli.upstreams.delta.upstream import DeltaUpstream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+FEED = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
 
 
 def test_the_statements_of_a_cut_over_are_what_makes_the_name_a_view(
@@ -110,8 +114,7 @@ def test_a_name_that_is_given_to_another_table_is_told_on_both_sides(
     def given(folder: str) -> None:
         spark.sql("DROP TABLE IF EXISTS named.orders")
         spark.sql(
-            f"CREATE TABLE named.orders (id BIGINT, name STRING) USING delta LOCATION '{tmp_path}/{folder}' "
-            "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+            f"CREATE TABLE named.orders (id BIGINT, name STRING) USING delta LOCATION '{tmp_path}/{folder}' {FEED}"
         )
 
     given("one")
@@ -122,29 +125,65 @@ def test_a_name_that_is_given_to_another_table_is_told_on_both_sides(
     assert spark.table("named.orders").count() == 1
     pin = followed(spark, f"{schema}.orders").pin()
     given("two")
-    with pytest.raises(StateConflict, match="is now the catalog's location of table 'orders'"):
-        by_name(spark, f"{schema}.orders").commit(epochs.next(upserts=rows((2, "b"))))
-    with pytest.raises(StateConflict, match="now has a table that the job did not fill"):
+    second = epochs.next(upserts=rows((2, "b")))
+    with pytest.raises(StateConflict, match="is now the catalog's location of table 'orders'") as moved:
+        by_name(spark, f"{schema}.orders").commit(second)
+    with pytest.raises(StateConflict, match="now has a table that the job did not fill") as others:
         by_name(spark, f"{schema}.orders").drop(epochs.tables)
     assert [(tmp_path / folder / "_delta_log").is_dir() for folder in ("one", "two")] == [True, True]
     upstream = followed(spark, f"{schema}.orders")
     upstream.restore(pin)
     with pytest.raises(Fatal, match="the table was replaced"):
         upstream.observe(pin.position, True)
+    given("one")
+    with typed(moved.value) as hint:
+        hint.says("let the name refer to that table again")
+        by_name(spark, f"{schema}.orders").commit(second)
+    with typed(others.value) as hint:
+        hint.says("restore the job's table there")
+        by_name(spark, f"{schema}.orders").drop(epochs.tables)
+    assert not spark.catalog.tableExists("named.orders")
 
 
 def test_a_catalog_that_ends_with_the_session_and_what_is_no_delta_table_are_refused(
-    spark: "SparkSession", schema: str, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", tmp_path: Path, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spark.sql("CREATE TABLE named.plain (id BIGINT) USING parquet")
-    with pytest.raises(UsageError, match="its format is parquet"):
+    spark.sql(f"CREATE TABLE named.there (id BIGINT) USING delta {FEED}")
+    with pytest.raises(UsageError, match="its format is parquet") as plain:
         followed(spark, f"{schema}.plain").pin()
-    with pytest.raises(UsageError, match=r"with that name; known tables: spark_catalog\.named\.plain"):
+    with typed(plain.value) as hint:
+        hint.says("name a Delta table")
+        followed(spark, f"{schema}.there").pin()
+    with pytest.raises(UsageError, match=r"with that name; known tables: .*spark_catalog\.named\.plain") as none:
         followed(spark, f"{schema}.none").pin()
-    with pytest.raises(UsageError, match="defines no catalog 'elsewhere'"):
+    with typed(none.value) as hint:
+        hint.says("correct upstream.table")
+        followed(spark, f"{schema}.there").pin()
+    with pytest.raises(UsageError, match="defines no catalog 'elsewhere'") as undefined:
         by_name(spark, "elsewhere.a.b").owner("orders")
-    with pytest.raises(UsageError, match="the catalog has no schema 'nowhere'"):
+    with typed(undefined.value) as hint:
+        hint.says("correct the catalog's name")
+        assert by_name(spark, f"{schema}.b").owner("orders") is None
+    with pytest.raises(UsageError, match="the catalog has no schema 'nowhere'") as schemaless:
         by_name(spark, "spark_catalog.nowhere.b").owner("orders")
+    with typed(schemaless.value) as hint:
+        (statement,) = hint.statements()
+        spark.sql(f"{statement} LOCATION '{tmp_path}/nowhere'")
+        assert by_name(spark, "spark_catalog.nowhere.b").owner("orders") is None
+        spark.sql("DROP SCHEMA nowhere")
+    spark.conf.set("spark.sql.catalog.wrong", "no.such.Catalog")
+    with pytest.raises(Fatal, match=r"table wrong\.a\.b: its catalog refuses: ") as refused:
+        by_name(spark, "wrong.a.b").owner("orders")
+    spark.conf.unset("spark.sql.catalog.wrong")
+    with typed(refused.value) as hint:
+        hint.says("correct what [spark.conf] says of it ('spark.sql.catalog.wrong' and its properties)")
+        hint.says("or name the table by its folder")
+        assert by_name(spark, f"{tmp_path}/b").owner("orders") is None
     monkeypatch.undo()
-    with pytest.raises(UsageError, match="is lost when the session ends"):
+    with pytest.raises(UsageError, match="is lost when the session ends") as lost:
         by_name(spark, f"{schema}.b").owner("orders")
+    with typed(lost.value) as hint:
+        hint.says("set [spark.conf] 'spark.sql.catalogImplementation' = 'hive'")
+        monkeypatch.setattr(names, "IMPLEMENTATION", "spark.backfill.of-this-test")
+        assert by_name(spark, f"{schema}.b").owner("orders") is None

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hint_typed import typed
 from iceberg_branch import SWAPS, THEIRS, Place, place
 from sink_contract import Epochs, a_table, rows
 from sink_epochs import schema_json
@@ -35,7 +36,7 @@ def test_a_branch_is_filled_beside_is_the_tables_own_at_one_moment_and_is_put_ba
     place.opened().fence("orders", 2)
     place.opened().commit(replace(place.epochs.next(upserts=rows((2, "B"))), token=2))
     assert place.live() == rows((1, "a"), (2, "B")), "the job goes on in the table itself"
-    with pytest.raises(UsageError, match="was cut over"):
+    with pytest.raises(UsageError, match="was cut over") as refused:
         place.opened().drop(place.epochs.tables)
 
     place.opened().prepare("orders", place.epochs.tables, into_existing=True)
@@ -46,6 +47,11 @@ def test_a_branch_is_filled_beside_is_the_tables_own_at_one_moment_and_is_put_ba
     assert (place.live(), place.beside()) == (THEIRS, rows((2, "B")))
     place.cut_over()
     assert place.live() == rows((2, "B"))
+    with typed(refused.value) as hint:
+        assert hint.commands()[0] == ["cutover", "orders", "--reverse"]
+        place.reverse()
+        place.opened().drop(place.epochs.tables)
+        assert place.live() == THEIRS
 
 
 def test_a_death_at_any_step_leaves_the_old_rows_or_the_new_and_the_same_command_ends_it(
@@ -98,13 +104,15 @@ def test_a_table_that_others_wrote_to_meanwhile_is_not_cut_over(
     before = refs(place.lake, "orders")["main"]
     race = at_point("sink-before-cutover", lambda: place.stranger("INSERT INTO {t} VALUES (9, 'theirs')"))
     monkeypatch.setattr(live, "hit", race)
-    with pytest.raises(UsageError, match="another writer has just written to it"):
+    with pytest.raises(UsageError, match="another writer has just written to it") as late:
         place.cut_over()
     assert [row["id"] for row in place.live()] == [7, 8, 9]
     assert not [name for name in refs(place.lake, "orders") if name.startswith("backfill_before")]
     with pytest.raises(UsageError, match=r"others committed 1 snapshot\(s\) to it since"):
         place.cut_over()
-    moved = place.now().moved
+    with typed(late.value) as hint:
+        assert hint.commands() == [["cutover", "orders", "--dry-run"]]
+        moved = place.now().moved  # what it shows
     assert moved is not None
     assert f"rollback_to_snapshot(table => '`orders`', snapshot_id => {before})" in moved[1]
     place.stranger(f"CALL {{c}}.system.rollback_to_snapshot('orders', {before})")
@@ -134,11 +142,25 @@ def test_a_reverse_takes_nothing_of_others_off_the_table(place: Place, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(live.Cutting, "_call", late)
-        with pytest.raises(UsageError, match="it stays cut over, with their rows"):
+        with pytest.raises(UsageError, match="it stays cut over, with their rows") as stays:
             place.reverse()
     assert [row["id"] for row in place.live()] == [1, 2, 9]
     assert place.now().found is Found.OURS
     assert "backfill" not in refs(place.lake, "orders")
+    with typed(stays.value) as hint:
+        assert hint.commands() == [["cutover", "orders", "--reverse"]]
+        with pytest.raises(UsageError, match="the table would lose them"):
+            place.reverse()
+
+    place.stranger(f"CALL {{c}}.system.rollback_to_snapshot('orders', {before})")
+    (kept,) = [name for name in refs(place.lake, "orders") if name.startswith("backfill_before_")]
+    place.stranger(f"ALTER TABLE {{t}} DROP TAG {kept}")
+    with pytest.raises(UsageError, match="the cutover cannot be reversed") as gone:
+        place.reverse()
+    with typed(gone.value) as hint:
+        hint.says("leave it as it is")
+        place.opened().commit(place.epochs.next(deletes=[1]))
+    assert place.live() == rows((2, "B"))
 
 
 def test_a_stalled_runner_that_wakes_after_the_cut_over_writes_nothing(

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hint_typed import typed
 from iceberg_branch import SWAPS, THEIRS, Place, place
 from sink_contract import Epochs, a_table, rows
 from test_sink_iceberg import at_point, dies, read_table, refs, strange
 
 from backfill_cli.errors import Fatal, SinkInUse, StateConflict, UsageError
 from backfill_cli.model.checkpoint import Marker
+from backfill_cli.model.cutover import Found, Live
 from backfill_cli.sinks.iceberg import connector, live
 from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
 from backfill_cli.sinks.iceberg.sink import IcebergSink
@@ -44,9 +46,16 @@ def test_a_job_with_a_side_table_is_dropped_and_a_runner_notes_where_its_rows_ar
 
 def test_what_is_dropped_is_the_branch_and_one_that_others_removed_is_told(place: Place, tmp_path: Path) -> None:
     place.stranger("ALTER TABLE {t} DROP BRANCH backfill")
-    with pytest.raises(StateConflict, match="branch 'backfill', which the job fills, is gone"):
-        place.opened().commit(place.epochs.next(upserts=rows((1, "b"))))
+    second = place.epochs.next(upserts=rows((1, "b")))
+    with pytest.raises(StateConflict, match="branch 'backfill', which the job fills, is gone") as lost:
+        place.opened().commit(second)
     assert place.live() == THEIRS
+    with typed(lost.value) as hint:
+        (statement,) = hint.statements()
+        place.stranger(statement.replace("`lake`.`orders`", "{t}"))
+        place.opened().commit(second)
+        assert place.beside() == rows((1, "b"), (2, "b"))
+    place.stranger("ALTER TABLE {t} DROP BRANCH backfill")
     place.opened().forget("orders")
 
     again = Epochs(tmp_path / "again")
@@ -57,10 +66,12 @@ def test_what_is_dropped_is_the_branch_and_one_that_others_removed_is_told(place
     place.opened().forget("orders")  # like a drop without rows
     with pytest.raises(SinkInUse, match=r"branch 'backfill' of table .* has rows that are not") as told:
         place.opened().prepare("orders", again.tables, into_existing=False)
-    assert "ALTER TABLE `lake`.`orders` DROP BRANCH backfill; or " in told.value.hint
-    place.stranger("ALTER TABLE {t} DROP BRANCH backfill")
     third = Epochs(tmp_path / "third")
-    place.opened().prepare("orders", third.tables, into_existing=False)
+    with typed(told.value) as hint:
+        (statement,) = hint.statements()
+        assert statement == "ALTER TABLE `lake`.`orders` DROP BRANCH backfill"
+        place.stranger("ALTER TABLE {t} DROP BRANCH backfill")
+        place.opened().prepare("orders", third.tables, into_existing=False)
     place.opened().fence("orders", 1)
     place.opened().commit(third.next(inserts=rows((3, "c"))))
     place.opened().drop(again.tables)
@@ -68,8 +79,21 @@ def test_what_is_dropped_is_the_branch_and_one_that_others_removed_is_told(place
     place.opened().forget("orders")
     assert (place.live(), set(refs(place.lake, "orders"))) == (THEIRS, {"main"})
 
-    with pytest.raises(UsageError, match="begins empty"):
+    with pytest.raises(StateConflict, match="the sink has no record of job 'orders'") as none:
+        place.now()
+    with typed(none.value) as hint:
+        assert hint.commands() == [["drop", "orders", "--without-sink", "--confirm", "orders"]]
+        place.opened().prepare("orders", third.tables, into_existing=False)  # to start over
+        place.opened().fence("orders", 1)
+        assert place.now() == Live(Found.TABLE)
+        place.opened().drop(third.tables)
+        place.opened().forget("orders")
+
+    with pytest.raises(UsageError, match="begins empty") as keeps:
         place.opened().check("orders", again.tables, into_existing=True)
+    with typed(keeps.value) as hint:
+        hint.says("omit --into-existing")
+        place.opened().check("orders", again.tables, into_existing=False)
 
 
 def test_a_table_that_is_not_there_is_made_and_its_rows_are_in_the_branch(
@@ -85,8 +109,11 @@ def test_a_table_that_is_not_there_is_made_and_its_rows_are_in_the_branch(
     plain = connector.open(IcebergSinkOptions(table=f"{place.lake}/{{table}}"))
     assert isinstance(plain, IcebergSink)
     plain.use(lambda: spark)
-    with pytest.raises(UsageError, match="already see its rows"):
+    with pytest.raises(UsageError, match="already see its rows") as seen:
         plain.live("orders", SWAPS)
+    with typed(seen.value) as hint:
+        assert hint.settings() == {"sink.branch": "backfill"}
+        assert place.now().found is Found.OURS
 
 
 @pytest.fixture
@@ -108,11 +135,13 @@ def test_rows_that_others_wrote_before_the_first_epoch_are_not_taken_for_the_job
     sink, epochs, stranger = plain
     stranger("INSERT INTO {t} VALUES (9, 'theirs', '')")
     first = epochs.next(inserts=rows((1, "a")))
-    with pytest.raises(Fatal, match="was empty when the job claimed it"):
+    with pytest.raises(Fatal, match="was empty when the job claimed it") as others:
         sink.commit(first)
     assert [row["id"] for row in read_table(tmp_path / "lake", "orders")] == [9]
-    stranger("DELETE FROM {t}")
-    sink.commit(first)
+    with typed(others.value) as hint:
+        hint.says("remove their rows, and let them use another table")
+        stranger("DELETE FROM {t}")
+        sink.commit(first)
     stranger("INSERT INTO {t} VALUES (9, 'theirs', '')")  # later they concern only their writers
     sink.commit(epochs.next(inserts=rows((2, "b"))))
     assert [row["id"] for row in read_table(tmp_path / "lake", "orders")] == [1, 2, 9]

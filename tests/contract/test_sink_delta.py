@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from delta_sink import epochs, lake, opened, read_table, sink
 from deltalake import DeltaTable, write_deltalake
+from hint_typed import typed
 from sink_contract import Epochs, Read, SinkContract, a_table, rows, schema_json
 
 from backfill_cli.errors import SinkInUse, StateConflict
@@ -76,9 +77,14 @@ def test_of_tables_at_two_epochs_nothing_is_rebuilt_and_the_error_says_which(
     epochs = Epochs(tmp_path / "s", job="two", tables=tables)
     sink.prepare("two", tables, into_existing=False)
     sink.commit(epochs.next())
-    sink.commit(replace(epochs.next(), only=frozenset({"b"})))
-    with pytest.raises(StateConflict, match="table 'a' is at epoch 10, others at 20"):
+    second = epochs.next()
+    sink.commit(replace(second, only=frozenset({"b"})))
+    with pytest.raises(StateConflict, match="table 'a' is at epoch 10, others at 20") as behind:
         sink.saved("two")
+    with typed(behind.value) as hint:
+        assert hint.commands()[0] == ["resume", "two"]
+        sink.commit(second)  # what the run of that catalog does
+        assert sink.saved("two") is not None
 
 
 def test_a_stopped_jobs_tables_that_cannot_be_compared_are_refused_at_once(

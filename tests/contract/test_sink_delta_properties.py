@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
+from hint_typed import typed
 from sink_contract import Epochs, a_table, rows, schema_json
 
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import Fatal, Transient, UsageError
 from backfill_cli.formats.delta.edge import Where
 from backfill_cli.model.schema import columns_of
 from backfill_cli.sinks.delta.creating import create
@@ -72,8 +73,10 @@ def test_where_one_is_refused_none_of_the_tables_is_there(
     tables = (a_table("a"), a_table("b", schema=schema_json(id="long", other="string")))
     with pytest.raises(UsageError, match=said) as caught:
         sink.prepare("orders", tables, into_existing=False)
-    assert "sink.properties" in caught.value.hint
     assert not [path for path in (tmp_path / "lake").rglob("*") if path.is_file()]
+    with typed(caught.value) as hint:
+        hint.says("sink.properties")
+        with_properties(tmp_path / "lake", spark).prepare("orders", tables, into_existing=False)
 
 
 def test_a_folder_with_files_that_are_no_table_is_refused_and_keeps_them(
@@ -83,9 +86,13 @@ def test_a_folder_with_files_that_are_no_table_is_refused_and_keeps_them(
     there.parent.mkdir(parents=True)
     there.touch()
     sink = with_properties(tmp_path / "lake", spark, enableChangeDataFeed="true")
-    with pytest.raises(UsageError, match="the folder has files, but no Delta table"):
+    with pytest.raises(UsageError, match="the folder has files, but no Delta table") as refused:
         sink.prepare("orders", (a_table(),), into_existing=False)
     assert list((tmp_path / "lake").rglob("*")) == [there.parent, there]
+    with typed(refused.value) as hint:
+        hint.says("or remove the files")
+        there.unlink()
+        sink.prepare("orders", (a_table(),), into_existing=False)
 
 
 def test_a_table_that_another_process_created_meanwhile_is_taken(tmp_path: Path, spark: "SparkSession") -> None:
@@ -94,6 +101,46 @@ def test_a_table_that_another_process_created_meanwhile_is_taken(tmp_path: Path,
     for _ in range(2):
         create([lacking], {"delta.enableChangeDataFeed": "true"}, lambda: spark)
     assert where.open().version() == 1
+
+
+def test_one_that_is_set_later_and_forbids_what_the_job_does_is_changed_back(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    lake, epochs = tmp_path / "lake", Epochs(tmp_path / "staging")
+    sink = with_properties(lake, spark)
+    sink.prepare("orders", epochs.tables, into_existing=False)
+    sink.fence("orders", 1)
+    sink.commit(epochs.next(inserts=rows((1, "a"))))
+    properties = DeltaTable(str(lake / "orders")).alter.set_table_properties
+    properties({"delta.appendOnly": "true"})
+    second = epochs.next(upserts=rows((1, "b")))
+    with pytest.raises(Fatal, match=r"Delta refuses the epoch's commit: .*delta\.appendOnly") as refused:
+        sink.commit(second)
+    with typed(refused.value) as hint:
+        hint.says("change the table's properties that the message names")
+        properties({"delta.appendOnly": "false"})
+        sink.commit(second)
+    assert DeltaTable(str(lake / "orders")).to_pyarrow_table().to_pylist() == rows((1, "b"))
+
+
+def test_a_table_that_another_process_is_creating_is_taken_by_the_next_command(
+    tmp_path: Path,
+    spark: "SparkSession",  # whose types are written as DDL
+) -> None:
+    where = Where.of(str(tmp_path / "orders"), "orders")
+    lacking = Lacking(a_table(), where, columns_of(a_table().schema), create=True)
+
+    class Busy:
+        def sql(self, _: str) -> None:
+            raise RuntimeError("[DELTA_CONCURRENT_WRITE] a concurrent transaction wrote the table's first version")
+
+    busy: Any = Busy()
+    with pytest.raises(Transient, match="another process is creating the table") as refused:
+        create([lacking], {"delta.enableChangeDataFeed": "true"}, lambda: busy)
+    with typed(refused.value) as hint:
+        hint.says("type the command again")
+        DeltaTable.create(where.library_uri, Schema.from_json(a_table().schema))
+        create([lacking], {"delta.enableChangeDataFeed": "true"}, lambda: busy)
 
 
 @pytest.mark.parametrize(

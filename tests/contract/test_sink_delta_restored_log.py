@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,13 +12,14 @@ import pyarrow as pa
 import pyarrow.fs
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from hint_typed import typed
 
-from backfill_cli.errors import StateConflict
+from backfill_cli.errors import Fatal, StateConflict
 from backfill_cli.formats.delta.edge import Where
 from backfill_cli.formats.lake.blobs import Blobs
 from backfill_cli.formats.lake.state import Claim
 from backfill_cli.sinks.delta import restored
-from backfill_cli.sinks.delta.marks import MarkedTable, number_of
+from backfill_cli.sinks.delta.marks import EPOCH_BITS, MarkedTable, epoch_of, number_of
 from backfill_cli.sinks.delta.restored import Kept
 
 
@@ -192,8 +194,25 @@ def test_a_version_that_another_process_replaced_on_an_object_store_is_found(tab
     wrote(table, 20)
     require(there, 20, kept)
     Path(table.where.log_file(2)).write_bytes(Path(table.where.log_file(1)).read_bytes() + b"\n")
-    with pytest.raises(StateConflict, match="replaced version 2 of its log after job 'orders' had read it"):
+    with pytest.raises(
+        StateConflict, match="replaced version 2 of its log after job 'orders' had read it"
+    ) as error:
         require(there, 20, kept)
+    with typed(error.value) as hint:
+        assert hint.commands() == [["drop", "orders", "--with-rows", "--confirm", "orders"]]
+        over = replace(there, claim=Claim(table.claim.place, "another"))
+        shutil.rmtree(table.where.place.folder)
+        write_deltalake(table.where.library_uri, pa.table({"id": [0]}))
+        wrote(over, 10)
+        require(over, 10)
+
+
+def test_a_clock_that_is_centuries_ahead_is_corrected() -> None:
+    with pytest.raises(Fatal, match=r"epoch .* is too large for a Delta table's transaction number") as error:
+        number_of(1, 2**EPOCH_BITS)
+    with typed(error.value) as hint:
+        hint.says("correct this machine's clock")
+        assert epoch_of(number_of(1, 2**EPOCH_BITS - 1)) == 2**EPOCH_BITS - 1
 
 
 def test_a_version_that_log_cleanup_removed_meanwhile_was_not_replaced(table: MarkedTable) -> None:
@@ -203,3 +222,19 @@ def test_a_version_that_log_cleanup_removed_meanwhile_was_not_replaced(table: Ma
     wrote(table, 20)
     gone(table, 0, 1)
     require(there, 20, kept)
+
+
+def test_a_table_that_demands_more_of_a_writer_is_exchanged_for_one_that_does_not(
+    table: MarkedTable, tmp_path: Path
+) -> None:
+    log = Path(table.where.log_file(0))
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    features = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": []}
+    demands = {"protocol": {**features, "writerFeatures": ["rowTracking", "domainMetadata"]}}
+    log.write_text("\n".join(json.dumps(demands if "protocol" in one else one) for one in actions))
+    with pytest.raises(Fatal, match="a commit written without Spark is refused") as error:
+        table.write(number_of(1, 10), 0)
+    with typed(error.value) as hint:
+        hint.says("name another table")
+        write_deltalake(str(tmp_path / "other"), pa.table({"id": [0]}))
+        assert replace(table, where=Where.of(str(tmp_path / "other"), "")).write(number_of(1, 10), 0)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hint_typed import typed
 from sink_contract import Epochs
 
 from backfill_cli.errors import Fatal
@@ -28,4 +29,9 @@ def test_one_that_iceberg_refuses_is_named_with_where_it_is_set(
     with pytest.raises(Fatal) as refused:
         sink.prepare("orders", epochs.tables, into_existing=False)
     assert f'(sink.properties has "{name}" = "{value}")' in refused.value.message
-    assert refused.value.hint.startswith("correct sink.properties in the config")
+    with typed(refused.value) as hint:
+        hint.says("correct sink.properties in the config, then drop the job and start over")
+        again = connector.open(IcebergSinkOptions(table=f"{tmp_path}/again/{{table}}"))
+        assert isinstance(again, IcebergSink)
+        again.use(lambda: spark)
+        again.prepare("orders", epochs.tables, into_existing=False)

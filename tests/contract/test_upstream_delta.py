@@ -2,7 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+import sys
+import tomllib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from delta_world import Change, HandWritten
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from hint_typed import typed
 from upstream_contract import UpstreamContract
 from upstream_world import TABLE, Row, World, replayed, row, rows_of
@@ -20,7 +22,7 @@ from backfill_cli.config.sections import Transform
 from backfill_cli.contracts import SinkTable, TableSpec, Upstream
 from backfill_cli.engine.verify.expected import Expected
 from backfill_cli.errors import BackfillError, BadData, ConfigError, Fatal, HistoryGone, UsageError
-from backfill_cli.formats.delta.edge import NO_TABLE_HINT
+from backfill_cli.formats.delta.edge import NO_TABLE_HINT, Where
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import SnapshotRead
@@ -68,6 +70,15 @@ def table(tmp_path: Path) -> HandWritten:
     made = HandWritten(tmp_path / "orders", COLUMNS)
     made.create([[row(n, f"n{n}") for n in range(low, low + 10)] for low in (0, 10, 20)])
     return made
+
+
+LOG_KEPT, FILES_KEPT = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
+
+
+def again_begun(table: HandWritten) -> bool:
+    """Whether a job that starts over follows the table."""
+    upstream, begun = pinned_then(table)
+    return upstream.observe(begun, False).latest == begun
 
 
 def pinned_then(table: HandWritten, **options: Any) -> tuple[Upstream, Position]:
@@ -134,8 +145,14 @@ def test_a_feed_that_ends_and_a_table_with_another_id_are_refused(table: HandWri
     upstream, begun = pinned_then(table)
     kept = dict(table.properties)
     table.alter("SET TBLPROPERTIES", **{"delta.enableChangeDataFeed": "false"})
-    with pytest.raises(Fatal, match="version 2 turned its change data feed off"):
+    with pytest.raises(Fatal, match="version 2 turned its change data feed off") as refused:
         upstream.observe(begun, False)
+    with typed(refused.value) as hint:
+        hint.says("SET TBLPROPERTIES (delta.enableChangeDataFeed = true), then drop the job and start over")
+        log = table.path / "_delta_log" / f"{3:020d}.json"
+        table.alter("SET TBLPROPERTIES", **{"delta.enableChangeDataFeed": "true"})
+        assert again_begun(table)
+        log.unlink()
     (table.path / "_delta_log" / f"{2:020d}.json").unlink()
     table.version, table.properties, table.id = 1, kept, "another"
     table.alter("SET TBLPROPERTIES")
@@ -159,8 +176,14 @@ def test_case_34_a_log_that_was_cleaned_up_past_the_position_is_gone(table: Hand
         table.change([("insert", None, row(100 + turn, "new"))])
     (table.path / "_delta_log" / f"{2:020d}.json").unlink()
     (table.path / "_delta_log" / "_last_checkpoint").write_text(json.dumps({"version": 4, "size": 1}))
-    with pytest.raises(HistoryGone, match="version 2 was removed from its log"):
+    with pytest.raises(HistoryGone, match="version 2 was removed from its log") as refused:
         upstream.observe(begun, False)
+    with typed(refused.value) as hint:
+        hint.says("drop the job and start over; delta.logRetentionDuration says how long")
+        table.path.rename(table.path.with_name("cleaned"))
+        again = HandWritten(table.path, COLUMNS, properties={**table.properties, LOG_KEPT: "interval 90 days"})
+        again.create([[row(1, "n1")]])
+        assert again_begun(table)
 
 
 def test_case_34_a_pinned_version_whose_files_vacuum_took_is_refused_before_it_is_read(table: HandWritten) -> None:
@@ -193,6 +216,13 @@ def test_case_34_files_that_vacuum_took_while_they_were_read_are_told_as_that(
         assert isinstance(meant, HistoryGone)
         assert str(table.path) in meant.message
         assert "VACUUM removed a file that was still to be read" in meant.message
+    with typed(meant) as hint:
+        (statement,) = hint.statements()
+        shutil.rmtree(table.path)
+        HandWritten(table.path, COLUMNS).create([[row(1, "n1")]])
+        spark.sql(statement)
+        assert again_begun(table)
+        assert DeltaTable(str(table.path)).metadata().configuration[FILES_KEPT] == "interval 30 days"
 
 
 # Versions
@@ -260,8 +290,13 @@ def test_a_version_is_pinned_by_number_or_time(table: HandWritten, spark: "Spark
 
 
 def test_a_time_before_the_table_was_there_is_refused(table: HandWritten) -> None:
-    with pytest.raises(UsageError, match=r"no version is as old as 2001-01-01T00:00:00Z, the oldest is 0"):
+    with pytest.raises(
+        UsageError, match=r"no version is as old as 2001-01-01T00:00:00Z, the oldest is 0"
+    ) as early:
         opened(table.path, version="2001-01-01T00:00:00Z").pin()
+    with typed(early.value) as hint:
+        hint.says("name a later time")
+        assert dict(opened(table.path, version="2023-11-15T00:00:00Z").pin().position) == {TABLE: 1}
 
 
 @pytest.mark.parametrize("version", ["newest", "2026-11-01 12:00:00", -1])
@@ -293,3 +328,43 @@ def test_an_upstream_error_is_ours(table: HandWritten) -> None:
     (table.path / "_delta_log" / f"{1:020d}.json").write_text("{")
     with pytest.raises(BackfillError):
         opened(table.path).pin()
+
+
+@pytest.mark.parametrize(
+    ("damage", "said", "way_on"),
+    [
+        (lambda text: text.splitlines()[0], "its log cannot be read", "or restore _delta_log from a copy"),
+        (
+            lambda text: text.replace(
+                '"minReaderVersion": 1, "minWriterVersion": 4',
+                '"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": ["x"]',
+            ),
+            "a feature of this table is not supported: .*'x'",
+            "or use a copy of the table without it",
+        ),
+    ],
+)
+def test_a_table_that_the_library_cannot_read_is_read_from_a_copy_of_its_log(
+    table: HandWritten, damage: Callable[[str], str], said: str, way_on: str
+) -> None:
+    log = table.path / "_delta_log" / f"{0:020d}.json"
+    whole = log.read_text()
+    log.write_text(damage(whole) + "\n")
+    with pytest.raises(Fatal, match=said) as refused:
+        opened(table.path).pin()
+    with typed(refused.value) as hint:
+        hint.says(way_on)
+        log.write_text(whole)
+        assert again_begun(table)
+
+
+def test_a_table_of_delta_needs_its_package(table: HandWritten, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "deltalake", None)
+        with pytest.raises(UsageError, match="not installed") as refused:
+            Where.of(str(table.path), TABLE).exists()
+    with typed(refused.value) as hint:
+        hint.says("pip install 'backfill-cli[delta]'")
+        named = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+        assert any(one.startswith("deltalake") for one in named["project"]["optional-dependencies"]["delta"])
+        assert Where.of(str(table.path), TABLE).exists()

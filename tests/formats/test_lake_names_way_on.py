@@ -4,11 +4,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hint_typed import typed
 
 from backfill_cli.errors import UsageError
 from backfill_cli.formats.delta.edge import Where
+from backfill_cli.formats.delta.names import schema_folder
 from backfill_cli.formats.iceberg.places import SPARK_CATALOG, Place
 
 
@@ -52,3 +54,14 @@ def test_a_pattern_is_no_folder_of_a_delta_table(tmp_path: Path) -> None:
     with typed(refused.value) as hint:
         hint.says("set the path to the table's own folder")
         assert Where.of(f"{tmp_path}/orders", "orders").shown.endswith("/orders")
+
+
+def test_a_schema_of_which_the_catalog_tells_no_place_has_no_tables_by_name(tmp_path: Path) -> None:
+    told = pa.table({"info_name": ["Comment"], "info_value": [""]})
+    conf = Conf({"spark.sql.catalog.lake": "any"})
+    spark: Any = SimpleNamespace(conf=conf, sql=lambda _: SimpleNamespace(toArrow=lambda: told))
+    with pytest.raises(UsageError, match="the catalog does not say where schema 'shop' is") as refused:
+        schema_folder(spark, "lake.shop.orders")
+    with typed(refused.value) as hint:
+        hint.says("name the table by its folder")
+        assert not Where.of(f"{tmp_path}/orders", "orders").exists()

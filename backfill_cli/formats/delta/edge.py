@@ -61,9 +61,9 @@ class Where:
 
     def exists(self) -> bool:
         """Whether the folder holds a Delta table."""
-        from deltalake import DeltaTable
-
         with delta_errors(self.shown):
+            from deltalake import DeltaTable
+
             return DeltaTable.is_deltatable(self.library_uri, self.library_options)
 
     def open(self, version: int | None = None) -> "DeltaTable":
@@ -72,9 +72,9 @@ class Where:
         Raises UsageError if there is no table, HistoryGone if the log no longer has that version, Fatal for an
         unsupported feature.
         """
-        from deltalake import DeltaTable, exceptions
-
         with delta_errors(self.shown):
+            from deltalake import DeltaTable, exceptions
+
             try:
                 return DeltaTable(self.library_uri, version, self.library_options)
             except exceptions.DeltaError as exc:
@@ -124,8 +124,6 @@ def delta_errors(shown: str) -> Iterator[None]:
         yield
     except BackfillError:
         raise
-    except known.TableNotFoundError as exc:
-        raise UsageError(f"{shown}: no Delta table", NO_TABLE_HINT) from exc
     except (known.DeltaError, OSError, ValueError) as exc:
         raise _meaning(shown, exc) from exc
 
@@ -136,14 +134,16 @@ def _meaning(shown: str, exc: Exception) -> BackfillError:
     lower = text.lower()
     if (of_store := meant(shown, said)) is not None:
         return of_store
-    if "no table metadata or protocol found" in lower:
-        return Fatal(f"{shown}: its log cannot be read: {text}", "repair the table")
-    if "feature" in lower or "protocol" in lower or "unsupported" in lower:
-        return Fatal(f"{shown}: a feature of this table is not supported: {text}", "drop that feature")
+    if "feature" in lower or "unsupported" in lower:
+        return Fatal(
+            f"{shown}: a feature of this table is not supported: {text}",
+            "drop that feature (ALTER TABLE … DROP FEATURE …), or use a copy of the table without it",
+        )
     if "timed out" in lower or "connect" in lower or "reset" in lower:
         return Transient(f"{shown}: {text}", RETRIED)
     return Fatal(
-        f"{shown}: its log cannot be read: {text}", "check its path and this user's rights; or repair the table"
+        f"{shown}: its log cannot be read: {text}",
+        f"check its path, and this user's rights to {LOG} there; or restore {LOG} from a copy of the table",
     )
 
 

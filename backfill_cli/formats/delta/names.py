@@ -112,4 +112,8 @@ def _refused(name: str, exc: Exception) -> Exception:
 
     if not isinstance(exc, PySparkException):
         return exc
-    return Fatal(f"table {name}: its catalog refuses: {cause_in(str(exc))}", "see Spark's output above")
+    return Fatal(
+        f"table {name}: its catalog refuses: {cause_in(str(exc))}",
+        f"correct what [spark.conf] says of it ('{CATALOG}{name.split('.')[0]}' and its properties), or what this "
+        "user may do there; or name the table by its folder",
+    )

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient
 from backfill_cli.formats.iceberg.places import Place
 from backfill_cli.formats.lake import refused_properties
+from backfill_cli.spark.beside import CATALOG
 from backfill_cli.spark.causes import cause_in
 from backfill_cli.spark.failures import from_spark
 from backfill_cli.spark.object_store import meant
@@ -38,7 +39,11 @@ def failing(place: Place, properties: Mapping[str, str] | None = None) -> Iterat
         if any(text in said for text in _PASSING):
             raise Transient(f"table {place}: {cause_in(said)}", RETRIED) from exc
         named = refused_properties.blamed(said, properties or {})
-        hint = refused_properties.HINT if named else "see Spark's output above"
+        hint = (
+            refused_properties.HINT
+            if named
+            else f"correct that in the table, or in [spark.conf] '{CATALOG}{place.catalog}.…'"
+        )
         raise Fatal(f"table {place}: {cause_in(said)}{named}", hint) from exc
 
 

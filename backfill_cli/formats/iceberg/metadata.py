@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient, UsageError
 from backfill_cli.formats.iceberg.places import Place, Settings, catalog_properties, no_catalog
+from backfill_cli.formats.iceberg.types import OTHER_TYPE
 from backfill_cli.spark.beside import CATALOG
 from backfill_cli.spark.object_store import meant, on_s3, store, store_of
 
@@ -235,7 +236,7 @@ class _ours:
     """pyiceberg's failures become ours."""
 
     def __init__(self, place: Place) -> None:
-        self._place = place
+        self._place, self._option = place, f"{CATALOG}{place.catalog}."
 
     def __enter__(self) -> None: ...
 
@@ -251,16 +252,26 @@ class _ours:
             raise of_store from exc
         passing = (exceptions.ServerError, exceptions.ServiceUnavailableError, requests.ConnectionError)
         if isinstance(exc, (*passing, requests.Timeout)):
-            raise Transient(f"table {self._place}: its catalog does not answer: {said}", "start it") from exc
+            raise Transient(
+                f"table {self._place}: its catalog does not answer: {said}",
+                f"start it, or correct [spark.conf] '{self._option}uri'; {RETRIED}",
+            ) from exc
         if isinstance(exc, exceptions.UnauthorizedError | exceptions.ForbiddenError):
-            raise Fatal(f"table {self._place}: its catalog refuses: {said}", "check [spark.conf]") from exc
+            raise Fatal(
+                f"table {self._place}: its catalog refuses: {said}",
+                f"correct [spark.conf] '{self._option}credential', or '{self._option}token'; or let its user read "
+                "the table",
+            ) from exc
         if isinstance(exc, ValidationError | exceptions.ValidationError):
             if (unknown := re.search(r"Unsupported field type: '([^']+)'", said)) is not None:
                 raise Fatal(
                     f"table {self._place}: it has a column of type {unknown[1]}, which is not supported",
-                    "use a copy of the table without the column, or change its type",
+                    OTHER_TYPE,
                 ) from exc
-            raise Fatal(f"table {self._place}: its metadata cannot be read: {said}", "restore it") from exc
+            raise Fatal(
+                f"table {self._place}: its metadata cannot be read: {said}",
+                "restore the newest file of its metadata from a copy of the table",
+            ) from exc
         if isinstance(exc, PermissionError):
             raise Fatal(f"table {self._place}: {said}", "give this user the right to read it") from exc
         if isinstance(exc, OSError):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import own
 from backfill_cli.errors import BadData
 from backfill_cli.model.schema import Columns, SparkType, field, fields_of
+from backfill_cli.spark.names import as_text, in_select, plain
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -28,6 +29,8 @@ WIDENED = {"byte": "integer", "short": "integer"}
 METADATA = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_change_type", "_change_ordinal")
 TAKEN = (*METADATA, "_commit_snapshot_id", "_row_id", "_last_updated_sequence_number")
 """Names that Iceberg uses for columns of its own."""
+
+OTHER_TYPE = "use a copy of the table without the column, or change its type"
 
 
 def columns(table: str, schema: "Schema") -> Columns:
@@ -62,7 +65,7 @@ def spark_type(table: str, where: str, kind: "IcebergType") -> SparkType:
             return SIMPLE[str(kind)]
     raise BadData(
         f"table {table!r}, column {where!r}: Spark cannot read Iceberg's type {kind} exactly",
-        "use a copy of the table without the column, or change its type",
+        OTHER_TYPE,
     )
 
 
@@ -73,7 +76,8 @@ def wanted(table: str, schema: str) -> Columns:
     return {one["name"]: field(one["name"], _kept(table, one["name"], one["type"])) for one in fields}
 
 
-def _kept(table: str, where: str, kind: Any) -> SparkType:
+def _kept(table: str, name: str, kind: Any, within: str = "") -> SparkType:
+    """within: follows the column's name where the type is one inside the column's."""
     if isinstance(kind, str):
         if kind in SIMPLE.values() or kind.startswith("decimal("):
             return kind
@@ -81,28 +85,29 @@ def _kept(table: str, where: str, kind: Any) -> SparkType:
             return "string"
         if kind in WIDENED:
             return WIDENED[kind]
-        raise _refused(table, where, kind)
+        raise _refused(table, name, within, kind)
     match kind["type"]:
         case "array":
-            return {**kind, "elementType": _kept(table, f"{where}[]", kind["elementType"])}
+            return {**kind, "elementType": _kept(table, name, kind["elementType"], f"{within}[]")}
         case "map":
-            key = _kept(table, f"{where} (map key)", kind["keyType"])
-            return {**kind, "keyType": key, "valueType": _kept(table, f"{where} (map value)", kind["valueType"])}
+            key = _kept(table, name, kind["keyType"], f"{within} (map key)")
+            value = _kept(table, name, kind["valueType"], f"{within} (map value)")
+            return {**kind, "keyType": key, "valueType": value}
         case "struct" if kind["fields"]:
-            inner = [{**f, "type": _kept(table, f"{where}.{f['name']}", f["type"])} for f in kind["fields"]]
+            inner = [{**f, "type": _kept(table, name, f["type"], f"{within}.{f['name']}")} for f in kind["fields"]]
             return {**kind, "fields": inner}
         case other:
-            raise _refused(table, where, "struct without fields" if other == "struct" else other)
+            raise _refused(table, name, within, "struct without fields" if other == "struct" else other)
 
 
 def _logical(kind: "IcebergType") -> Mapping[str, Any]:
     return {"logical": "uuid"} if str(kind) == "uuid" else {}
 
 
-def _refused(table: str, where: str, kind: str) -> BadData:
+def _refused(table: str, name: str, within: str, kind: str) -> BadData:
     return BadData(
-        f"table {table!r}, column {where!r}: Iceberg has no exact counterpart of Spark's type {kind}",
-        f'convert it in the transform: select = ["CAST({where} AS STRING) AS {where}", …]',
+        f"table {table!r}, column {name + within!r}: Iceberg has no exact counterpart of Spark's type {kind}",
+        as_text(name, kind),
     )
 
 
@@ -113,5 +118,5 @@ def refuse_names(table: str, names: Sequence[str]) -> None:
         if name.lower() in TAKEN:
             raise BadData(
                 f"table {table!r}: a column cannot be called {name!r}, which Iceberg uses for one of its own",
-                f'rename it in the transform: select = ["{name} AS {name.lstrip("_")}", …]',
+                f"rename it in the transform: {in_select(plain(name), name.lstrip('_'))}",
             )

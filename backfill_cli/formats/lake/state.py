@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 
 from backfill_cli.contracts import EpochCommit, SavedJob, own
 from backfill_cli.contracts.targets import newer_layout, taken
-from backfill_cli.errors import Fatal, StateConflict, Transient
+from backfill_cli.errors import RETRIED, START_OVER, Fatal, StateConflict, Transient
 from backfill_cli.formats.lake.blobs import Announced, Blobs
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.codec import Pairs, decode, encode
@@ -83,7 +83,7 @@ class JobState:
     """A job's files, below the folder of the sink that has it."""
 
     def __init__(self, folder: Blobs, job: str) -> None:
-        self._job, self._folder, self._files = job, folder, folder.below(quote(job, safe=""))
+        self.job, self._folder, self._files = job, folder, folder.below(quote(job, safe=""))
         self._last: tuple[str, dict[SplitKey, SplitProgress]] | None = None
 
     def record(self) -> JobRecord | None:
@@ -115,10 +115,7 @@ class JobState:
                 if older < before:  # the one before stays, for a process that has just listed it
                     self._files.delete(_numbered(older))
             return wanted
-        raise Transient(
-            f"job {self._job!r}: other processes keep changing its record in {self._files.root}",
-            f"let only one runner have the job: look for another catalog that runs it{dead}",
-        )
+        raise self._contended(dead)
 
     def own(self, owner: Owner, instead_of: Owner | None) -> None:
         """`owner` has the job. Raises Held if a catalog other than `instead_of` has it by now."""
@@ -126,8 +123,8 @@ class JobState:
         def owned(record: JobRecord | None) -> JobRecord:
             held = None if record is None else record.owner
             if held is not None and held.catalog not in (owner.catalog, instead_of and instead_of.catalog):
-                raise taken(self._job, held)
-            return replace(record or JobRecord(self._job), owner=owner)
+                raise taken(self.job, held)
+            return replace(record or JobRecord(self.job), owner=owner)
 
         self.change(owned)
 
@@ -160,10 +157,10 @@ class JobState:
         behind = sorted(table for table, marker in begun.items() if newest and marker.epoch != newest.epoch)
         if newest is not None and behind:
             raise StateConflict(
-                f"job {self._job!r}: table {behind[0]!r} is at epoch {begun[behind[0]].epoch}, others at "
+                f"job {self.job!r}: table {behind[0]!r} is at epoch {begun[behind[0]].epoch}, others at "
                 f"{newest.epoch}: its runner died between two tables, and only its catalog knows what is missing",
-                f"continue with that catalog: backfill resume {self._job}; or start over: backfill drop "
-                f"{self._job} --with-rows --confirm {self._job}",
+                f"continue with that catalog: backfill resume {self.job}; or start over: backfill drop "
+                f"{self.job} --with-rows --confirm {self.job}",
             )
         return newest
 
@@ -213,7 +210,10 @@ class JobState:
         while state.base is not None:
             base = self._state(state.base)
             if base is None:
-                raise Fatal(f"job {self._job!r}: {self._files.root}/{state.base} is gone", "restore it")
+                raise Fatal(
+                    f"job {self.job!r}: {self._files.root}/{state.base} is gone",
+                    f"restore that file from a copy; or {START_OVER}",
+                )
             state = base
             layers.append(state.splits)
         return {key: split for layer in reversed(layers) for key, split in layer.items()}
@@ -255,9 +255,12 @@ class JobState:
             if record.layout > LAYOUT:
                 raise newer_layout(str(self._files.root), record.layout, LAYOUT)
             return numbers[-1], record
-        raise Transient(
-            f"job {self._job!r}: other processes keep changing its record in {self._files.root}",
-            "let only one runner have the job: look for another catalog that runs it",
+        raise self._contended()
+
+    def _contended(self, dead: str = "") -> Transient:
+        return Transient(
+            f"job {self.job!r}: other processes keep changing its record in {self._files.root}",
+            f"let only one runner have the job, of one catalog{dead}; {RETRIED}",
         )
 
     def _records(self) -> list[int]:

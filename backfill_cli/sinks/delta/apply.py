@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import duplicate_keys
+from backfill_cli.contracts.targets import LESS_OFTEN
 from backfill_cli.errors import BackfillError, Fatal, Transient
 from backfill_cli.formats.delta.edge import Where, delta_errors
 from backfill_cli.formats.delta.names import sql_at
@@ -183,7 +184,7 @@ def _meaning(table: SinkTable, where: Where, exc: Exception) -> Exception | None
     if "DELTA_CONCURRENT" in text or "ConcurrentModification" in text or "ProtocolChanged" in text:
         return Transient(
             f"{where.shown}: another writer's commit changed the same rows: {first}",
-            "stop the other writers of this table",
+            LESS_OFTEN,
         )
     if "No space left" in text:
         return Transient(f"{where.shown}: no space left on its disk", "free disk space")

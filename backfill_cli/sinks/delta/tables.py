@@ -16,6 +16,7 @@ from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
 from backfill_cli.model.schema import Columns, columns_of, same_type, shown
 from backfill_cli.sinks.delta.marks import MarkedTable, marks_of
 from backfill_cli.sinks.delta.places import Named, Template, where_of
+from backfill_cli.spark.names import as_text
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -119,7 +120,7 @@ def _require_types(table: SinkTable) -> None:
             raise BadData(
                 f"table {table.name!r}: column {name!r} is {shown(column['type'])}, which this sink's tables "
                 "cannot hold",
-                f"cast {name!r} in the transform, for example to string",
+                as_text(name, shown(column["type"])),
             )
 
 

@@ -10,6 +10,7 @@ from backfill_cli.contracts import own
 from backfill_cli.errors import BadData
 from backfill_cli.model.schema import fields_of
 from backfill_cli.sinks.duckdb.sql import quoted
+from backfill_cli.spark.names import as_text
 
 SIMPLE = {
     "boolean": "BOOLEAN",
@@ -62,47 +63,50 @@ def _without_logical(node: Any) -> Any:
     return [_without_logical(item) for item in node] if isinstance(node, list) else node
 
 
-def _of_field(table: str, where: str, field: Mapping[str, Any]) -> str:
+def _of_field(table: str, name: str, field: Mapping[str, Any], within: str = "") -> str:
+    """within: follows the column's name where the field is one inside the column's type."""
     logical = (field.get("metadata") or {}).get("logical")
     if logical is None:
-        return _of(table, where, field["type"])
+        return _of(table, name, field["type"], within)
     if logical not in LOGICAL or field["type"] != "string":
-        raise _refused(table, where, f"{field['type']} marked {logical!r}")
+        raise _refused(table, name, within, f"{field['type']} marked {logical!r}")
     return LOGICAL[logical]
 
 
-def _of(table: str, where: str, spark: Any) -> str:
+def _of(table: str, name: str, spark: Any, within: str) -> str:
     if isinstance(spark, str):
-        return _of_simple(table, where, spark)
+        return _of_simple(table, name, spark, within)
     match spark["type"]:
         case "array":
-            return _of(table, f"{where}[]", spark["elementType"]) + "[]"
+            return _of(table, name, spark["elementType"], f"{within}[]") + "[]"
         case "map":
-            key = _of(table, f"{where} (map key)", spark["keyType"])
-            return f"MAP({key}, {_of(table, f'{where} (map value)', spark['valueType'])})"
+            key = _of(table, name, spark["keyType"], f"{within} (map key)")
+            return f"MAP({key}, {_of(table, name, spark['valueType'], f'{within} (map value)')})"
         case "struct" if spark["fields"]:
-            own.refuse_twins(f"table {table!r}, column {where!r}", [field["name"] for field in spark["fields"]])
+            own.refuse_twins(
+                f"table {table!r}, column {name + within!r}", [field["name"] for field in spark["fields"]]
+            )
             inner = [
-                quoted(field["name"]) + " " + _of_field(table, f"{where}.{field['name']}", field)
+                quoted(field["name"]) + " " + _of_field(table, name, field, f"{within}.{field['name']}")
                 for field in spark["fields"]
             ]
             return f"STRUCT({', '.join(inner)})"
         case other:
-            raise _refused(table, where, f"{other} without fields" if other == "struct" else other)
+            raise _refused(table, name, within, f"{other} without fields" if other == "struct" else other)
 
 
-def _of_simple(table: str, where: str, spark: str) -> str:
+def _of_simple(table: str, name: str, spark: str, within: str) -> str:
     if spark in SIMPLE:
         return SIMPLE[spark]
     if decimal := _DECIMAL.fullmatch(spark):
         return f"DECIMAL({decimal[1]},{decimal[2]})"
     if _CHARACTERS.fullmatch(spark):
         return "VARCHAR"
-    raise _refused(table, where, spark)
+    raise _refused(table, name, within, spark)
 
 
-def _refused(table: str, where: str, spark: str) -> BadData:
+def _refused(table: str, name: str, within: str, spark: str) -> BadData:
     return BadData(
-        f"table {table!r}, column {where!r}: DuckDB has no exact counterpart of Spark's type {spark}",
-        f'convert it in the transform: select = ["CAST({where} AS STRING) AS {where}", …]',
+        f"table {table!r}, column {name + within!r}: DuckDB has no exact counterpart of Spark's type {spark}",
+        as_text(name, spark),
     )

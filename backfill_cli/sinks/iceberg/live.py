@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts.cutover import Swap
-from backfill_cli.errors import START_OVER, StateConflict, UsageError
+from backfill_cli.contracts.targets import gone, no_record
+from backfill_cli.errors import START_OVER, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.formats.iceberg.edge import Moved, failing
 from backfill_cli.formats.iceberg.places import Place
@@ -110,7 +111,8 @@ class Cutting:
             self._note(swap, None)
             self._sql(claim, f"DROP TAG IF EXISTS {kept}")
             raise UsageError(
-                f"{place}: another writer has just written to it: {exc.message}", "backfill cutover --dry-run"
+                f"{place}: another writer has just written to it: {exc.message}",
+                f"backfill cutover {self.state.job} --dry-run",
             ) from exc
         hit("sink-after-cutover")
 
@@ -168,14 +170,15 @@ class Cutting:
     def _record(self) -> JobRecord:
         record = self.state.record()
         if record is None:
-            raise StateConflict("the sink has no record of the job", "backfill status")
+            raise no_record(self.state.job)
         return record
 
     def _claimed(self, record: JobRecord, swap: Swap) -> tuple[Claim, Head]:
         claim = record.claims.get(swap.table.name)
-        held = None if claim is None else self.held(claim)
-        if claim is None or held is None:
-            raise StateConflict(f"the sink has no table for {swap.table.name!r}", "backfill status")
+        if claim is None:
+            raise no_record(record.job)
+        if (held := self.held(claim)) is None:
+            raise gone(claim.place, record.job)
         return claim, held
 
     def _own(self, name: str, branch: str | None) -> None:

@@ -7,8 +7,9 @@ newest marker among the ancestors of the table's own branch counts; if those hav
 import re
 from typing import TYPE_CHECKING
 
-from backfill_cli.errors import StateConflict
+from backfill_cli.errors import START_OVER, StateConflict
 from backfill_cli.formats.iceberg.metadata import Held
+from backfill_cli.formats.iceberg.places import Place
 from backfill_cli.formats.lake.state import Claim
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.iceberg.heads import PREFIX, Head, told_by
@@ -59,7 +60,7 @@ def marker_of(held: Head, claim: Claim) -> Marker:
         raise StateConflict(
             f"the table does not show whether epoch {begun.epoch} was committed: its runner died during the "
             "commit, and the snapshots since have expired",
-            "restore the table to a snapshot from before that; or drop the job and start over",
+            START_OVER,
         )
     return tagged
 
@@ -77,10 +78,13 @@ def marked_snapshot(held: Head, claim: Claim) -> "Snapshot | None":
 
 def _before_branch(held: Head, claim: Claim) -> Marker:
     """The marker at epoch 0. Raises StateConflict if the job's branch existed and is gone."""
-    if (epoch := _newest(held, claim, "backfill_tag_").epoch) > 0:
+    was = marked_snapshot(held, claim)
+    if was is not None and (marker := _of(held, was.snapshot_id, claim)) is not None and marker.epoch > 0:
+        place = Place.of(claim.place)
+        again = place.alter(f"CREATE BRANCH {held.target} AS OF VERSION {was.snapshot_id}")
         raise StateConflict(
-            f"branch {held.target!r}, which the job fills, is gone; it was at epoch {epoch}",
-            "create it again at the tag that keeps its snapshot, backfill_tag_…; or drop the job and start over",
+            f"branch {held.target!r}, which the job fills, is gone; it was at epoch {marker.epoch}",
+            f"create it again: {place.in_spark}{again}; or {START_OVER}",
         )
     return Marker(0, claim.token, "")
 

@@ -10,7 +10,7 @@ from backfill_cli.contracts import own
 from backfill_cli.errors import BadData, UsageError
 from backfill_cli.model.schema import fields_of, shown
 from backfill_cli.sinks.postgres.sql import quoted
-from backfill_cli.spark.names import in_select, plain
+from backfill_cli.spark.names import as_text
 
 SIMPLE = {
     "boolean": "boolean",
@@ -86,10 +86,9 @@ def _of_simple(table: str, name: str, spark: str, within: str = "") -> str:
 
 
 def _refused(table: str, name: str, spark: str, within: str = "") -> BadData:
-    text = f"CAST({plain(name)} AS STRING)" if "interval" in spark else f"to_json({plain(name)})"
     return BadData(
         f"table {table!r}, column {name + within!r}: PostgreSQL has no exact counterpart of Spark's type {spark}",
-        f"convert it in the transform: {in_select(text, name)}",
+        as_text(name, spark),
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, Piece, TableSpec, Taken, UpstreamCapabilities, own
-from backfill_cli.errors import BackfillError, Fatal, LogFirst
+from backfill_cli.errors import BackfillError, LogFirst
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.schema import field as schema_field
@@ -233,10 +233,7 @@ class PostgresUpstream(Holding):
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
     ) -> "DataFrame":
-        raise Fatal(
-            "the log of PostgreSQL is taken, not read",
-            "nothing of it is committed; this is a bug in backfill: report it with the job's log",
-        )
+        raise RuntimeError("the log of PostgreSQL is taken, not read")
 
     def acknowledge(self, position: Position) -> None:
         self._pending.marked()

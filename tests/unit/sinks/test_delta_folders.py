@@ -1,15 +1,18 @@
 """What the Delta sink requires of a folder before it writes, and who can read its files; without Spark."""
 
+import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from hint_typed import typed
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import BadData, UsageError
 from backfill_cli.formats.delta.edge import Where
 from backfill_cli.sinks.delta import connector
 from backfill_cli.sinks.delta.adopt import _give_to_group, _has_rights_of_its_own, _umask
@@ -33,7 +36,42 @@ def test_a_table_that_may_forget_which_epochs_it_holds_is_refused(tmp_path: Path
         return
     with pytest.raises(UsageError, match="keeps epoch numbers for interval 7 days only") as caught:
         sink.check("orders", (TABLE,), False)  # type: ignore[attr-defined]
-    assert "UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')" in caught.value.hint
+    with typed(caught.value) as hint:
+        (statement,) = hint.statements()
+        assert statement.endswith("UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')")
+        _without_properties(tmp_path / "orders")  # what the statement does, without a Spark
+        sink.check("orders", (TABLE,), False)  # type: ignore[attr-defined]
+
+
+def _without_properties(table: Path) -> None:
+    log = table / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    told = next(one["metaData"] for one in actions if "metaData" in one)
+    action = {"metaData": {**told, "configuration": {}}}
+    log.with_name(f"{1:020d}.json").write_text(json.dumps(action) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("variant", "to_json(`a b`)"),
+        ({"type": "array", "elementType": "interval", "containsNull": True}, "CAST(`a b` AS STRING)"),
+    ],
+)
+def test_a_type_that_a_delta_table_does_not_hold_is_cast_in_the_transform(
+    tmp_path: Path, kind: object, text: str
+) -> None:
+    sink = connector.open(DeltaOptions(table=f"{tmp_path}/{{table}}"))
+    fields = [*json.loads(TABLE.schema)["fields"], {"name": "a b", "type": kind, "nullable": True, "metadata": {}}]
+    with pytest.raises(BadData, match=r"column 'a b' is .*, which this sink's tables cannot hold") as caught:
+        sink.check("orders", (_table(fields),), False)  # type: ignore[attr-defined]
+    with typed(caught.value) as hint:
+        assert hint.settings() == {"select": [f"{text} AS `a b`"]}
+        sink.check("orders", (_table([*fields[:1], {**fields[1], "type": "string"}]),), False)  # type: ignore[attr-defined]
+
+
+def _table(fields: list[dict[str, object]]) -> SinkTable:
+    return replace(TABLE, schema=json.dumps({"type": "struct", "fields": fields}))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to groups that it is not in")

@@ -4,10 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hint_typed import typed
 from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.contracts import EpochCommit, SavedJob
-from backfill_cli.errors import Fatal
+from backfill_cli.errors import Fatal, Transient
 from backfill_cli.formats.lake import blobs
 from backfill_cli.formats.lake import state as lake_state
 from backfill_cli.formats.lake.blobs import Blobs
@@ -94,6 +95,41 @@ def test_a_record_that_another_process_changed_meanwhile_is_asked_about_again(fo
     assert mine.change(claims) == JobRecord("j", {"t": Claim("/lake/t", "x")}, Owner("id", "host", "/path"))
     assert len(seen) == 2
     assert theirs.record() == mine.record()
+
+
+def test_a_record_that_others_keep_changing_is_changed_once_they_are_gone(
+    folder: Blobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = JobState(folder, "j")
+
+    def taken(*_: object) -> None:
+        raise FileExistsError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Blobs, "create_alone", taken)
+        with pytest.raises(Transient, match="other processes keep changing its record") as busy:
+            mine.change(lambda record: JobRecord("j"))
+    with typed(busy.value) as hint:
+        hint.says("let only one runner have the job")
+        assert mine.change(lambda record: JobRecord("j")) == JobRecord("j")
+
+
+def test_a_state_that_others_build_on_is_put_back_where_it_was(
+    folder: Blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_state, "FEW_SPLITS", 0)
+    JobState(folder, "j").save(a_commit(10, a=DONE), NEW)
+    JobState(folder, "j").save(a_commit(20, b=DONE), at(10))
+    base = next((tmp_path / "state" / "j").glob("epoch-*10-*.json"))
+    base.rename(tmp_path / "copy")
+    with pytest.raises(Fatal, match="is gone") as lost:
+        JobState(folder, "j").saved(at(20))
+    with typed(lost.value) as hint:
+        hint.says("restore that file from a copy")
+        (tmp_path / "copy").rename(base)
+        saved = JobState(folder, "j").saved(at(20))
+    assert saved is not None
+    assert set(saved.checkpoint.splits) == {("t", "a"), ("t", "b")}
 
 
 def test_records_of_all_jobs_are_found_whatever_their_names_hold(folder: Blobs) -> None:
