@@ -14,7 +14,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from hint_typed import typed
 
-from backfill_cli.errors import Fatal, StateConflict
+from backfill_cli.errors import Fatal, StateConflict, Transient
 from backfill_cli.formats.delta.edge import Where
 from backfill_cli.formats.lake.blobs import Blobs
 from backfill_cli.formats.lake.state import Claim
@@ -238,3 +238,17 @@ def test_a_table_that_demands_more_of_a_writer_is_exchanged_for_one_that_does_no
         hint.says("name another table")
         write_deltalake(str(tmp_path / "other"), pa.table({"id": [0]}))
         assert replace(table, where=Where.of(str(tmp_path / "other"), "")).write(number_of(1, 10), 0)
+
+
+def test_a_token_is_raised_once_other_writers_commit_less_often(
+    table: MarkedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrote(table, 10)
+    with monkeypatch.context() as patch:
+        patch.setattr(MarkedTable, "write", lambda *_: False)  # another writer took the version
+        with pytest.raises(Transient, match="other writers commit too often for its token to be raised") as error:
+            table.raise_token(2)
+    with typed(error.value) as hint:
+        hint.says("let the table's other writers commit less often")
+        table.raise_token(2)
+        assert table.numbered() == (2, 2, 10)

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from hint_typed import typed
 from postgres import Server
 from postgres_database import Database, database
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import Transient
+from backfill_cli.errors import BackfillError, Transient
 from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.upstream import Pin
 from backfill_cli.upstreams.postgres import chunks
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.upstream import PostgresUpstream
@@ -23,13 +25,23 @@ def db(postgres: Server) -> Iterator[Database]:
 
 
 @pytest.fixture
-def chunk(db: Database) -> Iterator[chunks.Chunk]:
-    upstream = PostgresUpstream(PostgresOptions(dsn=db.dsn, slot=db.name), [TableSpec("t", ("id",))])
-    pin = upstream.pin()
+def upstream(db: Database) -> Iterator[PostgresUpstream]:
+    made = PostgresUpstream(PostgresOptions(dsn=db.dsn, slot=db.name), [TableSpec("t", ("id",))])
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pin(upstream: PostgresUpstream) -> Pin:
+    return upstream.pin()
+
+
+@pytest.fixture
+def chunk(upstream: PostgresUpstream, pin: Pin) -> chunks.Chunk:
     tasks = upstream.batches(None, "t", [SnapshotRead("t", split.id) for split in pin.splits])  # type: ignore[arg-type]
     assert tasks is not None
-    yield tasks.parts[0][0].what
-    upstream.close()
+    chunk: chunks.Chunk = tasks.parts[0][0].what
+    return chunk
 
 
 def rows(chunk: chunks.Chunk) -> list[object]:
@@ -41,12 +53,22 @@ def test_a_chunk_has_its_rows(chunk: chunks.Chunk) -> None:
 
 
 def test_case_18_another_server_behind_the_same_name_is_not_read(chunk: chunks.Chunk) -> None:
-    with pytest.raises(Transient, match="led to another server"):
+    with pytest.raises(Transient, match="led to another server") as refused:
         rows(replace(chunk, server="true 2026-01-01 00:00:00+00"))
+    with typed(refused.value) as hint:
+        hint.says("name one server in upstream.dsn")
+        assert len(rows(chunk)) == 2
 
 
-def test_a_table_that_took_the_name_is_not_read(db: Database, chunk: chunks.Chunk) -> None:
+def test_a_table_that_took_the_name_is_not_read(
+    db: Database, upstream: PostgresUpstream, pin: Pin, chunk: chunks.Chunk
+) -> None:
     db("CREATE TABLE other (id int PRIMARY KEY, v text)", "INSERT INTO other VALUES (9, 'z')")
     db("BEGIN; ALTER TABLE t RENAME TO was; ALTER TABLE other RENAME TO t; COMMIT")
-    with pytest.raises(Transient, match="the name now refers to another table"):
+    with pytest.raises(Transient, match="the name now refers to another table") as refused:
         rows(chunk)
+    with typed(refused.value) as hint:
+        hint.says("wait: the next barrier reports the cause")
+        with pytest.raises(BackfillError, match="'t' is another table now") as cause:
+            upstream.observe(pin.position, snapshot_open=True)
+        assert not isinstance(cause.value, Transient)

@@ -116,6 +116,24 @@ def test_a_table_without_a_primary_key_and_identity_full_by_two_columns(db: Data
     job.follow()
 
 
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("id int PRIMARY KEY DEFERRABLE", "its primary key is DEFERRABLE or invalid"),
+        ("id int NOT NULL", "without a primary key, the log does not name the key"),
+    ],
+)
+def test_a_key_with_an_index_of_its_own_needs_an_identity_that_has_it(
+    db: Database, tmp_path: Path, columns: str, said: str
+) -> None:
+    db(f"CREATE TABLE late ({columns})", "CREATE UNIQUE INDEX at_once ON late (id)")
+    with pytest.raises(UsageError, match=said) as refused:
+        PlainJob(db, tmp_path, {"late": ("id",)})
+    with typed(refused.value) as hint:
+        db(*hint.statements())
+        PlainJob(db, tmp_path, {"late": ("id",)}).upstream.close()
+
+
 @pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
 def test_columns_that_a_primary_key_only_includes_are_not_of_the_key(
     db: Database, tmp_path: Path, identity: str

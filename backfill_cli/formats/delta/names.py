@@ -108,9 +108,10 @@ def require_lasting(spark: "SparkSession", catalog: str) -> None:
 
 
 def _refused(name: str, exc: Exception) -> Exception:
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    if not isinstance(exc, PySparkException):
+    if not isinstance(exc, PySparkException | Py4JError):
         return exc
     return Fatal(
         f"table {name}: its catalog refuses: {cause_in(str(exc))}",
