@@ -12,12 +12,14 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField, TimeType
 from rest_catalog import running
 
-from backfill_cli.errors import BadData, Fatal, Transient, UsageError
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import BadData, ConfigError, Fatal, Transient, UsageError
 from backfill_cli.formats.iceberg import metadata
 from backfill_cli.formats.iceberg.metadata import Look
 from backfill_cli.formats.iceberg.places import SPARK_CATALOG, Place
 from backfill_cli.formats.iceberg.types import columns, wanted
 from backfill_cli.model.schema import field, schema_text
+from backfill_cli.upstreams.iceberg import connector
 
 AT = "spark.sql.catalog.lake"
 
@@ -126,3 +128,12 @@ def test_a_type_that_one_side_cannot_hold_is_changed_or_made_text() -> None:
     with typed(refused.value) as hint:
         assert hint.settings() == {"select": ["CAST(`a b` AS STRING) AS `a b`"]}
         assert wanted("t", schema_text({"a b": field("a b", "string")}))
+
+
+def test_several_tables_of_an_upstream_have_a_place_for_their_names(tmp_path: Path) -> None:
+    both = [TableSpec("a", ("id",)), TableSpec("b", ("id",))]
+    with pytest.raises(ConfigError, match=r"has no \{table\}, but the job has 2 tables") as refused:
+        connector.open(connector.options.model_validate({"table": f"{tmp_path}/t"}), both)
+    with typed(refused.value) as hint:
+        hint.says('use {table} in it, for example "lake/{table}"')
+        connector.open(connector.options.model_validate({"table": f"{tmp_path}/{{table}}"}), both)
