@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import psycopg
 
 _OF_SESSION = """
-SELECT NULL, a.datname, a.usename, a.pid, coalesce(nullif(a.application_name, ''), a.backend_type),
+SELECT NULL, a.datname, a.usename, a.pid, coalesce(nullif(a.application_name, ''), a.backend_type, 'unknown'),
        pg_catalog.to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')
   FROM pg_stat_activity a WHERE {}
 UNION ALL

@@ -9,7 +9,7 @@ from plain_job import PlainJob, small
 from postgres import Server
 from postgres_database import database
 
-from backfill_cli.errors import HistoryGone, UsageError
+from backfill_cli.errors import HistoryGone, Transient, UsageError
 from backfill_cli.model.plan import ChangeWindow
 
 __all__ = ["small"]
@@ -88,3 +88,31 @@ def test_a_server_without_a_free_slot_is_named_with_the_way_on(job: PlainJob) ->
         other.close()
     finally:
         job.db("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name LIKE 'full%'")
+
+
+def test_a_copy_that_went_with_its_connection_may_pass_and_the_job_is_as_it_was(job: PlainJob) -> None:
+    other = beside(job)
+    at, schemas = job.state.position, dict(job.schemas)
+    with other.retained():
+        job.db(f"SELECT pg_terminate_backend({other._connection.info.backend_pid}, 5000)")
+        for _ in range(3):
+            with pytest.raises(Transient):
+                other.observe(at, snapshot_open=False)
+        job.db("UPDATE t SET v = 'more'")
+        window = ChangeWindow(at, at, 0, 0, 0, open=True)
+        with pytest.raises(Transient, match="a copy of the job's slot was lost"):
+            other.take(None, window, None, schemas, str(job.folder))
+    with other.retained():
+        other.observe(at, snapshot_open=False)
+    other.close()
+
+
+@pytest.mark.parametrize("mark", [None, "0123456789abcdef"])
+def test_what_is_printed_to_remove_by_hand_what_a_job_holds_can_be_typed_twice(
+    job: PlainJob, mark: str | None
+) -> None:
+    statements = job.upstream.removal(job.pin, mark)
+    job.upstream.close()
+    job.db(*statements, *statements)
+    assert job.db(SLOTS) == [(0,)]
+    assert job.db("SELECT count(*) FROM pg_publication") == [(0,)]

@@ -172,3 +172,16 @@ def test_a_table_that_becomes_a_partition_of_a_published_one_stops_the_job(
     with pytest.raises(BackfillError, match="'t'") as refused:
         patiently(job)
     assert not isinstance(refused.value, Transient)
+
+
+def test_a_second_start_with_one_table_more_adds_it_to_the_publication_that_names_them(
+    db: Database, tmp_path: Path
+) -> None:
+    db(FIXED, "CREATE TABLE g (id int PRIMARY KEY)", "CREATE PUBLICATION every FOR ALL TABLES")
+    for tables in ({"f": ("id",)}, {"f": ("id",), "g": ("id",)}):
+        with pytest.raises(UsageError, match="does not name table") as refused:
+            PlainJob(db, tmp_path, tables, options={"publication": "every"})
+        db(refused.value.hint.partition(": ")[2])
+        job = PlainJob(db, tmp_path, tables, options={"publication": "every"})
+        job.upstream.release(job.pin)
+        job.upstream.close()

@@ -260,12 +260,11 @@ def _unseen(
     fixed = [table for table in tables if table.kind == "r" and not table.toasted]
     found = publications.unnamed(connection, options.publication, fixed)
     if found:
-        guard = quoted(f"{options.slot[:57]}_named")
+        named = ", ".join(table.sql for table in found)
         yield (
             f"publication {options.publication!r} does not name table {found[0].name!r}: the server then allows "
             "SET UNLOGGED, whose changes the log lacks, and without a TOAST table nothing tells it later",
-            f"name it in any publication: CREATE PUBLICATION {guard} FOR TABLE "
-            + ", ".join(table.sql for table in found),
+            f"name it in any publication: {publications.guarding(connection, options.slot, named)}",
         )
 
 

@@ -125,9 +125,11 @@ class Holding:
 
     def removal(self, pin: Pin, mark: str | None) -> Sequence[str]:
         slots = [self._options.slot] if mark is None else [marks.name(mark), self._options.slot]
+        drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name ="
         return [
-            *(f"SELECT pg_drop_replication_slot({literal(name)})" for name in slots),
-            f"DROP PUBLICATION {quoted(self._options.publication)} (only if no other job uses it)",
+            *(f"{drop} {literal(name)}" for name in slots),
+            f"DROP PUBLICATION IF EXISTS {quoted(publications.guard(self._options.slot))}",
+            f"DROP PUBLICATION IF EXISTS {quoted(self._options.publication)} /* only if no other job uses it */",
         ]
 
     def _require_database_of(self, pin: Pin) -> None:

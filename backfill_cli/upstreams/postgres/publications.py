@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 SCHEMAS_FROM = 150_000
 """From this version on a publication can have whole schemas."""
 
+NAME_BYTES = 63
+"""The server cuts longer names."""
+
 MADE_BY_US = "made by backfill for "
 """Begins the comment of a publication that we created; the slots of the jobs that use it follow."""
 
@@ -109,7 +112,7 @@ def missing(connection: "Connection", publication: str, tables: Sequence[PgTable
     if not via_root and any(table.kind == "p" for table in tables):
         wanted.append(f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true)")
     listed = {(row["schemaname"], row["tablename"]): row for (row,) in rows}
-    apart = f'give the job a publication of its own: upstream.publication = "{publication}_own"'
+    apart = f'give the job a publication of its own: upstream.publication = "{_apart(publication)}"'
     for table in tables:
         row = listed.get((table.schema, table.relation))
         # a publication that does not go by the root lists a partitioned table's partitions instead of it
@@ -121,6 +124,30 @@ def missing(connection: "Connection", publication: str, tables: Sequence[PgTable
             named = table.oid in own_tables
             wanted.append(f"ALTER PUBLICATION {name} DROP TABLE {table.sql}; {add}" if named else apart)
     return list(dict.fromkeys(wanted))
+
+
+def _apart(publication: str) -> str:
+    """A name like this publication's, and another one also once the server has cut it."""
+    for end in ("_own", "_own2"):
+        name = publication.encode()[: NAME_BYTES - len(end)].decode(errors="ignore") + end
+        if name != publication:
+            break
+    return name
+
+
+def guard(slot: str) -> str:
+    """A publication that only names tables of the job with this slot: SET UNLOGGED then refuses them."""
+    return f"{slot[: NAME_BYTES - 6]}_named"
+
+
+def guarding(connection: "Connection", slot: str, tables: str) -> str:
+    """SQL that makes the job's guard name these tables too. tables: as SQL."""
+    name = quoted(guard(slot))
+    with asking("reading the publication"):
+        found = connection.execute("SELECT FROM pg_publication WHERE pubname = %s", (guard(slot),)).fetchone()
+    if found is None:
+        return f"CREATE PUBLICATION {name} FOR TABLE {tables}"
+    return f"ALTER PUBLICATION {name} ADD TABLE {tables}"
 
 
 def _has_ancestor(connection: "Connection", table: PgTable, listed: Container[tuple[str, str]]) -> bool:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.errors import START_OVER, HistoryGone, StateConflict, Transient, UsageError
+from backfill_cli.errors import RETRIED, START_OVER, HistoryGone, StateConflict, Transient, UsageError
 from backfill_cli.model.units import spell_size
 from backfill_cli.upstreams.postgres import publications
 from backfill_cli.upstreams.postgres.client import asking, lsn_of, lsn_text
@@ -217,10 +217,11 @@ def first_after(connection: "Connection", slot: str, publication: str, up_to: in
 
 
 @contextmanager
-def copied(connection: "Connection", slot: str) -> Iterator[str]:
+def copied(connection: "Connection", slot: str, of_copy: bool = False) -> Iterator[str]:
     """The name of a temporary copy, which holds what the slot holds now until the block or the connection ends.
 
-    Only this connection can read from it; others can copy it. Raises UsageError if the server has no slot left.
+    Only this connection can read from it; others can copy it. of_copy: whether the slot is such a copy itself.
+    Raises UsageError if the server has no slot left, Transient for a copy that is gone.
     """
     import psycopg
 
@@ -228,6 +229,10 @@ def copied(connection: "Connection", slot: str) -> Iterator[str]:
     with asking(f"copying the slot {slot!r}"):
         try:
             connection.execute("SELECT pg_copy_logical_replication_slot(%s, %s, true)", (slot, name))
+        except psycopg.errors.UndefinedObject as exc:
+            if of_copy:
+                raise copy_gone() from exc
+            raise
         except psycopg.errors.ConfigurationLimitExceeded as exc:
             raise UsageError(
                 "all replication slots are in use: two more are needed to read the log beside the running job",
@@ -239,6 +244,11 @@ def copied(connection: "Connection", slot: str) -> Iterator[str]:
     finally:
         with suppress(psycopg.Error):  # a lost connection has dropped it
             connection.execute("SELECT pg_drop_replication_slot(%s)", (name,))
+
+
+def copy_gone() -> Transient:
+    """The error for a copy whose connection was lost: the job's own slot is as it was."""
+    return Transient("the connection that held a copy of the job's slot was lost, and the copy with it", RETRIED)
 
 
 def past_now(connection: "Connection", slot: str) -> int:

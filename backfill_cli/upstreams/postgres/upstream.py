@@ -99,6 +99,8 @@ class PostgresUpstream(Holding):
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
         pin, at = self._taken(), lsn_of(position)
         seen = slot.now(self._alive(), self._read_slot)
+        if seen.plugin is None and self._retained is not None:
+            raise slot.copy_gone()
         looks_only = seen.plugin is None and self._unheld
         identity.require_same_history(pin.identity, seen)
         if not looks_only:

@@ -37,7 +37,8 @@ value = { format = "json", schema = "id BIGINT" }
 options = { "sasl.username" = "u", "sasl.password" = "${env:ORDERS_SECRET}" }"""
 TAG = {"iceberg": {"orders": {"id": "5", "tag": "backfill_pin_ab"}}}
 CLOSED = "postgresql://u@127.0.0.1:1/x"
-STATEMENTS = ("SELECT pg_drop_replication_slot('orders_slot')", 'DROP PUBLICATION "orders_slot"')
+DROP_SLOT = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name ="
+STATEMENTS = (f"{DROP_SLOT} 'orders_slot'", 'DROP PUBLICATION IF EXISTS "orders_slot"')
 
 
 def job_of(folder: Path, upstream: str, table: str, identity: str) -> Catalog:
@@ -121,7 +122,7 @@ def test_what_a_killed_start_left_is_named_by_its_mark(
     assert "backfill drop orders --without-upstream --confirm orders" in refused.stderr
     done = run("drop", "orders", "--without-upstream", "--confirm", "orders")
     assert done.exit_code == 0, done.stderr
-    for statement in ("SELECT pg_drop_replication_slot('backfill_start_abc')", *STATEMENTS):
+    for statement in (f"{DROP_SLOT} 'backfill_start_abc'", *STATEMENTS):
         assert statement in done.stderr
     assert catalog.starts.of("orders") is None
 

@@ -50,7 +50,9 @@ def take(request: TakeRequest) -> Taken:
         _no_garbage(),
         asking(f"reading the slot {request.slot!r}"),
         connected(request.dsn) as connection,
-        slot.copied(connection, request.slot) if request.copies else nullcontext(request.slot) as read,
+        slot.copied(connection, request.slot, of_copy=True)
+        if request.copies
+        else nullcontext(request.slot) as read,
     ):
         request = replace(request, slot=read)
         peek.require_flushed(connection, request.up_to)
