@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from hint_typed import typed
 from plain_job import PlainJob, small
@@ -10,6 +11,7 @@ from postgres import Server
 from postgres_database import Database, database
 
 from backfill_cli.errors import UsageError
+from backfill_cli.postgres_holders import of_tables, spelled
 from backfill_cli.upstreams.postgres.client import connected
 
 __all__ = ["small"]
@@ -102,3 +104,11 @@ def test_rows_of_a_table_that_inherits_later_are_not_its_own(db: Database, tmp_p
         if not job.step(judged=False) and job.following:
             break
     assert {key for (key,) in db("SELECT id FROM ONLY t")} == {key for (key,) in job.sink["t"]}
+
+
+def test_a_session_whose_program_the_role_may_not_see_is_named_without_it(db: Database) -> None:
+    with psycopg.connect(db.dsn) as holder, connected(db.dsn.replace("postgres@", f"{db.name}@", 1)) as role:
+        holder.execute("LOCK TABLE t")
+        row = role.execute(of_tables(["t"]).encode()).fetchone()
+        assert row is not None
+        assert f"process {holder.info.backend_pid} (unknown, role" in spelled(row)[0]

@@ -38,7 +38,11 @@ options = { "sasl.username" = "u", "sasl.password" = "${env:ORDERS_SECRET}" }"""
 TAG = {"iceberg": {"orders": {"id": "5", "tag": "backfill_pin_ab"}}}
 CLOSED = "postgresql://u@127.0.0.1:1/x"
 DROP_SLOT = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name ="
-STATEMENTS = (f"{DROP_SLOT} 'orders_slot'", 'DROP PUBLICATION IF EXISTS "orders_slot"')
+STATEMENTS = (
+    f"{DROP_SLOT} 'orders_slot'",
+    'DROP PUBLICATION IF EXISTS "orders_slot_named"',
+    'DROP PUBLICATION IF EXISTS "orders_slot"',
+)
 
 
 def job_of(folder: Path, upstream: str, table: str, identity: str) -> Catalog:
@@ -91,7 +95,7 @@ def test_the_statements_are_printed_each_on_a_line(
     monkeypatch.delenv("ORDERS_DSN", raising=False)
     done = run("drop", "orders", "--without-upstream", "--confirm", "orders")
     assert "the upstream still has what the job held" in done.stderr
-    assert f"\n  {STATEMENTS[0]}\n  {STATEMENTS[1]}" in done.stderr
+    assert "".join(f"\n  {statement}" for statement in STATEMENTS) in done.stderr
 
 
 def test_a_tag_is_named_with_the_statement_that_drops_it(run: Run, folder: Path) -> None:
