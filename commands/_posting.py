@@ -88,7 +88,7 @@ def _note(before: "JobRow", verb: Verb, rate: float | None) -> str | None:
     """Why a command has no effect, or what a rate of 0 does; else None. before: the job as it was."""
     asked = before.asked
     if before.state == JobState.DONE and not before.live and verb is not Verb.THROTTLE:
-        follow = "backfill start --config FILE --until forever"
+        follow = f"backfill resume {before.name} --until forever"
         then = "" if verb is Verb.STOP else ": it takes effect in the next run"
         return f"the job is done ({before.reason}), and nothing of it runs{then}; to follow its upstream: {follow}"
     if (verb is Verb.PAUSE and asked.paused) or (verb is Verb.PAUSE_ALL and asked.pause_all):

@@ -44,6 +44,8 @@ def limited_by(row: JobRow, progress: Progress | None) -> str:
         too = ", including the taking of its change log (pause --all)" if row.control.pause_all else ""
         since = spell_epoch(row.control.paused_since_ms or 0)
         return with_way_on(f"paused by {row.control.paused_by} since epoch {since}{too}", go_on)
+    if progress.token != row.lease.token:  # reported by the runner before, of a control that was another
+        return "starting"
     if progress.not_converging:
         return progress.not_converging
     return progress.limited_by or "starting"

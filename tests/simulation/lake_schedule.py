@@ -26,7 +26,7 @@ class LakeSchedule(SnapshotSchedule):
         pin = super()._world()
         self.sink = self.kind(self.stager, self.random)
         self.sink.meanwhile = self._meanwhile
-        self.tables = (EVEN, ODD)
+        self.tables = self.stager.names = (EVEN, ODD)
         self.seen_then: object = None
         commit = self.kind.commit
 

@@ -26,7 +26,7 @@ class SnapshotSchedule(Schedule):
         self.stager = MemoryStager(self.upstream, self.random)
         two = self.random.random() < 0.3
         self.sink = TwoTables(self.stager, self.random) if two else MemorySink(self.stager, self.random)
-        self.tables = (EVEN, ODD) if two else (TABLE,)
+        self.tables = self.stager.names = (EVEN, ODD) if two else (TABLE,)
         pin = self.upstream.pin()
         measure = self.random.choice(("time", "barriers"))
         self.strategy = SnapshotStrategy(pin.splits, measure)  # type: ignore[arg-type]

@@ -125,7 +125,9 @@ class RealStager(MemoryStager):
             inserts |= {(name, offset): value for offset, value in there.items()}
         self.files[self.folder(epoch, attempt)] = (inserts, {})
         table = StagedTable((StagedFile("f", 1),), (), len(inserts))
-        staged = Staged(attempt, {TABLE: table}, tuple(reads), len(inserts) - history, plan.window)
+        staged = Staged(
+            attempt, dict.fromkeys(self.names, table), tuple(reads), len(inserts) - history, plan.window
+        )
         return StagedEpoch(staged, schemas, {})
 
 

@@ -116,6 +116,7 @@ class MemoryStager:
     random: Random
     files: dict[str, tuple[Rows, dict[int, tuple[str, int]]]] = field(default_factory=dict)
     made: int = 0
+    names: tuple[str, ...] = (TABLE,)  # of the sink's tables, each of which takes its part of the rows
 
     def folder(self, epoch: int, attempt: str) -> str:
         return f"{epoch}-{attempt}"
@@ -145,7 +146,8 @@ class MemoryStager:
                     count += 1
         self.files[self.folder(epoch, attempt)] = (rows, net)
         table = StagedTable((StagedFile("f", 1),), (), len(rows), len(net))
-        return StagedEpoch(Staged(attempt, {TABLE: table}, tuple(reads), count, plan.window), schemas, {})
+        tables = dict.fromkeys(self.names, table)
+        return StagedEpoch(Staged(attempt, tables, tuple(reads), count, plan.window), schemas, {})
 
     def intact(self, epoch: int, staged: Staged) -> bool:
         return self.folder(epoch, staged.attempt) in self.files

@@ -23,6 +23,7 @@ PROGRESS = Progress(
     rows_per_s=18_204.4,
     eta_s=(6.2, 9.4),
     limited_by="rate 20000 rows/s; to change: backfill throttle orders --rate none",
+    token=3,
 )
 
 ROW = JobRow(
