@@ -45,15 +45,17 @@ def apply(
     staged = commit.staged.tables.get(table.name) or StagedTable()
     added, changed = inserts(session, commit, table), changes(session, commit, table)
     with delta_writing(table, where):
-        require_representable([one for one in (added, changed) if one is not None], table, where)
+        rows = changed if added is None else added if changed is None else net(added, changed, table)
+        if rows is not None:  # netted: a row that the epoch also deletes or corrects is not written
+            require_representable([rows], table, where)
         if staged.truncated:
             with _numbered(session, app, number):
-                _replace(session, table, where, added, changed)
+                _replace(session, table, where, rows)
         elif added is not None and changed is None and table.plain_inserts:
             with _numbered(session, app, number):
                 added.write.format("delta").mode("append").save(where.uri)
-        else:
-            _merge(session, commit, table, where, added, changed, (app, number))
+        elif rows is not None:
+            _merge(session, commit, table, where, rows, (app, number))
 
 
 @contextmanager
@@ -103,19 +105,14 @@ def _unique_in_files(session: "SparkSession", commit: EpochCommit, table: SinkTa
     return unique_in_files(session, plain_files(where, None, first, keys, new), table.key, keys)
 
 
-def _replace(
-    session: "SparkSession", table: SinkTable, where: Where, added: "DataFrame | None", changed: "DataFrame | None"
-) -> None:
-    """The table has only the epoch's rows."""
+def _replace(session: "SparkSession", table: SinkTable, where: Where, rows: "DataFrame | None") -> None:
+    """The table has only the epoch's rows. rows: snapshot rows, or net changes."""
     names = [quoted(name) for name in names_of(table.schema)]
-    rows = None if changed is None else changed
-    if added is not None and changed is not None:
-        rows = net(added, changed, table)
-    if rows is not None and own.UNSENT in rows.columns:
-        refuse_lost(table, rows)
-    final = added if rows is None else rows.where(f"{own.OP} = 'U'")
-    if final is None:
-        final = _rows(session, where).where("false")
+    final = _rows(session, where).where("false") if rows is None else rows
+    if own.UNSENT in final.columns:
+        refuse_lost(table, final)
+    if own.OP in final.columns:
+        final = final.where(f"{own.OP} = 'U'")
     final.select(*names).write.format("delta").mode("overwrite").save(where.uri)
 
 
@@ -124,20 +121,13 @@ def _merge(
     commit: EpochCommit,
     table: SinkTable,
     where: Where,
-    added: "DataFrame | None",
-    changed: "DataFrame | None",
+    rows: "DataFrame",
     mark: tuple[str, int],
 ) -> None:
     from pyspark.sql import functions as F
 
     staged = commit.staged.tables[table.name]
-    if added is not None and changed is not None:
-        source = net(added, changed, table)
-    elif changed is not None:
-        source = changed
-    else:
-        assert added is not None
-        source = added.select(F.lit("U").alias(own.OP), "*")
+    source = rows if own.OP in rows.columns else rows.select(F.lit("U").alias(own.OP), "*")
     if own.UNSENT in source.columns and not commit.converging:
         refuse_lost(table, source, _rows(session, where))
     view = f"{own.PREFIX}{uuid.uuid4().hex}"
