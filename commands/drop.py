@@ -74,7 +74,7 @@ def drop(
         from backfill_cli.engine.job.drop import live_names
 
         live = () if without_sink or sink is not None or is_start else live_names(name, store)
-        too = "" if without_sink or live else f"; to drop its tables and their rows, too: {rows}"
+        too = "" if without_sink or live or is_start else f"; to drop its tables and their rows, too: {rows}"
         raise UsageError(
             "; ".join([f"job {name!r} would lose its progress: {said}", *_of_live(live)]),
             f"backfill drop {name}{where} --confirm {name}{too}",

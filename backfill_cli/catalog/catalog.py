@@ -187,7 +187,11 @@ class Catalog:
         if job in jobs.names(db):
             return
         starter = starters.of(db, job)
-        raise jobs.no_such_job(db, job) if starter is None else starter.refusal(self._starts_now(starter))
+        raise (
+            jobs.no_such_job(db, job)
+            if starter is None
+            else starter.refusal(self._starts_now(starter), self._now_ms())
+        )
 
     def listed_job(self, name: str) -> JobRow:
         """As `job` for a name, also one that is being created, or whose start was killed before it was."""
@@ -307,7 +311,7 @@ class Catalog:
         starter = self.starters.of(job)
         known = {row.name: row.lease for row in self.jobs()}
         if starter is not None and job not in known:
-            raise starter.refusal(live=True)
+            raise starter.refusal(live=True, now_ms=self._now_ms())
         raise lease.held(job, known.get(job, lease.Lease()), self._now_ms())
 
     def left_behind(self) -> dict[str, bool]:
@@ -323,9 +327,11 @@ class Catalog:
             with self._store.writing() as db:
                 if lock.job in jobs.names(db):
                     return
-                starters.end(db, lock.job)
-                if before is not None:
-                    starters.put(db, before)
+                row = starters.of(db, lock.job)
+                if row is not None and row.is_this_process:
+                    starters.end(db, lock.job)
+                    if before is not None:
+                        starters.put(db, before)
             if lock.new:
                 self._store.remove(_unused)
         with self._store.locked("lock"):

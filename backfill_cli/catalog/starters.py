@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog.job_rows import JobRow
-from backfill_cli.catalog.lease import Lease, this_host
+from backfill_cli.catalog.lease import LEASE_MS, Lease, this_host
 from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.errors import BackfillError, Held, NoSuchJob
 from backfill_cli.model.job import Control, JobState, Phase
@@ -59,11 +59,15 @@ class Starter:
             created=False,
         )
 
-    def refusal(self, live: bool) -> BackfillError:
-        """What a command that needs the job says."""
+    def refusal(self, live: bool, now_ms: int) -> BackfillError:
+        """What a command that needs the job says. live: whether some process has the job's lock.
+
+        The process of the row is named as one to end only if it is the one that has the lock, not a killed start.
+        """
         whose = f"pid {self.pid} on {self.host}, since {spell_moment(self.begun_ms)}"
         if live:
-            end = f"; or end the start: kill {self.pid}" if self.host == this_host() else ""
+            is_holder = self.host == this_host() and self.lease.is_there and now_ms - self.renewed_ms < LEASE_MS
+            end = f"; or end the start: kill {self.pid}" if is_holder else ""
             return Held(
                 f"job {self.job!r} is being created ({whose}; {self.doing}), and takes no command before that",
                 f"wait until it runs: backfill status {self.job}{end}",
@@ -72,6 +76,11 @@ class Starter:
             f"there is no job {self.job!r}: its start ({whose}) died before the job was created",
             f"start it again: {self.again}; or forget that start: backfill drop {self.job} --confirm {self.job}",
         )
+
+    @property
+    def is_this_process(self) -> bool:
+        """Whether this process is the start."""
+        return (self.host, self.pid) == (this_host(), os.getpid())
 
     @property
     def again(self) -> str:
@@ -85,14 +94,12 @@ class Starters:
     def __init__(self, store: "Store", now_ms: Callable[[], int]) -> None:
         self._store, self._now_ms = store, now_ms
 
-    def begin(self, job: str, owner: str, doing: str, config: str, config_file: str) -> Starter | None:
-        """This process is seen to create the job. Returns the killed start whose row it replaces, if any."""
+    def begin(self, job: str, owner: str, doing: str, config: str, config_file: str) -> None:
+        """This process is seen to create the job. Its row replaces that of a killed start."""
         now_ms = self._now_ms()
         ours = Starter(job, owner, this_host(), os.getpid(), now_ms, now_ms, doing, config, config_file)
         with self._store.writing(create=True) as db:
-            before = of(db, job)
             put(db, ours)
-        return before
 
     def of(self, job: str) -> Starter | None:
         """The start of this job that is in progress or was killed; None if there is none."""

@@ -15,7 +15,7 @@ from html import unescape
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
+from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient, UsageError
 from backfill_cli.spark.causes import CALLING
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def meant(what: str, said: str) -> BackfillError | None:
     if _PASSING.search(said):
         return Transient(
             f"{what}: the object store{where} does not answer: {text}",
-            "check the network and AWS_ENDPOINT_URL; it is retried automatically",
+            f"check the network and AWS_ENDPOINT_URL; {RETRIED}",
         )
     return None
 

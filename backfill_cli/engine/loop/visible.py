@@ -12,6 +12,7 @@ from backfill_cli.errors import BackfillError, Transient
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
     from backfill_cli.catalog.lease import JobLock
+    from backfill_cli.catalog.starters import Starter
     from backfill_cli.config import JobConfig
 
 FIRST = "its config and sink are being checked"
@@ -24,7 +25,11 @@ def visible(
 ) -> Iterator[None]:
     """`status` shows the start, and what it does or waits for; an error that ends it has left no trace of it."""
     name, told = config.job.name, resources.tell
-    before = resources.patiently(lambda: catalog.starters.begin(name, user(), FIRST, config.stored(), config.file))
+    before: Starter | None = None
+
+    def begin() -> None:
+        lock.new = lock.new or not catalog.path.exists()  # another start may have removed the one that it had made
+        catalog.starters.begin(name, user(), FIRST, config.stored(), config.file)
 
     def tell(doing: str) -> None:
         with suppress(Transient):  # for display only: it must not end what it reports
@@ -34,6 +39,8 @@ def visible(
     resources.tell = tell
     limit_ms = int(config.retry.limit_s * 1000)
     try:
+        before = resources.patiently(lambda: catalog.starters.of(name))
+        resources.patiently(begin)
         with Heartbeat(name, lambda: catalog.starters.renew(name), limit_ms, wake):
             yield
     except BaseException:  # Ctrl-C, too

@@ -28,7 +28,7 @@ from backfill_cli.engine.verify.memory import Memory
 from backfill_cli.engine.verify.named import history_named, start_over_named
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.engine.verify.table import compare
-from backfill_cli.errors import BackfillError, Transient, UsageError
+from backfill_cli.errors import RETRIED, BackfillError, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.verify import EVERYTHING, Asked, VerifyProgress, VerifyReport
 from backfill_cli.spark.tasks import TaskCounts
@@ -182,9 +182,7 @@ class Verification:
             raise
         except Exception as exc:
             if rows.again_checked(exc):
-                raise Transient(
-                    "some records have to take the checked path", "it is retried automatically"
-                ) from exc
+                raise Transient("some records have to take the checked path", RETRIED) from exc
             failure = upstream.failure(exc) or transform.failure(exc, self.config)
             if failure is None:
                 raise

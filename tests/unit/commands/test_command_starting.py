@@ -1,6 +1,8 @@
 """Commands about a job that is being created, or whose start was killed: what is true, and what to type."""
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,3 +126,27 @@ def test_a_start_into_a_catalog_whose_folder_is_a_file_is_refused_by_name(run: R
     refused = run("start", "--config", "job.toml", "--catalog", "file/c.duckdb")
     assert refused.exit_code == 2, refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_the_process_of_a_killed_start_is_not_named_as_one_to_end_while_another_has_its_lock(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number may be another program's by now."""
+    catalog = Catalog(folder / ".backfill/catalog.duckdb")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for pid, offered in ((ended.pid, False), (os.getpid(), True)):
+        with monkeypatch.context() as of_another:
+            of_another.setattr("os.getpid", lambda pid=pid: pid)
+            catalog.starters.begin("orders", "me", "starting Spark", "{}", "job.toml")
+        with catalog.lock_job("orders"):
+            refused = run("pause", "orders")
+        assert "is being created" in refused.stderr
+        assert (f"kill {pid}" in refused.stderr) is offered
+
+
+def test_a_killed_start_has_no_tables_that_a_drop_could_drop(run: Run, killed: Catalog) -> None:
+    refused = run("drop", "orders")
+    assert refused.exit_code == 2
+    assert "backfill drop orders --confirm orders" in refused.stderr
+    assert "--with-rows" not in refused.stderr
