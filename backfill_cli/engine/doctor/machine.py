@@ -99,12 +99,18 @@ def _untried(one: Requirement) -> Check | None:
     if version is None or one.name not in TRIED:
         return None
     lowest, newest = TRIED[one.name]
-    tried = f">={lowest},<={newest}" if lowest != newest else f"=={newest}"
+    tried = _tried(one.name)
     if fits(version, tried):
         return None
     said = f"{one.name} {version} was not tried with this release of backfill, which was tested with {lowest}"
     to = f" to {newest}" if lowest != newest else ""
     return warning(one.name, f"{said}{to}", f"pip install '{one.name}{tried}'")
+
+
+def _tried(package: str) -> str:
+    """The bounds within which this release was tested with the package."""
+    lowest, newest = TRIED[package]
+    return f">={lowest},<={newest}" if lowest != newest else f"=={newest}"
 
 
 def fits(version: str, bounds: str) -> bool:
@@ -162,7 +168,7 @@ def _extra(extra: str, parts: list[Requirement], needed: bool) -> Check:
     faults = [fault for one in parts if (fault := _fault(one)) is not None]
     unsure = [found for one in parts if (found := _untried(one)) is not None]
     if not faults and unsure:
-        pins = " ".join(one.fix.removeprefix("pip install ") for one in unsure)
+        pins = " ".join(f"'{one.name}{_tried(one.name)}'" for one in unsure)
         return warning(name, "; ".join(one.said for one in unsure), f"pip install {pins}")
     if not faults:
         return ok(name, ", ".join(f"{one.name} {_version(one.name)}" for one in parts))
