@@ -150,7 +150,8 @@ def test_a_job_killed_at_every_durable_step_in_turn_resumes_to_the_upstream(tmp_
     expected = upstream(tmp_path)
     (tmp_path / "job.toml").write_text(CONFIG.replace("rate = 8000", "rate = 60"))
     start_killed(tmp_path, "table-staged")  # in the sample: there is no job yet
-    assert not (tmp_path / "catalog.duckdb").exists()
+    told = json.loads(backfill(tmp_path, "status", "--json").stdout)
+    assert [job["created"] for job in told["jobs"]] == [False]
     start_killed(tmp_path, IN_TURN[0])
     for failpoint in IN_TURN[1:]:
         if failpoint == "after-mark":  # of a barrier without rows: one comes once nothing is left to read
