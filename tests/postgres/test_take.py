@@ -248,6 +248,8 @@ def test_origins_and_messages_change_nothing(world: World) -> None:
         connection.execute("SELECT pg_replication_origin_session_setup('elsewhere')")
         connection.execute("INSERT INTO part (id, mood) VALUES (1, 'ok')")
         connection.execute("SELECT pg_logical_emit_message(true, 'ours', 'text')")
+        connection.commit()
+        connection.execute("SELECT pg_replication_origin_session_reset()")
     world.db("SELECT pg_replication_origin_drop('elsewhere')")
     world.follow()
     assert world.sink == world.state()

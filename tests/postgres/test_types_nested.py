@@ -83,7 +83,7 @@ def test_a_type_inside_a_type_that_reads_otherwise_stops_the_job(db: Database, i
                 continue
             look.again(connection)
             with pytest.raises(BadData, match="ALTER TYPE"):
-                look.compare(connection)
+                look.compare(connection, lambda: 0)
             tried += 1
         assert tried > 12
 
@@ -95,7 +95,7 @@ def test_a_column_added_with_a_composite_type_beside_another_is_no_changed_type(
         look.begin(connection)
         db("ALTER TABLE c ADD COLUMN w two")
         look.again(connection)
-        look.compare(connection)
+        look.compare(connection, lambda: 0)
 
 
 @pytest.mark.parametrize("inner", ["regclass", "regrole", "aclitem"])

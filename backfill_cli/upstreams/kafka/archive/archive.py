@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from backfill_cli.errors import START_OVER, BadData, Fatal
+from backfill_cli.errors import START_OVER, BadData, Fatal, UsageError
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Listing, place, touched
 from backfill_cli.model.schema import Columns, SparkType, field, same_type, shown
@@ -56,10 +56,10 @@ class Archive:
         return (self.options.partition, self.options.offset, self.options.timestamp)
 
     def begin(self) -> None:
-        """All files are indexed. Raises Fatal if there are none, BadData for one that is broken."""
+        """All files are indexed. Raises UsageError if there are none, BadData for one that is broken."""
         self.refresh()
         if not self._looked:
-            raise Fatal(
+            raise UsageError(
                 f"no {self.options.format} files at {self._where.shown}",
                 "check upstream.archive.path; names that begin with '_' or '.' or end with .tmp are ignored",
             )
