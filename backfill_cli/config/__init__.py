@@ -23,6 +23,7 @@ from backfill_cli.config.paths import absolute
 from backfill_cli.config.references import REFERENCE, each_string, reference_faults, resolve
 from backfill_cli.config.secrets import secret_faults
 from backfill_cli.config.sections import (
+    JOB_NAME,
     Barrier,
     CatchUp,
     Hooks,
@@ -180,7 +181,9 @@ def read(path: Path) -> Tree:
 def from_stored(stored: str) -> JobConfig:
     """The config that `JobConfig.stored` wrote. Raises ConfigError if this version no longer accepts it."""
     tree = json.loads(stored)
-    job = tree["job"]["name"]
+    section = tree.get("job")
+    name = str(section.get("name")) if isinstance(section, dict) else ""
+    job = name if JOB_NAME.fullmatch(name) and not name.startswith("-") else "job"
     hint = (
         "install the version that accepted it; or forget the job here, and then in the sink and the "
         "upstream of a config that is accepted: "

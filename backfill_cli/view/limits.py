@@ -16,8 +16,7 @@ def limited_by(row: JobRow, progress: Progress | None) -> str:
         return with_way_on(f"failed: {said}", way_on or go_on)
     paused = f", paused by {row.control.paused_by}" if row.control.paused else ""
     if row.state == JobState.DONE and not paused:
-        follow = of_file("backfill start --config FILE --until forever", from_here(row.config_file))
-        return with_way_on(f"done: {row.reason}", follow, "follow")
+        return with_way_on(f"done: {row.reason}", f"{go_on} --until forever", "follow")
     if row.state == JobState.DONE:
         return with_way_on(f"done: {row.reason}{paused}: the next run will wait", go_on)
     if row.shown_state == JobState.STARTING and row.ended:

@@ -54,7 +54,7 @@ def fix_hint(report: VerifyReport) -> str:
         return f"{verify} --fix --confirm {report.job}"
     if report.live:
         return f"backfill stop {report.job} --wait; {verify} --fix; backfill resume {report.job}"
-    return f"{verify} --fix shows what would make it equal; {verify} --fix --confirm {report.job} does it"
+    return f"to see what would make it equal: {verify} --fix; to do it: {verify} --fix --confirm {report.job}"
 
 
 def verify_text(report: VerifyReport) -> str:

@@ -200,7 +200,9 @@ class PlainJob:
         return sorted(rows, key=lambda row: row["_backfill_seq"])
 
     def _key(self, name: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(_value(row[column]) for column in self.tables[name])
+        """0 and -0 are one key, as in the database and in every sink."""
+        values = [row[column] for column in self.tables[name]]
+        return tuple(_value(abs(value) if isinstance(value, float) and value == 0 else value) for value in values)
 
     def judge(self, right: Mapping[str, Rows]) -> None:
         for name, rows in right.items():
@@ -233,10 +235,10 @@ class PlainJob:
                     self._covered(name, [(c, types[c]) for c in key], within),
                 )
                 rows = [
-                    plain(dict(zip((c for c, _ in columns), row, strict=True)))
+                    dict(zip((c for c, _ in columns), row, strict=True))
                     for row in connection.execute(query).fetchall()
                 ]
-                found[name] = {self._key(name, row): row for row in rows}
+                found[name] = {self._key(name, row): plain(row) for row in rows}
                 assert len(found[name]) == len(rows)
         return found
 

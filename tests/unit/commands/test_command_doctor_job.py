@@ -39,7 +39,7 @@ def test_a_catalog_is_looked_at_as_it_is(run: Run, catalog: Catalog, folder: Pat
     assert (tree(folder), catalog.path.read_bytes()) == before
     assert stat.S_IMODE(catalog.path.stat().st_mode) == 0o644
     (private,) = checks["permissions"]
-    assert (private["status"], private["fix"].split(",")[0]) == ("warning", f"chmod 600 {catalog.path}")
+    assert (private["status"], private["fix"].split(";")[0]) == ("warning", f"chmod 600 {catalog.path}")
     assert checks["jobs"][0]["said"].startswith("1 in ")
 
 

@@ -163,4 +163,4 @@ def test_another_jobs_table_is_let_go_by_the_command_that_its_refusal_names(
     assert f"backfill drop orders --confirm orders --catalog {known.path}" in refused.stderr
     known.path.unlink()
     refused = run("plan", "--config", "second.toml")
-    assert "backfill drop orders --sink second.toml --confirm orders" in refused.stderr
+    assert "backfill drop orders --confirm orders --sink second.toml" in refused.stderr

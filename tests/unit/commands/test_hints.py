@@ -69,9 +69,7 @@ NEEDS_SPARK = {
     "backfill_cli/sinks/delta/restored.py:_require_same",
     "backfill_cli/sinks/delta/tables.py:marked",
     "backfill_cli/sinks/iceberg/leaving.py:refuse_live",
-    "backfill_cli/sinks/iceberg/live.py:_claimed",
     "backfill_cli/sinks/iceberg/live.py:_forward",
-    "backfill_cli/sinks/iceberg/live.py:_record",
     "backfill_cli/formats/lake/copy.py:at_one_epoch",
 }
 """Of Iceberg tables, which Spark makes; of two tables at two epochs; of a sink whose folder of attempts is gone;

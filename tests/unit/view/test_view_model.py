@@ -113,7 +113,7 @@ def test_a_job_that_does_not_read_has_neither_rate_nor_eta(changes: dict[str, ob
         ),
         (
             {"state": JobState.DONE, "reason": "caught up", "live": False},
-            "done: caught up; to follow: backfill start --config FILE --until forever",
+            "done: caught up; to follow: backfill resume orders --until forever",
         ),
         (
             {"state": JobState.DONE, "reason": "caught up", "live": False, "control": Control("me@box", 5_000)},
