@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from hint_typed import typed
 
-from backfill_cli.errors import BackfillError, BadData, Fatal
+from backfill_cli.errors import BackfillError, BadData, Fatal, UsageError
 from backfill_cli.model.schema import field
 from backfill_cli.upstreams.kafka.archive import index
 from backfill_cli.upstreams.kafka.archive.archive import Archive
@@ -68,7 +68,7 @@ def opened(folder: Path, **options: Any) -> Archive:
 
 
 def refused(archive: Archive) -> BackfillError:
-    with pytest.raises((BadData, Fatal)) as caught:
+    with pytest.raises((BadData, Fatal, UsageError)) as caught:
         archive.begin()
     return caught.value
 
