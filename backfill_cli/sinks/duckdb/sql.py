@@ -51,7 +51,7 @@ class Target:
                 f"target {text!r}: a DuckDB table is named `table` or `schema.table`",
                 'name it beside the table\'s name, for example: tables.target = "main.orders"',
             )
-        if table.lower().startswith(own.PREFIX):
+        if own.is_own(table):
             raise UsageError(
                 f"target {text!r}: names that begin with {own.PREFIX} are reserved for backfill's own tables",
                 'choose another name, for example: tables.target = "main.orders"',

@@ -65,7 +65,7 @@ class Target:
                 f"target {text!r}: a PostgreSQL table is named `table` or `schema.table`",
                 'name it beside the table\'s name, for example: tables.target = "public.orders"',
             )
-        if table.lower().startswith(own.PREFIX):
+        if own.is_own(table):
             raise UsageError(
                 f"target {text!r}: names that begin with {own.PREFIX} are reserved for backfill's own tables",
                 "name another target: tables.target",
