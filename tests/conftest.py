@@ -187,13 +187,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Broker]":
 def postgres() -> "Iterator[Server]":
     """A real PostgreSQL, started by the first test that needs one; `postgres_database.py` makes databases in it.
 
+    Its statistics are those of the last ANALYZE of a test: no other process of the server makes some.
     Where none can run the test is skipped, in CI it fails.
     """
     from postgres import NoPostgres, running
     from postgres_database import open_folder
 
     with open_folder() as folder:
-        held = running(folder)
+        held = running(folder, settings={"autovacuum": "off"})
         try:
             server = held.__enter__()
         except NoPostgres as reason:

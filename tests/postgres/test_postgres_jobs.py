@@ -25,7 +25,7 @@ def test_many_rows_never_analyzed_unchanged_large_values_an_added_column_a_trunc
     spark: "SparkSession", db: Database, tmp_path: Path
 ) -> None:
     db(
-        "CREATE TABLE big (id bigint PRIMARY KEY, v text) WITH (autovacuum_enabled = off)",
+        "CREATE TABLE big (id bigint PRIMARY KEY, v text)",
         "INSERT INTO big SELECT n * 3, n FROM generate_series(1, 300000) n",
         "CREATE TABLE gone (id int PRIMARY KEY)",
         "INSERT INTO gone SELECT n FROM generate_series(1, 9) n",
