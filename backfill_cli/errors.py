@@ -23,8 +23,11 @@ import re
 from collections.abc import Sequence
 from typing import Self
 
-START_OVER = "drop the job and start over"
-"""The hint where the job cannot go on; `naming` puts the job's own command in its place."""
+START_OVER = "\x1fstart over\x1f"
+"""In a hint: the way on of a job that cannot go on. Its error puts it into words, with the job's name if known."""
+
+RESTORE = f"restore it, or {START_OVER}"
+"""The hint where something that the job needs is gone or damaged, which the message names."""
 
 RETRIED = "it is retried automatically"
 """The hint of a failure that may pass, and of which nobody knows more."""
@@ -60,10 +63,17 @@ def parted(line: str) -> tuple[str, str, str]:
     return _KEPT_APART.sub(r";\1 ", said), to, way_on
 
 
+def start_over(job: str, *options: str) -> str:
+    """The words for START_OVER: the command that drops this job, with these options."""
+    drop = " ".join(["backfill drop", job, *options, "--confirm", job])
+    return f"{drop}, and start over"  # a comma ends a command in a hint
+
+
 class BackfillError(Exception):
     """What went wrong (what, where, which value) and what to type next.
 
-    exit_code: what the process ends with, see the tree above.
+    exit_code: what the process ends with, see the tree above. template: the hint, with START_OVER as it was given;
+    an error that is built from another one gets its template.
     """
 
     exit_code = 1
@@ -73,14 +83,28 @@ class BackfillError(Exception):
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.template = hint
+        self._start_over = "drop the job and start over"
+
+    @property
+    def hint(self) -> str:
+        return self.template.replace(START_OVER, self._start_over)
+
+    @hint.setter
+    def hint(self, hint: str) -> None:
+        self.template = hint
+
+    @property
+    def starts_over(self) -> bool:
+        """Whether the hint says to start over."""
+        return START_OVER in self.template
 
     def __str__(self) -> str:
         return f"{self.message}\nTry: {self.hint}" if self.hint else self.message
 
     def without_job(self) -> Self:
-        """The same error, with a hint for a job that was not created: there is nothing to drop."""
-        self.hint = self.hint.replace(START_OVER, "start again")
+        """The same error for a job that was not created: there is nothing to drop."""
+        self._start_over = "start again"
         return self
 
     def naming(self, job: str, with_rows: bool) -> Self:
@@ -88,9 +112,7 @@ class BackfillError(Exception):
 
         with_rows: whether its tables can be dropped, too, so that the next start is accepted.
         """
-        rows = "--with-rows " if with_rows else ""
-        drop = f"backfill drop {job} {rows}--confirm {job}, and start over"  # a comma ends a command in a hint
-        self.hint = self.hint.replace(START_OVER, drop)
+        self._start_over = start_over(job, *(["--with-rows"] if with_rows else []))
         return self
 
     def way_on(self, job: str) -> str:
@@ -99,7 +121,7 @@ class BackfillError(Exception):
         After a change of the config the command is `start`: `resume` uses the config stored in the catalog.
         """
         hint = _RETRIED.sub("", self.hint)
-        if "start over" in hint or "backfill " in hint:
+        if self.starts_over or "backfill " in hint:
             return hint
         go_on = "backfill start --config FILE" if _OPTION.search(hint) else f"backfill resume {job}"
         return f"{hint}; then: {go_on}" if hint else go_on
@@ -144,8 +166,8 @@ class Transient(BackfillError):
 
     def given_up(self) -> Self:
         """The same error where it ends a command: nothing is retried any more."""
-        kept = _RETRIED.sub("", self.hint)
-        if kept != self.hint:
+        kept = _RETRIED.sub("", self.template)
+        if kept != self.template:
             self.hint = f"{kept}; then type the command again" if kept else "type the command again"
         return self
 

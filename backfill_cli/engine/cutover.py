@@ -241,7 +241,8 @@ def _free(lives: Lives, in_place: bool = False) -> Gate:
     """Nothing would keep using what is renamed, and no change by others would be lost."""
     for live in lives.values():
         if live.moved is not None and live.found is not Found.OURS:
-            return Gate("nothing left behind", False, *live.moved)
+            refused = UsageError(*live.moved)
+            return Gate("nothing left behind", False, refused.message, refused.hint)
     if in_place:
         return Gate("nothing left behind", True, "nobody else committed to the queried tables since the job began")
     behind = [depends for live in lives.values() for depends in live.depends]

@@ -79,7 +79,7 @@ def raising_in_worker() -> Iterator[None]:
         yield
     except BackfillError as exc:
         kind = next(name for name, known in _KINDS.items() if isinstance(exc, known))
-        told = f"{_apart(exc.message)} :try {_apart(exc.hint)}"
+        told = f"{_apart(exc.message)} :try {_apart(exc.template)}"
         raise RuntimeError(f"{MARK} [{kind}] {told} :end") from exc
 
 

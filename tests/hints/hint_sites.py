@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-CARRIES = ("hint", "fix")
+CARRIES = ("hint", "fix", "template")
 REBUILT = {("backfill_cli/spark/failures.py", "from_spark"), ("commands/_detached.py", "_ended_with")}
 """They build an error again that came from another process, as text."""
 

@@ -12,7 +12,7 @@ from hint_typed import typed
 from kafka_topics import EVENTS, TABLE, Topic, history, new_topic, offsets, scanned
 from pydantic import ValidationError
 
-from backfill_cli.errors import START_OVER, Fatal, HistoryGone, Transient, UsageError
+from backfill_cli.errors import Fatal, HistoryGone, Transient, UsageError
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.upstreams.kafka import connector
@@ -88,7 +88,7 @@ def test_case_31_records_deleted_while_they_are_read_are_noticed(topic: Topic) -
     with pytest.raises(HistoryGone, match="partition 0 no longer has offset 0: its log begins at 2500") as gone:
         list(reading)
     with typed(gone.value) as hint:
-        hint.says(START_OVER)
+        hint.says("drop the job and start over")
         over = topic.open(value=BYTES)
         assert over.observe(over.pin().position, True).oldest == Position.of({"0": 2500})
 

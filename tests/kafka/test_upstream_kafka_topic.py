@@ -11,7 +11,7 @@ from kafka_topics import BYTES, TABLE, Topic, history, new_topic, scanned, topic
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from backfill_cli.errors import START_OVER, BackfillError, HistoryGone, StateConflict, Transient, UsageError
+from backfill_cli.errors import BackfillError, HistoryGone, StateConflict, Transient, UsageError
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START, Position
 from backfill_cli.upstreams.kafka.log.cluster import Cluster
@@ -112,7 +112,7 @@ def test_case_32_a_recreated_topic_stops_the_job(topic: Topic) -> None:
     with pytest.raises(StateConflict, match="recreated") as refused:
         later.observe(pin.position, True)
     with typed(refused.value) as hint:
-        hint.says(START_OVER)
+        hint.says("drop the job and start over")
         over = topic.open()
         over.observe(over.pin().position, True)
 

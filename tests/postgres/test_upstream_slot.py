@@ -10,7 +10,7 @@ from hint_typed import typed
 from plain_job import PlainJob, small
 from postgres_database import Database
 
-from backfill_cli.errors import START_OVER, HistoryGone, StateConflict, Transient
+from backfill_cli.errors import HistoryGone, StateConflict, Transient
 from backfill_cli.upstreams.postgres import chunks
 from backfill_cli.upstreams.postgres.log import take
 
@@ -29,7 +29,7 @@ def test_case_17_a_slot_that_is_gone_is_never_made_anew(job: PlainJob) -> None:
         job.step()
     assert job.db("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
     with typed(refused.value) as hint:
-        hint.says(START_OVER)
+        hint.says("drop the job and start over")
         job.upstream.release(job.pin)
         job.upstream.close()
         PlainJob(job.db, job.folder, {"t": ("id",)}).follow()

@@ -42,8 +42,9 @@ class Promises:
         self.store.unprepare(prepared.epoch)
         hit("promise-taken-back")
         self.stager.discard(prepared.epoch, prepared.attempt)
-        refusal.hint = refusal.hint or "fix the cause that the message names"
-        refusal.hint = refusal.way_on(self.job.name)
+        refusal.hint = refusal.template or "fix the cause that the message names"
+        if not refusal.starts_over:
+            refusal.hint = refusal.way_on(self.job.name)
 
     def _tables(self, prepared: Checkpoint) -> tuple[list[str], list[str]]:
         """The tables that have the epoch, and those that lack it."""

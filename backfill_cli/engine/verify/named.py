@@ -16,8 +16,7 @@ def history_named(job: str) -> Iterator[None]:
     try:
         yield
     except HistoryGone as gone:
-        over = "start over" in gone.hint or not gone.hint
-        keep = "" if over else f"{gone.hint}; "
+        keep = "" if gone.starts_over or not gone.hint else f"{gone.hint}; "
         raise HistoryGone(
             f"job {job!r} cannot be verified: {gone.message}",
             f"{keep}its tables are unchanged, and may still be right; to see the job: backfill status {job}",

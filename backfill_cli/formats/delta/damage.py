@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from backfill_cli.errors import BackfillError, Fatal, HistoryGone, UsageError
+from backfill_cli.errors import START_OVER, BackfillError, Fatal, HistoryGone, UsageError
 
 if TYPE_CHECKING:
     from backfill_cli.formats.delta.edge import Where
@@ -50,7 +50,7 @@ def found(where: "Where", version: int | None) -> BackfillError | None:
     if version is not None and log.missing(version):
         return HistoryGone(
             f"{where.shown}: its log no longer has version {version}",
-            'drop the job and start over, with upstream.version = "latest" or a version that exists; '
+            f'{START_OVER}, with upstream.version = "latest" or a version that exists; '
             "delta.logRetentionDuration says how long versions are kept",
         )
     return next(_damaged(where, log, newest if version is None else version), None)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable, own
-from backfill_cli.errors import BadData
+from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.formats.lake.merge import NAMED_KEYS, shown_key
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _refuse(frame: "DataFrame", table: SinkTable, place: str, tests: Mapping[str
         raise BadData(
             f"table {table.name!r}: {place} is partitioned by {name!r}, and cannot hold its value in the rows "
             f"with the key ({', '.join(table.key)}): {'; '.join(keys)}",
-            f"a partition cannot hold {what}: drop the job and start over, into a table that is not partitioned "
+            f"a partition cannot hold {what}: {START_OVER}, into a table that is not partitioned "
             f"by {name!r}, or with other values for these in the transform's select, or without these rows by its "
             "where",
         )

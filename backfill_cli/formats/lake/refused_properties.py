@@ -3,7 +3,9 @@
 import re
 from collections.abc import Mapping
 
-HINT = "correct sink.properties in the config, then drop the job and start over"
+from backfill_cli.errors import START_OVER
+
+HINT = f"correct sink.properties in the config, then {START_OVER}"
 """A table keeps the properties with which it was created."""
 
 

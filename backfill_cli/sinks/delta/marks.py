@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from backfill_cli.contracts.marker import refuse_old_token
 from backfill_cli.contracts.targets import written_too_often
-from backfill_cli.errors import Fatal, StateConflict
+from backfill_cli.errors import START_OVER, Fatal, StateConflict
 from backfill_cli.formats.delta.commits import stamp
 from backfill_cli.formats.delta.edge import Where, delta_errors
 from backfill_cli.formats.lake.blobs import Blobs
@@ -34,7 +34,7 @@ def number_of(token: int, epoch: int) -> int:
     if token > LAST_TOKEN or epoch >= 2**EPOCH_BITS:
         raise Fatal(
             f"token {token} or epoch {epoch} is too large for a Delta table's transaction number",
-            "correct this machine's clock; or drop the job and start over",
+            f"correct this machine's clock; or {START_OVER}",
         )
     return token << EPOCH_BITS | epoch
 

@@ -5,6 +5,7 @@ A commit is the job's if its last snapshot has the job's marker.
 
 from typing import TYPE_CHECKING
 
+from backfill_cli.errors import START_OVER
 from backfill_cli.formats.iceberg.places import Place
 from backfill_cli.formats.lake.state import Claim, Cut
 from backfill_cli.sinks.iceberg.heads import PREFIX, Head, told_by
@@ -32,7 +33,7 @@ def moved(place: Place, held: Head) -> tuple[str, str] | None:
     return (
         f"{place}: others committed {len(theirs)} snapshot(s) to it since the job's branch {held.target!r} was "
         f"created from it, the newest is {theirs[0].snapshot_id}",
-        f"{back if base is not None else ''}drop the job and start over, while nobody else writes to it",
+        f"{back if base is not None else ''}{START_OVER}, while nobody else writes to it",
     )
 
 

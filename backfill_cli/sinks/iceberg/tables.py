@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.targets import belongs_to, gone, other_type, require_key, rows_of_others
-from backfill_cli.errors import Fatal, Held, SinkInUse, StateConflict, UsageError
+from backfill_cli.errors import START_OVER, Fatal, Held, SinkInUse, StateConflict, UsageError
 from backfill_cli.formats.iceberg import metadata
 from backfill_cli.formats.iceberg.places import Place, template
 from backfill_cli.formats.iceberg.types import columns, wanted
@@ -101,7 +101,7 @@ def require_ours(table: SinkTable, place: Place, held: Head, claim: Claim, marke
     if not marker.epoch and table.plain_inserts and has_rows(held):
         raise Fatal(
             f"table {place} was empty when the job claimed it, but others added rows before its first epoch",
-            "remove their rows, and let them use another table; or drop the job and start over, into another "
+            f"remove their rows, and let them use another table; or {START_OVER}, into another "
             "table, or into this one by key with --into-existing",
         )
 
@@ -122,7 +122,7 @@ def refuse_other_columns(table: SinkTable, held: Head, claim: Claim) -> None:
         raise StateConflict(
             f"table {table.name!r} of the sink: column {gone[0]!r}, which the job filled, was dropped; a column "
             "that has its name now does not have its values",
-            f"restore the table to its snapshot {marked.snapshot_id}; or drop the job and start over",
+            f"restore the table to its snapshot {marked.snapshot_id}; or {START_OVER}",
         )
 
 

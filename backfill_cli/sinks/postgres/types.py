@@ -98,7 +98,7 @@ def _refuse_names(table: str, names: Sequence[str]) -> None:
         try:
             quoted(name)
         except UsageError as error:
-            raise BadData(f"table {table!r}: {error.message}", error.hint) from None
+            raise BadData(f"table {table!r}: {error.message}", error.template) from None
         if name in OF_THE_SYSTEM:
             raise BadData(
                 f"table {table!r}: a column cannot be named {name!r}, which PostgreSQL reserves",

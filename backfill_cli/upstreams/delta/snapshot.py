@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, TableSpec
-from backfill_cli.errors import BackfillError, HistoryGone, UsageError
+from backfill_cli.errors import START_OVER, BackfillError, HistoryGone, UsageError
 from backfill_cli.formats.delta.edge import Where, named_in
 from backfill_cli.formats.delta.names import Session, beside, is_name, located
 from backfill_cli.formats.delta.plain import plain_files
@@ -142,7 +142,7 @@ def vacuumed(exc: Exception, tables: Sequence[Where]) -> BackfillError | None:
         return None
     return HistoryGone(
         f"{where.shown}: VACUUM removed a file that was still to be read",
-        "drop the job and start over; keep files longer than the job needs: "
+        f"{START_OVER}; keep files longer than the job needs: "
         f"ALTER TABLE delta.`{where.shown}` SET TBLPROPERTIES (delta.deletedFileRetentionDuration = 'interval 30 "
         "days')",
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks
-from backfill_cli.errors import BackfillError, HistoryGone
+from backfill_cli.errors import START_OVER, BackfillError, HistoryGone
 from backfill_cli.formats.key_ranges import KeyRange
 from backfill_cli.formats.key_reads import Held, closed_read, frame_of
 from backfill_cli.formats.lake.plain_files import PlainFiles
@@ -133,7 +133,7 @@ def rows_at(spark: "SparkSession", table: Table, snapshot: int) -> "DataFrame":
 def expired(table: Table, snapshot: int) -> HistoryGone:
     return HistoryGone(
         f"{table.place}: snapshot {snapshot} has expired",
-        "drop the job and start over; keep snapshots longer than the job needs: "
+        f"{START_OVER}; keep snapshots longer than the job needs: "
         + table.place.in_spark
         + table.place.alter("SET TBLPROPERTIES ('history.expire.max-snapshot-age-ms' = '2592000000')"),
     )

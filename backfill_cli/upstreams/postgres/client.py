@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_dsn
-from backfill_cli.errors import RETRIED, BackfillError, BadData, Fatal, Transient, UsageError
+from backfill_cli.errors import RETRIED, START_OVER, BackfillError, BadData, Fatal, Transient, UsageError
 from backfill_cli.postgres_says import IN_DATABASE, INSTALL, Said, said
 from backfill_cli.upstreams.postgres.types import SET
 
@@ -64,7 +64,7 @@ def of_state(state: str, doing: str, words: str) -> BackfillError:
         case Said.PASSES:
             return Transient(text, RETRIED)
     if state.startswith("22"):
-        return BadData(text, "correct the value upstream; if the log has it, then drop the job and start over")
+        return BadData(text, f"correct the value upstream; if the log has it, then {START_OVER}")
     return Fatal(text, IN_DATABASE)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import START_OVER, UsageError
 from backfill_cli.upstreams.postgres.client import asking, glancing
 
 if TYPE_CHECKING:
@@ -51,5 +51,5 @@ def known(connection: "Connection", specs: Sequence[TableSpec]) -> tuple[KnownTa
         rows = connection.execute(_KNOWN, ([spec.name for spec in specs],)).fetchall()
     for name, oid, _ in rows:
         if oid is None:
-            raise UsageError(f"table {name!r} does not exist", "drop the job and start over, or rename it back")
+            raise UsageError(f"table {name!r} does not exist", f"{START_OVER}, or rename it back")
     return tuple(KnownTable(name, oid, kinds or {}) for name, oid, kinds in rows)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backfill_cli.engine.job import held
-from backfill_cli.errors import BackfillError, ConfigError, HistoryGone, Transient
+from backfill_cli.errors import START_OVER, BackfillError, ConfigError, HistoryGone, Transient
 from backfill_cli.model.upstream import HeldLog
 
 LOG = HeldLog(5 << 20)
@@ -57,7 +57,7 @@ def asked(
 
 
 def test_each_job_is_told_what_its_upstream_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = HistoryGone("is gone", "drop the job and start over")
+    gone = HistoryGone("is gone", START_OVER)
     told = asked(monkeypatch, {"a": LOG, "b": gone, "live": LOG}, 30)
     assert told == {"a": LOG, "b": gone}
     assert "backfill drop b --with-rows --confirm b" in gone.hint

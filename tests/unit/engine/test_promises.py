@@ -7,7 +7,7 @@ from loop_world import World
 from recovery_world import AFTER, BEFORE, COMMITTED, PREPARED, World3, left
 
 from backfill_cli.contracts import EpochCommit
-from backfill_cli.errors import BackfillError, BadData, Fatal, StateConflict, Transient
+from backfill_cli.errors import START_OVER, BackfillError, BadData, Fatal, StateConflict, Transient
 from backfill_cli.model.job import JobState, Verb
 
 POISON = BadData("key 7 twice", "filter it out")
@@ -36,7 +36,7 @@ def test_an_epoch_that_the_sink_refuses_for_good_is_promised_no_more(refusal: Fa
 def test_where_the_sink_says_to_start_over_no_resume_is_advised() -> None:
     world = World(rows=100)
     world.step()
-    world.sink.failures = [BadData("the key is not unique", "drop the job and start over, with another key")]
+    world.sink.failures = [BadData("the key is not unique", f"{START_OVER}, with another key")]
     world.finish()
     with pytest.raises(BadData) as ended:
         world.step()

@@ -18,7 +18,7 @@ from backfill_cli.engine.job.resources import NoWatcher, Resources
 from backfill_cli.engine.loop import run as loop_run
 from backfill_cli.engine.loop import visible
 from backfill_cli.engine.loop.run import _Run
-from backfill_cli.errors import Fatal, SparkEnded, Transient
+from backfill_cli.errors import START_OVER, Fatal, SparkEnded, Transient
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.position import Position
@@ -92,7 +92,7 @@ DROP = "backfill drop orders --with-rows --confirm orders"
         ("start the broker", "start the broker; then: backfill resume orders"),
         ("raise sink.memory_limit", "raise sink.memory_limit; then: backfill start --config FILE"),
         ("set accept_gap", "set accept_gap; then: backfill start --config FILE"),
-        ("fix it, then drop the job and start over", f"fix it, then {DROP}, and start over"),
+        (f"fix it, then {START_OVER}", f"fix it, then {DROP}, and start over"),
         ("backfill resume orders --from-sink job.toml", "backfill resume orders --from-sink job.toml"),
     ],
 )
@@ -115,7 +115,7 @@ def test_a_job_that_was_started_into_existing_is_told_to_start_over_without_its_
     resources: Any = AtOnce()
     run = _Run("orders", catalog, NoWatcher())
     with pytest.raises(Fatal), catalog.lock_job("orders") as lock, run._claimed(beside, CONFIG, resources, lock):
-        raise Fatal("it is gone", "drop the job and start over")
+        raise Fatal("it is gone", START_OVER)
     assert catalog.job("orders").reason.endswith("backfill drop orders --confirm orders, and start over")
 
 
@@ -168,7 +168,7 @@ def test_a_start_that_is_interrupted_before_there_is_a_job_leaves_no_file(
 
 def test_a_start_that_is_refused_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any) -> JobDefinition:
-        raise Fatal("no files there", "name others, then drop the job and start over: it is pinned")
+        raise Fatal("no files there", f"name others, then {START_OVER}: it is pinned")
 
     with pytest.raises(Fatal, match="no files there") as ended:
         started(tmp_path, refused, monkeypatch)

@@ -11,7 +11,7 @@ from stage_world import JOB, SCHEMAS, WINDOW, Upstream, config, leftovers, read,
 
 from backfill_cli.config import load
 from backfill_cli.engine.staging.stage import SparkStager
-from backfill_cli.errors import START_OVER, BadData, Fatal, Transient
+from backfill_cli.errors import BadData, Fatal, Transient
 from backfill_cli.model.plan import ChangeWindow, EpochPlan
 from backfill_cli.model.position import START
 from backfill_cli.spark.failures import from_spark
@@ -30,7 +30,7 @@ def test_a_null_key_in_the_snapshot_is_named_and_nothing_is_left(stager: SparkSt
         stager.stage(EpochPlan((read("items", 0, 0, 3),)), 7, SCHEMAS)
     assert leftovers(stager) == []
     with typed(told.value) as hint:
-        hint.says(f"{START_OVER}, with the snapshot corrected")
+        hint.says("drop the job and start over, with the snapshot corrected")
         upstream.rows["items"] = [[(1, 1, "a"), (1, 2, "b"), (2, 1, "c")]]
         assert stager.stage(EpochPlan((read("items", 0, 0, 3),)), 7, SCHEMAS).staged.tables["items"].rows == 3
 

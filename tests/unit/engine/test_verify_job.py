@@ -18,7 +18,7 @@ from backfill_cli.engine.verify.fixable import converging, why_not
 from backfill_cli.engine.verify.job import Verification, require_known
 from backfill_cli.engine.verify.named import history_named, start_over_named
 from backfill_cli.engine.verify.progress import Steps
-from backfill_cli.errors import BadData, HistoryGone, Transient, UsageError
+from backfill_cli.errors import START_OVER, BadData, HistoryGone, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.position import START, Position
@@ -92,9 +92,7 @@ def test_a_fix_waits_until_a_fuzzy_load_has_converged() -> None:
         assert (why_not(job, at, converging(job, at)) is not None) is expected
 
 
-@pytest.mark.parametrize(
-    "hint", ["put it back, or drop the job and start over", "drop the job and start over", ""]
-)
+@pytest.mark.parametrize("hint", [f"put it back, or {START_OVER}", START_OVER, ""])
 def test_where_history_is_gone_it_is_named_and_nobody_is_told_to_start_over(hint: str) -> None:
     with pytest.raises(HistoryGone) as caught, history_named("shop"):
         raise HistoryGone("replication slot 'shop' is gone", hint)
@@ -156,5 +154,5 @@ def test_a_repeated_attempt_says_which_one_it_is() -> None:
 
 def test_an_error_that_only_starting_over_corrects_names_the_command() -> None:
     with pytest.raises(BadData) as caught, start_over_named(JOB):
-        raise BadData("table 'orders': column 'v' was dropped", "drop the job and start over")
+        raise BadData("table 'orders': column 'v' was dropped", START_OVER)
     assert caught.value.hint == "backfill drop shop --with-rows --confirm shop, and start over"

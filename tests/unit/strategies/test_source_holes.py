@@ -6,7 +6,7 @@ import pytest
 from hint_typed import typed
 from source_steps import after, budget, done, live, reads, source, started, view
 
-from backfill_cli.errors import START_OVER, HistoryGone, Transient
+from backfill_cli.errors import HistoryGone, Transient
 from backfill_cli.model.job import Control
 from backfill_cli.model.split import SplitProgress, SplitStatus
 
@@ -58,7 +58,7 @@ def test_case_31_retention_that_passes_a_history_in_the_log_is_an_error() -> Non
     with pytest.raises(HistoryGone, match=r"partition 0 is needed from offset 4, its log begins at 5") as hole:
         strategy.plan(state, view(10, oldest=[5]), budget())
     with typed(hole.value) as hint:
-        hint.says(START_OVER)
+        hint.says("drop the job and start over")
         over = source((5, 10))
         assert reads(over.plan(started(over), view(10, oldest=[5]), budget())) == [("0", 5, 10)]
 

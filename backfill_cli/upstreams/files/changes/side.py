@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import TableSpec, own
-from backfill_cli.errors import BackfillError, ConfigError, Fatal
+from backfill_cli.errors import START_OVER, BackfillError, ConfigError, Fatal
 from backfill_cli.formats import frames
 from backfill_cli.formats.listing import place
 from backfill_cli.model.position import START, Position
@@ -96,7 +96,7 @@ class FilesChanges:
                     raise Fatal(
                         f"{path.removeprefix('file:')}: a change file of table '{other}' and of table '{name}'",
                         "rename it, so that it suits upstream.changes.path for one table only; if every name "
-                        "suits both, drop the job and start over, with a folder for each table in that path",
+                        f"suits both, {START_OVER}, with a folder for each table in that path",
                     )
 
     def remembered(self, position: Position) -> str:

@@ -67,7 +67,7 @@ def located(error: BadRow, held: Held) -> BackfillError | None:
         return None
     keys = ", ".join(f"{name} {row.values[name]}" for name in held.key if name in row.values)
     of = f" (of {keys})" if keys else ""
-    return BadData(f"{error.file}: line {row.line}{of}: {error.what}", error.hint)
+    return BadData(f"{error.file}: line {row.line}{of}: {error.what}", error.template)
 
 
 def line_of(held: Held, row: int) -> int:

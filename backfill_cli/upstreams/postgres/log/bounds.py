@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from backfill_cli.errors import START_OVER
 from backfill_cli.upstreams.postgres.log.net import ValueLost
 from backfill_cli.upstreams.postgres.log.window import TakeRequest
 
@@ -39,6 +40,6 @@ def further(request: TakeRequest, bounds: Bounds, up_to: int, lost: ValueLost) -
         raise ValueLost(
             f"{lost.message}; after that, columns of a table were dropped or changed: the later log cannot supply "
             "the value",
-            "drop the job and start over, with REPLICA IDENTITY FULL for a table whose keys change",
+            f"{START_OVER}, with REPLICA IDENTITY FULL for a table whose keys change",
         )
     return request, replace(bounds, stop=request.up_to, up_to=request.up_to, widens=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any
 
-from backfill_cli.errors import BadData
+from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.upstreams.postgres.keys import literal
 from backfill_cli.upstreams.postgres.log.pgoutput import LOST, UNSENT, Gap, Row, Value
 from backfill_cli.upstreams.postgres.log.window import LogTable
@@ -152,7 +152,7 @@ class NetTable:
             raise BadData(
                 f"table {self.table.name!r}: its replica identity lacks a column of the key "
                 f"({', '.join(self.table.key)}), so the log does not say which rows changed",
-                f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL; then drop the job and start over",
+                f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL; then {START_OVER}",
             )
 
     def require_keys(self) -> None:
@@ -165,7 +165,7 @@ class NetTable:
             raise BadData(
                 f"table {self.table.name!r}: a change with an incomplete key: {self.shown_key(found)}",
                 "the key's columns must be NOT NULL and in the table's replica identity: "
-                f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL; then drop the job and start over",
+                f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL; then {START_OVER}",
             )
 
     def _lost(self, lost: dict[Key, Row]) -> "ValueLost":
