@@ -201,6 +201,11 @@ class BadData(Fatal):
     pass
 
 
+def thread_failed(job: str, what: str, exc: Exception) -> Fatal:
+    """A bug of ours in a thread beside the run, for the run to raise: the thread would end silently."""
+    return Fatal(f"job {job!r}: {what} failed: {type(exc).__name__}: {exc}", f"backfill resume {job}")
+
+
 class SpoolFull(Fatal):
     exit_code = 6
 

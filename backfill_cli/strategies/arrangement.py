@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from backfill_cli.errors import Fatal
 from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.job import Control, Mutations, Phase
 from backfill_cli.model.pace import Allowance, Budget
@@ -113,11 +112,8 @@ class ArrangementStrategy:
         if staged is None:
             return state
         window = staged.window
-        if window is None or not state.position <= window.up_to:
-            raise Fatal(
-                f"the log would move back from {state.position} to {window and window.up_to}",
-                "nothing of it is committed; this is a bug in backfill: report it with the job's log",
-            )
+        assert window is not None, "an epoch of this strategy takes the log"
+        assert state.position <= window.up_to, f"the log would move back from {state.position} to {window.up_to}"
         state = replace(state, position=window.up_to, position_ms=max(window.up_to_ms, state.position_ms or 0))
         if not plan.reads:
             return state

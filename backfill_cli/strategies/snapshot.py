@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
-from backfill_cli.errors import Fatal
 from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.job import Control, Mutations, Phase
 from backfill_cli.model.pace import Allowance, Budget
@@ -154,11 +153,7 @@ class SnapshotStrategy:
     def _advance_log(
         self, state: SnapshotState, plan: EpochPlan, window: ChangeWindow, budget: Budget
     ) -> SnapshotState:
-        if not state.position <= window.up_to:
-            raise Fatal(
-                f"the plan would move the log back from {state.position} to {window.up_to}",
-                "nothing of it is committed; this is a bug in backfill: report it with the job's log",
-            )
+        assert state.position <= window.up_to, f"the log would move back from {state.position} to {window.up_to}"
         moved = replace(state, position=window.up_to, position_ms=window.up_to_ms)
         if state.phase == Phase.UPSTREAM:
             return moved

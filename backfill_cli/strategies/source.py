@@ -20,7 +20,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from backfill_cli.errors import Fatal
 from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.job import Control, Mutations, Phase
 from backfill_cli.model.pace import Allowance, Budget
@@ -230,11 +229,9 @@ def _moved(
     before: SplitProgress, partition: str, after: Cursor | None, up_to: Cursor | None, rows: int, budget: Budget
 ) -> SplitProgress:
     """The partition's progress after `after <= offset < up_to` was read. rows: rows of history."""
-    if before.cursor != after or not isinstance(up_to, int):
-        raise Fatal(
-            f"partition {partition} is at offset {before.cursor}, but the plan read from {after} to {up_to}",
-            "nothing of it is committed; this is a bug in backfill: report it with the job's log",
-        )
+    said = f"partition {partition} is at offset {before.cursor}, but the plan read from {after} to {up_to}"
+    assert before.cursor == after, said
+    assert isinstance(up_to, int), said
     status = before.status
     if status != SplitStatus.FINISHED:
         status = SplitStatus.AWAITING_LIVE if up_to >= target_of(before) else SplitStatus.BACKFILLING

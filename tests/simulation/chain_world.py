@@ -47,6 +47,7 @@ class VolatileLog(MemoryUpstream):
 class MemorySpool:
     """Sealed entries are durable; what a taking left that was cut off is swept by the next runner."""
 
+    job: str = TABLE
     files: dict[str, list[Change]] = field(default_factory=dict)
     sealed: dict[str, SpoolEntry] = field(default_factory=dict)
 

@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 
 from backfill_cli.engine.job.resources import Watcher
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
-from backfill_cli.errors import BackfillError, Fatal, Held
+from backfill_cli.errors import BackfillError, Held, thread_failed
 from backfill_cli.model.pace import Backoff
 from backfill_cli.spark import driver
 from backfill_cli.strategies import StrategyState
@@ -146,14 +146,12 @@ class Heartbeat:
                 return
 
     def _beat_by_name(self) -> None:
-        """As `beat`, but wraps unexpected exceptions, or the thread would die silently."""
         try:
             self.beat()
         except BackfillError:
             raise
         except Exception as exc:
-            said = f"job {self._job!r}: its heartbeat failed: {type(exc).__name__}: {exc}"
-            raise Fatal(said, f"backfill resume {self._job}") from exc
+            raise thread_failed(self._job, "its heartbeat", exc) from exc
 
     def __enter__(self) -> "Heartbeat":
         self._thread.start()

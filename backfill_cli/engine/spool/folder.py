@@ -27,19 +27,19 @@ T = TypeVar("T")
 
 
 class Spool:
-    """One job's spool. root: the config's `spool.path`. owner: distinguishes the job from others of its name.
+    """A job's spool. root: the config's `spool.path`. owner: distinguishes the job from others of its name.
 
     shown: a position in the notation of the log's system.
     """
 
     def __init__(self, root: str, job: str, owner: str, shown: Callable[[Position], str] = str) -> None:
-        self._job, self._owner, self._shown = job, owner, shown
+        self.job, self._owner, self._shown = job, owner, shown
         self._folder = Path(root) / job
 
     def open(self) -> None:
         """The folder exists and is this job's. Raises StateConflict for another's, Transient for disk errors."""
         path = self._folder / OWNER
-        mine = {"job": self._job, "owner": self._owner}
+        mine = {"job": self.job, "owner": self._owner}
         with _on_disk(self._folder):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
@@ -47,7 +47,7 @@ class Spool:
             return
         if self._json(path, json.loads, "whose it is") != mine:
             raise StateConflict(
-                f"the spool {self._folder} belongs to another catalog's job {self._job!r}",
+                f"the spool {self._folder} belongs to another catalog's job {self.job!r}",
                 "set another folder in spool.path, or drop that job",
             )
 
@@ -95,10 +95,10 @@ class Spool:
         end = entries[-1].window.up_to if entries else after
         if not taken <= end:
             raise StateConflict(
-                f"job {self._job!r}: the log was taken up to {self._told(taken)}, but its spool {self._folder} "
+                f"job {self.job!r}: the log was taken up to {self._told(taken)}, but its spool {self._folder} "
                 f"ends at {self._told(end) or 'nothing'}: the upstream may no longer have what lies between",
                 f"restore that folder, or set the right one in spool.path; or start over: backfill drop "
-                f"{self._job} --with-rows --confirm {self._job}",
+                f"{self.job} --with-rows --confirm {self.job}",
             )
 
     def require_whole(self, entry: SpoolEntry) -> None:
@@ -122,9 +122,9 @@ class Spool:
 
     def _damaged(self, path: Path, how: str) -> StateConflict:
         return StateConflict(
-            f"job {self._job!r}: the spool's file {path} {how}",
-            f"restore the folder from a copy; or start over: backfill drop {self._job} --with-rows "
-            f"--confirm {self._job}",
+            f"job {self.job!r}: the spool's file {path} {how}",
+            f"restore the folder from a copy; or start over: backfill drop {self.job} --with-rows "
+            f"--confirm {self.job}",
         )
 
     def _held(self, entry: SpoolEntry) -> str:

@@ -15,7 +15,7 @@ from backfill_cli.contracts import HeldUpstream, JobStore, RememberingUpstream, 
 from backfill_cli.engine.spool.folder import Spool
 from backfill_cli.engine.spool.limits import TakerSettings
 from backfill_cli.engine.staging.schemas import evolved
-from backfill_cli.errors import BackfillError, Fatal, Transient
+from backfill_cli.errors import BackfillError, Transient, thread_failed
 from backfill_cli.failpoint import hit
 from backfill_cli.model.pace import Backoff
 from backfill_cli.model.plan import ChangeWindow
@@ -256,7 +256,6 @@ class Taker:
             return self._failed is None
 
     def _take_by_name(self) -> None:
-        """As `take`, but wraps unexpected exceptions, or the thread would die silently."""
         try:
             self.check()
             while self._take_some() and not self._over:
@@ -264,10 +263,7 @@ class Taker:
         except BackfillError:
             raise
         except Exception as exc:
-            raise Fatal(
-                f"taking the change log failed: {type(exc).__name__}: {exc}",
-                "nothing of it is committed; this is a bug in backfill: report it with the job's log",
-            ) from exc
+            raise thread_failed(self._spool.job, "taking the change log", exc) from exc
 
     def check(self) -> None:
         """Raises the error that ended the taking."""

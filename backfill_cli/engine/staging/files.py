@@ -69,10 +69,17 @@ def write(
 
 def folder_made(path: Path) -> None:
     """The folder exists, accessible only to its owner. Raises Transient when it cannot be created."""
-    try:
+    with _on_disk(path):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+@contextmanager
+def _on_disk(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as exc:
-        raise Transient(f"staging folder {path}: {exc.strerror}", "check job.staging and the disk") from exc
+        said = f"staging folder {path}: {exc.strerror or exc}"
+        raise Transient(said, "check job.staging and the disk") from exc
 
 
 @contextmanager
@@ -141,14 +148,11 @@ def copy_renamed(path: Path, to: Path, names: Mapping[str, str]) -> None:
     from pyarrow.parquet import ParquetFile, ParquetWriter
 
     folder_made(to.parent)
-    try:
-        with ParquetFile(path) as file:
-            renamed = schema([one.with_name(names.get(one.name, one.name)) for one in file.schema_arrow])
-            with ParquetWriter(to, renamed) as writer:
-                for batch in file.iter_batches():
-                    writer.write_batch(RecordBatch.from_arrays(batch.columns, schema=renamed))
-    except OSError as exc:
-        raise Transient(f"staging folder {to.parent}: {exc}", "check job.staging and the disk") from exc
+    with _on_disk(to.parent), ParquetFile(path) as file:
+        renamed = schema([one.with_name(names.get(one.name, one.name)) for one in file.schema_arrow])
+        with ParquetWriter(to, renamed) as writer:
+            for batch in file.iter_batches():
+                writer.write_batch(RecordBatch.from_arrays(batch.columns, schema=renamed))
 
 
 def footers(folder: Path, files: Sequence[StagedFile], columns: Sequence[str]) -> Footers:

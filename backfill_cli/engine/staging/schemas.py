@@ -50,10 +50,12 @@ def evolved(known: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]
             what += [f"column {n!r}: {before[n]['type']} became {after[n]['type']}" for n in other]
             what += [f"column {n!r} differs from {m!r} only in case, which sinks ignore" for m, n in alike]
             what += [f"column {n!r} has a name that is backfill's own" for n in ours]
+            refused = [*(name for _, name in alike), *ours]  # at a start, too
+            rename = f"rename {', '.join(map(repr, refused))} upstream; then " if refused else ""
             raise BadData(
                 f"table {table!r}: the upstream's schema changed: {'; '.join(what)}",
                 "only added columns can be followed, and undoing the change does not remove it from the "
-                f"upstream's log: {START_OVER}",
+                f"upstream's log: {rename}{START_OVER}",
             )
         added = [f for n, f in after.items() if n not in before]
         if added:

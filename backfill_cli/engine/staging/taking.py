@@ -82,7 +82,7 @@ def require_whole(table: str, partial: Sequence[str], shape: "Transform") -> Non
         raise BadData(
             f"table {table!r}: changes leave out the value of {', '.join(partial)}, but it is needed by: "
             f"{'; '.join(needs)}",
-            f"as it was when the job was created: ALTER TABLE {table} REPLICA IDENTITY FULL; then {START_OVER}",
+            f"ALTER TABLE {table} REPLICA IDENTITY FULL; then {START_OVER}",
         )
 
 

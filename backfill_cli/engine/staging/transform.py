@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
-from backfill_cli.errors import BadData
+from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
@@ -25,14 +25,12 @@ def failure(exc: Exception, config: "JobConfig") -> BadData | None:
         return None
     if all(config.transform_of(table.name).is_empty for table in config.tables):
         return None
-    job = config.job.name
     said, _, where = str(exc).partition("== SQL")
     said = " ".join(said.partition(" SQLSTATE")[0].partition(" If necessary set ")[0].split())
     sql = " ".join(line for line in where.splitlines()[1:] if line.strip(" ^=")).strip()
     return BadData(
         f"the transform cannot be computed for a row{f', in {sql!r}' if sql else ''}: {said}",
-        "correct [transform]: use try_divide, try_cast, or a where that excludes such rows; a job that has begun "
-        f"keeps its transform, so drop it first: backfill drop {job} --with-rows --confirm {job}",
+        f"correct [transform]: use try_divide, try_cast, or a where that excludes such rows; then {START_OVER}",
     )
 
 

@@ -220,5 +220,5 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/engine/job/drop.py:_refuse_queried": (people_query_what_is_to_go,),
     "backfill_cli/engine/job/drop.py:drop_from_sink": (drop_sink_of_a_known_job,),
     "backfill_cli/engine/loop/promises.py:take_back": (refused_between_tables,),
-    "backfill_cli/engine/loop/process.py:_beat_by_name": (heartbeat_died,),
+    "backfill_cli/errors.py:thread_failed": (heartbeat_died,),
 }

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import catalog_states
@@ -49,16 +50,14 @@ NEEDS_A_RUN = {
     "backfill_cli/engine/job/create.py:require_same_strategy",
     "backfill_cli/engine/spool/folder.py:_damaged",
     "backfill_cli/engine/spool/folder.py:require_reach",
-    "backfill_cli/engine/staging/transform.py:failure",
     "backfill_cli/engine/verify/fix.py:_require_fixable",
     "backfill_cli/engine/verify/job.py:require_drained",
     "backfill_cli/engine/verify/job.py:require_known",
     "commands/verify.py:verify",
 }
 """Their states are those of a chain that took its log: tests/crash/test_kill_chain.py reaches them, and
-tests/postgres/test_chain_jobs.py; of a transform that fails for a row: tests/unit/engine/test_sample.py. Their
-commands (drop, wait, pause --all) are typed in other states here. Or their commands compare, which takes Spark:
-tests/crash/test_kill_fix.py types them.
+tests/postgres/test_chain_jobs.py. Their commands (drop, wait, pause --all) are typed in other states here. Or
+their commands compare, which takes Spark: tests/crash/test_kill_fix.py types them.
 """
 
 NEEDS_SPARK = {
@@ -109,6 +108,10 @@ def test_every_error_whose_hint_names_a_command_has_its_states_here() -> None:
     assert set(sites()) == {*STATES, *lake_states.STATES} | NEEDS_A_SERVER | NEEDS_A_RUN | NEEDS_SPARK
 
 
+def _makes_itself(code: CodeType) -> bool:
+    return (code.co_filename, code.co_name) == (errors.__file__, "__init__")
+
+
 @pytest.fixture
 def made_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Where each error of ours was made, as `sites` names it."""
@@ -117,7 +120,7 @@ def made_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def noted(self: BackfillError, *told: Any) -> None:
         frame = sys._getframe(1)
-        while frame.f_code.co_filename == errors.__file__ and frame.f_back is not None:
+        while _makes_itself(frame.f_code) and frame.f_back is not None:
             frame = frame.f_back
         code = frame.f_code
         if Path(code.co_filename).is_relative_to(ROOT):

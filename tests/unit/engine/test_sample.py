@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hint_typed import typed
 
 from backfill_cli.config import JobConfig, load
 from backfill_cli.engine.staging import sample
@@ -89,8 +90,14 @@ def test_a_transform_that_fails_for_a_sampled_change_is_found(
     land("orders", "1", {"id": 1, "price": "1.50"})
     land("items", "1", {"id": 1, "n": 1})
     land("items", "2", {"id": 1, "n": 0})
-    with pytest.raises(BadData, match=r"in '1 / n AS part': \[DIVIDE_BY_ZERO\] Division by zero\. Use"):
+    with pytest.raises(BadData, match=r"in '1 / n AS part': \[DIVIDE_BY_ZERO\] Division by zero\. Use") as caught:
         tried(config, spark)
+    with typed(caught.value.without_job()) as hint:
+        hint.says("correct [transform]: use try_divide")
+        hint.says("then start again")
+        file = Path(config.file)
+        file.write_text(file.read_text().replace("1 / n", "try_divide(1, n)"))
+        tried(load(file), spark)
 
 
 def test_what_can_be_read_leaves_nothing_and_what_is_large_is_not_read(

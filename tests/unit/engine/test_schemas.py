@@ -4,10 +4,12 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from hint_typed import typed
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_cli.config.sections import Transform
+from backfill_cli.contracts.own import refuse_names
 from backfill_cli.engine.staging.schemas import evolved, sink_schema
 from backfill_cli.errors import BadData, UsageError
 
@@ -45,14 +47,17 @@ def test_only_added_columns_are_followed(before: dict[str, str], after: dict[str
 
 def test_case_26_what_happened_to_each_column_is_said() -> None:
     known = {"t": struct({"a": "integer", "b": "string", "c": "string"})}
+    now = {"t": struct({"a": "long", "d": "string", "c": "string"})}
     with pytest.raises(BadData) as caught:
-        evolved(known, {"t": struct({"a": "long", "d": "string", "c": "string"})})
+        evolved(known, now)
     assert "table 't'" in caught.value.message
     assert "column 'b' is gone" in caught.value.message
     assert "column 'a': integer became long" in caught.value.message
     assert "only added columns" in caught.value.hint
     assert "undoing the change does not remove it from the upstream's log" in caught.value.hint
-    assert "backfill drop orders --with-rows --confirm orders" in caught.value.naming("orders", True).hint
+    with typed(caught.value.naming("orders", True)) as hint:
+        assert hint.commands() == [["drop", "orders", "--with-rows", "--confirm", "orders"]]  # test_hints.py
+        assert evolved(now, now) == now  # a job that starts now begins with these columns
 
 
 def test_a_schema_that_was_not_seen_again_stays() -> None:
@@ -61,8 +66,9 @@ def test_a_schema_that_was_not_seen_again_stays() -> None:
 
 
 def test_a_column_that_differs_from_another_by_case_alone_is_refused() -> None:
-    with pytest.raises(BadData, match="'Name' differs from 'name' only in case"):
+    with pytest.raises(BadData, match="'Name' differs from 'name' only in case") as caught:
         evolved({"t": struct({"name": "string"})}, {"t": struct({"name": "string", "Name": "string"})})
+    assert_renamed_before_starting_over(caught.value, "Name", ["name", "Name"])
 
 
 def test_without_a_transform_the_sink_has_the_sources_schema_and_no_session_is_asked() -> None:
@@ -86,10 +92,23 @@ def test_the_sinks_schema_is_the_selects(spark: "SparkSession") -> None:
 def test_a_transform_that_does_not_fit_is_a_usage_error_that_names_the_column(
     spark: "SparkSession", shape: Transform
 ) -> None:
-    with pytest.raises(UsageError, match="nope"):
+    with pytest.raises(UsageError, match="nope") as caught:
         sink_schema(spark, struct({"a": "integer"}), shape)
+    with typed(caught.value) as hint:
+        hint.says("correct [transform]")
+        assert names(sink_schema(spark, struct({"a": "integer"}), Transform(select=["a AS nope"]))) == ["nope"]
 
 
 def test_an_added_column_with_a_name_of_ours_stops_the_job_by_name() -> None:
-    with pytest.raises(BadData, match="column '_Backfill_op' has a name that is backfill's own"):
+    with pytest.raises(BadData, match="column '_Backfill_op' has a name that is backfill's own") as caught:
         evolved({"t": struct({"a": "integer"})}, {"t": struct({"a": "integer", "_Backfill_op": "integer"})})
+    assert_renamed_before_starting_over(caught.value, "_Backfill_op", ["a", "_Backfill_op"])
+
+
+def assert_renamed_before_starting_over(refused: BadData, name: str, columns: list[str]) -> None:
+    """To start over alone does not help: a start refuses such a column."""
+    with pytest.raises(BadData):
+        refuse_names("t", columns)
+    with typed(refused) as hint:
+        hint.says(f"rename {name!r} upstream; then drop the job and start over")
+        refuse_names("t", [*columns[:-1], "other"])

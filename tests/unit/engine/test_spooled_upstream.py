@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
 import pytest
+from hint_typed import typed
 from simulation.chain_world import MemorySpool, MemoryTakes, VolatileLog
 from simulation.memory_store import MemoryStore
 from simulation.world import TABLE
@@ -166,8 +168,16 @@ def test_a_full_spool_stops_the_job_or_leaves_the_log_where_it_is() -> None:
     world.commit(1)
     world.ms += 1_000
     assert not world.taker.beside()
-    with pytest.raises(SpoolFull, match="no longer taken"):
+    with pytest.raises(SpoolFull, match="no longer taken") as full:
         world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
+    with typed(full.value) as hint:
+        hint.says("raise spool.max_size")
+        waits = hint.settings()["spool.on_full"] == "wait"
+        for settings in ({"stops_when_full": not waits}, {"max_bytes": 9}):
+            world.settings = replace(world.settings, **settings)
+            world.begin(START)  # the run that follows
+            world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
+            assert world.taker.position == at(3) if waits and "max_bytes" not in settings else at(4)
     waiting = World(most=2, stops=False)
     waiting.facade.enter(Phase.LOG_STORE, START, {TABLE: "{}"})
     waiting.commit(1)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hint_typed import typed
 from hypothesis import given
 from hypothesis import strategies as st
 from taking_cases import KEY, MAY_LACK, Change, few, found, frame, in_order, many
@@ -144,7 +145,10 @@ def test_no_expression_computes_with_a_value_that_was_left_out(
         BadData, match="table 't': changes leave out the value of big, but it is needed by"
     ) as refused:
         taking.staged(spark, "t", TakenTable(files, True, 3, partial=("big",)), KEY, shape, tmp_path)
-    assert "REPLICA IDENTITY FULL" in refused.value.hint
+    with typed(refused.value.naming("j", True)) as hint:
+        assert hint.statements() == ["ALTER TABLE t REPLICA IDENTITY FULL"]  # PostgreSQL itself: tests/postgres
+        assert hint.commands() == [["drop", "j", "--with-rows", "--confirm", "j"]]  # typed in test_hints.py
+        taking.require_whole("t", (), shape)  # of whole rows nothing is left out
 
 
 @pytest.mark.parametrize("truncated", [True, False])

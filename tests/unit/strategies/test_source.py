@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from source_steps import RATE_5, after, budget, done, grown, live, reads, source, started, statuses, view
 
-from backfill_cli.errors import Fatal
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.plan import Staged
 from backfill_cli.model.position import Position
@@ -126,5 +125,5 @@ def test_a_plan_that_is_not_of_this_state_is_refused() -> None:
     strategy = source((0, 10))
     plan = strategy.plan(started(strategy), view(10), budget(4))
     state = done(strategy, started(strategy), plan)
-    with pytest.raises(Fatal, match="is at offset 4, but the plan read from 0 to 4"):
+    with pytest.raises(AssertionError, match="is at offset 4, but the plan read from 0 to 4"):
         done(strategy, state, plan)
