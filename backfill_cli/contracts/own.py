@@ -6,7 +6,7 @@ be a user's. Each is defined here and nowhere else.
 
 from collections.abc import Iterable
 
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BackfillError, UsageError
 
 PREFIX = "_backfill_"
 
@@ -79,29 +79,29 @@ def is_own(name: str) -> bool:
     return fold(name).startswith(PREFIX)
 
 
-def refuse_names(what: str, names: Iterable[str]) -> None:
-    """Raises BadData for a column with a reserved name, or that another one cannot be told apart from."""
+def refuse_names(what: str, names: Iterable[str], error: type[BackfillError] = UsageError) -> None:
+    """Raises `error` for a column with a reserved name, or that another one cannot be told apart from."""
     listed = list(names)
     for name in listed:
         if not name:
-            raise BadData(f"{what}: a column without a name", "give it a name upstream: SQL cannot refer to it")
+            raise error(f"{what}: a column without a name", "give it a name upstream: SQL cannot refer to it")
         if is_own(name):
-            raise BadData(
+            raise error(
                 f"{what}: column {name!r}: names that begin with {PREFIX} are backfill's own",
                 "rename the column upstream; a transform cannot, as it reads the column by that name",
             )
-    refuse_twins(what, listed)
+    refuse_twins(what, listed, error)
 
 
-def refuse_twins(what: str, names: Iterable[str]) -> None:
-    """Raises BadData for two names that are equal, or equal but for their case."""
+def refuse_twins(what: str, names: Iterable[str], error: type[BackfillError] = UsageError) -> None:
+    """Raises `error` for two names that are equal, or equal but for their case."""
     seen: dict[str, str] = {}
     for name in names:
         if (key := fold(name)) not in seen:
             seen[key] = name
             continue
         alike = f"columns {seen[key]!r} and {name!r} differ in case only, which Spark and the sinks ignore"
-        raise BadData(
+        raise error(
             f"{what}: {f'two columns are called {name!r}' if seen[key] == name else alike}",
             "rename one where it gets its name: upstream, or by AS in the transform's select, which cannot tell "
             "two such columns of the upstream apart",

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from backfill_cli.errors import BadData, Fatal
+from backfill_cli.errors import BadData, UsageError
 from backfill_cli.spark.failures import reading
 from backfill_cli.spark.object_store import on_s3, store_of
 
@@ -78,7 +78,7 @@ class Place:
 def place(template: str, table: str) -> Place:
     """The place that an option's path names for one table.
 
-    Raises Fatal for a scheme without a file system.
+    Raises UsageError for a scheme without a file system.
     """
     from pyarrow import fs as pafs
 
@@ -113,7 +113,7 @@ def _remote_place(literal: str) -> Place:
     try:
         system, folder = pafs.FileSystem.from_uri(base)
     except (pa.ArrowException, OSError, ValueError) as exc:
-        raise Fatal(
+        raise UsageError(
             f"{literal}: no file system for this path: {exc}", "set a local path, or a URI such as s3://…"
         ) from exc
     return Place(system, folder.rstrip("/"), pattern, literal, base, False)
@@ -232,12 +232,12 @@ _ICEBERG = ".metadata.json"
 
 
 def refuse_table(where: Place, folder: str, entry: str) -> None:
-    """Raises Fatal if an entry of a folder shows that the files belong to a table with its own log."""
+    """Raises UsageError if an entry of a folder shows that the files belong to a table with its own log."""
     kind = _TABLES.get(entry)
     if entry.endswith(_ICEBERG) and folder.rpartition("/")[2] == "metadata":
         kind = "Iceberg"
     if kind is not None:
-        raise Fatal(
+        raise UsageError(
             f"{where.shown}: holds {_a(kind)} table ({folder}/{entry}): its files alone do not show its rows",
             _as_tables(kind),
         )
@@ -265,7 +265,7 @@ def _steps(path: str, name: str) -> Iterator[tuple[str, str]]:
 
 
 def refuse_part_of_table(where: Place) -> None:
-    """Raises Fatal if the folder itself belongs to a table: Iceberg's `data`, a partition of Delta or Hudi."""
+    """Raises UsageError if the folder belongs to a table: Iceberg's `data`, a partition of Delta or Hudi."""
     above, _, own = where.folder.rpartition("/")
     if not above or where.pattern:
         return

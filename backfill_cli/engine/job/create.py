@@ -212,7 +212,7 @@ def sink_tables(
 ) -> tuple[SinkTable, ...]:
     """The job's tables as the sink sees them, after the transform, each with a side table for unreadable rows.
 
-    Raises BadData for a column of the upstream with a name of ours, or that differs from another in case only.
+    Raises UsageError for a column of the upstream with a name of ours, or that differs from another in case only.
     """
     for name, schema in pin.schema.items():
         own.refuse_names(f"table {name!r}", names_of(schema))

@@ -10,7 +10,7 @@ from typing import Generic
 from backfill_cli.engine.loop.epoch import Epoch
 from backfill_cli.engine.loop.ports import Job, Ports, commit_of
 from backfill_cli.engine.loop.promises import Promises
-from backfill_cli.errors import Fatal
+from backfill_cli.errors import Fatal, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.strategies import S
 
@@ -49,7 +49,7 @@ class Flight(Generic[S]):
     def landed(self) -> Epoch[S] | None:
         """The epoch, once the sink has it. After a transient failure the next call starts the commit again.
 
-        Raises what the commit raised; a Fatal error only after the epoch was withdrawn.
+        Raises what the commit raised; a Fatal error or UsageError only after the epoch was withdrawn.
         """
         epoch = self.epoch
         if epoch is None:
@@ -61,7 +61,7 @@ class Flight(Generic[S]):
         commit, self.committing = self.committing, None
         try:
             commit.result()
-        except Fatal as refusal:
+        except (Fatal, UsageError) as refusal:
             self._promises.take_back(epoch.checkpoint, refusal)
             raise
         self.epoch = None

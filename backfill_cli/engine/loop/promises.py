@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from backfill_cli.contracts import JobStore, Sink
 from backfill_cli.engine.loop.ports import Job, Stager
-from backfill_cli.errors import BadData, Fatal, StateConflict
+from backfill_cli.errors import BadData, Fatal, StateConflict, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint
 
@@ -22,7 +22,7 @@ class Promises:
     sink: Sink
     stager: Stager
 
-    def take_back(self, prepared: Checkpoint, refusal: Fatal) -> None:
+    def take_back(self, prepared: Checkpoint, refusal: Fatal | UsageError) -> None:
         """Withdraws the prepared epoch; the hint of `refusal`, which ends the run, then says how to continue.
 
         If the sink's hint is to start over, a resume would fail again. Does nothing after a StateConflict, where

@@ -9,7 +9,7 @@ from dataclasses import replace
 from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable
 from backfill_cli.engine.loop.ports import Job, Stager, commit_of
 from backfill_cli.engine.loop.promises import Promises
-from backfill_cli.errors import Fatal, StateConflict
+from backfill_cli.errors import Fatal, StateConflict, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Recovered
 from backfill_cli.model.job import Phase
@@ -101,7 +101,7 @@ def _keep_promise(
             sink.prepare(job.name, commit.tables, into_existing=True)
             hit("recovery-before-commit")
             sink.commit(commit)
-        except Fatal as refusal:
+        except (Fatal, UsageError) as refusal:
             Promises(job, store, sink, stager).take_back(prepared, refusal)
             raise
         hit("recovery-committed")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import own
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, UsageError
 from backfill_cli.model.schema import Columns, SparkType, field, fields_of
 from backfill_cli.spark.names import as_text, in_select, plain
 
@@ -112,11 +112,11 @@ def _refused(table: str, name: str, within: str, kind: str) -> BadData:
 
 
 def refuse_names(table: str, names: Sequence[str]) -> None:
-    """Raises BadData for a name that a table of ours cannot have."""
+    """Raises UsageError for a name that a table of ours cannot have."""
     own.refuse_names(f"table {table!r}", names)
     for name in names:
         if name.lower() in TAKEN:
-            raise BadData(
+            raise UsageError(
                 f"table {table!r}: a column cannot be called {name!r}, which Iceberg uses for one of its own",
                 f"rename it in the transform: {in_select(plain(name), name.lstrip('_'))}",
             )

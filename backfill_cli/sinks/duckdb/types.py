@@ -44,8 +44,8 @@ class Column:
 def sink_columns(table: str, schema: str) -> tuple[Column, ...]:
     """The sink's columns for a Spark schema given as JSON, in its order.
 
-    Raises BadData naming table, column and type if a type would not survive exactly, if two names differ only in
-    case, or if a name is reserved.
+    Raises BadData naming table, column and type if a type would not survive exactly; UsageError if names differ
+    in case only, or if one is reserved.
     """
     fields = fields_of(schema)
     own.refuse_names(f"table {table!r}", [field["name"] for field in fields])

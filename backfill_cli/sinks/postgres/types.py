@@ -52,8 +52,8 @@ class Column:
 def sink_columns(table: str, schema: str) -> tuple[Column, ...]:
     """The sink's columns for a Spark schema given as JSON, in its order.
 
-    Raises BadData naming table, column and type if a type would not survive exactly, if two names differ only in
-    case, or if a name is reserved by the staged files or by PostgreSQL.
+    Raises BadData naming table, column and type if a type would not survive exactly; UsageError if names differ
+    in case only, or if one is reserved by the staged files or by PostgreSQL.
     """
     fields = fields_of(schema)
     _refuse_names(table, [field["name"] for field in fields])
@@ -98,9 +98,9 @@ def _refuse_names(table: str, names: Sequence[str]) -> None:
         try:
             quoted(name)
         except UsageError as error:
-            raise BadData(f"table {table!r}: {error.message}", error.template) from None
+            raise UsageError(f"table {table!r}: {error.message}", error.template) from None
         if name in OF_THE_SYSTEM:
-            raise BadData(
+            raise UsageError(
                 f"table {table!r}: a column cannot be named {name!r}, which PostgreSQL reserves",
                 f'rename it in the transform: select = ["{name} AS its_{name}", …]',
             )

@@ -3,7 +3,7 @@
 import difflib
 
 from backfill_cli.contracts import TableSpec, own
-from backfill_cli.errors import BadData, ConfigError
+from backfill_cli.errors import ConfigError, UsageError
 from backfill_cli.formats import debezium_forms, schemas
 from backfill_cli.model.schema import Columns
 from backfill_cli.upstreams.kafka.archive.archive import Archive
@@ -19,7 +19,7 @@ def of_source(
     """All source columns. archive: one whose files were indexed. samples: of a topic with Debezium's records.
 
     Raises ConfigError for a schema that cannot be parsed, a key that is not a column, a format that needs a key;
-    BadData for names that clash and for an archive whose values would not fit the types.
+    UsageError for names that clash, BadData for an archive whose values would not fit the types.
     """
     value = _of_debezium(options, samples) if samples is not None else _of_value(options, archive)
     _refuse_names(f"topic '{options.topic}'", value)
@@ -78,12 +78,12 @@ def _refuse_lacking(value: Columns, options: TopicOptions, samples: Samples | No
 
 
 def _refuse_names(topic: str, value: Columns) -> None:
-    """Raises BadData for a column of the value that cannot stand beside those of the record's place."""
+    """Raises UsageError for a column of the value that cannot stand beside those of the record's place."""
     own.refuse_names(topic, value)
     places = {own.fold(name) for name in events.PLACE}
     for name in value:
         if own.fold(name) in places:
-            raise BadData(
+            raise UsageError(
                 f"{topic}: column {name!r} has the name of the column that says where a row's record is",
                 "let the producer write it under another name; declared in value.schema, leave it out there",
             )

@@ -30,6 +30,21 @@ def other_columns(text: str) -> str:
     return text
 
 
+def columns_that_differ_in_case(text: str) -> str:
+    pq.write_table(pa.table({"id": [1], "a": [1], "A": [2]}), SNAPSHOT / "a.parquet")
+    return text
+
+
+def column_of_ours(text: str) -> str:
+    pq.write_table(pa.table({"id": [1], "_Backfill_x": [1]}), SNAPSHOT / "a.parquet")
+    return text
+
+
+def folder_of_a_table(text: str) -> str:
+    (SNAPSHOT / "_delta_log").mkdir()
+    return text
+
+
 def unknown_option(text: str) -> str:
     return text.replace("[sink]", "[sink]\nnope = 1")
 
@@ -52,12 +67,24 @@ FAULTS = (
     key_of_no_column,
     broken_file,
     other_columns,
+    columns_that_differ_in_case,
+    column_of_ours,
+    folder_of_a_table,
     unknown_option,
     unset_secret,
     strategy_that_does_not_fit,
     sink_that_is_another_file,
 )
-USAGE = {no_such_path, key_of_no_column, unknown_option, unset_secret, strategy_that_does_not_fit}
+USAGE = {
+    no_such_path,
+    key_of_no_column,
+    columns_that_differ_in_case,
+    column_of_ours,
+    folder_of_a_table,
+    unknown_option,
+    unset_secret,
+    strategy_that_does_not_fit,
+}
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
@@ -69,6 +96,9 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 @given(st.lists(st.sampled_from(FAULTS), min_size=1, max_size=3, unique=True))
 @example([no_such_path])
 @example([key_of_no_column])
+@example([columns_that_differ_in_case])
+@example([column_of_ours])
+@example([folder_of_a_table])
 @example([sink_that_is_another_file])
 def test_a_plan_ends_as_the_start_does_and_a_refused_start_changes_nothing(
     run: Run, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, faults: list[object]

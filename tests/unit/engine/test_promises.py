@@ -7,7 +7,7 @@ from loop_world import World
 from recovery_world import AFTER, BEFORE, COMMITTED, PREPARED, World3, left
 
 from backfill_cli.contracts import EpochCommit
-from backfill_cli.errors import START_OVER, BackfillError, BadData, Fatal, StateConflict, Transient
+from backfill_cli.errors import START_OVER, BackfillError, BadData, Fatal, StateConflict, Transient, UsageError
 from backfill_cli.model.job import JobState, Verb
 
 POISON = BadData("key 7 twice", "filter it out")
@@ -16,8 +16,10 @@ POISON = BadData("key 7 twice", "filter it out")
 # -- in the loop -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("refusal", [BadData("key 7 twice"), Fatal("DuckDB failed")])
-def test_an_epoch_that_the_sink_refuses_for_good_is_promised_no_more(refusal: Fatal) -> None:
+@pytest.mark.parametrize(
+    "refusal", [BadData("key 7 twice"), Fatal("DuckDB failed"), UsageError("a column cannot be called '_spec_id'")]
+)
+def test_an_epoch_that_the_sink_refuses_for_good_is_promised_no_more(refusal: BackfillError) -> None:
     world = World(rows=100)
     world.step()
     dead = world.store.prepared
@@ -25,7 +27,7 @@ def test_an_epoch_that_the_sink_refuses_for_good_is_promised_no_more(refusal: Fa
     world.sink.failures = [refusal]
     world.finish()
     world.seen()
-    with pytest.raises(Fatal) as ended:
+    with pytest.raises(type(refusal)) as ended:
         world.step()
     assert world.seen() == [f"unprepare {dead.epoch}", "discard a1"]
     assert world.store.prepared is None

@@ -9,7 +9,7 @@ import pyarrow.fs as pafs
 import pytest
 from hint_typed import typed
 
-from backfill_cli.errors import BadData, Fatal
+from backfill_cli.errors import BadData, Fatal, UsageError
 from backfill_cli.formats import listing
 from backfill_cli.formats.listing import Listing, Place, place
 
@@ -100,7 +100,7 @@ def test_the_files_of_a_table_are_not_taken_for_its_rows(tmp_path: Path, kind: s
     touch(tmp_path, *TABLES[kind])
     wheres = [place(str(tmp_path), "t"), place(str(tmp_path / "*.parquet"), "t"), elsewhere(tmp_path)]
     for where in wheres:
-        with pytest.raises(Fatal, match=f"holds {kind} table") as caught:
+        with pytest.raises(UsageError, match=f"holds {kind} table") as caught:
             Listing(where).files()
         name = kind.split()[-1]
         told = (
@@ -115,7 +115,7 @@ def test_the_files_of_a_table_are_not_taken_for_its_rows(tmp_path: Path, kind: s
 def test_a_part_of_a_table_is_not_taken_for_its_rows(tmp_path: Path, kind: str) -> None:
     touch(tmp_path, *TABLES[kind], "data/b.parquet")
     for where in (place(str(tmp_path / "data"), "t"), elsewhere(tmp_path / "data")):
-        with pytest.raises(Fatal, match=f"holds {kind} table"):
+        with pytest.raises(UsageError, match=f"holds {kind} table"):
             listing.refuse_part_of_table(where)
 
 
@@ -156,7 +156,7 @@ def test_another_file_system_is_listed_the_same_way(tmp_path: Path) -> None:
 
 
 def test_a_scheme_that_nothing_reads_is_refused() -> None:
-    with pytest.raises(Fatal, match="nosuch://bucket/folder: no file system"):
+    with pytest.raises(UsageError, match="nosuch://bucket/folder: no file system"):
         place("nosuch://bucket/folder", "t")
 
 

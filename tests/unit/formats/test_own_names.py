@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_cli.contracts import own
-from backfill_cli.errors import BadData
+from backfill_cli.errors import UsageError
 
 PACKAGE = Path(own.__file__).parents[1]
 NAMING = ("alias", "withColumn", "withColumns", "drop", "append_column", "withColumnRenamed", "groupBy")
@@ -56,7 +56,7 @@ def _texts(tree: ast.Module) -> list[ast.Constant]:
     "name", [own.OP, "_BACKFILL_OP", "_Backfill_anything", "_backf\u0131ll_op", "_BACKF\u0130LL_OP"]
 )
 def test_a_reserved_name_is_refused_in_any_case(name: str) -> None:
-    with pytest.raises(BadData, match="backfill's own") as caught:
+    with pytest.raises(UsageError, match="backfill's own") as caught:
         own.refuse_names("table 't'", ["id", name])
     assert repr(name) in caught.value.message
     assert "upstream" in caught.value.hint
@@ -75,10 +75,10 @@ def test_a_name_and_its_other_case_are_one_name_where_a_letter_stays_a_letter(na
         if len(other) == len(name) and other not in (name, ""):
             same = all(a.upper() == b.upper() or a.lower() == b.lower() for a, b in zip(name, other, strict=True))
             if same:
-                with pytest.raises(BadData, match="in case only"):
+                with pytest.raises(UsageError, match="in case only"):
                     own.refuse_twins("table 't'", [name, other])
 
 
 def test_two_columns_of_one_name_are_refused() -> None:
-    with pytest.raises(BadData, match="two columns are called 'a'"):
+    with pytest.raises(UsageError, match="two columns are called 'a'"):
         own.refuse_names("table 't'", ["a", "b", "a"])

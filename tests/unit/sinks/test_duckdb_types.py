@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
@@ -214,12 +214,12 @@ def test_an_unknown_logical_type_is_refused() -> None:
 @pytest.mark.parametrize("names", [("a", "A"), ("a", "a")])
 def test_names_that_differ_by_case_alone_are_refused(names: tuple[str, str]) -> None:
     fields = [{"name": name, "type": "long"} for name in names]
-    with pytest.raises(BadData, match=r"two columns|in case only"):
+    with pytest.raises(UsageError, match=r"two columns|in case only"):
         sink_columns("t", json.dumps({"fields": fields}))
-    with pytest.raises(BadData, match=r"column 'v': (two columns|.* in case only)"):
+    with pytest.raises(UsageError, match=r"column 'v': (two columns|.* in case only)"):
         sink_columns("t", field({"type": "struct", "fields": fields}))
 
 
 def test_the_name_of_the_staged_op_is_refused() -> None:
-    with pytest.raises(BadData, match="'_BACKFILL_OP'"):
+    with pytest.raises(UsageError, match="'_BACKFILL_OP'"):
         sink_columns("t", field("long", name="_BACKFILL_OP"))

@@ -101,7 +101,7 @@ def test_a_missing_folder_of_changes_is_named_and_an_empty_one_is_fine(tmp_path:
     upstream = opened(tmp_path)
     assert upstream.pin().complete_at is None
     (tmp_path / "changes").rmdir()
-    with pytest.raises(Fatal, match=r"table 't': no folder at .*changes"):
+    with pytest.raises(UsageError, match=r"table 't': no folder at .*changes"):
         upstream.pin()
 
 
@@ -142,7 +142,7 @@ def test_names_that_would_be_taken_for_others_are_refused(
     tmp_path: Path, names: tuple[str, ...], text: str
 ) -> None:
     parquet(tmp_path / "snapshot" / "a.parquet", schema=pa.schema([(name, pa.int64()) for name in names]))
-    with pytest.raises(BadData, match=text):
+    with pytest.raises(UsageError, match=text):
         opened(tmp_path).pin()
 
 

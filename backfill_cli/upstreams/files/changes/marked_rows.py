@@ -62,7 +62,7 @@ class MarkedRows:
                 "changes: set their folder as upstream.snapshot.path",
             )
         marks = dict(self._with_epoch(known))
-        own.refuse_names(file.path, dict.fromkeys((*shown, *marks)))
+        own.refuse_names(file.path, dict.fromkeys((*shown, *marks)), BadData)
         table = {name: column for name, column in shown.items() if name not in marks or name in known}
         return Inspected(file, rows, ms, table if shown else None)
 

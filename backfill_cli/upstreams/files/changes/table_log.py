@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from backfill_cli.errors import START_OVER, Fatal, HistoryGone
+from backfill_cli.errors import START_OVER, HistoryGone, UsageError
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, differing, same_type, schema_text
 from backfill_cli.upstreams.files.changes import holes, order, refusals
@@ -80,9 +80,9 @@ class TableLog:
         return replace(self._memory(cursor), waiting=len(waiting), newest=newest).text()
 
     def must_exist(self) -> None:
-        """Raises Fatal if the folder where changes land does not exist."""
+        """Raises UsageError if the folder where changes land does not exist."""
         if not self._landing.exists():
-            raise Fatal(
+            raise UsageError(
                 f"table '{self.table}': no folder at {self.where.shown}",
                 "check upstream.changes.path, or create the folder where changes will land",
             )
