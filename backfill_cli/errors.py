@@ -20,7 +20,9 @@ BackfillError
 """
 
 import re
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Self
 
 START_OVER = "\x1fstart over\x1f"
@@ -31,6 +33,18 @@ RESTORE = f"restore it, or {START_OVER}"
 
 RETRIED = "it is retried automatically"
 """The hint of a failure that may pass, and of which nobody knows more."""
+
+CORRECT = "correct the rows upstream, or leave them out with a `where`"
+"""The hint for rows that a sink's table refuses."""
+
+NEWER_DUCKDB = "pip install --upgrade duckdb"
+"""The hint for a file that a later version of DuckDB wrote."""
+
+
+def free_space(folder: str | Path) -> str:
+    """The hint for a disk without room."""
+    return f"free disk space: df -h {shlex.quote(str(folder))}"
+
 
 _TO = "to (?:continue|change|follow|end it): "
 """How the second part of a line that people see begins: what to type or do."""

@@ -7,6 +7,9 @@ from typing import Protocol, runtime_checkable
 from backfill_cli.contracts.sink import Sink, SinkTable
 from backfill_cli.model.cutover import Lives
 
+REPEAT = "correct what the message names, then repeat the command"
+"""The hint where the sink's system refuses to rename or create something; nothing has changed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Swap:

@@ -11,6 +11,8 @@ from backfill_cli.errors import RETRIED, BadData, Fatal, Held, SinkInUse, StateC
 from backfill_cli.model.checkpoint import Owner
 
 _ANOTHER_TARGET = "name another target, or forget that job"
+DEPENDENT = "drop what depends on it first, or omit --with-rows to keep the tables"
+RENAME = "rename it: tables.target, or the transform's select"
 LESS_OFTEN = f"let the table's other writers commit less often; {RETRIED}"
 
 

@@ -64,8 +64,8 @@ def commit_in_a_child(path: Path, commit: object, env: dict[str, str]) -> int:
     return done.returncode
 
 
-def commit_until_full(path: Path, commits: list[object], limit_bytes: int) -> int:
-    """Commit in a child that may write files of at most `limit_bytes`; returns how many it acknowledged."""
+def commit_until_full(path: Path, commits: list[object], limit_bytes: int) -> tuple[int, str]:
+    """Commit in a child that may write files of at most `limit_bytes`. Returns how many it committed, a hint."""
     plan = path.parent / "commits.pickle"
     plan.write_bytes(pickle.dumps(commits))
     script = f"""
@@ -81,7 +81,7 @@ def commit_until_full(path: Path, commits: list[object], limit_bytes: int) -> in
             try:
                 sink.commit(commit)
             except Transient as error:
-                print(done, error.exit_code, error.message)
+                print(done, error.exit_code, error.message, error.hint, sep="\\n")
                 break
             done += 1
     """
@@ -89,6 +89,6 @@ def commit_until_full(path: Path, commits: list[object], limit_bytes: int) -> in
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, env=dict(os.environ)
     )
     assert run.returncode == 0, run.stderr
-    kept, exit_code, message = run.stdout.split(maxsplit=2)
+    kept, exit_code, message, *_, hint = run.stdout.splitlines()
     assert (exit_code, "no room" in message) == ("6", True)
-    return int(kept)
+    return int(kept), hint

@@ -10,15 +10,13 @@ from backfill_cli.errors import UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.split import SplitStatus
 from backfill_cli.model.upstream import Pin
-from backfill_cli.sinks.duckdb.query import write_query
+from backfill_cli.sinks.duckdb.query import PLAIN, write_query
 from backfill_cli.sinks.duckdb.types import exported_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from backfill_cli.config import JobConfig
-
-PLAIN = "leave out --independent"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import duplicate_keys
 from backfill_cli.contracts.targets import LESS_OFTEN
-from backfill_cli.errors import BackfillError, Fatal, Transient
+from backfill_cli.errors import BackfillError, Fatal, Transient, free_space
 from backfill_cli.formats.delta.edge import Where, delta_errors
 from backfill_cli.formats.delta.names import sql_at
 from backfill_cli.formats.delta.plain import plain_files, rows_met
@@ -177,7 +177,7 @@ def _meaning(table: SinkTable, where: Where, exc: Exception) -> Exception | None
             LESS_OFTEN,
         )
     if "No space left" in text:
-        return Transient(f"{where.shown}: no space left on its disk", "free disk space")
+        return Transient(f"{where.shown}: no space left on its disk", free_space(where.place.folder))
     if "DELTA_" in text:
         return Fatal(
             f"{where.shown}: Delta refuses the epoch's commit: {first}",

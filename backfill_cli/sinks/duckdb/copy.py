@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from backfill_cli.errors import Transient
+from backfill_cli.errors import Transient, free_space
 
 FICLONE = 0x40049409
 FREE_TRIES = 3
@@ -44,7 +44,7 @@ def copy_file(path: Path, copy: Path, between: Between) -> None:
         with between():
             _alike(path, copy)
     except OSError as exc:
-        raise Transient(f"{path} cannot be copied to {copy.parent}: {exc}", f"df -h {copy.parent}") from exc
+        raise Transient(f"{path} cannot be copied to {copy.parent}: {exc}", free_space(copy.parent)) from exc
 
 
 def _log(path: Path) -> Path:

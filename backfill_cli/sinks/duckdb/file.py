@@ -14,7 +14,18 @@ from typing import Any
 import duckdb
 
 from backfill_cli.duckdb_says import Said, holder, said, text
-from backfill_cli.errors import BackfillError, BadData, Fatal, Transient, UsageError
+from backfill_cli.errors import (
+    CORRECT,
+    NEWER_DUCKDB,
+    RETRIED,
+    START_OVER,
+    BackfillError,
+    BadData,
+    Fatal,
+    Transient,
+    UsageError,
+    free_space,
+)
 from backfill_cli.sinks.duckdb.holder import writer_of
 from backfill_cli.sinks.duckdb.sql import literal
 
@@ -90,35 +101,40 @@ def ours(path: Path) -> Iterator[None]:
 
 
 def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
-    told, quoted, folder = text(exc), shlex.quote(str(path)), shlex.quote(str(path.parent))
+    told, quoted = text(exc), shlex.quote(str(path))
     match said(exc):
         case Said.HELD:
             if (own := writer_of(path)) is not None:
                 return Transient(f"{path} is held by {own}", f"wait until it has ended, or: kill {own.pid}")
             return Transient(f"{path} is held by {holder(exc)}", f"close the program that holds it: lsof {quoted}")
         case Said.OPEN_HERE:
-            return Transient(f"{path} is already open in this process", "close that connection")
+            return Transient(f"{path} is open in this process with other settings", RETRIED)
         case Said.NO_ROOM:
-            return Transient(f"no room to write {path}: {told}", f"df -h {folder}")
+            return Transient(f"no room to write {path}: {told}", free_space(path.parent))
         case Said.MEMORY:
             return Transient(f"DuckDB needs more memory for {path}: {told}", "raise sink.memory_limit")
         case Said.NEWER:
-            return UsageError(f"{path} was written by a newer DuckDB: {told}", "pip install --upgrade duckdb")
-        case Said.FOREIGN | Said.REFUSED:
+            return UsageError(f"{path} was written by a newer DuckDB: {told}", NEWER_DUCKDB)
+        case Said.FOREIGN:
+            return UsageError(f"{path} is not a DuckDB file: {told}", f"move it away: {_moved(path, 'foreign')}")
+        case Said.REFUSED:
             return UsageError(
                 f"the DuckDB file {path} cannot be used: {told}",
-                f"ls -ld {quoted} {folder}",
+                f"let this user write it, or name another file in sink.path: ls -ld {quoted}",
             )
         case Said.ROWS:
-            return BadData(
-                f"{path} cannot store these rows: {told}",
-                "convert the column in the transform, or correct it upstream",
+            return BadData(f"{path} cannot store these rows: {told}", CORRECT)
+        case Said.DAMAGED:
+            return Fatal(
+                f"{path} is damaged: {told}",
+                f"put a copy of it in its place; or move it away: {_moved(path, 'damaged')}; then {START_OVER}",
             )
         case _:
-            return Fatal(
-                f"DuckDB failed on {path}: {told}",
-                "inspect the file with the DuckDB command line; restore it if it is damaged",
-            )
+            return Fatal(f"DuckDB failed on {path}: {told}", "change back in the file what the message names")
+
+
+def _moved(path: Path, why: str) -> str:
+    return shlex.join(["mv", str(path), f"{path}.{why}"])
 
 
 def rows_of(con: "duckdb.DuckDBPyConnection", sql: str, *parameters: Any) -> list[tuple[Any, ...]]:

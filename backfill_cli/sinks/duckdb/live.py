@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from backfill_cli.contracts.cutover import Swap
+from backfill_cli.contracts.cutover import REPEAT, Swap
 from backfill_cli.errors import UsageError
 from backfill_cli.model.cutover import Found, Live, Lives, kept_name
 from backfill_cli.sinks.duckdb.file import rows_of, transaction
@@ -148,10 +148,7 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except (duckdb.DependencyException, duckdb.CatalogException) as exc:
-        raise UsageError(
-            f"nothing was cut over: {str(exc).splitlines()[0]}",
-            "DuckDB cannot rename a table that has an index, or that a foreign key refers to: drop those first",
-        ) from exc
+        raise UsageError(f"nothing has changed: {str(exc).splitlines()[0]}", REPEAT) from exc
 
 
 def _forget(con: "DuckDBPyConnection", name: Target) -> None:

@@ -8,6 +8,9 @@ from backfill_cli.errors import BadData
 from backfill_cli.sinks.duckdb.file import SETTINGS
 from backfill_cli.sinks.duckdb.sql import literal
 
+PLAIN = "leave out --independent"
+"""The hint where only the job's own readers can read what the job read."""
+
 
 def write_query(sql: str, path: Path, table: str) -> None:
     """The Parquet file `path` holds the rows of `sql`. Raises BadData if DuckDB cannot read the files it names."""
@@ -18,5 +21,5 @@ def write_query(sql: str, path: Path, table: str) -> None:
         except duckdb.Error as exc:
             raise BadData(
                 f"table {table!r}: DuckDB cannot read its snapshot as the job did: {exc}",
-                "compare that file with the sink; or omit --independent, to verify with the job's own readers",
+                PLAIN,
             ) from exc

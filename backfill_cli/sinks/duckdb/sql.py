@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from backfill_cli.contracts import SinkTable, own
+from backfill_cli.contracts.targets import RENAME
 from backfill_cli.errors import UsageError
 
 
@@ -15,7 +16,7 @@ def quoted(name: str) -> str:
     if not name or "\0" in name:
         raise UsageError(
             f"{name!r} cannot name a column or table in DuckDB: it is empty or holds a NUL character",
-            'rename it in the transform: select = ["… AS name"]',
+            RENAME,
         )
     return '"' + name.replace('"', '""') + '"'
 

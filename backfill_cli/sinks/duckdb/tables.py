@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.contracts.targets import belongs_to, gone, other_type, require_key, rows_of_others, same_target
+from backfill_cli.contracts.targets import (
+    DEPENDENT,
+    belongs_to,
+    gone,
+    other_type,
+    require_key,
+    rows_of_others,
+    same_target,
+)
 from backfill_cli.errors import UsageError
 from backfill_cli.sinks.duckdb.file import rows_of, transaction
 from backfill_cli.sinks.duckdb.live import views_of
@@ -38,10 +46,7 @@ def drop_tables(con: "duckdb.DuckDBPyConnection", targets: Sequence[Target]) -> 
             con.execute(f"DROP TABLE IF EXISTS {target.sql}")
         except duckdb.Error as exc:
             said = str(exc).splitlines()[0]
-            raise UsageError(
-                f"table {target} cannot be dropped: {said}",
-                "drop what depends on it first, or omit --with-rows to keep the tables",
-            ) from exc
+            raise UsageError(f"table {target} cannot be dropped: {said}", DEPENDENT) from exc
 
 
 @dataclass(frozen=True, slots=True)

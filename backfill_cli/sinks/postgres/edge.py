@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_says
 from backfill_cli.contracts import own
-from backfill_cli.errors import RETRIED, BackfillError, BadData, Fatal, Transient, UsageError
+from backfill_cli.errors import CORRECT, RETRIED, BackfillError, BadData, Fatal, Transient, UsageError
 from backfill_cli.postgres_says import IN_DATABASE, INSTALL, Said
 from backfill_cli.sinks.postgres.sql import Target, quoted
 
@@ -30,7 +30,6 @@ _DETAILS = {
     "table": "PG_DIAG_TABLE_NAME",
 }
 PRIMARY = "name the primary server in sink.dsn, or promote this one: it is read-only now"
-CORRECT = "correct the rows upstream, or leave them out with a `where`"
 
 
 def client() -> Any:

@@ -9,11 +9,11 @@ from typing import Any
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import as_json, duplicate_keys
-from backfill_cli.errors import BadData
+from backfill_cli.errors import CORRECT, BadData
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.sinks.postgres.apply import fill, fill_from_inserts, twice_in
 from backfill_cli.sinks.postgres.clash import Index, exchanged, index_of, place_of
-from backfill_cli.sinks.postgres.edge import CLASHES, CORRECT, LIMIT_EXCEEDED, said, state_of, told
+from backfill_cli.sinks.postgres.edge import CLASHES, LIMIT_EXCEEDED, said, state_of, told
 from backfill_cli.sinks.postgres.replace import NAMED_KEYS, shown
 from backfill_cli.sinks.postgres.session import Connection, rows_of
 from backfill_cli.sinks.postgres.shape import shape_of

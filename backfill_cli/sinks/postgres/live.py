@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from backfill_cli.contracts import own
-from backfill_cli.contracts.cutover import Swap
+from backfill_cli.contracts.cutover import REPEAT, Swap
 from backfill_cli.errors import UsageError
 from backfill_cli.model.cutover import Found, Live, Lives, kept_name
 from backfill_cli.sinks.postgres import session
@@ -190,10 +190,7 @@ def _refusals() -> Iterator[None]:
         state = state_of(exc)
         if state != _DEPENDED_ON and not state.startswith(_WRONG_NAME_OR_RIGHT):
             raise
-        raise UsageError(
-            f"nothing has changed: {said(exc)}",
-            "correct that, then repeat the command",
-        ) from exc
+        raise UsageError(f"nothing has changed: {said(exc)}", REPEAT) from exc
 
 
 def _do_not_wait_long(con: Connection) -> None:

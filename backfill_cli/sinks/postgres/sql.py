@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from backfill_cli.contracts import SinkTable, own
+from backfill_cli.contracts.targets import RENAME
 from backfill_cli.errors import UsageError
 
 TREE = (
@@ -24,7 +25,7 @@ def quoted(name: str) -> str:
         raise UsageError(
             f"{name!r} cannot name a column or table in PostgreSQL: it is empty, longer than {LONGEST_BYTES} "
             "bytes, or holds a NUL character",
-            "rename it: tables.target, or the transform's select",
+            RENAME,
         )
     return '"' + name.replace('"', '""') + '"'
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.contracts.targets import belongs_to, gone, same_target
+from backfill_cli.contracts.targets import DEPENDENT, belongs_to, gone, same_target
 from backfill_cli.errors import Transient, UsageError
 from backfill_cli.sinks.postgres import session
 from backfill_cli.sinks.postgres.edge import PRIMARY, client, said, state_of, told
@@ -62,7 +62,7 @@ def drop_tables(con: Connection, targets: Sequence[Target]) -> None:
             raise
         raise UsageError(
             f"something else in the database depends on the job's tables: {told(exc, 'detail') or said(exc)}",
-            "drop that first, or omit --with-rows to keep the tables",
+            DEPENDENT,
         ) from exc
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli import postgres_driver
 from backfill_cli.contracts import SavedJob, SinkTable, Survey
-from backfill_cli.errors import BadData, Transient
+from backfill_cli.errors import BadData, Transient, free_space
 from backfill_cli.model.digest import (
     Dialect,
     Digest,
@@ -159,7 +159,7 @@ class PostgresCopy:
                     arrays = [received(column, values) for column, values in held]
                     writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
         except OSError as exc:
-            raise Transient(f"{folder} cannot be written: {exc}", f"df -h {folder.parent}") from exc
+            raise Transient(f"{folder} cannot be written: {exc}", free_space(folder.parent)) from exc
         except pa.ArrowInvalid as exc:
             raise BadData(
                 f"table {table.name!r}: {table.target} holds a value that a job with this schema cannot have "

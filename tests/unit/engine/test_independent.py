@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
@@ -176,8 +177,12 @@ def test_a_transform_is_spark_sql_and_refused(spark: "SparkSession", tmp_path: P
     (tmp_path / "in").mkdir()
     pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "in" / "0.parquet")
     catalog = job(tmp_path, "parquet", '[transform]\nwhere = "id > 1"\n')
-    with pytest.raises(UsageError, match="table 't' cannot be verified independently: it has a transform"):
+    why = "table 't' cannot be verified independently: it has a transform"
+    with pytest.raises(UsageError, match=why) as refused:
         verify("j", catalog, independent=True)
+    with typed(refused.value) as hint:
+        assert hint.options() == {"--independent": ""}
+        assert verify("j", catalog).equal
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
 import pytest
+from hint_typed import typed
 
 from backfill_cli.errors import Transient
 from backfill_cli.sinks.duckdb.file import Limits, opened
@@ -39,7 +41,12 @@ def test_a_verify_that_holds_the_file_is_named_with_its_process(path: Path) -> N
         named = rf"is held by backfill verify \(pid {pid}\)"
         with pytest.raises(Transient, match=named) as told, opened(path, Limits()):
             pass
-        assert told.value.hint == f"wait until it has ended, or: kill {pid}"
+        with typed(told.value) as hint:
+            hint.run_in_shell("kill")
+            while writer_of(path) is not None:
+                time.sleep(0.01)
+            with opened(path, Limits()):
+                pass
     assert writer_of(path) is None
     with opened(path, Limits()):
         assert writer_of(path) is None  # we ourselves

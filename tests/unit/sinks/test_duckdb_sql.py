@@ -2,6 +2,7 @@
 
 import duckdb
 import pytest
+from hint_typed import typed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,8 +41,11 @@ def test_a_literal_is_that_text(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "a\0b"])
 def test_a_name_that_duckdb_cannot_hold_is_refused(name: str) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as refused:
         quoted(name)
+    with typed(refused.value) as hint:
+        hint.says("rename it")
+        assert quoted("name") == '"name"'
 
 
 def test_a_list_of_names_takes_a_prefix() -> None:
