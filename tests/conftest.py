@@ -172,6 +172,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Broker]":
         "log.cleaner.backoff.ms": "500",
         "log.initial.task.delay.ms": "500",
         "log.segment.delete.delay.ms": "1000",
+        # Rights, of the user of the secured listener; whoever comes without a name has all.
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "allow.everyone.if.no.acl.found": "true",
     }
     folder = tmp_path_factory.mktemp("broker")
     held = running(folder, settings=quick, secured=listener(folder))

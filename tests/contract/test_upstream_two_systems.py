@@ -14,7 +14,7 @@ from two_systems_world import TwoSystems, Watched, after_snapshot
 from upstream_contract import UpstreamContract
 from upstream_world import row
 
-from backfill_cli.errors import ConfigError, Fatal, HistoryGone, StateConflict
+from backfill_cli.errors import START_OVER, ConfigError, Fatal, HistoryGone, StateConflict
 from backfill_cli.model.position import Position
 from backfill_cli.upstreams.kafka.log.cluster import Cluster
 
@@ -103,10 +103,13 @@ def test_a_time_that_the_log_no_longer_reaches_back_to_is_refused(world: TwoSyst
 def test_a_place_that_the_topic_does_not_have_is_refused(world: TwoSystems, told: Any, fault: str) -> None:
     with pytest.raises(ConfigError, match=fault) as refused:
         world.open(**{"from": told}).pin()
-    if isinstance(told, str):
-        with typed(refused.value) as hint:
+    with typed(refused.value) as hint:
+        if isinstance(told, str):
             hint.says("give the time at which the snapshot was begun")
             world.open(**{"from": dt.datetime.now(dt.UTC).isoformat()}).pin()
+        else:
+            hint.says("name the next offset of every partition")
+            world.open(**{"from": {"0": 0, "1": 0}}).pin()
 
 
 def test_a_snapshot_that_is_finished_in_the_future_is_refused_and_offsets_to_come_are_waited_for(
@@ -162,10 +165,18 @@ def test_changes_that_are_deleted_before_they_are_read_end_the_job(world: TwoSys
     upstream = world.open()
     pin = upstream.pin()
     world.topic.delete_before(3)
-    with pytest.raises(HistoryGone, match=r"partition 0: offsets 0 to 2 are needed but gone"):
+    with pytest.raises(HistoryGone, match=r"partition 0: offsets 0 to 2 are needed but gone") as gone:
         upstream.observe(pin.position, True)
-    with pytest.raises(HistoryGone, match="partition 0: offsets 1 to 2 are needed"):
+    with pytest.raises(HistoryGone, match="partition 0: offsets 1 to 2 are needed") as refused:
         world.open(**{"from": {"0": 1, "1": 0}}).pin()
+    began = dt.datetime.now(dt.UTC).isoformat()
+    for error, says in ((gone.value, f"{START_OVER}, with a newer snapshot"), (refused.value, "a newer snapshot")):
+        with typed(error) as hint:
+            hint.says(says)
+            hint.says("from its time")
+            world.load([[row(2, "3")]])
+            over = world.open(**{"from": began})
+            assert dict(over.observe(over.pin().position, True).latest) == {"0": 4, "1": 0}
 
 
 def test_a_topic_that_was_recreated_or_got_a_partition_ends_the_job(world: TwoSystems) -> None:

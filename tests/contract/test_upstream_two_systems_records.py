@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from broker import Broker
+from hint_typed import typed
 from kafka_topics import new_topic
 from pyspark.errors import PySparkException
 from two_systems_world import TwoSystems, after_snapshot, record
@@ -53,9 +54,11 @@ def test_a_column_that_the_snapshot_lacks_is_no_change_that_may_be_left_out(
     upstream = world.open()
     upstream.pin()
     world.topic.write([record("u", None, more)], 0)
-    with pytest.raises(ConfigError, match=r"have a column 'note', but the snapshot does not"):
+    with pytest.raises(ConfigError, match=r"have a column 'note', but the snapshot does not") as refused:
         world.open().pin()
-    assert after_snapshot(world.open(ignore=["note"]), spark) == [row(1, "one"), row(2, "two")]
+    with typed(refused.value) as hint:
+        hint.says("that it leaves out in upstream.changes.ignore")
+        assert after_snapshot(world.open(ignore=["note"]), spark) == [row(1, "one"), row(2, "two")]
 
 
 def test_a_column_that_comes_later_is_named_until_it_is_ignored(world: TwoSystems, spark: "SparkSession") -> None:
@@ -125,8 +128,11 @@ def test_a_column_of_the_snapshot_that_no_record_has_is_refused(broker: Broker, 
     schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("note", pa.string())])
     world.load([[{"id": 1, "name": "one", "note": "x"}]], schema)
     world.land([("insert", None, row(2, "two"))])
-    with pytest.raises(ConfigError, match=r"no record of topic .* has the snapshot's column 'note'"):
+    with pytest.raises(ConfigError, match=r"no record of topic .* has the snapshot's column 'note'") as refused:
         world.open().pin()
+    with typed(refused.value) as hint:
+        hint.says("those that changes leave out (NULL then) in upstream.changes.sparse")
+        world.open(sparse=["note"]).pin()
 
 
 def test_values_that_could_not_be_read_exactly_are_refused_before_the_job_begins(

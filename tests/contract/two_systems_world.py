@@ -44,7 +44,7 @@ class TwoSystems:
 
     def load(self, splits: Sequence[Sequence[Row]], schema: pa.Schema | None = None) -> None:
         folder = self.root / "snapshot"
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         schema = schema or pa.schema([("id", pa.int64()), ("name", pa.string())])
         for index, rows in enumerate(splits):
             pq.write_table(pa.Table.from_pylist(list(rows), schema), folder / f"{index}.parquet", row_group_size=7)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hint_typed import typed
 from kafka_archive import SCHEMA, archived, rows, store, topic
 from kafka_topics import TABLE, Topic, history, offsets, scanned
 
@@ -89,8 +90,22 @@ def test_case_42_a_gap_that_the_log_no_longer_has_is_named(topic: Topic, tmp_pat
     topic.delete_before(4)
     with pytest.raises(
         HistoryGone, match="partition 0: the archive has no offsets 3 to 4, and the log begins at 4"
-    ):
+    ) as refused:
         archived(topic, tmp_path / "a").pin()
+    with typed(refused.value) as hint:
+        hint.says("complete the archive")
+        store(tmp_path / "a", "1.parquet", rows(0, [3, 4]))
+        archived(topic, tmp_path / "a").pin()
+
+
+def test_the_archive_of_another_topic_is_named(topic: Topic, tmp_path: Path) -> None:
+    store(tmp_path / "a", "0.parquet", rows(2, [0, 1]))
+    store(tmp_path / "b", "0.parquet", rows(1, [0, 1]))
+    with pytest.raises(Fatal, match=r"holds partition 2, but topic .* has only 2") as refused:
+        archived(topic, tmp_path / "a").pin()
+    with typed(refused.value) as hint:
+        hint.says("correct upstream.archive.path")
+        archived(topic, tmp_path / "b").pin()
 
 
 @pytest.mark.parametrize("declared", ["compacted", "transactional"])

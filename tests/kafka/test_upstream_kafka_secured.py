@@ -4,12 +4,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from broker import Broker
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 from hint_typed import typed
-from kafka_secured import PASSWORD, properties
+from kafka_secured import PASSWORD, USER, properties
 from kafka_topics import Topic, history, new_topic, offsets, scanned
 
 from backfill_cli.contracts import Upstream
 from backfill_cli.errors import BackfillError, Fatal, Transient
+from backfill_cli.upstreams.kafka.log.cluster import Connection
+from backfill_cli.upstreams.kafka.log.reader import messages
+from backfill_cli.upstreams.kafka.options import KafkaOptions
+from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,6 +72,34 @@ def test_a_certificate_that_nobody_vouches_for_is_fatal(topic: Topic, tmp_path: 
     with typed(error) as hint:
         hint.says("check upstream.options: ssl.*")
         opened(topic, properties(topic.broker)).pin()
+
+
+@pytest.mark.parametrize("right", [AclOperation.READ, AclOperation.DESCRIBE])
+def test_a_user_without_a_right_is_told_which_to_give(topic: Topic, right: AclOperation) -> None:
+    """Without Describe a list of topics leaves this one out, which does not mean that it does not exist."""
+    topic.write([b"a"])
+    admin, user = topic.broker.admin, (topic.name, ResourcePatternType.LITERAL, f"User:{USER}", "*")
+    denied = AclBinding(ResourceType.TOPIC, *user, right, AclPermissionType.DENY)
+    admin.create_acls([denied])[denied].result(30)
+    with pytest.raises(Fatal, match="uthoriz") as refused:
+        read(topic)
+    with typed(refused.value) as hint:
+        hint.says("give this user the right to Read and Describe the topic")
+        taken = AclBindingFilter(ResourceType.TOPIC, *user, right, AclPermissionType.DENY)
+        admin.delete_acls([taken])[taken].result(30)
+        for given in (AclOperation.READ, AclOperation.DESCRIBE):
+            allowed = AclBinding(ResourceType.TOPIC, *user, given, AclPermissionType.ALLOW)
+            admin.create_acls([allowed])[allowed].result(30)
+        assert read(topic) == 1
+
+
+def read(topic: Topic) -> int:
+    """How many records there are, read by the user of the secured listener."""
+    options = properties(topic.broker)
+    opened(topic, options).pin()
+    told = {"bootstrap_servers": topic.broker.secured, "topic": topic.name, "value": BYTES, "options": options}
+    connection = Connection(KafkaOptions.model_validate(told))
+    return sum(len(part) for part in messages(connection, topic.name, Range(0, 0, 0, 1)))
 
 
 def test_without_tls_the_listener_says_nothing_and_is_waited_for(topic: Topic) -> None:

@@ -1,7 +1,9 @@
 """A Kafka topic that changes meanwhile: growth, new partitions, retention, and one that is made anew or gone."""
 
 import datetime as dt
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -115,6 +117,19 @@ def test_case_32_a_recreated_topic_stops_the_job(topic: Topic) -> None:
         hint.says("drop the job and start over")
         over = topic.open()
         over.observe(over.pin().position, True)
+
+
+def test_the_same_topic_of_another_cluster_is_not_followed(topic: Topic) -> None:
+    pin = topic.open().pin()
+    elsewhere = topic.open()
+    elsewhere.restore(replace(pin, identity=json.dumps({**json.loads(pin.identity), "cluster": "other"})))
+    with pytest.raises(StateConflict, match="but the job began with cluster other") as refused:
+        elsewhere.observe(pin.position, True)
+    with typed(refused.value) as hint:
+        hint.says("correct upstream.bootstrap_servers")
+        ours = topic.open()
+        ours.restore(pin)
+        ours.observe(pin.position, True)
 
 
 def test_a_topic_that_is_deleted_may_come_back(topic: Topic) -> None:

@@ -24,7 +24,8 @@ from backfill_cli.upstreams.kafka.topic import Topic, position_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_NEWER = "take a newer snapshot, and start from its time"
+_NEWER = "take a newer snapshot, and start from its time; keep the topic longer (retention.ms)"
+_OVER_NEWER = f"{START_OVER}, with a newer snapshot and from its time; keep the topic longer (retention.ms)"
 _OVER = (
     f"correct what the fault names, in the config or in the program that writes the record; then {START_OVER}, "
     "with a snapshot newer than the record if the record is wrong"
@@ -75,7 +76,7 @@ class KafkaChanges:
         seen = self._topic.look(reached)
         self._topic.same(seen, json.loads(self._identity))
         self._topic.refuse_growth(seen, self._partitions | {p for p, _ in position})
-        self._refuse_gone(seen, position, f"{START_OVER}, with a newer snapshot and from its time")
+        self._refuse_gone(seen, position, _OVER_NEWER)
         begun_ms = None if self._looked else self._topic.written_ms(reached, seen)
         self._looked = True
         self._growth.observe(seen.oldest, seen.ends, int(self._now_s() * 1000), reached, begun_ms)
@@ -215,5 +216,5 @@ class KafkaChanges:
                 raise HistoryGone(
                     f"topic '{self._options.topic}', partition {p}: offsets {offset} to {oldest - 1} are needed "
                     f"but gone: its log begins at {oldest}",
-                    f"{hint}; keep the topic longer (retention.ms)",
+                    hint,
                 )

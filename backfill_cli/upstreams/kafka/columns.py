@@ -10,7 +10,7 @@ from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
 from backfill_cli.upstreams.kafka.decode import debezium, debezium_block, events
 from backfill_cli.upstreams.kafka.log.samples import Samples
-from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions, TopicOptions
+from backfill_cli.upstreams.kafka.options import DECLARE, EVENT_KEY, KafkaOptions, TopicOptions
 
 
 def of_source(
@@ -85,7 +85,8 @@ def _refuse_names(topic: str, value: Columns) -> None:
         if own.fold(name) in places:
             raise UsageError(
                 f"{topic}: column {name!r} has the name of the column that says where a row's record is",
-                "let the producer write it under another name; declared in value.schema, leave it out there",
+                "give it another name in the system that writes it; if upstream.value.schema declares it, "
+                "leave it out there",
             )
 
 
@@ -99,9 +100,7 @@ def _of_debezium(options: KafkaOptions, samples: Samples) -> Columns:
     if options.value.ddl is None:
         if not samples.told:
             fault = f"upstream.value.schema: missing, and no record of topic '{options.topic}' has a schema block"
-            raise ConfigError(
-                "upstream", [fault], 'declare the columns: upstream.value.schema = "id BIGINT, note STRING"'
-            )
+            raise ConfigError("upstream", [fault], DECLARE)
         return debezium_block.with_told(debezium_block.columns_of(options.topic, samples.told), samples.told)
     declared = _of_value(options, None)
     unknown = [name for name in declared if name not in samples.names]
@@ -121,5 +120,4 @@ def _of_value(options: KafkaOptions, archive: Archive | None) -> Columns:
     try:
         return schemas.of_ddl(options.value.ddl)
     except schemas.Unsupported as exc:
-        hint = 'write it like "id BIGINT, note STRING"'
-        raise ConfigError("upstream", [f"upstream.value.schema: {exc}"], hint) from exc
+        raise ConfigError("upstream", [f"upstream.value.schema: {exc}"], DECLARE) from exc

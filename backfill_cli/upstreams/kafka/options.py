@@ -13,6 +13,9 @@ from backfill_cli.upstreams.kafka.client_properties import CLIENT_PROPERTIES, SE
 EVENT_KEY = ("kafka_partition", "kafka_offset")
 """Where a record is: the key of a table whose config names none."""
 
+DECLARE = 'declare all columns, each with its type: upstream.value.schema = "id BIGINT, note STRING"'
+"""The hint where the columns are not known, or not all."""
+
 ValueFormat = Literal["json", "debezium", "bytes"]
 TimeUnit = Literal["ms", "us", "ns"]
 DecimalForm = Literal["precise", "string", "double"]

@@ -16,6 +16,7 @@ from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.values import Encoding, schemaless
 from backfill_cli.model.schema import Columns, SparkType, field, shown
 from backfill_cli.upstreams.kafka.decode.columns_of_row import IN_BLOCK, new_column
+from backfill_cli.upstreams.kafka.options import DECLARE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -81,10 +82,7 @@ def columns_of(topic: str, told: Mapping[str, Connect]) -> Columns:
         try:
             kind, metadata = own_type(one)
         except Unsupported as exc:
-            raise BadData(
-                f"topic '{topic}': column '{name}': {exc}",
-                f'declare all columns: upstream.value.schema = "{name} …"',
-            ) from exc
+            raise BadData(f"topic '{topic}': column '{name}': {exc}", DECLARE) from exc
         columns[name] = field(name, kind, metadata)
     return columns
 

@@ -84,21 +84,15 @@ class Cluster:
         read: up to where partitions are read, None while history may still be read. See _begin_and_end.
         Raises Transient if the cluster does not answer or the topic does not exist, Fatal if it denies access.
         """
-        kafka = client()
         with self._asking("reading its metadata"):
-            described = self._ask().describe_topics(kafka.TopicCollection([self._topic]), request_timeout=ANSWER_S)
             cluster = self._ask().describe_cluster(request_timeout=ANSWER_S)
-            try:
-                topic = described[self._topic].result()
-            except kafka.KafkaException as exc:
-                if exc.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise Transient(
-                        f"{self._connection.servers}: topic '{self._topic}' does not exist",
-                        f"create it, or correct {self._connection.at}.topic",
-                    ) from exc
-                raise
-            partitions = [one.id for one in topic.partitions]
-            self._oldest, ends = self._begin_and_end(partitions, read)
+            topic = self._described()
+            if topic is None:
+                raise Transient(
+                    f"{self._connection.servers}: topic '{self._topic}' does not exist",
+                    f"create it, or correct {self._connection.at}.topic",
+                )
+            self._oldest, ends = self._begin_and_end([one.id for one in topic.partitions], read)
             return Seen(cluster.result().cluster_id, str(topic.topic_id), self._oldest, ends)
 
     def _begin_and_end(self, partitions: Sequence[int], read: Offsets | None) -> tuple[Offsets, Offsets]:
@@ -118,16 +112,21 @@ class Cluster:
         return known | self._offsets({p: one for p, one in begins.items() if p not in known}), ends
 
     def must_exist(self) -> None:
-        """The topic exists. Raises UsageError listing topics with similar names if it does not."""
+        """The topic exists. Raises UsageError listing topics with similar names if it does not.
+
+        A list of topics leaves out those that this user may not see, so the topic itself is asked for.
+        """
+        with self._asking("reading its metadata"):
+            if self._described() is not None:
+                return
         with self._asking("listing its topics"):
             names = sorted(self._ask().list_topics(timeout=ANSWER_S).topics)
-        if self._topic not in names:
-            plain = [name for name in names if not name.startswith("__")]
-            near = difflib.get_close_matches(self._topic, plain, 5, 0.5) or plain[:5]
-            raise UsageError(
-                f"{self._connection.servers}: topic '{self._topic}' does not exist",
-                f"name one of: {', '.join(near)}" if near else "create it first: the cluster has no topics yet",
-            )
+        plain = [name for name in names if not name.startswith("__")]
+        near = difflib.get_close_matches(self._topic, plain, 5, 0.5) or plain[:5]
+        raise UsageError(
+            f"{self._connection.servers}: topic '{self._topic}' does not exist",
+            f"name one of: {', '.join(near)}" if near else "create it first: the cluster has no topics yet",
+        )
 
     def at_time(self, partitions: Offsets, ms: int) -> dict[int, int]:
         """The first offset of each partition whose record is not older than `ms`; its end if there is none.
@@ -157,6 +156,17 @@ class Cluster:
         if self._admin is not None:
             self._left.detach()
             self._admin = None
+
+    def _described(self) -> Any:
+        """The client's description of the topic; None if it does not exist."""
+        kafka = client()
+        asked = self._ask().describe_topics(kafka.TopicCollection([self._topic]), request_timeout=ANSWER_S)
+        try:
+            return asked[self._topic].result()
+        except kafka.KafkaException as exc:
+            if exc.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
 
     def _offsets(self, wanted: Mapping[int, Any]) -> dict[int, int]:
         if not wanted:

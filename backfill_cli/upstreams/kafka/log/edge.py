@@ -77,7 +77,12 @@ def ours(error: "KafkaError", of: Servers, what: str, complaints: Complaints | N
     if error.code() in {K._INVALID_ARG, K.UNSUPPORTED_VERSION, K.INVALID_REQUEST, K._UNSUPPORTED_FEATURE}:
         return Fatal(f"{where}: {text}", f"check {of.at}.options")
     because = f" ({said})" if last and last != error.str() else ""
-    return Transient(f"{where}: {text}{because}", f"start the broker, or correct {of.at}.bootstrap_servers")
+    return Transient(f"{where}: {text}{because}", unreachable(of))
+
+
+def unreachable(of: Servers) -> str:
+    """The hint where no broker answers."""
+    return f"start the broker, or correct {of.at}.bootstrap_servers"
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from backfill_cli.formats import fast_json
 from backfill_cli.formats.fast_json import FastPath
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.upstreams.kafka.log.cluster import Connection
-from backfill_cli.upstreams.kafka.log.edge import Complaints, asking, client, ours
+from backfill_cli.upstreams.kafka.log.edge import Complaints, asking, client, ours, unreachable
 from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ _POLL_S = 0.1
 
 SILENCE_S = 30.0
 """No message and no end of the log for this long: the broker is gone."""
+
+GONE_HINT = f"keep the topic longer (retention.ms), and {START_OVER}"
 
 RECORDS = (
     f"{own.READ} INT, kafka_partition INT, kafka_offset BIGINT, kafka_timestamp TIMESTAMP, "
@@ -205,10 +207,7 @@ def _still_there(consumer: Any, where: Any, task: Range) -> None:
 def gone(partition: int, needed: int, oldest: int | None) -> HistoryGone:
     """The error for offsets that the log no longer has."""
     begins = "" if oldest is None else f": its log begins at {oldest}"
-    return HistoryGone(
-        f"partition {partition} no longer has offset {needed}{begins}",
-        f"keep the topic longer (retention.ms), and {START_OVER}",
-    )
+    return HistoryGone(f"partition {partition} no longer has offset {needed}{begins}", GONE_HINT)
 
 
 def _silent(connection: Connection, task: Range, reached: int, complaints: Complaints) -> Transient:
@@ -216,7 +215,7 @@ def _silent(connection: Connection, task: Range, reached: int, complaints: Compl
     return Transient(
         f"{connection.servers}: partition {task.partition} sent nothing for {SILENCE_S:.0f} s at offset {reached}"
         f"{because}",
-        f"start the broker, or correct {connection.at}.bootstrap_servers",
+        unreachable(connection),
     )
 
 

@@ -7,8 +7,9 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
-from backfill_cli.errors import START_OVER, BackfillError, HistoryGone, UsageError
+from backfill_cli.errors import BackfillError, HistoryGone, UsageError
 from backfill_cli.upstreams.kafka.archive.frames import of_ranges
+from backfill_cli.upstreams.kafka.log.reader import GONE_HINT
 from backfill_cli.upstreams.kafka.options import TopicOptions
 from backfill_cli.upstreams.kafka.tasks import Range
 
@@ -64,8 +65,5 @@ def failure(exc: BaseException) -> BackfillError | None:
     """The BackfillError for a failure of Spark's source; None for any other failure."""
     text = str(exc)
     if "Some data may have been lost" in text or "KAFKA_DATA_LOSS" in text or "OffsetOutOfRange" in text:
-        return HistoryGone(
-            "the log no longer has all offsets of a range that was planned",
-            f"keep the topic longer (retention.ms), or {START_OVER}",
-        )
+        return HistoryGone("the log no longer has all offsets of a range that was planned", GONE_HINT)
     return None
