@@ -10,9 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import ArrowTasks, Piece
-from backfill_cli.errors import BadData
+from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.formats.group_slices import GroupSlice
+from backfill_cli.formats.schemas import WIDER
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import reading
@@ -56,7 +57,7 @@ class Within:
         if keys.null_count:
             raise BadData(
                 f"{path}: column '{self.column}' is NULL in some rows, and the table's statistics say in none",
-                "compute the table's statistics again",
+                f"write the table's rows again, with a value in each, and so its statistics; then {START_OVER}",
             )
         numbers = (keys.cast(pa.int32()) if pa.types.is_date(keys.type) else keys).cast(pa.int64())
         kept = None if self.low is None else pc.greater_equal(numbers, self.low)
@@ -141,7 +142,7 @@ def _exactly(batch: Any, schema: Any, path: str) -> Any:
         except pa.ArrowInvalid as exc:
             raise BadData(
                 f"{path}: column '{field.name}': a value is not a {field.type}: {exc}",
-                "write the column with a type that holds all its values",
+                f"{WIDER}, then {START_OVER}",
             ) from exc
     return pa.Table.from_arrays(columns, schema=schema)
 

@@ -31,6 +31,9 @@ _EXACT = {
 }
 
 
+WIDER = "write the column with a type that holds all its values"
+
+
 class Unsupported(ValueError):
     """A type that is not kept exactly; the text says which and why."""
 
@@ -55,10 +58,7 @@ def of_footer(path: str, footer: "pq.FileMetaData", by_workers: bool = False) ->
             else:
                 columns[column.name] = field(column.name, _of_arrow(column.type, int96), _logical(column.type))
         except Unsupported as exc:
-            raise BadData(
-                f"{path}: column '{column.name}': {exc}",
-                "write the column with a type that holds all its values",
-            ) from exc
+            raise BadData(f"{path}: column '{column.name}': {exc}", WIDER) from exc
     return columns
 
 
@@ -111,10 +111,7 @@ def _refuse_lossy_leaves(path: str, footer: "pq.FileMetaData") -> None:
                 "write the column as a timestamp in microseconds",
             )
         if logical == "Interval":
-            raise BadData(
-                f"{path}: column '{leaf.path}': type INTERVAL is not kept exactly",
-                "write the column with a type that holds all its values",
-            )
+            raise BadData(f"{path}: column '{leaf.path}': type INTERVAL is not kept exactly", WIDER)
 
 
 def spark_reads(footer: "pq.FileMetaData") -> bool:
@@ -138,7 +135,7 @@ def _refuse_foreign_leaves(path: str, footer: "pq.FileMetaData", by_workers: boo
     for leaf, logical in _foreign_leaves(footer):
         if by_workers and (logical != "UUID" or leaf in columns):
             continue
-        hint = "write the column with a type that holds all its values"
+        hint = WIDER
         if logical == "UUID":
             what, hint = "a UUID inside another value, or in a change file, is not read", "write it as a string"
         elif logical.startswith("Geo"):

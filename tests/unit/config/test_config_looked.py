@@ -116,12 +116,17 @@ def test_a_json_array_says_how_to_write_lines(written: Any) -> None:
         assert "id BIGINT" in written(a__json='{"id":1}\n')
 
 
-def test_a_path_that_is_a_pattern_is_left_to_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("path", "why"), [("orders", "init cannot read files with"), ("mock:///orders", "reads only local files")]
+)
+def test_a_path_that_is_a_pattern_or_elsewhere_is_left_to_people(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, why: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("orders").mkdir()
     Path("orders/a[1].json").write_text('{"id":1}\n')
-    with pytest.raises(UsageError, match="init cannot read files with") as raised:
-        look("files", "orders", None)
+    with pytest.raises(UsageError, match=why) as raised:
+        look("files", path, None)
     with typed(raised.value) as hint:
         assert hint.commands() == [["init"]]
         assert "path" in template("files", "duckdb", look("files", None, None))

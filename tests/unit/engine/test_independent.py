@@ -25,6 +25,7 @@ from backfill_cli.model.split import Split, SplitProgress, SplitStatus
 from backfill_cli.model.upstream import Pin
 from backfill_cli.sinks.duckdb.query import write_query
 from backfill_cli.upstreams.files.options import CsvOptions, SnapshotOptions
+from backfill_cli.upstreams.files.reading import csv_files, csv_text
 from backfill_cli.upstreams.files.snapshot.by_duckdb import rows_sql
 
 if TYPE_CHECKING:
@@ -147,6 +148,17 @@ def test_what_duckdb_would_read_otherwise_is_refused_by_name(
     with pytest.raises(UsageError, match="verify --independent: ") as caught:
         read(tmp_path / "in", told, types)
     assert why in caught.value.message
+    if told.format == "csv":
+        with typed(caught.value) as hint:
+            hint.says("leave --independent out: the job's own readers can read these files")
+            assert ours(tmp_path / "in", told.csv)[-1] == "1"
+
+
+def ours(folder: Path, told: CsvOptions) -> list[str]:
+    """The first column of CSV as the job's own reader reads it."""
+    where = place(str(folder), "t")
+    (part,) = csv_files.parts(where, list(Listing(where).files().values()), told)
+    return [value for batch in csv_text.batches(told, 1, part) for value in batch["c0"].to_pylist()]
 
 
 def job(folder: Path, kind: str, more: str = "") -> Catalog:

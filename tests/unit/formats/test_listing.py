@@ -9,6 +9,7 @@ import pyarrow.fs as pafs
 import pytest
 from hint_typed import typed
 
+from backfill_cli.config.template import template
 from backfill_cli.errors import BadData, Fatal, UsageError
 from backfill_cli.formats import listing
 from backfill_cli.formats.listing import Listing, Place, place
@@ -109,6 +110,12 @@ def test_the_files_of_a_table_are_not_taken_for_its_rows(tmp_path: Path, kind: s
             else "export the rows as plain Parquet"
         )
         assert told in caught.value.hint
+        if name != "Hudi":
+            with typed(caught.value) as hint:
+                (words,) = hint.commands()
+                told_type = hint.settings()["type"]
+                assert words == ["init", "--upstream", told_type]
+                assert f'type = "{told_type}"' in template(str(told_type), "duckdb", None)
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -155,9 +162,13 @@ def test_another_file_system_is_listed_the_same_way(tmp_path: Path) -> None:
     assert list(Listing(remote).files()) == ["a.json", "sub/d.json"]
 
 
-def test_a_scheme_that_nothing_reads_is_refused() -> None:
-    with pytest.raises(UsageError, match="nosuch://bucket/folder: no file system"):
+def test_a_scheme_that_nothing_reads_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nosuch://bucket/folder: no file system") as refused:
         place("nosuch://bucket/folder", "t")
+    with typed(refused.value) as hint:
+        hint.says("set a local path, or a URI such as s3://")
+        touch(tmp_path, "a.json")
+        assert names(str(tmp_path)) == ["a.json"]
 
 
 def test_a_uri_is_split_before_its_first_pattern() -> None:

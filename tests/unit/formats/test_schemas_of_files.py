@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hint_typed import typed
+from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.errors import BadData
-from backfill_cli.formats import schemas
+from backfill_cli.formats import row_groups, schemas
+from backfill_cli.formats.group_slices import GroupSlice
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.schema import columns_of, differing, field, schema_text, shown
 
@@ -74,6 +76,24 @@ def test_case_25_a_type_that_would_not_survive_is_named_with_its_column_and_file
         kept = pa.timestamp("us") if "timestamp" in str(kind) else pa.string()
         (tmp_path / "kept").mkdir()
         assert "odd" in schemas.of_footer(*footer_of(tmp_path / "kept", pa.table({"odd": pa.array([], kept)})))
+
+
+def test_a_value_that_its_type_cannot_hold_is_written_otherwise_and_pinned_again(tmp_path: Path) -> None:
+    """A footer's type can hold more than Spark's: the value is found when the pinned file is read."""
+    wanted = pa.schema([("at", pa.timestamp("us"))])
+
+    def read(kind: pa.DataType) -> list[Any]:
+        path, _ = footer_of(
+            tmp_path, pa.table({"at": pa.array([2**62], pa.timestamp("ns")).cast(kind, safe=False)})
+        )
+        slices = row_groups.batches(LocalFileSystem(), path, GroupSlice(0, 0, 0, 0, 1), wanted)
+        return [value for batch in slices for value in batch["at"].to_pylist()]
+
+    with pytest.raises(BadData, match=r"column 'at': a value is not a timestamp\[us\]") as refused:
+        read(pa.timestamp("ns"))
+    with typed(refused.value) as hint:
+        hint.says("write the column with a type that holds all its values, then drop the job and start over")
+        assert read(pa.timestamp("us")) == [dt.datetime(2116, 2, 20, 23, 53, 38, 427387)]
 
 
 def test_a_column_twice_gets_another_name(tmp_path: Path) -> None:

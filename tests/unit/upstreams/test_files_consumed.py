@@ -98,11 +98,21 @@ def test_applied_files_may_go_and_what_comes_next_is_pending(root: Path) -> None
 
 def test_verify_says_that_applied_files_are_gone(root: Path) -> None:
     pin, memory = applied(root, "1.json", "2.json")
-    (root / "changes" / "1.json").unlink()
+    file = root / "changes" / "1.json"
+    kept, was = file.read_text(), file.stat()
+    file.unlink()
     upstream = next_process(root, pin, memory)
     with pytest.raises(HistoryGone, match="cannot verify: 1 of the 2 change files") as caught:
         upstream.changes(None, "t", pin.position, at("2.json"), pin.schema["t"])
     assert caught.value.exit_code == 7
+    with typed(caught.value) as hint:
+        hint.says("the job itself does not need them")
+        assert upstream.observe(at("2.json"), False).pending == ()
+        hint.says("put them back, with the times that they had")
+        file.write_text(kept)
+        os.utime(file, ns=(was.st_mtime_ns, was.st_mtime_ns))
+        log = next_process(root, pin, memory).log._logs["t"]
+        assert [one.name for one in log.window(None, "2.json")] == ["1.json", "2.json"]
 
 
 def test_case_46_an_older_applied_file_that_grows_is_seen_within_a_few_barriers(root: Path) -> None:

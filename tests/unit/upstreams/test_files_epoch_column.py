@@ -182,24 +182,37 @@ def test_json_epochs_are_read_below_their_path(
     [
         ('{"s": {}}', "every row needs an epoch"),
         ('{"s": {"e": 1.5}}', "every row needs an epoch"),
-        ('{"s": {"e": 1}}\n{"s": {"e": "x"}}', ""),
-        ('{"s": {"e": 1', ""),
+        ('{"s": {"e": 1}}\n{"s": {"e": true}}', "every row needs an epoch"),
+        ('{"s": {"e": 1}}\n{"s": {"e": [1]}}', "every row needs an epoch"),
+        ('{"s": {"e": 1}}\n{"s": {"e": "x"}}', "write the epoch as one type in all files"),
+        ('{"s": {"e": 1', "rename them when complete"),
         ("[1]", "write one object per line"),
         ("7", "write one object per line"),
         ('"x"', "write one object per line"),
-        ('{"s": 1}', ""),
+        ('{"s": 1}', "every row needs an epoch"),
     ],
 )
 def test_a_file_without_a_good_epoch_is_named(tmp_path: Path, content: str, says: str) -> None:
     (tmp_path / "f.json").write_text(content)
     with pytest.raises(BadData, match=r"f\.json") as refused:
         read(tmp_path, "f.json", "json", "s.e")
-    if not says:
-        return
     with typed(refused.value) as hint:
         hint.says(says)
         (tmp_path / "f.json").write_text('{"s": {"e": 1}}\n')
         assert read(tmp_path, "f.json", "json", "s.e") == [(1, 1)]
+
+
+def test_epochs_of_one_type_are_in_all_files(tmp_path: Path) -> None:
+    upstream = tables(tmp_path, "t")
+    upstream.pin()
+    land(tmp_path / "changes", "1.json", event(1, tx=1))
+    land(tmp_path / "changes", "2.json", event(1, tx="two"))
+    with pytest.raises(BadData, match="integers in some files and strings in others") as refused:
+        epochs(upstream)
+    with typed(refused.value) as hint:
+        hint.says("one not yet applied may be replaced")
+        land(tmp_path / "changes", "2.json", event(1, tx=2))
+        assert epochs(upstream) == [(1, 1), (2, 1)]
 
 
 def test_csv_epochs_are_numbers_where_all_are(tmp_path: Path) -> None:

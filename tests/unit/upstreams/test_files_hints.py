@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +12,10 @@ from files_builders import event, land, opened, parquet
 from hint_typed import Typed, typed
 
 from backfill_cli.errors import BackfillError
+from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START
+from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.failures import SAME_PACKAGE
 
 FEED = {"format": "change-feed"}
 
@@ -143,6 +146,44 @@ def test_a_name_that_shows_no_format_is_read_by_the_option(root: Path) -> None:
         hint.says('or "json"')
         assert option(hint) == {"file_format": "parquet"}
         look({"file_format": "json"})
+
+
+def test_a_change_file_without_a_header_has_the_snapshots_columns(root: Path) -> None:
+    dms: dict[str, Any] = {"format": "dms", "file_format": "csv"}
+
+    def look(content: str, **csv: Any) -> None:
+        land(root / "changes", "1.csv", content)
+        upstream = opened(root, changes={**dms, "csv": csv})
+        upstream.pin()
+        assert len(upstream.observe(START, False).pending) == 1
+
+    with typed(refused(lambda: look("U,1"))) as hint:
+        hint.says("must have the snapshot's columns in the same order")
+        look("U,1,n")
+    with typed(refused(lambda: look("Op,id\nU,1"))) as hint:
+        look("Op,id\nU,1", header=hint.settings()["upstream.changes.csv.header"])
+    with typed(refused(lambda: look('U,1,"a\nb"'))) as hint:
+        look('U,1,"a\nb"', multi_line=hint.settings()["upstream.changes.csv.multi_line"])
+
+
+class Cluster:
+    """A session. What its executors know of this package is remembered for it."""
+
+    conf: ClassVar[dict[str, str]] = {}
+
+
+def test_files_that_only_this_packages_workers_read_need_it_on_the_executors(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = Cluster()
+    monkeypatch.setitem(arrow_tasks._KNOWN, spark, False)  # type: ignore[misc]
+    parquet(root / "snapshot" / "a.parquet", schema=pa.schema([("id", pa.int64()), ("at", pa.timestamp("ns"))]))
+    land(root / "csv", "a.csv", "id", "1")
+    of_csv = opened(root, path=str(root / "csv"), format="csv", schema="id BIGINT")
+    for upstream in (opened(root), of_csv):
+        reads = [SnapshotRead("t", split.id, 0, split.rows) for split in upstream.pin().splits]
+        error = refused(lambda upstream=upstream, reads=reads: upstream.scan(spark, "t", reads))  # type: ignore[misc]
+        assert error.hint == SAME_PACKAGE
 
 
 def test_names_are_written_with_numbers_of_one_length(root: Path) -> None:

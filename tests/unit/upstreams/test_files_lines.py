@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hint_typed import typed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.errors import BadData, Transient
+from backfill_cli.errors import RETRIED, BadData, Transient
 from backfill_cli.formats.listing import File, Place, place
 from backfill_cli.upstreams.files.options import CsvOptions
 from backfill_cli.upstreams.files.reading import csv_files, csv_text, json_rows, lines, text_parts
@@ -146,8 +147,13 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path
     counted.bytes = 0
     assert [block for part in later for _, block in csv_text.blocks(CsvOptions(), part)] == []
     assert counted.bytes < 1.1 * file.size
-    with pytest.raises(BadData, match="a line is longer than"):
+    with pytest.raises(BadData, match="a line is longer than") as refused:
         list(json_rows.blocks(TextPart(where.fs, file.path, file.name, file.size)))
+    with typed(refused.value) as hint:
+        hint.says("write one row per line, and end lines with line feeds")
+        where, file = written(tmp_path, "a.json", b'{"id": 1}\n' * 10_000)
+        part = TextPart(where.fs, file.path, file.name, file.size)
+        assert sum(block.count(b"\n") for _, block in json_rows.blocks(part)) == 10_000
 
 
 @pytest.mark.parametrize("left", [0, 4, 6])
@@ -155,5 +161,12 @@ def test_a_file_that_became_shorter_since_it_was_listed_is_an_error(tmp_path: Pa
     where, file = written(tmp_path, "a.json", b'{"id": 1}\n{"id": 2}\n')
     (part,) = text_parts.parts(where, [file], cut=True)
     Path(file.path).write_bytes(b'{"id": 1}\n'[:left])
-    with pytest.raises(Transient, match=f"became shorter while it was read: {left} bytes, 20 were listed"):
+    with pytest.raises(
+        Transient, match=f"became shorter while it was read: {left} bytes, 20 were listed"
+    ) as refused:
         list(json_rows.blocks(part))
+    with typed(refused.value) as hint:
+        hint.says(RETRIED)
+        where, file = written(tmp_path, "a.json", b'{"id": 1}\n'[:left])
+        parts = text_parts.parts(where, [file], cut=True)
+        assert b"".join(block for part in parts for _, block in json_rows.blocks(part)) == b'{"id": 1}\n'[:left]

@@ -110,7 +110,12 @@ def test_a_key_column_that_is_not_there_is_named_with_near_ones(tmp_path: Path) 
     with pytest.raises(UsageError) as caught:
         opened(tmp_path).pin()
     assert "'id'" in caught.value.message
-    assert "Id" in caught.value.hint
+    with typed(caught.value) as hint:
+        hint.says("name one of its columns: Id")
+        options = connector.options.model_validate(
+            {"snapshot": {"path": str(tmp_path / "snapshot"), "format": "parquet"}}
+        )
+        assert connector.open(options, [TableSpec("t", ("Id",))]).pin().splits
 
 
 @pytest.mark.parametrize(
@@ -158,6 +163,14 @@ def test_several_tables_need_a_place_for_their_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         connector.open(options, [TableSpec("a", ("id",)), TableSpec("b", ("id",))])
     assert "upstream.snapshot.path" in caught.value.message
+    with typed(caught.value) as hint:
+        hint.says('"data/{table}/snapshot"')
+        for name in ("a", "b"):
+            parquet(tmp_path / "data" / name / "snapshot" / "0.parquet")
+        path = str(tmp_path / "data/{table}/snapshot")
+        options = connector.options.model_validate({"snapshot": {"path": path, "format": "parquet"}})
+        upstream = connector.open(options, [TableSpec("a", ("id",)), TableSpec("b", ("id",))])
+        assert [split.table for split in upstream.pin().splits] == ["a", "b"]
 
 
 def pinned(root: Path) -> Path:
@@ -219,11 +232,62 @@ def test_another_path_is_another_identity(tmp_path: Path) -> None:
 
 
 def test_a_declared_schema_that_is_no_ddl_is_an_error_of_ours(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("id\n1\n")
-    config = {"snapshot": {"path": str(tmp_path / "a.csv"), "format": "csv", "schema": "id BIGINTEGER"}}
-    upstream = connector.open(connector.options.model_validate(config), [TableSpec("t", ("id",))])
-    with pytest.raises(BackfillError, match="BIGINTEGER"):
+    upstream = of_text(tmp_path, "id,note\n1,a\n", "id BIGINTEGER")
+    with pytest.raises(BackfillError, match="BIGINTEGER") as refused:
         upstream.pin()
+    with typed(refused.value) as hint:
+        hint.says('"id BIGINT, note STRING"')
+        assert of_text(tmp_path, "id,note\n1,a\n", "id BIGINT, note STRING").pin().splits
+
+
+def of_text(root: Path, content: str, ddl: str, kind: str = "csv", **more: Any) -> Any:
+    """The upstream of one text file."""
+    (root / f"a.{kind}").write_text(content)
+    config = {"snapshot": {"path": str(root / f"a.{kind}"), "format": kind, "schema": ddl, **more}}
+    return connector.open(connector.options.model_validate(config), [TableSpec("t", ("id",))])
+
+
+def test_what_csv_cannot_hold_is_a_column_of_text_or_another_format(tmp_path: Path) -> None:
+    ddl = "id BIGINT, tags ARRAY<STRING>"
+    with pytest.raises(BadData, match="column 'tags': csv cannot hold array<string>") as refused:
+        of_text(tmp_path, "id,tags\n1,a\n", ddl).pin()
+    with typed(refused.value) as hint:
+        hint.says("or declare the column as STRING")
+        assert of_text(tmp_path, "id,tags\n1,a\n", "id BIGINT, tags STRING").pin().splits
+        hint.says("use parquet or json")
+        assert of_text(tmp_path, '{"id": 1, "tags": ["a"]}\n', ddl, "json").pin().splits
+
+
+def test_columns_of_header_and_schema_that_differ_are_corrected_in_either(tmp_path: Path) -> None:
+    def pin(header: str, ddl: str = "id BIGINT, note STRING", **more: Any) -> Any:
+        return of_text(tmp_path, f"{header}\n{','.join('1' for _ in header.split(','))}\n", ddl, **more).pin()
+
+    with pytest.raises(BadData, match="column 'noet' is not in") as refused:
+        pin("id,noet")
+    with typed(refused.value) as hint:
+        hint.says("write it there instead of 'note'")
+        pin("id,noet", "id BIGINT, noet STRING")
+    with pytest.raises(BadData, match="column ' note' is not in") as refused:
+        pin("id, note")
+    with typed(refused.value) as hint:
+        hint.says("write it there instead of 'note'")
+        pin("id, note", "id BIGINT, ` note` STRING")
+    with pytest.raises(BadData, match="column 'other' is not in") as refused:
+        pin("id,note,other")
+    with typed(refused.value) as hint:
+        hint.says("declare it there")
+        pin("id,note,other", "id BIGINT, note STRING, other STRING")
+        pin("id,note,other", ignore=hint.settings()["upstream.snapshot.ignore"])
+    with pytest.raises(BadData, match=r"column 'note' of .* is in no file's header") as refused:
+        pin("id")
+    with typed(refused.value) as hint:
+        hint.says("or remove it: the headers have id")
+        pin("id", "id BIGINT")
+    with pytest.raises(BadData, match="duplicate column 'id' in the header") as refused:
+        pin("id,id")
+    with typed(refused.value) as hint:
+        hint.says("give each column a different name")
+        pin("id,note")
 
 
 def deleted_and_put_back(file: Path) -> Callable[[], None]:

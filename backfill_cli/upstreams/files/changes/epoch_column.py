@@ -196,7 +196,4 @@ def _after(a: Cursor, b: Cursor) -> bool:
         return a > b
     if isinstance(a, str) and isinstance(b, str):
         return a > b
-    raise BadData(
-        f"epochs are integers in some files and strings in others: {a!r}, {b!r}",
-        "the upstream must write the epoch as one type",
-    )
+    raise BadData(f"epochs are integers in some files and strings in others: {a!r}, {b!r}", epoch_values.ONE_TYPE)

@@ -2,6 +2,8 @@
 
 import io
 import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +12,7 @@ from backfill_cli.contracts.bad_rows import as_json
 from backfill_cli.errors import BadData
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
-from backfill_cli.spark.failures import RENAME_HINT, reading
+from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat
 from backfill_cli.upstreams.files.reading import csv_files, csv_text, lines
 from backfill_cli.upstreams.files.reading.footers import footer
@@ -21,6 +23,7 @@ _NO_OBJECT = re.compile(rb"^[ \t]*[^{\s].*", re.MULTILINE)
 _BLOCK = 1 << 26
 """Bytes that pyarrow parses at once: no line can be longer."""
 
+ONE_TYPE = "write the epoch as one type in all files, integers or strings: one not yet applied may be replaced"
 _EVERY_ROW = "every row needs an epoch: an integer of at most 64 bits, or a string"
 
 
@@ -49,21 +52,25 @@ def read(where: Place, file: File, kind: FileFormat, column: str, csv: CsvOption
         case "parquet":
             counts = _of_parquet(where, file, column)
         case "json":
-            counts = _counted(_of_json(where, file, column))
+            counts = _of_json(where, file, column)
         case "csv":
             counts = _of_csv(where, file, column, csv)
     for value in counts:
-        large = isinstance(value, int) and not -(2**63) <= value < 2**63
-        if isinstance(value, bool) or not isinstance(value, int | str) or large:
-            raise BadData(f"{file.path}: epoch column '{column}' holds {as_json(value)}", _EVERY_ROW)
+        _require_epoch(file, column, value)
     try:
         ordered = sorted(counts.items())
     except TypeError as exc:
         raise BadData(
             f"{file.path}: epoch column '{column}' holds both integers and strings",
-            "the upstream must write the epoch as one type",
+            ONE_TYPE,
         ) from exc
     return Values(tuple(ordered))
+
+
+def _require_epoch(file: File, column: str, value: Any) -> None:
+    large = isinstance(value, int) and not -(2**63) <= value < 2**63
+    if isinstance(value, bool) or not isinstance(value, int | str) or large:
+        raise BadData(f"{file.path}: epoch column '{column}' holds {as_json(value)}", _EVERY_ROW)
 
 
 def bounds(where: Place, file: File, column: str) -> tuple[Cursor, Cursor] | None:
@@ -97,7 +104,7 @@ def _of_parquet(where: Place, file: File, column: str) -> dict[Any, int]:
     return counts
 
 
-def _of_json(where: Place, file: File, column: str) -> Any:
+def _of_json(where: Place, file: File, column: str) -> dict[Any, int]:
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import json as pajson
@@ -107,7 +114,7 @@ def _of_json(where: Place, file: File, column: str) -> Any:
         # pyarrow would end a block at a carriage return between two tokens; none can be inside a token
         content = content.replace(b"\r", b" ")
     if not content:
-        return pa.array([], pa.int64())
+        return {}
     if stray := _NO_OBJECT.search(content):
         # pyarrow 26 crashes on these
         raise BadData(
@@ -117,9 +124,7 @@ def _of_json(where: Place, file: File, column: str) -> Any:
     path = column.split(".")
     if "payload" in (head := lines.parsed(file, first)) and path[0] not in head:
         path = ["payload", *path]
-    # JSON has no column types: integers if all values are integers, else text; other numbers are refused as such
-    faults = []
-    for leaf in (pa.int64(), pa.string(), pa.float64()):
+    for leaf in (pa.int64(), pa.string()):  # JSON has no column types
         kind = leaf
         for name in reversed(path[1:]):
             kind = pa.struct([(name, kind)])
@@ -128,14 +133,25 @@ def _of_json(where: Place, file: File, column: str) -> Any:
         )
         try:
             table = pajson.read_json(io.BytesIO(content), pajson.ReadOptions(block_size=_BLOCK), options)
-        except pa.ArrowInvalid as exc:
-            faults.append(exc)
+        except pa.ArrowInvalid:
             continue
         values = table[path[0]]
         for name in path[1:]:
             values = pc.struct_field(values, name)
-        return values
-    raise BadData(f"{file.path}: not complete JSON lines: {faults[0]}", RENAME_HINT) from faults[0]
+        return _counted(values)
+    return _of_odd_json(where, file, column, path)
+
+
+def _of_odd_json(where: Place, file: File, column: str, path: Sequence[str]) -> dict[Any, int]:
+    """The values where pyarrow refuses a line or a type. Raises BadData for the first that cannot be an epoch."""
+    counts = Counter[Any]()
+    for line in lines.forward(where, file, "json"):
+        value: Any = lines.parsed(file, line, numbers=float)
+        for name in path:
+            value = value.get(name) if isinstance(value, dict) else None
+        _require_epoch(file, column, value)  # True would be counted as 1
+        counts[value] += 1
+    return dict(counts)
 
 
 def _of_csv(where: Place, file: File, column: str, csv: CsvOptions) -> dict[Any, int]:

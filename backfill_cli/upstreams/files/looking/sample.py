@@ -21,6 +21,8 @@ _BYTES, _ROWS = 32 << 20, 100_000
 _VALUE = re.compile(r"[-+]?[0-9][-+0-9.,:/ TZe]*")
 """Text that is not a column name: DuckDB takes the first record of a short file for a header in any case."""
 
+_WITHOUT_PATH = "backfill init, without --path"
+
 NULLS = ("\\N", "NULL", "null", "NA", "N/A", "None")
 """Texts that writers use for NULL instead of an empty field."""
 
@@ -41,15 +43,13 @@ class Folder:
 def folder(path: str) -> Folder:
     """The files at `path`. Raises UsageError if there are none, or none that DuckDB can read."""
     where = place(path, "{table}")
+    if not where.local:
+        raise UsageError(f"{path} is not on this machine, and init reads only local files", _WITHOUT_PATH)
     files = tuple(Listing(where).files().values())
     if not files:
         raise UsageError(
             f"{path}: no files found",
             "give a folder or a glob with files; names that begin with '_' or '.' or end with .tmp are ignored",
-        )
-    if not where.local:
-        raise UsageError(
-            f"{path} is not on this machine, and init reads only local files", "backfill init, without --path"
         )
     sample: list[File] = []
     size = 0
@@ -59,8 +59,7 @@ def folder(path: str) -> Folder:
             size += file.size
     if not sample:
         raise UsageError(
-            f"{files[0].path}: init cannot read files with *, ?, [, ] or \\ in their paths",
-            "backfill init, without --path",
+            f"{files[0].path}: init cannot read files with *, ?, [, ] or \\ in their paths", _WITHOUT_PATH
         )
     kinds = {extension(file.name) for file in files}
     named = len(kinds) == 1 and None not in kinds
@@ -84,7 +83,7 @@ def opened(path: str) -> Iterator["duckdb.DuckDBPyConnection"]:
             yield db
         except duckdb.Error as error:
             said = str(error).partition("\n")[0]
-            raise UsageError(f"{path}: {said}", "correct the files; or backfill init, without --path") from error
+            raise UsageError(f"{path}: {said}", f"correct the files; or {_WITHOUT_PATH}") from error
 
 
 def of_parquet(db: "duckdb.DuckDBPyConnection", found: Folder) -> "duckdb.DuckDBPyRelation":

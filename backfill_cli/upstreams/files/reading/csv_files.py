@@ -106,7 +106,7 @@ def refuse_other_columns(
     if shown and absent:
         raise BadData(
             f"{where.shown}: column '{absent[0]}' of upstream.snapshot.schema is in no file's header",
-            f"the headers have: {', '.join(sorted(shown))}",
+            f"write a name of the headers there, or remove it: the headers have {', '.join(sorted(shown))}",
         )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import Piece
-from backfill_cli.errors import Transient
+from backfill_cli.errors import RETRIED, Transient
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.upstreams.files.reading import lines
@@ -64,7 +64,7 @@ def chunks(source: Any, part: TextPart, at: int) -> Iterator[tuple[bytes, bool]]
         if size > 0 and not more and part.end is not None:
             raise Transient(
                 f"{part.path}: it became shorter while it was read: {at:,} bytes, {part.end:,} were listed",
-                "it is listed again automatically",
+                RETRIED,
             )
         if not more:
             yield b"", True

@@ -92,21 +92,22 @@ class TableSnapshot:
         if self._options.format != "parquet":
             return text_frame(spark, self.where, self._files, reads, self._options, self._columns)
         self._know_layouts({read.split for read in reads})
-        foreign = [read.split for read in reads if not self._layouts[read.split].by_spark]
-        hint = self._why_not_by_workers(spark)
-        if foreign and hint:
-            raise Fatal(f"{self._files[foreign[0]].path}: Spark's own reader cannot read its types", hint)
-        readers = choose(reads, self._rows, self._layout, not hint)
+        foreign = [self._files[read.split].path for read in reads if not self._layouts[read.split].by_spark]
+        workers, mode = arrow_tasks.workers_know_us(spark), self._rebased_by(spark)
+        if foreign and mode is not None:
+            raise Fatal(
+                f"{foreign[0]}: Spark's own reader cannot read its types, and only it follows '{mode}'",
+                f"remove '{mode}' from [spark.conf]",
+            )
+        if foreign and not workers:
+            raise Fatal(f"{foreign[0]}: Spark's own reader cannot read its types", SAME_PACKAGE)
+        readers = choose(reads, self._rows, self._layout, workers and mode is None)
         return parquet_frame(spark, self.where, self._files, readers, self._columns)
 
-    def _why_not_by_workers(self, spark: "SparkSession") -> str:
-        """What would let workers read the files as Spark does; empty if they do."""
-        if not arrow_tasks.workers_know_us(spark):
-            return SAME_PACKAGE
-        mode = row_groups.rebased_by(spark)
-        if mode is None or not re.search('"(date|timestamp)', schema_text(self._columns)):
-            return ""
-        return f"remove '{mode}' from [spark.conf]: only Spark's reader follows it"
+    def _rebased_by(self, spark: "SparkSession") -> str | None:
+        """The setting by which only Spark's reader changes this table's old dates; None if there is none."""
+        holds_times = re.search('"(date|timestamp)', schema_text(self._columns))
+        return row_groups.rebased_by(spark) if holds_times else None
 
     def batches(self, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         """See contracts.BatchedUpstream. Parquet by row group, if pyarrow reads all of it as Spark does."""

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hint_typed import typed
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs as pafs
@@ -105,8 +106,14 @@ def test_a_null_key_that_statistics_deny_is_refused(tmp_path: Path) -> None:
     (path,) = written(tmp_path, [[1, 2]], pa.int64())
     pq.write_table(pa.table({"id": pa.array([1, None], pa.int64()), "name": ["a", "b"]}), path)
     plain = PlainFiles(pafs.LocalFileSystem(), [DataFile(path, 1, 9)], "id", COLUMNS)
-    with pytest.raises(BadData, match=r"0.parquet: column 'id' is NULL in some rows"):
+    with pytest.raises(BadData, match=r"0.parquet: column 'id' is NULL in some rows") as refused:
         rows_by_read(plain, [read(None, 5)])
+    with typed(refused.value) as hint:
+        hint.says("write the table's rows again, with a value in each")
+        assert refused.value.starts_over
+        (path,) = written(tmp_path, [[1, 9]], pa.int64())
+        again = PlainFiles(pafs.LocalFileSystem(), [DataFile(path, 1, 9)], "id", COLUMNS)
+        assert rows_by_read(again, [read(None, 5), read(5, None)]) == {0: [1], 1: [9]}
 
 
 def test_a_file_that_is_apart_leaves_only_the_reads_that_need_it_to_spark(tmp_path: Path) -> None:
