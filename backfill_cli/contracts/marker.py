@@ -1,7 +1,7 @@
 """What a table's marker means for a commit: to be applied, a repeat, or refused. The same for every sink."""
 
 from backfill_cli.contracts.sink import EpochCommit
-from backfill_cli.errors import Held, StateConflict
+from backfill_cli.errors import RESTORE, START_OVER, Held, StateConflict
 from backfill_cli.model.checkpoint import Marker
 
 
@@ -35,7 +35,7 @@ def gone(commit: EpochCommit, table: str, holder: str) -> StateConflict:
     return StateConflict(
         f"job {commit.job!r}: the sink holds no marker of table {table!r}, but the catalog is at epoch "
         f"{commit.prev_epoch}: the job was dropped from the sink, or its {holder} was deleted or replaced",
-        f"restore the {holder}, or start over: backfill drop {commit.job} --with-rows --confirm {commit.job}",
+        RESTORE,
     )
 
 
@@ -50,6 +50,5 @@ def _restored(commit: EpochCommit, table: str, marker: Marker, holder: str) -> S
         )
     return StateConflict(
         f"job {commit.job!r}: table {table!r} of the sink {what}",
-        f"continue from what the sink holds: backfill resume {commit.job} --from-sink job.toml; or start over: "
-        f"backfill drop {commit.job} --with-rows --confirm {commit.job}",
+        f"continue from what the sink holds: backfill resume {commit.job} --from-sink job.toml; or {START_OVER}",
     )

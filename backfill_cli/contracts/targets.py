@@ -4,13 +4,22 @@ target, place: the table as the sink names it to people.
 """
 
 from collections.abc import Container
-from typing import Self
 
 from backfill_cli.contracts.sink import SinkTable
-from backfill_cli.errors import RETRIED, BadData, Fatal, Held, SinkInUse, StateConflict, Transient, UsageError
+from backfill_cli.errors import (
+    RESTORE,
+    RETRIED,
+    BadData,
+    Fatal,
+    Held,
+    SinkInUse,
+    StateConflict,
+    Transient,
+    UsageError,
+    start_over,
+)
 from backfill_cli.model.checkpoint import Owner
 
-_ANOTHER_TARGET = "name another target, or forget that job"
 DEPENDENT = "drop what depends on it first, or omit --with-rows to keep the tables"
 RENAME = "rename it: tables.target, or the transform's select"
 LESS_OFTEN = f"let the table's other writers commit less often; {RETRIED}"
@@ -54,31 +63,31 @@ def gone(place: str, job: str, epoch: int | None = None) -> StateConflict:
     until = "" if epoch is None else f" up to epoch {epoch}"
     return StateConflict(
         f"{place} is gone, but it held rows of job {job!r}{until}",
-        f"restore it, or start over: backfill drop {job} --with-rows --confirm {job}",
+        RESTORE,
     )
 
 
 class TargetTaken(Held):
     """Another job has the target. owner: that job's catalog, if the sink recorded it."""
 
-    job: str
-    owner: Owner | None
+    def __init__(self, message: str, hint: str, job: str, owner: Owner | None) -> None:
+        super().__init__(message, hint)
+        self.job, self.owner = job, owner
 
-    def in_its_catalog(self) -> Self:
-        """The same error where that catalog still has the job: it forgets the job by itself."""
-        if self.owner is not None:
-            self.hint = f"{_ANOTHER_TARGET}: backfill drop {self.job} --confirm {self.job} {self.owner.option}"
-        return self
+
+def forgetting(job: str, where: str) -> str:
+    """The hint where another job has the target. where: the option by which it is found."""
+    return f"name another target, or forget that job: backfill drop {job} --confirm {job} {where}"
 
 
 def belongs_to(target: str, job: str, table: str, owner: Owner | None, beside: str = "") -> TargetTaken:
     """job, table: who has the target. beside: ends the message. The hint is for a catalog that is lost."""
-    error = TargetTaken(
+    return TargetTaken(
         f"{target} belongs to job {job!r} (its table {table!r}){f' of catalog {owner}' if owner else ''}{beside}",
-        f"{_ANOTHER_TARGET}: backfill drop {job} --confirm {job} --sink job.toml",
+        forgetting(job, "--sink job.toml"),
+        job,
+        owner,
     )
-    error.job, error.owner = job, owner
-    return error
 
 
 def taken(job: str, owner: Owner) -> Held:
@@ -94,7 +103,7 @@ def no_record(job: str) -> StateConflict:
     """The sink has no state of a job that the catalog has."""
     return StateConflict(
         f"the sink has no record of job {job!r}: it was dropped there, or its folder was removed",
-        f"restore it, or start over: backfill drop {job} --without-sink --confirm {job}",
+        f"restore it, or {start_over(job, '--without-sink')}",
     )
 
 

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from hint_typed import typed
 from sink_contract import Epochs, Read, SinkContract, a_table, rows, schema_json
 
-from backfill_cli.errors import SinkInUse, StateConflict
+from backfill_cli.errors import RESTORE, SinkInUse, StateConflict
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.delta import connector
 from backfill_cli.sinks.delta.options import DeltaOptions
@@ -104,7 +104,7 @@ def test_a_stopped_jobs_tables_that_cannot_be_compared_are_refused_at_once(
     shutil.rmtree(tmp_path / "lake" / "a")
     with pytest.raises(StateConflict, match="table 'a' of the sink is gone") as caught:
         sink.copied("two", True, tmp_path).__enter__()
-    assert caught.value.hint.startswith("restore it, or start over: backfill drop two")
+    assert caught.value.template == RESTORE
     assert time.monotonic() - began_s < 60
 
 

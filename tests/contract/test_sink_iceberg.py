@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows
 
 from backfill_cli.contracts import EpochCommit
-from backfill_cli.errors import Held, SinkInUse, StateConflict, UsageError
+from backfill_cli.errors import RESTORE, Held, SinkInUse, StateConflict, UsageError
 from backfill_cli.formats.digests import words_digest
 from backfill_cli.formats.iceberg.places import SPARK_CATALOG, Place
 from backfill_cli.model.checkpoint import Marker, Owner
@@ -265,7 +265,7 @@ class TestIcebergSink(SinkContract):
         shutil.rmtree(lake / "a")
         with pytest.raises(StateConflict, match="table 'a' of the sink is gone") as caught:
             sink.copied("two", True, tmp_path).__enter__()
-        assert caught.value.hint.startswith("restore it, or start over: backfill drop two")
+        assert caught.value.template == RESTORE
 
     def test_a_table_of_a_named_catalog_is_filled_as_one_in_a_folder(
         self, spark: "SparkSession", tmp_path: Path, request: pytest.FixtureRequest

@@ -200,7 +200,7 @@ class TestPostgresSink(SinkContract):
         with pytest.raises(StateConflict, match="gone") as told:
             sink.prepare("orders", epochs.tables, into_existing=True)
         with typed(told.value) as hint:
-            hint.says("start over: backfill drop orders --with-rows --confirm orders")
+            hint.says("restore it, or drop the job and start over")
             sink.drop(epochs.tables)
             sink.forget("orders")
             sink.prepare("orders", epochs.tables, into_existing=False)

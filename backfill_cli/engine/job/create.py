@@ -28,7 +28,7 @@ from backfill_cli.engine.staging.files import nothing_left, require_shared
 from backfill_cli.engine.staging.partitions import side_table
 from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.engine.staging.schemas import sink_schema
-from backfill_cli.errors import StateConflict, UsageError
+from backfill_cli.errors import RESTORE, START_OVER, StateConflict, UsageError, start_over
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import decode
 from backfill_cli.model.job import Control
@@ -167,14 +167,14 @@ def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool =
 
 def _different(name: str, found: list[str], folder: tuple[str, str] | None, known: bool) -> UsageError:
     """The error for a config that leads to another result. folder: that was moved perhaps, and its new path."""
-    over = f"start over: backfill drop {name}{'' if known else ' --sink job.toml'} --with-rows --confirm {name}"
+    over = START_OVER if known else start_over(name, "--sink job.toml", "--with-rows")
     hint = (
         "undo these changes (only throttle, barrier, catch_up, retry, spool, spark, hooks, staging, live, and "
         f"what a hint asked you to add may change), or name another job, or {over}"
     )
     if folder is not None and os.path.isdir(folder[1]) and not os.path.lexists(folder[0]):
         forget = (
-            f"start over: forget the job here: backfill drop {name} --without-sink --confirm {name}; "
+            f"forget the job here: backfill drop {name} --without-sink --confirm {name}; "
             "start then names the command that drops its rows"
         )
         back = shlex.join(["mv", folder[1], folder[0]])
@@ -197,8 +197,7 @@ def require_same_strategy(job: JobDefinition, config: JobConfig, upstream: Upstr
     if asked != job.strategy:
         raise UsageError(
             f"job {job.name!r} exists with strategy {job.strategy!r}, but this config leads to {asked!r}",
-            f'set job.strategy = "{job.strategy}" again, or name another job, or start over: backfill drop '
-            f"{job.name} --with-rows --confirm {job.name}",
+            f'set job.strategy = "{job.strategy}" again, or name another job, or {START_OVER}',
         )
 
 
@@ -257,7 +256,7 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources
     if saved is None:
         raise StateConflict(
             f"the sink of this config has no record of job {name!r}",
-            f"restore the sink, or start over: backfill drop {name} --with-rows --confirm {name}"
+            RESTORE
             if known
             else "check [job] name and [sink]; a new job begins with: backfill start --config job.toml",
         )

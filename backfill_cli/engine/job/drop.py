@@ -18,6 +18,7 @@ from backfill_cli.contracts import HeldUpstream, JobDefinition, Sink, SinkTable
 from backfill_cli.contracts.cutover import CutoverSink, Swap
 from backfill_cli.engine.job.ownership import require_lost
 from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.job.starting import settle
 from backfill_cli.errors import BackfillError, ConfigError, HistoryGone, NoSuchJob, StateConflict, UsageError
 from backfill_cli.failpoint import hit
@@ -59,7 +60,7 @@ def drop(
     the upstream is reported. Raises UsageError, with_rows, for tables that had rows before the job, or that people
     query.
     """
-    with catalog.lock_job(name) as lock, ExitStack() as held_open:
+    with start_over_named(name, catalog), catalog.lock_job(name) as lock, ExitStack() as held_open:
         begun = catalog.starts.of(name)
         if name not in {row.name for row in catalog.jobs()}:
             config = _config_of_start(name, catalog, begun)
@@ -175,7 +176,7 @@ def _asked(name: str, catalog: Catalog, resources: Resources) -> tuple[bool, boo
             known = True
     except BackfillError as error:
         gone = f"if the sink is gone for good: backfill drop {name} --without-sink --confirm {name}"
-        error.hint = f"{error.hint}; {gone}" if error.hint else gone
+        error.hint = f"{error.template}; {gone}" if error.template else gone
         raise
     return known, held is None or held == ours or (ours is not None and held.catalog == ours.catalog)
 
@@ -239,7 +240,7 @@ class _Left:
             return
         except BackfillError as error:
             without = f"leave there what the job holds, and see how to remove it: {self._instead}"
-            error.hint = f"{error.hint}; or {without}" if error.hint else without
+            error.hint = f"{error.template}; or {without}" if error.template else without
             raise
 
     def _holds(self) -> bool:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.lease import runs_at, this_host
-from backfill_cli.contracts.targets import TargetTaken
-from backfill_cli.errors import BackfillError, Held, NoSuchJob, StateConflict
+from backfill_cli.contracts.targets import TargetTaken, forgetting
+from backfill_cli.errors import START_OVER, BackfillError, Held, NoSuchJob, StateConflict, start_over
 from backfill_cli.model.checkpoint import Owner
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def require_new(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
     if epoch:
         raise StateConflict(
             f"the sink holds job {job!r} up to epoch {epoch}, but catalog {catalog.path} does not know the job",
-            f"rebuild it from the sink: backfill resume {job} --from-sink job.toml; or start over: "
-            f"backfill drop {job} --sink job.toml --with-rows --confirm {job}",
+            f"rebuild it from the sink: backfill resume {job} --from-sink job.toml; or "
+            f"{start_over(job, '--sink job.toml', '--with-rows')}",
         )
     return held
 
@@ -50,7 +50,7 @@ def require_kept(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
         raise StateConflict(
             f"the sink has no record of job {job!r}, but the catalog has its epoch {epoch} as committed: the sink "
             "was deleted, moved or replaced, or a drop was interrupted",
-            f"restore the sink, or move it back, or start over: backfill drop {job} --with-rows --confirm {job}",
+            f"restore the sink, or move it back, or {START_OVER}",
         )
     return held
 
@@ -73,7 +73,7 @@ def owners_sought(catalog: Catalog) -> Iterator[None]:
         yield
     except TargetTaken as error:
         if error.owner is not None and _is_there(error.owner, error.job, catalog):
-            error.in_its_catalog()
+            raise Held(error.message, forgetting(error.job, error.owner.option)) from error.__cause__
         raise
 
 

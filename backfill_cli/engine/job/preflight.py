@@ -23,6 +23,7 @@ from backfill_cli.engine.job.select import (
     require_keys,
     require_whole,
 )
+from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.job.starting import spell_begun
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.engine.staging.sample import require_readable
@@ -49,7 +50,7 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
     known = bool(notes)
     warnings: list[str] = []
     refused: list[str] = []
-    with Resources(config) as resources:
+    with start_over_named(config.job.name, catalog), Resources(config) as resources:
         upstream, sink = resources.upstream, resources.sink
         choice = choose(config.job.strategy, upstream.capabilities)
         if known:

@@ -102,7 +102,7 @@ def settle(job: str, catalog: "Catalog", of_another: bool = False) -> None:
         error.message = f"{spell_begun(begun)}, and what it left upstream could not be removed: {error.message}"
         if job not in {row.name for row in catalog.jobs()}:
             without = f"to leave it there: backfill drop {job} --without-upstream --confirm {job}"
-            error.hint = f"{error.hint}; or {without}" if error.hint and not of_another else without
+            error.hint = f"{error.template}; or {without}" if error.template and not of_another else without
         raise
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from backfill_cli.contracts import JobStore, Sink
 from backfill_cli.engine.loop.ports import Job, Stager
-from backfill_cli.errors import BadData, Fatal, StateConflict, UsageError
+from backfill_cli.errors import START_OVER, BadData, Fatal, StateConflict, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint
 
@@ -33,11 +33,10 @@ class Promises:
             return
         has, lacks = self._tables(prepared)
         if has:
-            name = self.job.name
             raise BadData(
                 f"{refusal.message}\nepoch {prepared.epoch} is in {', '.join(has)} but not in {', '.join(lacks)}, "
                 "so it can be neither finished nor taken back",
-                f"start over: backfill drop {name} --with-rows --confirm {name}",
+                START_OVER,
             ) from refusal
         self.store.unprepare(prepared.epoch)
         hit("promise-taken-back")

@@ -23,6 +23,7 @@ from backfill_cli.engine.job.create import (
 from backfill_cli.engine.job.ownership import owners_sought, require_kept, take
 from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
 from backfill_cli.engine.job.select import nothing_follows, strategy_of
+from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.job.starting import settle_before
 from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.loop.meter import Meter
@@ -60,7 +61,12 @@ def start(
     """
     name = config.job.name
     run = _Run(name, catalog, watcher or NoWatcher())
-    with catalog.lock_job(name) as lock, run.signals.installed(), Resources(config, run.watcher.tell) as resources:
+    with (
+        start_over_named(name, catalog),
+        catalog.lock_job(name) as lock,
+        run.signals.installed(),
+        Resources(config, run.watcher.tell) as resources,
+    ):
         for one in untried(extras(config)):
             resources.tell(f"{one.said}; if something fails: {one.fix}")
         known = _definition(catalog, name)
@@ -87,7 +93,7 @@ def resume(
     runner has the job.
     """
     run = _Run(name, catalog, watcher or NoWatcher())
-    with catalog.lock_job(name) as lock, run.signals.installed():
+    with start_over_named(name, catalog), catalog.lock_job(name) as lock, run.signals.installed():
         if sink_config is not None:
             with Resources(sink_config, run.watcher.tell) as resources:
                 rebuild(name, catalog, sink_config, resources, lock)

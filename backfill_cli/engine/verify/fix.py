@@ -20,6 +20,7 @@ from backfill_cli.config import from_stored
 from backfill_cli.contracts import JobDefinition, JobStore, SinkTable, own
 from backfill_cli.engine.job.ownership import require_kept, take
 from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.loop.process import Heartbeat, Wake
 from backfill_cli.engine.loop.recovery import recover
@@ -35,7 +36,7 @@ from backfill_cli.engine.verify.job import (
     require_known,
     verify,
 )
-from backfill_cli.engine.verify.named import history_named, start_over_named
+from backfill_cli.engine.verify.named import history_named
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.errors import BadData, Held, UsageError
 from backfill_cli.failpoint import hit
@@ -75,7 +76,7 @@ def fix(
     with (
         catalog.lock_job(job) as lock,
         history_named(job),
-        start_over_named(definition),
+        start_over_named(job, catalog),
         ExitStack() as opened,
     ):
         steps = Steps(job, tell, time.monotonic)

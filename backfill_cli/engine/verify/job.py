@@ -18,6 +18,7 @@ from backfill_cli.contracts import (
     VerifiableSink,
 )
 from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.verify.current import CurrentRows
 from backfill_cli.engine.verify.expected import Expected
@@ -25,7 +26,7 @@ from backfill_cli.engine.verify.fixable import converging, why_not
 from backfill_cli.engine.verify.folder import folder_of
 from backfill_cli.engine.verify.independent import IndependentRows
 from backfill_cli.engine.verify.memory import Memory
-from backfill_cli.engine.verify.named import history_named, start_over_named
+from backfill_cli.engine.verify.named import history_named
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.engine.verify.table import compare
 from backfill_cli.errors import RETRIED, BackfillError, Transient, UsageError
@@ -73,7 +74,7 @@ def verify(
     config = from_stored(definition.config)
     with (
         history_named(job),
-        start_over_named(definition),
+        start_over_named(job, catalog),
         Resources(config) as resources,
         Steps(job, tell, time.monotonic) as steps,
     ):

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from backfill_cli.contracts import JobDefinition
-from backfill_cli.errors import BackfillError, HistoryGone
+from backfill_cli.errors import HistoryGone
 
 
 @contextmanager
@@ -21,13 +20,3 @@ def history_named(job: str) -> Iterator[None]:
             f"job {job!r} cannot be verified: {gone.message}",
             f"{keep}its tables are unchanged, and may still be right; to see the job: backfill status {job}",
         ) from gone
-
-
-@contextmanager
-def start_over_named(definition: JobDefinition) -> Iterator[None]:
-    """An error that only starting over corrects has the command for it in its hint."""
-    try:
-        yield
-    except BackfillError as error:
-        error.naming(definition.name, definition.has_tables_to_itself)
-        raise

@@ -19,10 +19,12 @@ from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.engine.job import create, preflight
 from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.loop import run as engine_run
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.errors import BackfillError
 from backfill_cli.model.plan import EpochPlan, Staged
+from backfill_cli.view.console import complain
 
 
 @dataclass
@@ -57,9 +59,10 @@ class Scene:
         return done.stderr.split("Try: ", 1)[1]
 
     def failed(self, act: Callable[[], object]) -> str:
-        """The hint of the error that `act` raises."""
-        with pytest.raises(BackfillError) as caught:
+        """The hint of the error that `act` raises, as a run of the job would end with it."""
+        with pytest.raises(BackfillError) as caught, start_over_named("orders", self.catalog):
             act()
+        complain(caught.value)
         return caught.value.hint
 
     def sql(self, file: Path, sql: str) -> None:

@@ -100,9 +100,7 @@ STATES: dict[str, tuple[Callable[[Any], str], ...]] = {
     "backfill_cli/sinks/delta/restored.py:_gone": (table_restored,),
     "backfill_cli/sinks/delta/sink.py:_require_ours": (skipped_without_a_word,),
     "backfill_cli/contracts/targets.py:rows_of_others": (table_in_use,),
-    "backfill_cli/contracts/targets.py:belongs_to": (
-        table_of_another_job,
-        table_of_a_job_whose_catalog_is_lost,
-    ),
+    "backfill_cli/contracts/targets.py:belongs_to": (table_of_a_job_whose_catalog_is_lost,),
+    "backfill_cli/engine/job/ownership.py:owners_sought": (table_of_another_job,),
     "backfill_cli/contracts/targets.py:gone": (table_gone,),
 }

@@ -41,7 +41,7 @@ def test_to_start_over_as_a_hint_says_is_not_refused_for_rows_of_the_first_try(
 ) -> None:
     s = scene("0")
     s.sql(s.sink, "INSERT INTO orders VALUES (1, 'a')")
-    over = re.search(r"start over: (backfill drop [^;,]+)", state(s))
+    over = re.search(r"(backfill drop [^;,]+), and start over", state(s))
     assert over is not None
     assert s.run(*shlex.split(over[1])[1:]).exit_code == 0
     begun = s.run("start", "--config", "job.toml")

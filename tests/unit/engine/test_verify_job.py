@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from backfill_cli.contracts import JobDefinition, SinkCopy, SinkTable
+from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.verify import fix
 from backfill_cli.engine.verify.fixable import converging, why_not
 from backfill_cli.engine.verify.job import Verification, require_known
-from backfill_cli.engine.verify.named import history_named, start_over_named
+from backfill_cli.engine.verify.named import history_named
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.errors import START_OVER, BadData, HistoryGone, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
@@ -153,6 +154,7 @@ def test_a_repeated_attempt_says_which_one_it_is() -> None:
 
 
 def test_an_error_that_only_starting_over_corrects_names_the_command() -> None:
-    with pytest.raises(BadData) as caught, start_over_named(JOB):
+    catalog: Any = SimpleNamespace(definition=lambda _name: JOB)
+    with pytest.raises(BadData) as caught, start_over_named("shop", catalog):
         raise BadData("table 'orders': column 'v' was dropped", START_OVER)
     assert caught.value.hint == "backfill drop shop --with-rows --confirm shop, and start over"
