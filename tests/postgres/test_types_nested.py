@@ -75,7 +75,7 @@ def test_a_type_inside_a_type_that_reads_otherwise_stops_the_job(db: Database, i
             if kind is None:
                 continue
             run(f"CREATE TABLE {table} (id int PRIMARY KEY, v {kind})")
-            look = Look([TableSpec(table, ("id",))])
+            look = Look([TableSpec(table, ("id",))], "none")
             look.begin(connection)
             try:
                 run(statement.format(name))
@@ -90,7 +90,7 @@ def test_a_type_inside_a_type_that_reads_otherwise_stops_the_job(db: Database, i
 
 def test_a_column_added_with_a_composite_type_beside_another_is_no_changed_type(db: Database) -> None:
     db("CREATE TYPE one AS (a int)", "CREATE TYPE two AS (b int)", "CREATE TABLE c (id int PRIMARY KEY, v one)")
-    look = Look([TableSpec("c", ("id",))])
+    look = Look([TableSpec("c", ("id",))], "none")
     with connected(db.dsn) as connection:
         look.begin(connection)
         db("ALTER TABLE c ADD COLUMN w two")

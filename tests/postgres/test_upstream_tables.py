@@ -11,7 +11,7 @@ from postgres_database import Database
 from test_upstream_moving import once
 
 from backfill_cli.errors import BackfillError, BadData, StateConflict, Transient, UsageError
-from backfill_cli.upstreams.postgres import rewritten, tables
+from backfill_cli.upstreams.postgres import publications, rewritten, tables
 from backfill_cli.upstreams.postgres.tables import primary_keys
 
 __all__ = ["db", "job", "small"]
@@ -285,12 +285,23 @@ def test_a_table_that_does_not_exist_is_told_with_those_that_do_nearest_first(
     assert caught.value.hint.endswith("""[[tables]] name = '"Orders"'""")
 
 
-@pytest.mark.parametrize("query", [tables._SIGNATURE, tables._FOUND, rewritten._SEEN])
-def test_no_query_about_the_tables_reads_the_whole_catalog_for_each_of_them(job: PlainJob, query: str) -> None:
+SCHEMAS = "SELECT oid, pnnspid FROM pg_publication_namespace WHERE pnpubid = p.oid"
+NAMES = ["t", "other"]
+QUERIES: list[tuple[str, tuple[object, ...]]] = [
+    (tables._SIGNATURE, (NAMES,)),
+    (tables._FOUND, ("t",)),
+    (rewritten._SEEN, ("none", NAMES)),
+    (publications._PUBLISHED.format(schemas=SCHEMAS), ("none", [1, 2])),
+]
+
+
+@pytest.mark.parametrize(("query", "given"), QUERIES)
+def test_no_query_about_the_tables_reads_the_whole_catalog_for_each_of_them(
+    job: PlainJob, query: str, given: tuple[object, ...]
+) -> None:
     """At 1,000 tables the signature, which every barrier asks for, then takes several times as long."""
     with psycopg.connect(job.db.dsn) as connection:
         connection.execute("SET enable_seqscan = off")  # what is left has no index that it could use
-        names = "t" if query is tables._FOUND else ["t", "other"]
-        plan = connection.execute(f"EXPLAIN {query}".encode(), (names,)).fetchall()
+        plan = connection.execute(f"EXPLAIN {query}".encode(), given).fetchall()
     read = [line.split(" on ")[1].split(" ")[0] for (line,) in plan if "Seq Scan on " in line]
-    assert not {"pg_class", "pg_index", "pg_attribute"} & set(read)
+    assert not {"pg_class", "pg_index", "pg_attribute", "pg_inherits", "pg_depend"} & set(read)

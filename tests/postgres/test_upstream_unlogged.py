@@ -145,9 +145,12 @@ def test_a_table_that_left_a_published_schema_for_a_while_stops_the_job(
     job = PlainJob(db, tmp_path, KEYS, options={"publication": "every"})
     job.follow()
     db("GRANT SELECT ON t TO public", "VACUUM FULL t", "CREATE INDEX ON t (v)", "UPDATE t SET v = 'x'")
+    db("ALTER TABLE t RENAME TO u", "ALTER TABLE u RENAME TO t", "ALTER SCHEMA away RENAME TO other")
+    db("ALTER SCHEMA other RENAME TO away", f"CREATE ROLE o_{db.name}", f"ALTER TABLE t OWNER TO o_{db.name}")
     patiently(job)
+    db("ALTER TABLE t OWNER TO postgres", f"DROP ROLE o_{db.name}")
     db(*statements)
-    with pytest.raises(StateConflict, match="published with its schema"):
+    with pytest.raises(StateConflict, match="'t' left the publication, which has it with its schema only"):
         patiently(job)
 
 

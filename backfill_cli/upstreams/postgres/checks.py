@@ -50,6 +50,22 @@ def require_followable(tables: Sequence[PgTable]) -> None:
             )
 
 
+def require_no_heirs(tables: Sequence[PgTable]) -> None:
+    """A query of a table shows its own rows only. Raises UsageError."""
+    for table in tables:
+        if table.heirs:
+            raise _heirs(table)
+
+
+def _heirs(table: PgTable) -> UsageError:
+    return UsageError(
+        f"other tables inherit from table {table.name!r}: a query of it shows their rows too, but the log "
+        "has their changes under their own names",
+        "; ".join(f"ALTER TABLE {heir} NO INHERIT {table.sql}" for heir in table.heirs)
+        + "; or name those tables instead of it",
+    )
+
+
 def _require_unique(table: PgTable) -> None:
     """At no moment two rows have one key: then a key's changes in the log are of one row after another."""
     if table.unique:
@@ -205,12 +221,9 @@ def _faults(
                 f"a row security policy hides rows of table {table.name!r} from role {role!r}",
                 f"ALTER ROLE {quoted(role)} BYPASSRLS",
             )
-        if _has_children(connection, table):
-            yield (
-                f"other tables inherit from table {table.name!r}: a query of it shows their rows too, but the log "
-                "has their changes under their own names",
-                "name those tables instead: a table that others inherit from cannot be copied",
-            )
+        if table.heirs:
+            error = _heirs(table)
+            yield error.message, error.hint
         if table.kind == "p" and not options.accept_partition_changes:
             yield (
                 f"table {table.name!r} is partitioned: rows added or removed by ATTACH, DETACH, DROP or TRUNCATE "
@@ -279,14 +292,6 @@ def _sees_a_part(connection: "Connection", table: PgTable) -> bool:
     """Whether row security applies to the role, on the table."""
     with asking("checking row security"):
         row = connection.execute("SELECT row_security_active(%s::oid)", (table.oid,)).fetchone()
-    return bool(row and row[0])
-
-
-def _has_children(connection: "Connection", table: PgTable) -> bool:
-    with asking("checking for tables that inherit"):
-        row = connection.execute(
-            "SELECT %s AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = %s)", (table.kind == "r", table.oid)
-        ).fetchone()
     return bool(row and row[0])
 
 

@@ -25,7 +25,7 @@ class Holding:
 
     def __init__(self, options: PostgresOptions, specs: Sequence[TableSpec]) -> None:
         self._options, self._specs = options, specs
-        self._look = Look(specs)
+        self._look = Look(specs, options.publication)
         self._waiting: int | None = None  # the server process that may wait for others
         self._made = False  # by this process: no mark is needed to know it
         self._retained: str | None = None

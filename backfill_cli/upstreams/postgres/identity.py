@@ -31,10 +31,9 @@ def of(seen: Now, slot: str, published: Published, tables: Sequence[Identified])
     found = {
         "system": str(seen.system),
         "timeline": seen.timeline,
-        "published": dict(published.tables),
+        "published": dict(published.ways),
         "publication": published.written,
         "publication_oid": published.oid,
-        "schemas": dict(published.schemas),
         "database": seen.database,
         "slot": slot,
         "tables": oids,
@@ -107,7 +106,8 @@ def _replaced(name: str, oid: int, called: str | None) -> StateConflict:
 
 def _require_same_publication(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """The log has had all changes of the tables so far. Raises StateConflict saying since what it has not."""
-    lost = [name for name, oid in before["published"].items() if oid not in (None, now["published"].get(name))]
+    published = now["published"]
+    lost = [name for name, was in before["published"].items() if was and not _lasts(was, published.get(name, ()))]
     was = before.get("publication_oid")
     if lost and now["publication_oid"] is None:
         raise StateConflict(
@@ -123,14 +123,8 @@ def _require_same_publication(before: Mapping[str, Any], now: Mapping[str, Any])
         )
     if lost:
         raise StateConflict(
-            f"table {lost[0]!r} left the publication, at least for a while: the log lacks changes of it",
-            START_OVER,
-        )
-    moved = [name for name, by in before.get("schemas", {}).items() if now["schemas"].get(name) != by]
-    if moved:
-        raise StateConflict(
-            f"table {moved[0]!r} is published with its schema, and since the job began it was moved, renamed or "
-            "given to another owner, or the schema left the publication for a while: the log may lack changes",
+            f"table {lost[0]!r} left the publication{_with(before['published'][lost[0]])}, at least for a while: "
+            "the log lacks changes of it",
             START_OVER,
         )
     if before.get("publication") is not None and before["publication"] != now["publication"]:
@@ -138,6 +132,19 @@ def _require_same_publication(before: Mapping[str, Any], now: Mapping[str, Any])
             "ALTER PUBLICATION was run on the job's publication: the log may lack changes of its tables",
             START_OVER,
         )
+
+
+def _lasts(was: Any, now: Sequence[Sequence[str]]) -> bool:
+    """Whether one of the ways into the publication has been there all the while. was: of older jobs, an oid."""
+    if isinstance(was, int):
+        return str(was) in {way[0] for way in now}
+    return any(way in now for way in was)
+
+
+def _with(ways: Any) -> str:
+    """How a table was published that the publication did not name."""
+    found = [] if isinstance(ways, int) else [what for _, what, *_ in (way for way in ways if len(way) > 1)]
+    return f", which has it with {found[0]} only" if found else ""
 
 
 def _changed(table: str, column: str, what: str) -> BadData:

@@ -23,8 +23,8 @@ class Look:
     `storage` and `recall`.
     """
 
-    def __init__(self, specs: Sequence[TableSpec]) -> None:
-        self._specs = specs
+    def __init__(self, specs: Sequence[TableSpec], publication: str) -> None:
+        self._specs, self._publication = specs, publication
         self.tables: dict[str, PgTable] = {}
         self.in_force: dict[str, tuple[Column, ...]] = {}
         self._signature = ""
@@ -42,7 +42,7 @@ class Look:
         """The tables as they are now are known, for later looks to compare with; all columns are in force."""
         require_names(connection, self._specs)
         self._look(connection)
-        self._storage, self._compared = rewritten.seen(connection, self._specs, self.listed), True
+        self._storage, self._compared = self._stored(connection), True
         self.in_force = {table.name: table.columns for table in self.listed}
 
     def again(self, connection: "Connection") -> None:
@@ -53,6 +53,7 @@ class Look:
     def require_followable(self) -> None:
         """The tables, as they were last looked at, can still be followed."""
         checks.require_followable(self.listed)
+        checks.require_no_heirs(self.listed)
         self.apply({name: schema_of_columns(columns) for name, columns in self.in_force.items()})
 
     def apply(self, schemas: Mapping[str, str]) -> None:
@@ -63,7 +64,7 @@ class Look:
     def compare(self, connection: "Connection", log_end: Callable[[], int]) -> None:
         """Since the previous look no row got values that the log does not have. Raises BadData otherwise."""
         if not self._compared:
-            storage = rewritten.seen(connection, self._specs, self.listed)
+            storage = self._stored(connection)
             rewritten.require_same_values(self._storage, storage)
             lapsed = rewritten.lapses(self._storage, self.listed, log_end)
             self._storage, self._compared = replace(storage, lapsed=lapsed), True
@@ -99,6 +100,9 @@ class Look:
             self.in_force[name] = tuple(c for c in self.tables[name].columns if c.name in names)
         if storage:
             self._storage, self._compared = rewritten.of_text(storage), False
+
+    def _stored(self, connection: "Connection") -> rewritten.Storage:
+        return rewritten.seen(connection, self._specs, self.listed, self._publication)
 
     def _look(self, connection: "Connection") -> None:
         self._signature, self._compared = self._signed(connection), False

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from backfill_cli.upstreams.postgres.client import asking
@@ -24,18 +24,20 @@ MADE_BY_US = "made by backfill for "
 """Begins the comment of a publication that we created; the slots of the jobs that use it follow."""
 
 
+IN_SCHEMA, IN_ROOT = "its schema", "a table that it is a partition of"
+"""With what a table is published that no publication names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Published:
-    """tables: by table, the oid of the object that puts it into the publication; None if it is not published.
-    written: the transaction that wrote the publication's own catalog row, oid: its own; None without one. schemas:
-    of each table that is published with its schema alone, what changes when either leaves it for a while: the
-    entry of the schema, and the transaction that moved, renamed or created the table.
+    """ways: by table, how the publication has it: an oid of its own, or with what, and all that this depends on.
+    A way is another one once it did not lead there for a while. written: the transaction that wrote the
+    publication's own catalog row, oid: its own; None without one.
     """
 
-    tables: Mapping[str, int | None]
+    ways: Mapping[str, Sequence[Sequence[str]]]
     written: str | None
     oid: int | None
-    schemas: Mapping[str, str] = field(default_factory=dict)
 
 
 class Named(Protocol):
@@ -47,47 +49,56 @@ class Named(Protocol):
     def oid(self) -> int: ...
 
 
+_MOVED = """(SELECT d.xmin::text FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = {0}
+    AND d.objsubid = 0 AND d.refclassid = 'pg_namespace'::regclass)"""
+"""SQL: the transaction that brought a table to its schema. RENAME and OWNER TO do not write that row."""
+
+_PUBLISHED = f"""
+SELECT c.oid::bigint, p.xmin::text, p.oid::bigint, (
+    WITH above AS (SELECT relid::oid FROM pg_partition_ancestors(c.oid) WHERE relid <> c.oid),
+    roots AS (
+        SELECT relid, r.oid::text AS way FROM above JOIN pg_publication_rel r ON r.prrelid = relid
+        WHERE r.prpubid = p.oid
+        UNION ALL SELECT relid, s.oid || ' ' || {_MOVED.format("relid")}
+        FROM above JOIN pg_class w ON w.oid = relid JOIN ({{schemas}}) s ON s.pnnspid = w.relnamespace
+        UNION ALL SELECT relid, '' FROM above WHERE p.puballtables
+    )
+    SELECT jsonb_agg(way) FROM (
+        SELECT jsonb_build_array(r.oid::text) FROM pg_publication_rel r
+        WHERE r.prpubid = p.oid AND r.prrelid = c.oid
+        UNION ALL SELECT jsonb_build_array(p.oid::text) WHERE p.puballtables
+        UNION ALL SELECT jsonb_build_array(p.oid::text, '{IN_SCHEMA}', s.oid::text, {_MOVED.format("c.oid")})
+        FROM ({{schemas}}) s WHERE s.pnnspid = c.relnamespace
+        UNION ALL SELECT jsonb_build_array(p.oid::text, '{IN_ROOT}', way, (
+            SELECT string_agg(i.inhrelid || ' ' || i.xmin, ', ' ORDER BY i.inhrelid) FROM pg_inherits i
+            WHERE i.inhrelid = ANY(ARRAY(SELECT c.oid UNION SELECT relid FROM above)) AND i.inhrelid <> roots.relid
+            AND EXISTS (SELECT FROM pg_partition_ancestors(i.inhrelid) t WHERE t.relid = roots.relid)))
+        FROM roots WHERE way <> ''
+    ) x (way) WHERE NOT (p.pubviaroot AND EXISTS (SELECT FROM roots)))
+FROM pg_publication p CROSS JOIN pg_class c WHERE p.pubname = %s AND c.oid = ANY(%s::oid[])
+"""
+
+
 def published(connection: "Connection", publication: str, tables: Sequence[Named]) -> Published:
     """What the publication contains now; not a partition whose changes it sends as those of another table."""
-    by_schema = "SELECT NULL::oid AS oid, NULL::oid AS pnnspid WHERE false"
+    schemas = "SELECT NULL::oid AS oid, NULL::oid AS pnnspid WHERE false"
     if connection.info.server_version >= SCHEMAS_FROM:
-        by_schema = "SELECT oid, pnnspid FROM pg_publication_namespace WHERE pnpubid = p.oid"
-    query = f"""
-        SELECT c.oid::bigint, CASE WHEN NOT EXISTS (
-            SELECT FROM pg_partition_ancestors(c.oid) a JOIN pg_class w ON w.oid = a.relid
-            WHERE p.pubviaroot AND c.relispartition AND a.relid <> c.oid AND (p.puballtables OR EXISTS (
-                SELECT FROM pg_publication_rel WHERE prpubid = p.oid AND prrelid = a.relid)
-                OR w.relnamespace IN (SELECT pnnspid FROM ({by_schema}) x))
-        ) THEN coalesce(r.oid, CASE WHEN p.puballtables OR EXISTS (
-            SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND t.schemaname = n.nspname
-            AND t.tablename = c.relname) THEN p.oid END) END::bigint,
-            CASE WHEN r.oid IS NULL AND NOT p.puballtables THEN s.oid || ' ' || y.xmin END,
-            p.xmin::text, p.oid::bigint
-        FROM pg_publication p CROSS JOIN pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-        JOIN pg_type y ON y.oid = c.reltype
-        LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
-        LEFT JOIN LATERAL ({by_schema}) s ON s.pnnspid = c.relnamespace
-        WHERE p.pubname = %s AND c.oid = ANY(%s::oid[])"""
+        schemas = "SELECT oid, pnnspid FROM pg_publication_namespace WHERE pnpubid = p.oid"
+    query = _PUBLISHED.format(schemas=schemas)
     with asking("reading the publication"):
         rows = connection.execute(query.encode(), (publication, [table.oid for table in tables])).fetchall()
-    found = {oid: by for oid, by, *_ in rows}
-    schemas = {oid: schema for oid, _, schema, *_ in rows if schema is not None}
-    written, oid = rows[0][3:] if rows else (None, None)
-    return Published(
-        {table.name: found.get(table.oid) for table in tables},
-        written,
-        oid,
-        {table.name: schemas[table.oid] for table in tables if table.oid in schemas},
-    )
+    found = {table: ways or [] for table, *_, ways in rows}
+    written, oid = rows[0][1:3] if rows else (None, None)
+    return Published({table.name: found.get(table.oid, []) for table in tables}, written, oid)
 
 
 def unnamed(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> list[PgTable]:
     """Those that the publication has, and that neither it nor another publication names."""
     query = "SELECT prrelid::bigint FROM pg_publication_rel WHERE prrelid = ANY(%s::oid[])"
-    has = published(connection, publication, tables).tables
+    has = published(connection, publication, tables).ways
     with asking("reading the publication"):
         named = {oid for (oid,) in connection.execute(query, ([table.oid for table in tables],)).fetchall()}
-    return [table for table in tables if has[table.name] is not None and table.oid not in named]
+    return [table for table in tables if has[table.name] and table.oid not in named]
 
 
 def missing(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> list[str] | None:

@@ -27,6 +27,11 @@ SELECT n, (SELECT jsonb_object_agg(f.oid, pg_relation_filenode(f.oid)) FROM pg_c
        (SELECT jsonb_object_agg(f.oid, jsonb_build_array(f.reltoastrelid::bigint, f.relispartition, ARRAY(
                SELECT r.oid::bigint FROM pg_publication_rel r WHERE r.prrelid = f.oid ORDER BY 1))) FROM pg_class f
            WHERE f.relkind = 'r' AND f.oid = {PARTS}),
+       (SELECT jsonb_object_agg(t.oid, jsonb_build_array(t.xmin::text, (
+               SELECT jsonb_object_agg(w.attnum, w.xmin::text) FROM pg_attribute w
+               WHERE w.attrelid = t.oid AND w.attnum > 0 AND NOT w.attisdropped))) FROM pg_class t
+        WHERE t.oid = ANY(ARRAY(SELECT c.oid UNION SELECT relid FROM pg_partition_ancestors(c.oid)))
+        AND EXISTS (SELECT FROM pg_publication WHERE pubname = %s AND pubviaroot)),
        jsonb_object_agg(a.attname, ARRAY[a.attnum::text, a.xmin::text, a.attgenerated::text])
 FROM unnest(%s::text[]) n JOIN pg_class c ON c.oid = to_regclass(n)
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped GROUP BY n, c.oid
@@ -56,7 +61,9 @@ class Storage:
     enumerations, and attributes of composite types, by what identifies them. unique: by table, see PgTable.unique.
     lapsed: by table, where the log ended once it was seen that no index had kept its key unique all the while.
     beside: as files: the oid of its TOAST table, 0 for none; whether it is a partition; what puts it into
-    publications under its own name.
+    publications under its own name. joins: by table, if changes of partitions are published as their root's, by
+    oid of it and of each table that it is a partition of: the transactions that wrote the catalog's row of that
+    table, and by number those of its columns.
     """
 
     files: Mapping[str, Mapping[str, int | None]]
@@ -65,15 +72,18 @@ class Storage:
     unique: Mapping[str, Sequence[int]] = field(default_factory=dict)
     beside: Mapping[str, Mapping[str, tuple[int, bool, Sequence[int]]]] = field(default_factory=dict)
     lapsed: Mapping[str, int] = field(default_factory=dict)
+    joins: Mapping[str, Mapping[str, tuple[str, Mapping[str, str]]]] = field(default_factory=dict)
 
 
-def seen(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec], tables: Iterable[PgTable]) -> Storage:
+def seen(
+    connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec], tables: Iterable[PgTable], publication: str
+) -> Storage:
     """How the tables are stored now."""
     with asking("reading its catalog"):
-        rows = connection.execute(_SEEN.encode(), ([spec.name for spec in specs],)).fetchall()
-    files, beside = ({row[0]: row[at] or {} for row in rows} for at in (1, 2))
+        rows = connection.execute(_SEEN.encode(), (publication, [spec.name for spec in specs])).fetchall()
+    files, beside, joins = ({row[0]: row[at] or {} for row in rows} for at in (1, 2, 3))
     columns, unique = {name: columns for name, *_, columns in rows}, {table.name: table.unique for table in tables}
-    return Storage(files, columns, labels(connection, tables), unique, beside)
+    return Storage(files, columns, labels(connection, tables), unique, beside, joins=joins)
 
 
 def labels(connection: "psycopg.Connection[Any]", tables: Iterable[PgTable]) -> dict[str, str]:
@@ -137,6 +147,7 @@ def require_same_values(before: Storage, now: Storage) -> None:
             raise _untold(f"table {name!r}: ALTER TABLE rewrote it and changed column(s) {', '.join(touched)}")
         for oid in anew:
             _require_logged(name, before.beside.get(name, {}).get(oid), now.beside[name].get(oid))
+        _require_not_joined(name, before.joins.get(name, {}), now.joins.get(name, {}))
     _require_same_labels(before.labels, now.labels)
 
 
@@ -158,6 +169,22 @@ def _require_logged(name: str, was: Sequence[Any] | None, now: Sequence[Any] | N
             f"table {name!r}: its file is new, no publication has named it all the while, and without a TOAST "
             "table nothing tells TRUNCATE or VACUUM FULL from SET UNLOGGED, changes, and SET LOGGED"
         )
+
+
+def _require_not_joined(name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Neither the table nor one that it is a partition of was a partition for a while. Raises BadData otherwise.
+
+    ATTACH and DETACH write the table's row in the catalog, and those of all its columns.
+    """
+    for oid, (row, columns) in was.items():
+        found_row, found = now.get(oid, (row, {}))
+        if row != found_row and all(found.get(number, "") != writer for number, writer in columns.items()):
+            raise BadData(
+                f"table {name!r}: it, or a table that it is a partition of, was attached or detached as a "
+                "partition, and the publication has publish_via_partition_root: meanwhile its changes may have "
+                "been published as those of another table",
+                START_OVER,
+            )
 
 
 def _require_same_labels(before: Mapping[str, str], now: Mapping[str, str]) -> None:

@@ -28,6 +28,10 @@ BYTES_A_ROW = 100
 PARTS = "ANY(ARRAY(SELECT c.oid UNION SELECT relid FROM pg_partition_tree(c.oid)))"
 """SQL, for `oid = …`: table c and its partitions. An OR of the two would read the whole catalog for each table."""
 
+HEIRS = """ARRAY(SELECT h.oid::regclass::text FROM pg_inherits i JOIN pg_class h ON h.oid = i.inhrelid
+    WHERE i.inhparent = c.oid AND c.relkind = 'r' AND h.relpersistence <> 't' ORDER BY h.oid)"""
+"""SQL: the tables whose rows a query of table c shows too; temporary ones are shown to one session only."""
+
 _FOUND = f"""
 SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
        c.reltuples::float8, (SELECT coalesce(sum(pg_table_size(t.relid)), 0) FROM (
@@ -53,7 +57,8 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::tex
             SELECT jsonb_agg(a.attname) FROM pg_attribute a WHERE a.attrelid = c.oid
                 AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1]))))
         FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indimmediate AND i.indisvalid
-            AND i.indpred IS NULL AND i.indexprs IS NULL)
+            AND i.indpred IS NULL AND i.indexprs IS NULL),
+       {HEIRS}
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
 """
 
@@ -73,7 +78,8 @@ class PgTable:
     deferrable: whether the primary key cannot be the replica identity, because it is checked late. unlogged:
     whether it or a partition is. differing: SQL of the partitions with another replica identity. lesser: of those
     with less than FULL. indexed: the columns that identify rows by an index, in all partitions. unique: oids of
-    the indexes that keep its key unique at every moment, and of their constraints.
+    the indexes that keep its key unique at every moment, and of their constraints. heirs: SQL of the tables that
+    inherit from it.
     """
 
     name: str
@@ -95,6 +101,7 @@ class PgTable:
     lesser: tuple[str, ...] = ()
     indexed: frozenset[str] = frozenset()
     unique: tuple[int, ...] = ()
+    heirs: tuple[str, ...] = ()
 
     @property
     def sql(self) -> str:
@@ -182,7 +189,9 @@ SELECT array_agg((to_regclass(n)::oid, c.relreplident, c.relpersistence, c.relto
     FROM pg_partition_tree(c.oid) JOIN pg_class l ON l.oid = relid), (
     SELECT array_agg((indexrelid, indimmediate, indisvalid, indisreplident) ORDER BY indexrelid) FROM pg_index
     WHERE indisunique AND indrelid = {PARTS}),
-    pg_relation_filenode(c.oid)))::text
+    pg_relation_filenode(c.oid), (
+    SELECT array_agg((relid, a.xmin) ORDER BY relid, attnum) FROM pg_partition_ancestors(c.oid)
+    JOIN pg_attribute a ON a.attrelid = relid WHERE relid <> c.oid AND attnum > 0), {HEIRS}))::text
 FROM unnest(%s::text[]) n LEFT JOIN pg_class c ON c.oid = to_regclass(n)
 """
 
@@ -258,7 +267,7 @@ def _table(spec: TableSpec, row: Any, columns: tuple[Column, ...]) -> PgTable:
             )
     key = tuple(by_name[name] for name in spec.key)
     oid, schema, relation, kind, identity, rows, size, toasted, primary, numbers, *rest = row
-    deferrable, unlogged, differing, lesser, indexed, unique = rest
+    deferrable, unlogged, differing, lesser, indexed, unique, heirs = rest
     rows = rows if rows > 0 else size // BYTES_A_ROW  # never analyzed
     return PgTable(
         name=spec.name,
@@ -280,6 +289,7 @@ def _table(spec: TableSpec, row: Any, columns: tuple[Column, ...]) -> PgTable:
         lesser=tuple(lesser),
         indexed=frozenset.intersection(*map(frozenset, indexed)) if indexed else frozenset(),
         unique=tuple(_kept_unique(unique or (), spec.key)),
+        heirs=tuple(heirs),
     )
 
 

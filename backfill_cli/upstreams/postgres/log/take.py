@@ -37,6 +37,13 @@ ROW_BYTES = 460
 IN_USE_S, TRY_S = 20.0, 0.05
 """How long is waited for a slot that others use, and how often it is tried: a runner and a verify take turns."""
 
+_ABOVE = """
+SELECT t.oid::bigint, a.relid::text FROM unnest(%s::oid[]) t (oid), pg_partition_ancestors(t.oid) a
+WHERE a.relid = ANY(%s::oid[]) AND a.relid <> t.oid
+AND EXISTS (SELECT FROM pg_publication WHERE pubname = %s AND pubviaroot) LIMIT 1
+"""
+"""Published tables of which others are partitions, and are published as them."""
+
 _ROWS = frozenset({log.INSERT, log.UPDATE, log.DELETE})
 
 
@@ -118,6 +125,7 @@ class _Window:
             except _Incompatible:
                 self.discard()
                 return Taken(self._end or self._request.after, None, None, 0, (), {}, self._changed)
+            self._require_own_names()
             for net in self._tables.values():
                 self._write(net, is_last=True)
         tables = {
@@ -126,6 +134,22 @@ class _Window:
         first, last = (self._times[0], self._times[-1]) if self._times else (None, None)
         unsure = tuple(net.table.name for net in self._tables.values() if net.unsure)
         return Taken(up_to, last, first, len(self._xids), tuple(self._xids), tables, self._changed, unsure)
+
+    def _require_own_names(self) -> None:
+        """No change was published as that of a table that one of ours is a partition of. Raises BadData."""
+        others = [int.from_bytes(oid) for oid, net in self._ready.items() if net is None]
+        if not others:
+            return
+        given = ([table.oid for table in self._request.tables], others, self._request.publication)
+        with asking("checking which tables are partitions"):
+            row = self._connection.execute(_ABOVE, given).fetchone()
+        if row is not None:
+            names = {table.oid: table.name for table in self._request.tables}
+            raise BadData(
+                f"table {names[row[0]]!r}: changes of {row[1]}, which it is a partition of, are published as that "
+                "table's, and its own may be among them",
+                START_OVER,
+            )
 
     def discard(self) -> None:
         """Its files are gone."""
