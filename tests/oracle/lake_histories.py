@@ -24,7 +24,7 @@ COLUMNS: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
     "s": (pa.string(), ("a", "a b ", "%2F", "x/y", "k=v", "é", "e\u0301", None)),
     "i": (pa.int32(), (-1, 2**31 - 1, None)),
     "day": (pa.date32(), (date(1969, 12, 31), date(2024, 2, 29), None)),
-    "v": (pa.string(), ("", "v", "__HIVE_DEFAULT_PARTITION__", "\0", "\U0001f600", None)),
+    "v": (pa.string(), ("", "v", "__HIVE_DEFAULT_PARTITION__", "\x01", "\U0001f600", None)),
     "n": (pa.decimal128(9, 2), (Decimal("-0.01"), Decimal("9999999.99"), None)),
     "f": (pa.float64(), (-0.0, float("nan"), float("inf"), 0.1, None)),
 }

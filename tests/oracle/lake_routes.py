@@ -1,14 +1,18 @@
 """The ways of a lake table's rows, as upstream and as sink. A sink is read by the format's own library."""
 
+import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
+import psycopg
 import pyarrow as pa
 from deltalake import DeltaTable
+from psycopg.rows import dict_row
 from pyiceberg.table import StaticTable
 
 from backfill_cli.contracts import Upstream
@@ -112,38 +116,44 @@ def of_files_into_iceberg(batch: Batch, spark: "SparkSession") -> None:
     loaded(into(batch, "iceberg"), spark, _at_once)
 
 
-def _scanned(folder: Path) -> pa.Table:
-    return StaticTable.from_metadata(str(folder)).scan().to_arrow()
-
-
-def _parted(form: str) -> Held:
-    """As `in_lake`. Files lack the columns that came later, so pyiceberg reads them; no type here is nested."""
-    read = _of_delta if form == "delta" else _scanned
-
-    def rows(batch: Batch) -> tuple[dict[str, str], list[plain.Row]]:
-        held = read(batch.folder / "lake" / "t")
-        types = plain.types_of(held)
-        return types, plain.rows_of(held, types)
-
-    return Held(rows, lambda answer: answer)
-
-
 def _into_parted(batch: Batch, form: str, spark: "SparkSession") -> None:
     schema = lake_histories.schema_of(len(lake_histories.COLUMNS))
-    lake_history_writers.empty(form, batch.folder / "lake" / "t", schema, ("s",))
-    loaded(into(batch, form), spark, lambda upstream, pin: changes_routes.plans(upstream, pin, 2))
+    lake_history_writers.empty(form, batch.folder / form / "t", schema, ("s",))
+    config = {**batch.config, "sink": {"type": form, "table": f"{batch.folder}/{form}/{{table}}"}}
+    loaded(config, spark, lambda upstream, pin: changes_routes.plans(upstream, pin, 2))
 
 
-@route("history into DuckDB", "history", covers=(), refusals=0)
-def history_into_duckdb(batch: Batch, spark: "SparkSession") -> None:
+def _rows_in_each(batch: Batch) -> tuple[dict[str, str], list[plain.Row]]:
+    """Those in DuckDB, once the others are seen to hold the same."""
+    types, rows = plain.of_duckdb(batch.sink, "t")
+    width = len(types) - 1
+    for name, held in (
+        ("delta", _of_delta(batch.folder / "delta" / "t")),
+        ("iceberg", StaticTable.from_metadata(str(batch.folder / "iceberg" / "t")).scan().to_arrow()),
+        ("postgres", _of_postgres(lake_histories.schema_of(width))),
+    ):
+        found = plain.rows_of(held, plain.types_of(held))
+        lacking, more = (
+            Counter(repr(sorted(row.items())) for row in one) - Counter(repr(sorted(row.items())) for row in other)
+            for one, other in ((rows, found), (found, rows))
+        )
+        assert not lacking, (name, list(lacking)[:3], list(more)[:3])
+        assert not more, (name, list(more)[:3])
+    return types, rows
+
+
+def _of_postgres(schema: pa.Schema) -> pa.Table:
+    with psycopg.connect(os.environ["ORACLE_DSN"], row_factory=dict_row) as con:
+        return pa.Table.from_pylist(con.execute("SELECT * FROM t").fetchall(), schema)
+
+
+@route(
+    "history into every sink", "history", covers=(), refusals=0, held=Held(_rows_in_each, lambda answer: answer)
+)
+def history_into_every_sink(batch: Batch, spark: "SparkSession") -> None:
+    """Files of lakes lack the columns that came later, so their libraries read them; no type here is nested."""
     loaded(batch.config, spark, lambda upstream, pin: changes_routes.plans(upstream, pin, 3))
-
-
-@route("history into partitioned Delta", "history", covers=(), held=_parted("delta"), refusals=0)
-def history_into_delta(batch: Batch, spark: "SparkSession") -> None:
-    _into_parted(batch, "delta", spark)
-
-
-@route("history into partitioned Iceberg", "history", covers=(), held=_parted("iceberg"), refusals=0)
-def history_into_iceberg(batch: Batch, spark: "SparkSession") -> None:
-    _into_parted(batch, "iceberg", spark)
+    for form in ("delta", "iceberg"):
+        _into_parted(batch, form, spark)
+    sink = {"type": "postgres", "dsn": "${env:ORACLE_DSN}"}
+    loaded({**batch.config, "sink": sink}, spark, lambda upstream, pin: changes_routes.plans(upstream, pin, 2))
