@@ -8,7 +8,6 @@ wider than their column and compared, and text is read as VARIANT, which keeps t
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from backfill_cli.contracts import own
 from backfill_cli.formats.exact import QUIET, article, decimal_of, of_text, once
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.formats.json_text import is_whole_object, why_not_whole
+from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, SparkType, field, schema_text, shown
 from backfill_cli.spark.names import quoted
 from backfill_cli.spark.reuse import reused
@@ -76,9 +76,7 @@ def endless(raw: "Column", kind: SparkType) -> "Column":
     elif kind["type"] == "map":
         found = F.exists(F.map_values(raw), lambda x: endless(x, kind["valueType"]))
     else:
-        found = F.lit(False)
-        for f in kind["fields"]:
-            found |= endless(raw.getField(f["name"]), f["type"])
+        found = balanced(or_, (endless(raw.getField(f["name"]), f["type"]) for f in kind["fields"]))
     return F.coalesce(found, F.lit(False))
 
 
@@ -136,7 +134,7 @@ def _recased(told: "Column", values: Mapping[str, "Column"]) -> "Column":
     """
     from pyspark.sql import functions as F
 
-    lacking = reduce(or_, (value.isNull() for value in values.values()))
+    lacking = balanced(or_, (value.isNull() for value in values.values()))
     names = "|".join(re.escape(name) for name in values)
     looks = told.rlike(rf'(?iu)"(?!(?-i:(?:{names})"))(?:{names})"\s*:')
     known, folded = list(values), [name.lower() for name in values]
@@ -257,11 +255,8 @@ def lost(raw: "Column", value: "Column", kind: SparkType, variants: tuple[str, .
         pairs = F.zip_with(F.map_values(raw), F.map_values(value), lambda r, v: lost(r, v, inner, variants))
         keys = F.map_keys(raw)
         return F.exists(pairs, lambda x: x) | (F.size(F.array_distinct(keys)) < F.size(keys))
-    found = F.lit(False)
-    for f in kind["fields"]:
-        one = lost(raw.getField(f["name"]), value.getField(f["name"]), f["type"], variants)
-        found |= F.coalesce(one, F.lit(False))
-    return found
+    inner = (lost(raw.getField(f["name"]), value.getField(f["name"]), f["type"], variants) for f in kind["fields"])
+    return balanced(or_, (F.coalesce(one, F.lit(False)) for one in inner))
 
 
 def _spare_digits(kind: str) -> int:

@@ -10,10 +10,11 @@ import hashlib
 import struct
 import uuid
 from collections.abc import Callable
-from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.formats.values import Encoding
+from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import SparkType
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def unsent(raw: "Column", how: Encoding, target: SparkType) -> "Column | None":
             inner = dict(how.inner)
             parts = [unsent(raw.getField(f["name"]), inner[f["name"]], f["type"]) for f in _part(target, "fields")]
             told = [part for part in parts if part is not None]
-            return reduce(lambda a, b: a | b, told) if told else None
+            return balanced(or_, told) if told else None
         case "base64":
             found = raw.isin(*_BASE64)
         case "text" | "instant" | "unscaled":

@@ -12,9 +12,9 @@ checks for overflow (Spark in ANSI mode, DuckDB) does not fail.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import reduce
 from typing import Any
 
+from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import columns_of
 
 RANGES = 64
@@ -175,7 +175,7 @@ def sampled_sql(parts: int, words: Sequence[str], dialect: Dialect) -> str:
     words: SQL of the words of the key's columns. The middle bits of a product decide, as they depend on the low
     bits of all words.
     """
-    spread = reduce(dialect.xor, (_spread(at, word, dialect) for at, word in enumerate(words)))
+    spread = balanced(dialect.xor, (_spread(at, word, dialect) for at, word in enumerate(words)))
     low, high = (_splitmix64(5000 + half) % 2**29 | 2**29 | 1 for half in range(2))
     mixed = f"((({spread}) & {_LOW31}) * {low} + (({spread}) >> 31) * {high})"
     return f"((({dialect.xor(mixed, f'({mixed} >> 29)')}) >> 16) & {PARTS - 1}) < {parts}"
@@ -196,7 +196,7 @@ def _mixed(spec: DigestSpec, groups: Sequence[Sequence[int]], part: str, dialect
     that XOR and small differences share (tested with swapped and shifted values); more would only slow the
     engines' planners down.
     """
-    together = (reduce(dialect.xor, (f"p{at}" for at in group)) for group in groups)
+    together = (balanced(dialect.xor, (f"p{at}" for at in group)) for group in groups)
     joined = ", ".join(f"{sql} AS x{at}" for at, sql in enumerate(together))
     rows = f"SELECT part, {joined} FROM ({_products(spec, part, dialect, source)}{dialect.level}) AS p"
     for turn in range(3):

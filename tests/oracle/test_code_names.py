@@ -22,7 +22,7 @@ from backfill_cli.contracts import Upstream
 from backfill_cli.errors import UsageError
 from backfill_cli.model.plan import ChangeWindow, EpochPlan
 from backfill_cli.model.upstream import Pin
-from oracle.jobs import loaded, reads_of
+from oracle.jobs import loaded, reads_of, spooled
 from oracle.lake_writers import FEED, Folder
 
 if TYPE_CHECKING:
@@ -80,6 +80,56 @@ class Debezium:
                 for before, after in table.events()
             ]  # fmt: skip
             (self.folder / name / "changes" / "1.json").write_text("\n".join(lines) + "\n")
+
+
+class Dms:
+    """CSV files, and a change file as DMS writes it. Types by a schema."""
+
+    kind, mark = "csv", {"format": "dms"}
+
+    def __init__(self, folder: Path, of: dict[str, Table]) -> None:
+        self.folder, self.of = folder, of
+        for name, table in of.items():
+            for part, rows in (("snapshot", table.snapshot()), ("changes", [])):
+                (folder / name / part).mkdir(parents=True)
+                if rows:
+                    (folder / name / part / f"0.{self.kind}").write_text(self.written(table, rows))
+        ddl = {name: ", ".join(f"`{one}` INT" for one in table.columns) for name, table in of.items()}
+        self.options: dict[str, Any] = {
+            "type": "files",
+            "snapshot": {"path": f"{folder}/{{table}}/snapshot", "format": self.kind, "schema": ddl},
+            "changes": {"path": f"{folder}/{{table}}/changes", "file_format": self.kind, **self.mark},
+        }
+
+    def written(self, table: Table, rows: Sequence[Row]) -> str:
+        lines = [[str(row[name]) if row[name] is not None else "" for name in table.columns] for row in rows]
+        return "\n".join(",".join(line) for line in [list(table.columns), *lines]) + "\n"
+
+    def change(self) -> None:
+        for name, table in self.of.items():
+            cells = [
+                ",".join([op, *("" if row[one] is None else str(row[one]) for one in table.columns)])
+                for op, row in table.changes()
+            ]
+            (self.folder / name / "changes" / "1.csv").write_text("\n".join(cells) + "\n")
+
+
+class Feed(Dms):
+    """JSON files, and a change feed as Delta's, in JSON."""
+
+    kind, mark = "json", {"format": "change-feed"}
+
+    def written(self, table: Table, rows: Sequence[dict[str, Any]]) -> str:
+        return "".join(json.dumps(row) + "\n" for row in rows)
+
+    def change(self) -> None:
+        for name, table in self.of.items():
+            ops = {"D": "delete", "U": "insert"}
+            rows = [
+                {**row, "_change_type": ops[op], "_commit_version": version}
+                for version, (op, row) in enumerate(table.changes(), 1)
+            ]
+            (self.folder / name / "changes" / "1.json").write_text(self.written(table, rows))
 
 
 class Delta:
@@ -143,20 +193,23 @@ def of_iceberg(folder: Path, name: str) -> list[Row]:
 
 
 @pytest.mark.parametrize(
-    ("upstream", "sink", "systems", "read", "foreign"),
+    ("upstream", "sink", "systems", "read", "foreign", "run"),
     [
-        (Debezium, "duckdb", ("files", "duckdb"), of_duckdb, ()),
-        (Delta, "iceberg", ("delta", "iceberg", "lake"), of_iceberg, OF_ICEBERG + OF_DELTA),
-        (Iceberg, "delta", ("delta", "iceberg", "lake"), of_delta, OF_ICEBERG),
+        (Debezium, "duckdb", ("files", "duckdb"), of_duckdb, (), loaded),
+        (Dms, "duckdb", ("files", "duckdb"), of_duckdb, ("op",), loaded),
+        (Feed, "duckdb", ("files", "duckdb"), of_duckdb, OF_DELTA, spooled),
+        (Delta, "iceberg", ("delta", "iceberg", "lake"), of_iceberg, OF_ICEBERG + OF_DELTA, loaded),
+        (Iceberg, "delta", ("delta", "iceberg", "lake"), of_delta, OF_ICEBERG, loaded),
     ],
-    ids=["files to DuckDB", "Delta to Iceberg", "Iceberg to Delta"],
+    ids=["Debezium", "DMS in CSV", "a feed in JSON, by a spool", "Delta to Iceberg", "Iceberg to Delta"],
 )
 def test_no_name_of_our_code_is_taken_for_ours(
-    upstream: type[Debezium | Delta | Iceberg],
+    upstream: type[Debezium | Dms | Delta | Iceberg],
     sink: str,
     systems: tuple[str, ...],
     read: Callable[[Path, str], list[Row]],
     foreign: tuple[str, ...],
+    run: Callable[..., None],
     spark: "SparkSession",
     tmp_path: Path,
 ) -> None:
@@ -169,7 +222,7 @@ def test_no_name_of_our_code_is_taken_for_ours(
         "tables": [{"name": name, "key": list(table.key)} for name, table in of.items()],
         "sink": {"type": sink, **into},
     }
-    loaded(config, spark, plans(made.change))
+    run(config, spark, plans(made.change))
     for name, table in of.items():
         assert table.ordered(read(tmp_path, name)) == table.after()
 

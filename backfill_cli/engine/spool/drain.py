@@ -6,7 +6,6 @@ changes are meaningless.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from backfill_cli.engine.spool.folder import Spool
 from backfill_cli.engine.staging import taking, transform
 from backfill_cli.engine.staging.files import older_names, write_net
 from backfill_cli.formats.frames import metadata
+from backfill_cli.model.balanced import balanced
 from backfill_cli.model.plan import StagedTable
 
 if TYPE_CHECKING:
@@ -65,4 +65,4 @@ def _frame(spark: "SparkSession", spool: Spool, held: Sequence[tuple[SpoolEntry,
         paths = [spool.place(entry.name) / file.path for file in one.files]
         alike.setdefault((not one.partial, bool(older_names(paths[0]))), []).extend(paths)
     frames = [read(paths) for _, paths in sorted(alike.items())]
-    return reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), frames)
+    return balanced(lambda some, more: some.unionByName(more, allowMissingColumns=True), frames)

@@ -4,11 +4,11 @@ Once staged, an epoch must commit, and text that is not UTF-8 would fail every c
 text unchecked, from Parquet files and by `CAST(… AS STRING)`; so does pyarrow.
 """
 
-from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import BadData
+from backfill_cli.model.balanced import balanced
 from backfill_cli.spark.failures import MARK
 from backfill_cli.spark.names import quoted
 
@@ -62,7 +62,7 @@ def _is_text(column: "Column", kind: Any) -> "Column | None":
         parts = [*_all(F.map_keys(column), kind.keyType), *_all(F.map_values(column), kind.valueType)]
     if not parts:
         return None
-    return reduce(and_, parts)
+    return balanced(and_, parts)
 
 
 def _all(items: "Column", kind: Any) -> "list[Column]":

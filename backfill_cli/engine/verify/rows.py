@@ -5,12 +5,12 @@ Each takes one pass over both sides: rows are grouped by key, and the row of eac
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import SinkTable, own
 from backfill_cli.engine.verify.digest import comparable, shown
+from backfill_cli.model.balanced import balanced
 from backfill_cli.model.digest import RANGES
 from backfill_cli.model.schema import names_of
 from backfill_cli.model.verify import DifferentRow
@@ -122,7 +122,7 @@ def _different(expected: "DataFrame", held: "DataFrame", table: SinkTable, part:
             *(F.first(name, ignorenulls=True).alias(name) for name in ("part", "ours", "theirs", "row", "key")),
         )
     )
-    return together.where(reduce(or_, map(_differs, range(len(names))), F.col("upstream") != F.col("sink")))
+    return together.where(balanced(or_, [F.col("upstream") != F.col("sink"), *map(_differs, range(len(names)))]))
 
 
 def _differs(at: int) -> "Column":

@@ -211,3 +211,13 @@ def test_a_sample_goes_by_the_whole_key_and_nothing_else(con: Any) -> None:
 
 def test_the_smallest_share_is_a_part_and_the_largest_all() -> None:
     assert (sample_parts(1e-12), sample_parts(1.0)) == (1, PARTS)
+
+
+def test_a_table_as_wide_as_any_database_lets_it_be_has_a_digest(con: Any) -> None:
+    names = [f"c{at}" for at in range(1600)]
+    con.execute(f"CREATE OR REPLACE TEMP TABLE t ({', '.join(f'{name} BIGINT' for name in names)})")
+    con.execute(f"INSERT INTO t SELECT {', '.join(map(str, range(1600)))}")
+    spec = DigestSpec(("c0",), tuple(WordColumn(name, Word.INTEGER) for name in names))
+    before = con.execute(whole_sql(spec, DUCKDB, "t")).fetchall()
+    con.execute("UPDATE t SET c1599 = NULL")
+    assert con.execute(whole_sql(spec, DUCKDB, "t")).fetchall() != before

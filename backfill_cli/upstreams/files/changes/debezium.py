@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,6 +23,7 @@ from backfill_cli.formats.listing import File, Place
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.source_table import NAMELESS, Known, source_of
 from backfill_cli.formats.values import Encoding, read_as_text, schemaless, textual
+from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, SparkType, field
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.upstreams.files.changes.change_format import Inspected
@@ -179,7 +179,7 @@ class Debezium:
         if not groups:
             return None
         parts = [self._of_shape(spark, where, group, shape, columns) for shape, group in groups.values()]
-        return reduce(lambda a, b: a.unionByName(b), parts)
+        return balanced(lambda a, b: a.unionByName(b), parts)
 
     def _of_shape(
         self, spark: "SparkSession", where: Place, files: Sequence[File], shape: _Shape, columns: Columns

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from backfill_cli.contracts import own
 from backfill_cli.errors import BadData
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Place
+from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.spark.names import quoted
@@ -77,7 +77,7 @@ class MarkedRows:
             for file, marks in zip(files, found, strict=True):
                 groups.setdefault((("", file_kind(self.options, file)), *marks), []).append(file)
         parts = [self._of_group(spark, where, group, dict(key), columns) for key, group in groups.items()]
-        return reduce(lambda a, b: a.unionByName(b), parts)
+        return balanced(lambda a, b: a.unionByName(b), parts)
 
     def _of_group(
         self, spark: "SparkSession", where: Place, files: Sequence[File], marks: dict[str, str], columns: Columns

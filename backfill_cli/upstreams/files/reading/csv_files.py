@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial, reduce
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from backfill_cli.contracts import Piece, own
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.formats import exact, frames
 from backfill_cli.formats.listing import File, Place
+from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import SAME_PACKAGE, reading
@@ -136,7 +137,7 @@ def frame(
     parts = [_of_order(spark, where, group, options, columns, names, hint) for names, group in by_header.items()]
     if not parts:
         return _of_order(spark, where, [], options, columns, list(columns), hint)
-    return reduce(lambda a, b: a.unionByName(b), parts)
+    return balanced(lambda a, b: a.unionByName(b), parts)
 
 
 def _of_order(

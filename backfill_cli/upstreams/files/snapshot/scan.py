@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER
 from backfill_cli.formats import exact, frames, group_slices, row_groups
 from backfill_cli.formats.listing import File, Place
+from backfill_cli.model.balanced import balanced
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import Columns
 from backfill_cli.spark.names import quoted
@@ -97,7 +98,7 @@ def parquet_frame(
         parts.append(row_groups.frame(spark, slices, schema))
     if not parts:
         return spark.createDataFrame([], schema)
-    return reduce(lambda a, b: a.unionByName(b), parts)
+    return balanced(lambda a, b: a.unionByName(b), parts)
 
 
 def _in_slices(
@@ -106,9 +107,9 @@ def _in_slices(
     index, name = frames.metadata(frame, "row_index"), frames.file_name(frame, where, files)
     conditions = []
     for file in files:
-        rows = reduce(lambda a, b: a | b, [(index >= low) & (index < high) for low, high in slices[file.name]])
+        rows = balanced(or_, [(index >= low) & (index < high) for low, high in slices[file.name]])
         conditions.append(rows if len(files) == 1 else (name == file.name) & rows)
-    return reduce(lambda a, b: a | b, conditions)
+    return balanced(or_, conditions)
 
 
 def text_frame(

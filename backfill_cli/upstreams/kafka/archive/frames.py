@@ -1,7 +1,6 @@
 """Rows of archive files as Spark frames: each record's place and time, and the files' own columns."""
 
 from collections.abc import Sequence
-from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from backfill_cli.formats import frames
 from backfill_cli.formats.exact import once, refused
 from backfill_cli.formats.json_values import of_parsed, with_parsed
 from backfill_cli.formats.listing import File, Place
+from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka.options import ArchiveOptions
@@ -109,7 +109,7 @@ def of_ranges(rows: "DataFrame", ranges: Sequence[Range]) -> "DataFrame":
 
     partition, offset = F.col("kafka_partition"), F.col("kafka_offset")
     inside = [_holds(one, partition, offset) for one in ranges]
-    return rows.where(reduce(or_, inside)).select(_read_of(ranges, partition, offset).alias(own.READ), "*")
+    return rows.where(balanced(or_, inside)).select(_read_of(ranges, partition, offset).alias(own.READ), "*")
 
 
 def lines_of_ranges(rows: "DataFrame", ranges: Sequence[Range]) -> "DataFrame":

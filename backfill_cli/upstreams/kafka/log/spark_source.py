@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from functools import reduce
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import BackfillError, HistoryGone, UsageError
+from backfill_cli.model.balanced import balanced
 from backfill_cli.upstreams.kafka.archive.frames import of_ranges
 from backfill_cli.upstreams.kafka.log.reader import GONE_HINT
 from backfill_cli.upstreams.kafka.options import TopicOptions
@@ -28,7 +28,7 @@ def frame(spark: "SparkSession", options: TopicOptions, ranges: Sequence[Range],
     for one in ranges:
         by_partition.setdefault(one.partition, []).append(one)
     layers = [[one for one in layer if one is not None] for layer in zip_longest(*by_partition.values())]
-    return reduce(lambda a, b: a.unionByName(b), [_layer(spark, options, layer, cores) for layer in layers])
+    return balanced(lambda a, b: a.unionByName(b), [_layer(spark, options, layer, cores) for layer in layers])
 
 
 def _layer(spark: "SparkSession", options: TopicOptions, ranges: Sequence[Range], cores: int) -> "DataFrame":
