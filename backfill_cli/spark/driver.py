@@ -21,8 +21,15 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
 SHOWN_LINES = 15
-AT_EVERY_START = ("WARNING: Using incubator modules", "Setting default log level", "To adjust logging level")
+AT_EVERY_START = (
+    "NOTE: Picked up JDK_JAVA_OPTIONS",
+    "Picked up JAVA_TOOL_OPTIONS",
+    "WARNING: Using incubator modules",
+    "Setting default log level",
+    "To adjust logging level",
+)
 AGAIN = "run the command again"
+CORRECT = "correct it in [spark.conf], spark.master or spark.remote, or in spark-defaults.conf"
 NOTICED_S = 1.0  # a killed process closes its connections first; that it has ended shows milliseconds later
 
 _started: "list[JavaGateway]" = []
@@ -52,7 +59,7 @@ def start(conf: Mapping[str, str]) -> "JavaGateway":
         try:
             # Its own session: a signal to the process group then reaches only the runner, which commits first.
             gateway: JavaGateway = launch_gateway(  # type: ignore[no-untyped-call]
-                popen_kwargs={"stderr": log(), "start_new_session": True}
+                popen_kwargs={"stdout": log(), "stderr": log(), "start_new_session": True}
             )
         except PySparkRuntimeError as error:
             raise _not_started(conf) from error
@@ -64,10 +71,11 @@ def _not_started(conf: Mapping[str, str]) -> Fatal:
     if not last_words():  # it says what is wrong with its settings
         said = "Spark's Java process ended before it was ready: it was killed, or ran out of memory"
         return SparkEnded(said, AGAIN)
-    hint = "check [spark] in the config"
+    said = f"Spark's driver did not start\n{last_words()}"
     if PACKAGES in conf:
-        hint += f"; if {conf[PACKAGES]} cannot be downloaded, name the jars: [spark.conf] {JARS!r}"
-    return Fatal(f"Spark's driver did not start\n{last_words()}", hint)
+        lacks = f"if {conf[PACKAGES]} cannot be downloaded, name the jars in [spark.conf]: {JARS!r}"
+        return Fatal(said, f"{CORRECT}; {lacks}")
+    return Fatal(said, CORRECT)
 
 
 def end(timeout_s: float) -> None:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from urllib.parse import unquote
 
 from backfill_cli.errors import (
+    RESTORE,
     RETRIED,
-    START_OVER,
     BackfillError,
     BadData,
     Fatal,
@@ -53,11 +53,10 @@ _PASSING = frozenset(
         errno.ENOSPC,
     }
 )
-RENAME_HINT = "write files under a name that begins with '_' or ends with .tmp, and rename them when complete"
+RENAME_HINT = "write it again, under a name that begins with '_' or ends with .tmp, and rename it when complete"
 SAME_PACKAGE = "install the packages of this job on the executors, and let spark.pyspark.python name that Python"
 CHANGES_HINT = "correct the change file; it may be replaced as long as it is not applied"
 GONE = "missing while it was read"
-GONE_HINT = f"restore the file, or {START_OVER}"
 
 
 class BadRow(BadData):
@@ -102,7 +101,7 @@ def reading(path: str, what: str) -> Iterator[None]:
     except BackfillError:
         raise
     except FileNotFoundError as exc:
-        raise Fatal(f"{path}: {GONE}", GONE_HINT) from exc
+        raise Fatal(f"{path}: {GONE}", RESTORE) from exc
     except PermissionError as exc:
         raise Fatal(f"{path}: not readable: {exc.strerror}", "give this user permission to read it") from exc
     except pa.ArrowInvalid as exc:
@@ -115,7 +114,7 @@ def reading(path: str, what: str) -> Iterator[None]:
             raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
         if exc.errno in _PASSING or isinstance(exc, TimeoutError | ConnectionError):
             raise Transient(f"{path}: {_one_line(exc)}", RETRIED) from exc
-        raise Fatal(f"{path}: {_one_line(exc)}", "check the file's disk, and this user's permissions") from exc
+        raise Fatal(f"{path}: {_one_line(exc)}", RESTORE) from exc
     except (pa.ArrowException, ValueError, UnicodeError) as exc:
         raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
 
@@ -127,15 +126,8 @@ def from_spark(exc: BaseException) -> BackfillError | None:
     not read (BadData; Fatal if it is missing; Transient for timeouts and I/O errors).
     """
     text = str(exc)
-    own = re.search(re.escape(MARK) + r" (?:\[(\w+)\] )?(.*?) :end\b", text, re.DOTALL)
-    if own:
-        message, _, hint = own.group(2).partition(" :try ")
-        if own.group(1):  # raised by Python, see `raising_in_worker`; the others by an expression
-            return _KINDS.get(own.group(1), BadData)(_whole(message), _whole(hint))
-        placed = re.match(rf"(.+?){ROW}(\d+)(?: of (\d+))?: (.*)", message, re.DOTALL)
-        if placed:
-            return BadRow(placed[1], int(placed[2]), placed[4], hint, int(placed[3]) if placed[3] else None)
-        return BadData(message, hint)
+    if (own := _rebuilt(text)) is not None:
+        return own
     lacks = re.search(r"No module named '((?:backfill_cli|pyarrow|confluent_kafka)[\w.]*)'", text)
     if lacks:
         return Fatal(f"Spark's executors have no Python module {lacks[1]}", SAME_PACKAGE)
@@ -146,11 +138,25 @@ def from_spark(exc: BaseException) -> BackfillError | None:
     found = re.search(r"\b((?:file|s3a?|gs|abfss?|hdfs):/[^\s'\"]+)", text)
     path = unquote(found.group(1)).rstrip(".,") if found else "a file of the upstream"
     if "PATH_NOT_FOUND" in text or "FILE_NOT_EXIST" in text or "FileNotFoundException" in text:
-        return Fatal(f"{path}: {GONE}", GONE_HINT)
+        return Fatal(f"{path}: {GONE}", RESTORE)
     if re.search(r"timed? ?out|Connection reset|Input/output error", text):
         return Transient(f"{path}: {cause_in(text)}", RETRIED)
     cause = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", text)
     return BadData(f"{path}: cannot be read: {cause[0] if cause else cause_in(text)}", RENAME_HINT)
+
+
+def _rebuilt(text: str) -> BackfillError | None:
+    """The error that our own code raised inside Spark; None if it did not."""
+    own = re.search(re.escape(MARK) + r" (?:\[(\w+)\] )?(.*?) :end\b", text, re.DOTALL)
+    if own is None:
+        return None
+    message, _, hint = own.group(2).partition(" :try ")
+    if own.group(1):  # raised by Python, see `raising_in_worker`; the others by an expression
+        return _KINDS.get(own.group(1), BadData)(_whole(message), _whole(hint))
+    placed = re.match(rf"(.+?){ROW}(\d+)(?: of (\d+))?: (.*)", message, re.DOTALL)
+    if placed:
+        return BadRow(placed[1], int(placed[2]), placed[4], hint, int(placed[3]) if placed[3] else None)
+    return BadData(message, hint)
 
 
 def _one_line(exc: BaseException) -> str:

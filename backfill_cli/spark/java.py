@@ -10,7 +10,8 @@ from pathlib import Path
 from backfill_cli.errors import UsageError
 
 OLDEST = 17
-INSTALL = "apt-get install openjdk-17-jre-headless   (macOS: brew install openjdk@17), or set JAVA_HOME"
+INSTALL = "apt-get install openjdk-17-jre-headless (macOS: brew install openjdk@17), and let JAVA_HOME name it"
+"""Only JAVA_HOME helps where it names another one, or where PATH has another one first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,12 +201,12 @@ def meant(what: str, said: str) -> BackfillError | None:
     if _DENIED.search(said):
         return Fatal(
             f"{what}: access is denied{where}: {text}",
-            f"check this process's environment ({CREDENTIALS}), and what they may do in the bucket",
+            f"correct {CREDENTIALS} in this process's environment, or give them rights in the bucket",
         )
     if _PASSING.search(said):
         return Transient(
             f"{what}: the object store{where} does not answer: {text}",
-            f"check the network and AWS_ENDPOINT_URL; {RETRIED}",
+            f"correct AWS_ENDPOINT_URL in this process's environment, if it is wrong; {RETRIED}",
         )
     return None
 

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeVar
 
-from backfill_cli.errors import Transient
+from backfill_cli.errors import RETRIED, Transient
 from backfill_cli.spark.failures import MARK, from_spark, raising_in_worker
 
 Task = TypeVar("Task")
@@ -64,7 +64,8 @@ def run(act: Callable[[Task], Done], task: Task) -> Done:
             answer, failed = _WORKERS[0].asked(act, task)
         except (EOFError, OSError) as exc:
             _WORKERS.pop().end()
-            raise Transient("the process that takes the change log died", "find out what killed it") from exc
+            died = "the process that takes the change log died: it was killed, or ran out of memory"
+            raise Transient(died, RETRIED) from exc
         except BaseException:
             _WORKERS.pop().end()
             raise

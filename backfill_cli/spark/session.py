@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
-from backfill_cli.errors import Fatal, Transient, UsageError
+from backfill_cli.errors import Fatal, SparkEnded, Transient, UsageError
 from backfill_cli.spark import class_data, driver
 from backfill_cli.spark.beside import end_clones
 from backfill_cli.spark.java import find_java
@@ -103,7 +103,8 @@ def open_session(
     """
     for name, value in ALWAYS.items():
         if conf.get(name, value) != value:
-            raise UsageError(f"spark.conf.{name}: {conf[name]!r}, but results depend on {value!r}", "remove it")
+            fault = f"spark.conf.{name}: {conf[name]!r}, but results depend on {value!r}"
+            raise UsageError(fault, "remove it from [spark.conf]")
     if remote is not None:
         return _connect(remote, {**ALWAYS, **EXPRESSIONS, **conf})
     return _launch(master, {**_settings(master), **session_settings(formats, conf)})
@@ -167,9 +168,9 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
         context = SparkContext(conf=SparkConf().setAll(list(conf.items())), gateway=driver.start(conf))
         _require_parallelism(context)
     except Py4JJavaError as error:
-        raise Fatal(f"Spark did not start on {master}: {_cause(str(error))}", "check [spark]") from error
+        raise Fatal(f"Spark did not start on {master}: {_cause(str(error))}", driver.CORRECT) from error
     except Py4JError as error:
-        told = Fatal(f"Spark's driver ended: {error}\n{driver.last_words()}", "check [spark]")
+        told = SparkEnded(f"Spark's driver ended: {error}\n{driver.last_words()}", driver.AGAIN)
         raise driver.ended(driver.NOTICED_S) or told from error
     session = SparkSession(context)
     _require_valid(session)
@@ -193,7 +194,7 @@ def _require_parallelism(context: "SparkContext") -> None:
 
 
 def _refusal(said: str) -> UsageError:
-    return UsageError(f"Spark refuses: {said}", "correct it in [spark.conf], or in spark-defaults.conf")
+    return UsageError(f"Spark refuses: {said}", driver.CORRECT)
 
 
 def _require_valid(session: "SparkSession") -> None:
@@ -229,12 +230,14 @@ def _own_environment(master: str) -> None:
 def _connect(remote: str, conf: Mapping[str, str]) -> "SparkSession":
     where = urlsplit(remote.partition(";")[0])
     if where.scheme != "sc" or not where.hostname:
-        raise UsageError(f"spark.remote: {where.geturl()!r} is not a Spark Connect address", "sc://host:15002")
+        fault = f"spark.remote: {where.geturl()!r} is not a Spark Connect address"
+        raise UsageError(fault, 'write it like spark.remote = "sc://host:15002"')
     try:
         # Checked here first: the client would silently retry for ten minutes.
         socket.create_connection((where.hostname, where.port or 15002), timeout=10).close()
     except OSError as error:
-        raise Transient(f"the Spark Connect server {where.netloc} does not answer: {error}", "start it") from error
+        fault = f"the Spark Connect server {where.netloc} does not answer: {error}"
+        raise Transient(fault, "start it, or correct spark.remote") from error
     try:
         from pyspark.sql.connect.session import SparkSession as RemoteSession
     except ImportError as error:
@@ -249,4 +252,4 @@ def _connect(remote: str, conf: Mapping[str, str]) -> "SparkSession":
     try:
         return cast("SparkSession", builder.getOrCreate())
     except PySparkException as error:
-        raise Transient(f"the Spark Connect server {where.netloc} refuses: {error}", "check [spark]") from error
+        raise Transient(f"the Spark Connect server {where.netloc} refuses: {error}", driver.CORRECT) from error

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CARRIES = ("hint", "fix", "template")
-REBUILT = {("backfill_cli/spark/failures.py", "from_spark"), ("commands/_detached.py", "_ended_with")}
+REBUILT = {("backfill_cli/spark/failures.py", "_rebuilt"), ("commands/_detached.py", "_ended_with")}
 """They build an error again that came from another process, as text."""
 
 

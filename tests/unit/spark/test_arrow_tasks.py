@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hint_typed import typed
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
@@ -68,8 +69,13 @@ def test_workers_without_it_do_not_know_us() -> None:
 
 
 def test_workers_with_another_version_are_refused() -> None:
-    with pytest.raises(Fatal, match=r"executors have backfill-cli 0\.0\.0, but this is"):
-        know_us(Cluster("0.0.0"))
+    cluster = Cluster("0.0.0")
+    with pytest.raises(Fatal, match=r"executors have backfill-cli 0\.0\.0, but this is") as refused:
+        know_us(cluster)
+    with typed(refused.value) as hint:  # on real executors: systems/test_cluster.py
+        hint.says("install the packages of this job on the executors")
+        cluster.says = arrow_tasks.__version__
+        assert know_us(cluster)
 
 
 def test_a_question_that_fails_in_passing_is_no_answer() -> None:

@@ -4,16 +4,20 @@ import os
 import stat
 import subprocess
 import time
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hint_typed import typed
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_cli.errors import Fatal, Held, SparkEnded, Transient
 from backfill_cli.spark import driver
+from backfill_cli.spark.java import find_java
+from backfill_cli.spark.table_formats import session_settings
 
 
 def properties(text: str) -> dict[str, str]:
@@ -151,9 +155,63 @@ def test_the_last_words_of_java_are_told_without_those_of_every_start(
         )
 
 
-@pytest.mark.parametrize(("words", "kind"), [("", SparkEnded), ("Invalid maximum heap size: -Xmx2x", Fatal)])
-def test_a_driver_that_ended_without_a_word_before_it_was_ready_was_killed(
-    monkeypatch: pytest.MonkeyPatch, words: str, kind: type[Fatal]
-) -> None:
-    monkeypatch.setattr(driver, "last_words", lambda: words)
-    assert type(driver._not_started({})) is kind
+KILLED_ONCE = """#!/bin/sh
+case "$*" in *org.apache.spark.launcher.Main*) exec {java} "$@";; esac
+rm {here}/kill 2>/dev/null && kill -9 $$
+exec {java} "$@"
+"""
+
+
+@pytest.fixture
+def own_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A Java that is killed before it is ready if the file `kill` is in this folder, which it removes."""
+    program = tmp_path / "jdk" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(KILLED_ONCE.format(java=find_java(os.environ).path, here=tmp_path))
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    for name in ("PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(driver, "_started", [])
+    monkeypatch.setattr(driver, "cache_folder", lambda _environ: tmp_path / "cache")
+    with (tmp_path / "log").open("w+b") as log:
+        monkeypatch.setattr(driver, "log", lambda: log)
+        yield tmp_path
+    driver.end(20)
+
+
+@pytest.mark.seconds
+def test_a_driver_that_does_not_start_starts_as_its_hint_says(own_java: Path) -> None:
+    """Killed before it is ready; a setting that Java refuses; jars that cannot be downloaded."""
+    (own_java / "settings.xml").write_text(NOWHERE)
+    ivy = {"spark.jars.ivySettings": str(own_java / "settings.xml"), "spark.jars.ivy": str(own_java / "ivy")}
+    lake = session_settings(("delta",), ivy)
+    (own_java / "kill").touch()
+    killed, wrong, lacking = map(not_started, ({}, {"spark.driver.memory": "2x"}, lake))
+    assert isinstance(killed, SparkEnded)
+    assert "it was killed, or ran out of memory" in killed.message
+    assert "Invalid maximum heap size: -Xmx2x" in wrong.message
+    assert "unresolved dependency: io.delta#delta-spark_4.1_2.13" in lacking.message
+    with typed(killed) as again, typed(wrong) as corrected, typed(lacking) as given:
+        again.says("run the command again")
+        corrected.says("correct it in [spark.conf]")
+        given.says("name the jars in [spark.conf]: 'spark.jars'")
+        jar = own_java / "delta-spark.jar"
+        zipfile.ZipFile(jar, "w").close()
+        told = {"spark.driver.memory": "512m", "spark.jars": str(jar)}
+        java = driver.start(session_settings(("delta",), told))
+        assert java.jvm.java.lang.Runtime.getRuntime().maxMemory() < 600 << 20  # type: ignore[operator]
+
+
+NOWHERE = """<ivysettings>
+<settings defaultResolver="nowhere"/>
+<resolvers><filesystem name="nowhere"><artifact pattern="/nowhere/[artifact].[ext]"/></filesystem></resolvers>
+</ivysettings>
+"""
+
+
+def not_started(conf: Mapping[str, str]) -> Fatal:
+    driver.log().truncate(0)
+    with pytest.raises(Fatal) as caught:
+        driver.start(conf)
+    return caught.value

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backfill_cli.errors import BadData, Transient
+from backfill_cli.errors import RETRIED, BadData, Transient
 from backfill_cli.spark import own_worker
 
 pytestmark = pytest.mark.seconds
@@ -88,8 +88,9 @@ def test_tasks_of_several_threads_are_done_one_after_another() -> None:
 
 
 def test_a_process_that_dies_is_transient_and_the_next_task_has_a_new_one() -> None:
-    with pytest.raises(Transient, match="died"):
+    with pytest.raises(Transient, match="died: it was killed, or ran out of memory") as died:
         own_worker.run(killed, None)
+    assert died.value.hint == RETRIED
     assert own_worker.run(doubled, 4)[0] == 8
 
 

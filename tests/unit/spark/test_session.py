@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import pytest
+from hint_typed import typed
 
 from backfill_cli.errors import Transient, UsageError
 from backfill_cli.spark import driver
@@ -12,9 +13,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_setting_that_results_depend_on_is_not_the_users() -> None:
-    with pytest.raises(UsageError, match=r"spark\.sql\.session\.timeZone"):
+def test_a_setting_that_results_depend_on_is_not_the_users(spark: "SparkSession") -> None:
+    with pytest.raises(UsageError, match=r"spark\.sql\.session\.timeZone") as refused:
         open_session("local[1]", {"spark.sql.session.timeZone": "Europe/Berlin"})
+    with typed(refused.value) as hint:
+        hint.says("remove it from [spark.conf]")
+        assert open_session("local[1]", {}).version == spark.version
 
 
 @pytest.mark.parametrize(("master", "partitions"), [("local", "1"), ("local[3]", "3"), ("local[4,2]", "4")])

@@ -1,16 +1,22 @@
 """One description of an S3 store, for clients that call its parts by different names."""
 
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+from hint_typed import typed
 from pyarrow.fs import FileType
 
 from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
 from backfill_cli.formats.delta.edge import Where, delta_place
 from backfill_cli.formats.iceberg.places import Place
 from backfill_cli.spark import object_store
-from backfill_cli.spark.object_store import Store, meant, on_s3, one_spelling, store_of
+from backfill_cli.spark.object_store import Store, meant, on_s3, one_spelling, store, store_errors, store_of
 
+KEY = "AKIDEXAMPLE"
 OWN = Store.of({"AWS_ENDPOINT_URL": "http://127.0.0.1:9000/", "AWS_ACCESS_KEY_ID": "x"})
 
 
@@ -51,10 +57,63 @@ def test_of_a_bucket_of_aws_the_region_is_looked_up_where_none_is_set(monkeypatc
 @pytest.mark.parametrize(
     "uri", ["s3://bucket/t?endpoint_override=localhost:9000&scheme=http", "s3://KEY@bucket/t", "s3:///t"]
 )
-def test_what_only_some_clients_read_in_a_uri_is_refused(uri: str) -> None:
+def test_what_only_some_clients_read_in_a_uri_is_refused(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="a URI has a bucket and a path, and nothing else") as refused:
         store_of(uri)
-    assert "AWS_ENDPOINT_URL" in refused.value.hint
+    with typed(refused.value) as hint, s3() as address:
+        hint.says("the store's address in AWS_ENDPOINT_URL, its region in AWS_REGION")
+        hint.says("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+        told = {"AWS_ENDPOINT_URL": address, "AWS_REGION": "eu", "AWS_ACCESS_KEY_ID": KEY}
+        for name, value in {**told, "AWS_SECRET_ACCESS_KEY": "x"}.items():
+            monkeypatch.setenv(name, value)
+        assert store_of("s3://bucket/t") == Store(address, "eu")
+
+
+class _Bucket(http.server.BaseHTTPRequestHandler):
+    """A store with one bucket, `bucket`, for whoever has the key KEY."""
+
+    def do_HEAD(self) -> None:
+        known = f"Credential={KEY}/" in self.headers.get("Authorization", "")
+        self.send_response(404 if not self.path.startswith("/bucket") else 200 if known else 403)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@contextmanager
+def s3() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Bucket) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_what_a_store_refuses_it_gives_once_its_hint_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(bucket: str, **environment: str) -> FileType:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        with store_errors(f"s3://{bucket}/t"):
+            store_of(f"s3://{bucket}/t")  # which does not take it amiss that the bucket itself may not be seen
+            return store().files().get_file_info(bucket).type
+
+    keys = {"AWS_ACCESS_KEY_ID": "other", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1"}
+    with s3() as address:
+        with pytest.raises(
+            Transient, match=r"the object store at http://127\.0\.0\.1:1 does not answer"
+        ) as silent:
+            asked("bucket", AWS_ENDPOINT_URL="http://127.0.0.1:1", **keys)
+        with typed(silent.value) as hint:
+            hint.says("correct AWS_ENDPOINT_URL in this process's environment")
+            with pytest.raises(Fatal, match="access is denied at http") as denied:
+                asked("bucket", AWS_ENDPOINT_URL=address)
+        with typed(denied.value) as hint:
+            hint.says("correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+            assert asked("bucket", AWS_ACCESS_KEY_ID=KEY) == FileType.Directory
+        with pytest.raises(Fatal, match="no such bucket") as missing:
+            asked("buckte")
+        with typed(missing.value) as hint:
+            hint.says("or correct the URI")
+            assert asked("bucket") == FileType.Directory
 
 
 def test_both_schemes_name_the_same_place() -> None:

@@ -1,6 +1,7 @@
 """The settings that a session needs to read and write lake tables."""
 
 import pytest
+from hint_typed import typed
 
 from backfill_cli.errors import UsageError
 from backfill_cli.spark import table_formats
@@ -51,5 +52,9 @@ def test_a_spark_that_no_jar_is_known_for_is_refused_by_name(monkeypatch: pytest
     monkeypatch.setattr(table_formats, "version", lambda _package: "4.9.1")
     with pytest.raises(UsageError, match=r"no .* jar is known for pyspark 4\.9\.1, only for 4\.1") as caught:
         session_settings(("iceberg",), {})
-    assert "spark.jars" in caught.value.hint
-    assert session_settings(("iceberg",), {"spark.jars": "/own/iceberg-spark-runtime-4.9.jar"})
+    with typed(caught.value) as hint:
+        hint.says("name suitable jars in [spark.conf] 'spark.jars'")
+        assert session_settings(("iceberg",), {"spark.jars": "/own/iceberg-spark-runtime-4.9.jar"})
+        hint.says("pip install 'pyspark==4.1.*'")
+        monkeypatch.setattr(table_formats, "version", lambda _package: "4.1.9")
+        assert "runtime-4.1" in session_settings(("iceberg",), {})["spark.jars.packages"]
