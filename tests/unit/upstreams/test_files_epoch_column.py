@@ -185,7 +185,7 @@ def test_json_epochs_are_read_below_their_path(
         ('{"s": {"e": 1}}\n{"s": {"e": true}}', "every row needs an epoch"),
         ('{"s": {"e": 1}}\n{"s": {"e": [1]}}', "every row needs an epoch"),
         ('{"s": {"e": 1}}\n{"s": {"e": "x"}}', "write the epoch as one type in all files"),
-        ('{"s": {"e": 1', "rename them when complete"),
+        ('{"s": {"e": 1', "rename it when complete"),
         ("[1]", "write one object per line"),
         ("7", "write one object per line"),
         ('"x"', "write one object per line"),
