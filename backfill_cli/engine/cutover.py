@@ -82,9 +82,9 @@ def reverse(job: str, catalog: "Catalog") -> CutoverReport:
     with Resources(from_stored(definition.config)) as resources:
         sink, swaps = _cutting(resources.sink, definition)
         require_kept(job, catalog, sink)
-        _require_reversible(job, sink.live(job, swaps))
+        _require_reversible(job, _names(swaps, sink.live(job, swaps)), sink.in_place)
         with _alone_with(job, catalog, sink) as fence:
-            _require_reversible(job, sink.live(job, swaps))
+            _require_reversible(job, _names(swaps, sink.live(job, swaps)), sink.in_place)
             fence()
             sink.reverse(job, swaps)
             epoch = catalog.job(job).epoch
@@ -121,10 +121,12 @@ def _swaps(definition: JobDefinition, in_place: bool) -> tuple[Swap, ...]:
         return tuple(Swap(table, table.target) for table in own)
     lacking = [table.name for table in own if table.name not in named]
     if lacking:
+        taken = {table.sink_name.lower() for table in config.tables}  # whose targets cannot change any more
+        free = lacking[0] if lacking[0].lower() not in taken else f"{lacking[0]}_live"
         raise UsageError(
             f"job {job!r}: no tables.live, the name that people query, for {', '.join(map(repr, lacking))}",
-            f"set tables.live of each table, for example: live = {json.dumps(lacking[0], ensure_ascii=False)}; "
-            f"then: backfill stop {job} --wait; backfill start --config FILE, and backfill cutover {job}",
+            f"set tables.live of each table, for example: live = {json.dumps(free, ensure_ascii=False)}; "
+            f"then: backfill stop {job} --wait; backfill start --config FILE; backfill cutover {job}",
         )
     return tuple(Swap(table, named[table.name]) for table in own)
 
@@ -141,7 +143,8 @@ def _cutting(sink: Sink, definition: JobDefinition) -> tuple[CutoverSink, tuple[
         kind = from_stored(definition.config).tree["sink"]["type"]
         raise UsageError(
             f"a sink of type {kind!r} has no views, so a cutover is not possible",
-            "create the view in the system that people query through, once `backfill verify` finds no difference",
+            "create the view in the system that people query through, once this finds no difference: "
+            f"backfill verify {definition.name}",
         )
     return sink, _swaps(definition, sink.in_place)
 
@@ -259,23 +262,34 @@ def _free(lives: Lives, in_place: bool = False) -> Gate:
     )
 
 
-def _require_reversible(job: str, lives: Lives) -> None:
-    ours = [live for live in lives.values() if live.found is Found.OURS]
+def _require_reversible(job: str, names: Sequence[LiveName], in_place: bool) -> None:
+    ours = [one for one in names if one.now.found is Found.OURS]
     if not ours:
         raise UsageError(
             f"job {job!r} is not cut over: no name that people query is a view of its tables",
             f"backfill cutover {job} --dry-run",
         )
-    until_ms = min(live.until_ms or 0 for live in ours)
+    until_ms = min(one.now.until_ms or 0 for one in ours)
     if until_ms < _now_ms():
-        kept = ", ".join(live.kept for live in ours if live.kept) or "nothing"
+        kept = ", ".join(one.now.kept for one in ours if one.now.kept) or "nothing"
+        how = ", ".join(_read_before(one) if in_place else _put_back(one) for one in ours)
         raise UsageError(
             f"job {job!r}: the time for reversing its cutover has expired; what was there before is {kept}",
-            "rename it by hand, in one transaction, if its rows are still needed",
+            f"if those rows are still needed, by hand{'' if in_place else ', in one transaction'}: {how}",
         )
-    for live in ours:
-        if live.moved is not None:
-            raise UsageError(*live.moved)
+    for one in ours:
+        if one.now.moved is not None:
+            raise UsageError(*one.now.moved)
+
+
+def _put_back(name: LiveName) -> str:
+    again = "" if name.now.kept is None else f" and rename {name.now.kept} to {name.live}"
+    return f"drop the view {name.live}{again}"
+
+
+def _read_before(name: LiveName) -> str:
+    """The table itself stays cut over: it has what the job and others wrote since."""
+    return f"read {name.live} VERSION AS OF '{name.now.kept}'" if name.now.kept else f"leave {name.live} as it is"
 
 
 def _now_ms() -> int:

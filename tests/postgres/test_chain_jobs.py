@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from hint_typed import typed
 from postgres import Server
 from postgres_database import Database, database
 from postgres_job import Run
@@ -142,12 +143,20 @@ def test_what_is_taken_and_not_applied_is_not_verified_and_a_pause_of_all_holds_
 ) -> None:
     run = Chain(db, tmp_path)
     run.take_and_stop()
-    with pytest.raises(Transient, match="its spool holds changes that are not applied yet"):
+    with pytest.raises(Transient, match="its spool holds changes that are not applied yet") as caught:
         verify("orders", run.catalog)
-    with run.beside(run.go):
-        run.catch_up()
-    db("UPDATE t SET n = 2 WHERE id = 9")
-    assert verify("orders", run.catalog).equal
+    with typed(caught.value) as hint:
+        told = (
+            "resume orders --detach",
+            "wait orders --for caught-up",
+            "pause orders --all --wait",
+            "verify orders",
+        )
+        assert [" ".join(words) for words in hint.commands()] == [*told, "resume orders"]
+        with run.beside(run.go):
+            run.catch_up()
+        db("UPDATE t SET n = 2 WHERE id = 9")
+        assert verify("orders", run.catalog).equal
 
 
 def test_a_change_of_columns_that_cannot_be_followed_ends_the_taking_at_once(

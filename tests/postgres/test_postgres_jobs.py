@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
+from hint_typed import typed
 from postgres_database import Database
 from postgres_job import Run, db
 
 from backfill_cli.engine.job.held import told_by_upstreams
 from backfill_cli.engine.verify.fix import fix
 from backfill_cli.engine.verify.job import verify
-from backfill_cli.errors import BadData, HistoryGone, Transient
+from backfill_cli.errors import BackfillError, BadData, HistoryGone, Transient
 from backfill_cli.model.upstream import HeldLog
 from backfill_cli.model.verify import EVERYTHING
 
@@ -157,11 +158,21 @@ def test_verify_of_a_stopped_job_whose_table_has_a_new_column_says_who_applies_i
     db("ALTER TABLE t ADD COLUMN more int")
     with pytest.raises(Transient, match="its columns changed, and the log is not applied up to that") as caught:
         verify("orders", run.catalog)
-    assert caught.value.hint == (
-        "backfill resume orders --detach; backfill wait orders --for caught-up; backfill verify orders"
-    )
-    run.catch_up()
-    assert verify("orders", run.catalog).equal
+    applied_first(run, caught.value)
+    db("TRUNCATE t", "INSERT INTO t VALUES (1, 2, 'new')")
+    with pytest.raises(Transient, match="table 't' was truncated since the checkpoint") as truncated:
+        verify("orders", run.catalog)
+    applied_first(run, truncated.value)
+
+
+def applied_first(run: Run, refused: BackfillError) -> None:
+    """The hint, typed: its first two commands are a run that catches up."""
+    with typed(refused) as hint:
+        resume, wait, again = hint.commands()
+        assert (resume, wait) == (["resume", "orders", "--detach"], ["wait", "orders", "--for", "caught-up"])
+        run.catch_up()
+        assert again == ["verify", "orders"]
+        assert verify("orders", run.catalog).equal
 
 
 def test_plan_names_the_types_that_the_sink_has_for_uuid_and_json(

@@ -16,7 +16,7 @@ from backfill_cli.contracts import SinkCopy, SinkTable, TakenTable, TakingUpstre
 from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, write
-from backfill_cli.errors import BackfillError, HistoryGone, LogFirst, Transient
+from backfill_cli.errors import BackfillError, LogFirst
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.schema import names_of
@@ -59,7 +59,7 @@ class CurrentRows:
         now = self.spark.read.parquet(str(self.folder / table.name)).select(*columns)
         taken = self._taken.get(table.name, TakenTable())
         if taken.truncated:
-            raise Transient(f"table {table.name!r} was truncated since the checkpoint", "verify again")
+            raise self._applied_first(f"table {table.name!r} was truncated since the checkpoint")
         if not taken.files:
             return now
         source, key = self.config.table(table.name).key, list(table.key)
@@ -73,7 +73,8 @@ class CurrentRows:
     def _read(self, at: Checkpoint) -> Mapping[str, TakenTable]:
         """Writes all rows that the job had read to files, and takes the log from the checkpoint on."""
         recall(self.upstream, at)
-        self._require_all(at)  # what has ended the job, or would, is named as a run names it
+        # What has ended the job, or would, is named as a run names it.
+        self.upstream.observe(at.position, snapshot_open=False)
         for table in self.config.tables:
             if table.name not in (self.only or (table.name,)):
                 continue
@@ -90,37 +91,25 @@ class CurrentRows:
         window = ChangeWindow(at.position, at.position, 0, 0, 0, open=True)
         assert isinstance(self.upstream, TakingUpstream)
         taken = self.upstream.take(self.spark, window, within, at.schemas, str(folder)).tables
-        self._require_all(at)
+        self.upstream.observe(at.position, snapshot_open=False)  # the log still had everything that was taken
         return taken
 
     @contextmanager
     def _log_first(self) -> Iterator[None]:
-        """Rows that can be read only once the log is applied: nobody applies it while no runner has the job."""
+        """Rows that can be read only once the log is applied."""
         try:
             yield
         except Exception as exc:
             failure = exc if isinstance(exc, BackfillError) else self.upstream.failure(exc)
             if not isinstance(failure, LogFirst):
                 raise
-            name = self.config.job.name
-            resume = f"backfill resume {name}{'' if self.live else ' --detach'}"  # it may be paused
-            raise LogFirst(
-                failure.message, f"{resume}; backfill wait {name} --for caught-up; backfill verify {name}"
-            ) from exc
+            raise self._applied_first(failure.message) from exc
 
-    def _require_all(self, at: Checkpoint) -> None:
-        """The log still had everything after the checkpoint: a job that continues lets the log discard it."""
+    def _applied_first(self, said: str) -> LogFirst:
+        """Nobody applies the log while no runner has the job, or while it is paused."""
         name = self.config.job.name
-        every = " --all" if self.config.job.strategy == "chain" else ""
-        try:
-            self.upstream.observe(at.position, snapshot_open=False)
-        except HistoryGone as gone:
-            if not self.live:
-                raise
-            raise Transient(
-                "the job continued while it was verified, and the log after the checkpoint is gone",
-                f"backfill pause {name}{every} --wait; backfill verify {name}; backfill resume {name}",
-            ) from gone
+        resume = f"backfill resume {name}{'' if self.live else ' --detach'}"
+        return LogFirst(said, f"{resume}; backfill wait {name} --for caught-up; backfill verify {name}")
 
 
 def _reads(table: str, at: Checkpoint) -> Sequence[SnapshotRead]:

@@ -9,6 +9,8 @@ from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.position import Position
 
+BY_SQL = "correct the rows that verify lists with SQL"
+
 
 def why_not(definition: JobDefinition, at: Checkpoint, converging: bool) -> tuple[str, str] | None:
     """Why a job cannot be repaired at a checkpoint, and what to do instead; None if it can."""
@@ -18,22 +20,26 @@ def why_not(definition: JobDefinition, at: Checkpoint, converging: bool) -> tupl
         return (
             f"it was started --into-existing, and rows that were in {', '.join(others)} before cannot be told "
             "from extra ones",
-            "correct the rows that verify lists with SQL",
+            BY_SQL,
         )
     if _thins(json.loads(definition.config).get("upstream", {})):
         return (
             "its topic is compacted: rows removed by compaction appear missing or extra, and may be neither",
-            "correct the rows that verify lists with SQL",
+            BY_SQL,
         )
+    later = (
+        f"backfill resume {name} --detach; backfill wait {name} --for caught-up; backfill stop {name} --wait; "
+        f"backfill verify {name} --fix"
+    )
     if at.phase == Phase.SNAPSHOT:
         return (
             "its snapshot is still being read",
-            f"backfill resume {name} --detach; backfill wait {name} --for caught-up; then stop it, and fix",
+            later,
         )
     if converging:
         return (
             "it is converging: present differences may disappear by themselves",
-            f"backfill resume {name} --detach; backfill wait {name} --for caught-up; then stop it, and fix",
+            later,
         )
     return None
 

@@ -150,7 +150,8 @@ class Verification:
             kind = config.tree["sink"]["type"]
             raise UsageError(
                 f"the sink of job {definition.name!r} ({kind}) cannot be read back, so it cannot be verified",
-                "compare the rows with the sink's own tools",
+                "compare its tables with the upstream's by its own SQL: "
+                f"{', '.join(table.target for table in definition.tables)}",
             )
         steps.doing("starting Spark")
         upstream, spark = resources.upstream, resources.spark

@@ -16,14 +16,17 @@ from sink_contract import a_table, schema_json
 
 from backfill_cli.catalog import Catalog, lease
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.contracts import JobDefinition, Sink, SinkTable
 from backfill_cli.engine.job import create, preflight
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.loop import run as engine_run
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.errors import BackfillError
+from backfill_cli.model.checkpoint import EpochRecord
+from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.plan import EpochPlan, Staged
+from backfill_cli.model.verify import TableVerdict, VerifyReport
 from backfill_cli.view.console import complain
 
 
@@ -86,6 +89,22 @@ class Scene:
         checkpoint = replace(state, epoch=epoch, prev_ms=after, token=token, attempt=f"a{epoch}")
         self.config.open_sink().commit(commit_of(self.job, checkpoint, after))
 
+    def catch_up(self) -> None:
+        """What a run would do: the job is done, at epoch 20, and was verified there."""
+        told = replace(progress(), phase=Phase.UPSTREAM, epoch=EQUAL.epoch)
+        with self.catalog.claim("orders", "test", 5) as claim:
+            claim.store.become(JobState.STARTING, "")
+            claim.store.become(JobState.RUNNING, "")
+            epoch = replace(claim.store.load().committed, epoch=EQUAL.epoch, prev_ms=EPOCH, token=claim.token)
+            epoch = replace(epoch, attempt="a20", phase=Phase.UPSTREAM)
+            claim.store.prepare(replace(epoch, plan=EpochPlan(), staged=Staged("a20")), None, told)
+            sink = self.config.open_sink()
+            sink.fence("orders", claim.token)
+            sink.commit(commit_of(self.job, epoch, EPOCH))
+            claim.store.mark(EpochRecord(EQUAL.epoch, EPOCH, Phase.UPSTREAM, EQUAL.epoch), told)
+            claim.store.become(JobState.DONE, "caught up")
+        self.catalog.verified.note(EQUAL)
+
     def prepared(self, staged: Staged) -> None:
         """The catalog promises an epoch that the sink does not have."""
         with self.catalog.claim("orders", "test", 5) as claim:
@@ -99,6 +118,18 @@ def content(file: Path) -> object:
         return told(file)
     except duckdb.Error:
         return file.read_bytes()
+
+
+EQUAL = VerifyReport("orders", 20, (TableVerdict("orders", "orders", True, 0, 0),), 1.0)
+
+
+class PlainSink:
+    """Of a sink only what every sink has, as one of somebody else's package."""
+
+    def __init__(self, sink: Sink) -> None:
+        for name in ("prepare", "owner", "own", "fence", "committed", "commit", "saved", "drop", "forget"):
+            setattr(self, name, getattr(sink, name))
+        self.transactional, self.partial = sink.transactional, sink.partial
 
 
 class NoStager:

@@ -18,7 +18,7 @@ from backfill_cli.engine.cutover import _caught_up, _free, _require_reversible, 
 from backfill_cli.engine.job import drop
 from backfill_cli.errors import Held, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, Progress
-from backfill_cli.model.cutover import CutoverReport, Found, Gate, Live
+from backfill_cli.model.cutover import CutoverReport, Found, Gate, Live, LiveName
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
@@ -139,11 +139,21 @@ def test_what_would_be_left_behind_closes_a_gate_that_names_it() -> None:
 def test_only_what_was_cut_over_lately_is_reversed() -> None:
     now_ms = time.time_ns() // 1_000_000
     ours = Live(Found.OURS, "orders_before_100", 1, now_ms + 60_000)
-    _require_reversible("shop", {"orders": ours, "lines": Live(Found.NOTHING)})
+
+    def require(*lives: Live, in_place: bool = False) -> None:
+        names = tuple(LiveName(f"t{at}", f"t{at}_v2", f"t{at}", live) for at, live in enumerate(lives))
+        _require_reversible("shop", names, in_place)
+
+    require(ours, Live(Found.NOTHING))
     with pytest.raises(UsageError, match="is not cut over"):
-        _require_reversible("shop", {"orders": Live(Found.VIEW)})
-    with pytest.raises(UsageError, match=r"has expired; what was there before is orders_before_100"):
-        _require_reversible("shop", {"orders": replace(ours, until_ms=now_ms - 1)})
+        require(Live(Found.VIEW))
+    late = replace(ours, until_ms=now_ms - 1)
+    with pytest.raises(UsageError, match=r"has expired; what was there before is orders_before_100") as both:
+        require(late, replace(late, kept=None))
+    assert both.value.hint.endswith("drop the view t0 and rename orders_before_100 to t0, drop the view t1")
+    with pytest.raises(UsageError, match=r"expired") as in_place:
+        require(late, in_place=True)
+    assert in_place.value.hint.endswith("by hand: read t0 VERSION AS OF 'orders_before_100'")
 
 
 def test_what_others_did_to_a_table_that_is_cut_over_in_place_closes_a_gate_with_what_undoes_it() -> None:
@@ -295,5 +305,5 @@ def test_what_a_death_left_of_a_cut_over_the_same_command_ends_whatever_gate_is_
 def test_what_others_wrote_since_a_cut_over_refuses_its_reversal(shop: InPlace) -> None:
     ours = Live(Found.OURS, until_ms=2**60, moved=("others wrote", "leave it"))
     with pytest.raises(UsageError, match="others wrote"):
-        _require_reversible("shop", {"orders": ours})
+        _require_reversible("shop", (LiveName("orders", "orders_v2", "orders", ours),), in_place=True)
     assert _free({"orders": ours}, in_place=True).open, "of the next table's cutover it says nothing"

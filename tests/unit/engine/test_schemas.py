@@ -107,7 +107,7 @@ def test_an_added_column_with_a_name_of_ours_stops_the_job_by_name() -> None:
 
 def assert_renamed_before_starting_over(refused: BadData, name: str, columns: list[str]) -> None:
     """To start over alone does not help: a start refuses such a column."""
-    with pytest.raises(BadData):
+    with pytest.raises(UsageError):
         refuse_names("t", columns)
     with typed(refused) as hint:
         hint.says(f"rename {name!r} upstream; then drop the job and start over")

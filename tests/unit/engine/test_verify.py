@@ -1,11 +1,22 @@
 """`verify` finds and names every difference, without false alarms. Runs Spark against a real DuckDB sink."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+from hint_typed import typed
 from verify_case import COLUMNS, ROWS, Case, a_field, everything, orders
 
+from backfill_cli.contracts import JobDefinition
+from backfill_cli.engine.verify.fix import _refuse, _Stage
+from backfill_cli.engine.verify.table import compare
+from backfill_cli.errors import BadData, UsageError
+from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.digest import xxhash64
+from backfill_cli.model.job import Phase
+from backfill_cli.model.position import START
+from backfill_cli.model.upstream import Pin
 from backfill_cli.model.verify import DifferentRow, TableVerdict
 
 if TYPE_CHECKING:
@@ -107,6 +118,33 @@ def test_case_47_what_a_stranger_wrote_is_named(orders: Case) -> None:
         DifferentRow((("id", "99999"),), None, "0 rows", "1 row"),
     }
     assert verdict.different[0].name == "id from the first to 1554"
+
+    with pytest.raises(UsageError, match="into-existing") as refused:
+        _refuse(_into_existing(orders), Checkpoint(1, 0, 0, "a1", "{}", Phase.UPSTREAM, START))
+    with typed(refused.value) as hint:
+        hint.says("correct the rows that verify lists with SQL")
+        orders.stranger("UPDATE t SET price = price - 0.01 WHERE id = 77")
+        orders.stranger("DELETE FROM t WHERE id IN (-8, 99999, 300)")
+        orders.stranger(f"INSERT INTO t FROM '{orders.folder}/up/0.parquet' WHERE id IN (5, 300)")
+        assert orders.verdict().equal
+
+
+def _into_existing(case: Case) -> JobDefinition:
+    table = replace(case.table, plain_inserts=False)
+    return JobDefinition("j", "{}", "{}", Pin(START, None, None, ()), "forever", "snapshot", (table,))
+
+
+def test_a_row_without_a_key_is_deleted_before_a_fix(orders: Case) -> None:
+    orders.stranger("ALTER TABLE t ALTER id DROP NOT NULL; INSERT INTO t (word) VALUES ('of others')")
+    take = _Stage(lambda attempt: orders.folder / "fix" / attempt).begun()
+    with orders.sink.copied("j", False, orders.folder) as copy:
+        compared = compare(orders.spark, orders.expected(), copy, orders.table, 20)
+        with pytest.raises(BadData, match=r"has 1 row\(s\) whose key \(id\) is NULL") as refused:
+            take(orders.table, compared.changes())
+    with typed(refused.value) as hint:
+        hint.says("delete them there with SQL, then verify again")
+        orders.stranger("DELETE FROM t WHERE id IS NULL")
+        assert orders.verdict().equal
 
 
 def test_two_values_that_changed_places_are_named(orders: Case) -> None:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hint_typed import typed
 
 from backfill_cli.contracts import JobDefinition, SinkCopy, SinkTable
 from backfill_cli.engine.job.start_over import start_over_named
@@ -40,7 +41,9 @@ def test_a_table_that_it_has_not_is_told_with_those_that_it_has_nearest_first() 
     with pytest.raises(UsageError) as caught:
         require_known(JOB, Asked(("orders", "ordres")))
     assert caught.value.message == "job 'shop' has no table 'ordres'; its tables: orders, order_lines, customers"
-    assert caught.value.hint == "backfill verify shop --table orders"
+    with typed(caught.value) as hint:
+        assert hint.commands() == [["verify", "shop", "--table", "orders"]]
+        require_known(JOB, Asked(("orders",)))
 
 
 def test_the_time_of_a_fix_is_that_of_both_comparisons_and_of_what_it_writes(
