@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -15,7 +16,7 @@ from postgres_database import Database, database, open_folder
 from test_types import ARRAYS, GOOD
 from typed_columns import TYPES
 
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import BadData, UsageError
 
 __all__ = ["small"]
 
@@ -124,6 +125,24 @@ def test_case_54_texts_are_the_same_whatever_a_session_is_set_to(db: Database, t
             (12,): {**read[2,], "id": 0},
         }
     assert "$12.34" in json.dumps([*read[1,].values()], default=str)
+
+
+@pytest.mark.parametrize("kind", ["money", "fee[]"])
+def test_a_job_that_began_with_the_databases_text_of_money_stops_if_that_is_another(
+    db: Database, tmp_path: Path, kind: str
+) -> None:
+    db(f"CREATE TABLE m (id int PRIMARY KEY, m {kind})", "INSERT INTO m VALUES (1)")
+    job = PlainJob(db, tmp_path, {"m": ("id",)})
+    job.follow()
+    known = json.loads(job.pin.identity)
+    del known["lc_monetary"]
+    job.pin = replace(job.pin, identity=json.dumps(known))
+    job.die()
+    db("UPDATE m SET m = NULL")
+    job.follow()
+    db(f"ALTER DATABASE {db.name} SET lc_monetary = 'de_DE.UTF-8'")
+    with pytest.raises(BadData, match=r"'m', column 'm': .* lc_monetary, 'de_DE.UTF-8', .* is now '\$1,234.50'"):
+        job.die()
 
 
 def test_money_whose_locale_has_no_cents_is_refused_and_the_hint_works(db: Database, tmp_path: Path) -> None:

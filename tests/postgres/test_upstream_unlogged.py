@@ -2,14 +2,19 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import hint_words
 import pytest
 from changing_job import patiently
+from hint_typed import typed
 from plain_job import PlainJob, small
 from postgres import Server
 from postgres_database import Database, database
 
+from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BackfillError, BadData, StateConflict, Transient, UsageError
+from backfill_cli.upstreams.postgres import checks, connector
 
 __all__ = ["small"]
 
@@ -85,6 +90,44 @@ def test_what_only_moves_rows_is_followed_in_any_publication(job: PlainJob) -> N
 
 
 FIXED = "CREATE TABLE f (id int PRIMARY KEY, n int); INSERT INTO f SELECT n, n FROM generate_series(1, 9) n"
+
+
+def test_a_job_of_before_is_asked_to_name_its_tables_without_toast_and_then_goes_on(
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The older version let it begin; so it did one whose TOAST table goes with the next VACUUM FULL."""
+    db(FIXED, "ALTER TABLE t ADD n int", "ALTER TABLE t DROP v", "CREATE PUBLICATION every FOR ALL TABLES")
+    with monkeypatch.context() as before:
+        before.setattr(checks, "_unguarded", lambda *_: None)
+        job = PlainJob(db, tmp_path, {"f": ("id",), "t": ("id",)}, options={"publication": "every"})
+        job.follow()
+    job.die()
+    with pytest.raises(UsageError, match="does not name table 'f'") as refused:
+        job.step()
+    with typed(refused.value) as hint:
+        db(*hint.statements())
+        patiently(job)
+        db("VACUUM FULL t", "TRUNCATE f", "VACUUM FULL f", "UPDATE t SET n = 0 WHERE id < 3")
+        patiently(job)
+
+
+def test_a_table_that_a_publication_names_may_be_rewritten_with_a_new_toast_table(
+    db: Database, tmp_path: Path
+) -> None:
+    """As ADD COLUMN … GENERATED … STORED does; `plan` says how to name it, also once the job follows."""
+    db("CREATE PUBLICATION every FOR ALL TABLES")
+    job = PlainJob(db, tmp_path, KEYS, options={"publication": "every"})
+    job.follow()
+    options = connector.options.model_validate({"dsn": db.dsn, "slot": f"job_{db.name}", "publication": "every"})
+    upstream: Any = connector.open(options, [TableSpec("t", ("id",))])
+    upstream.pin()
+    (said,) = (note for note in upstream.would_hold() if "GENERATED" in note)
+    db(*hint_words.statements(said))
+    patiently(job)
+    assert not any("GENERATED" in note for note in upstream.would_hold())
+    upstream.close()
+    db("ALTER TABLE t ADD g text GENERATED ALWAYS AS (v || '!') STORED", "UPDATE t SET v = 'x' WHERE id < 4")
+    patiently(job)
 
 
 def test_a_table_without_toast_needs_a_publication_that_names_it(db: Database, tmp_path: Path) -> None:

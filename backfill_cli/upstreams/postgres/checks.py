@@ -8,7 +8,7 @@ from backfill_cli.upstreams.postgres import marks, publications, slot
 from backfill_cli.upstreams.postgres.client import asking
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.tables import PgTable
-from backfill_cli.upstreams.postgres.types import MONEY, Column, quoted, spark_type
+from backfill_cli.upstreams.postgres.types import MONEY, SETTINGS, Column, quoted, spark_type
 
 if TYPE_CHECKING:
     import psycopg
@@ -227,14 +227,17 @@ def _faults(
         if table.kind == "p" and not options.accept_partition_changes:
             yield (
                 f"table {table.name!r} is partitioned: rows added or removed by ATTACH, DETACH, DROP or TRUNCATE "
-                "of a single partition are not in the log, so the sink would not follow",
+                "of a single partition, or changed while it is UNLOGGED, are not in the log, so the sink would "
+                "not follow",
                 "if that does not happen, or the sink need not follow: upstream.accept_partition_changes = true",
             )
     yield from _other_money(connection, tables)
     missing = publications.missing(connection, options.publication, tables)
     for statement in missing or ():
         yield f"publication {options.publication!r} lacks changes that this job needs", statement
-    yield from _unseen(connection, options, tables)
+    unnamed = _unguarded(connection, options, tables)
+    if unnamed is not None:
+        yield unnamed.message, unnamed.hint
     if missing is None and standby:
         yield (
             f"publication {options.publication!r} is missing, and a standby cannot create it",
@@ -252,11 +255,7 @@ def _other_money(connection: "Connection", tables: Sequence[PgTable]) -> Iterato
     found = [(table, column) for table in tables for column in table.columns if MONEY in column.reaches]
     if not found:
         return
-    default = "SELECT set_config(name, reset_val, true) FROM pg_settings WHERE name = 'lc_monetary'"
-    with asking("reading lc_monetary"), connection.transaction():
-        connection.execute(default)
-        row = connection.execute("SELECT cash_send(1::numeric::money) <> int8send(100)").fetchone()
-        connection.execute("SELECT set_config('lc_monetary', 'C', true)")
+    row = _by_lc_monetary(connection, "SELECT cash_send(1::numeric::money) <> int8send(100)", None)
     if row is not None and row[0]:
         table, column = found[0]
         yield (
@@ -266,19 +265,71 @@ def _other_money(connection: "Connection", tables: Sequence[PgTable]) -> Iterato
         )
 
 
-def _unseen(
-    connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]
-) -> Iterator[tuple[str, str]]:
-    """Tables that can be unlogged for a while without a trace: see `rewritten`."""
-    fixed = [table for table in tables if table.kind == "r" and not table.toasted]
+def require_named(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> None:
+    """No table can be unlogged for a while without a trace: see `rewritten`. Raises UsageError."""
+    error = _unguarded(connection, options, tables)
+    if error is not None:
+        raise error
+
+
+def _unguarded(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> UsageError | None:
+    """Of tables without a TOAST table, or with one that the next VACUUM FULL drops with its last column."""
+    fixed = [table for table in tables if table.kind == "r" and not (table.toasted and _toasts(table))]
     found = publications.unnamed(connection, options.publication, fixed)
-    if found:
-        named = ", ".join(table.sql for table in found)
-        yield (
-            f"publication {options.publication!r} does not name table {found[0].name!r}: the server then allows "
-            "SET UNLOGGED, whose changes the log lacks, and without a TOAST table nothing tells it later",
-            f"name it in any publication: {publications.guarding(connection, options.slot, named)}",
+    if not found:
+        return None
+    return UsageError(
+        f"publication {options.publication!r} does not name table {found[0].name!r}: the server then allows "
+        "SET UNLOGGED, whose changes the log lacks, and without a TOAST table nothing tells it later",
+        f"name it in any publication: {_guarding(connection, options, found)}",
+    )
+
+
+def _toasts(table: PgTable) -> bool:
+    """Whether a column, or a generated one, may be stored out of line."""
+    return len(table.columns) < len(table.numbers) or any(column.toasts for column in table.columns)
+
+
+def _guarding(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> str:
+    return publications.guarding(connection, options.slot, ", ".join(table.sql for table in tables))
+
+
+def rewrites_that_stop(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> list[str]:
+    """What stops a job whose publication does not name its tables, as one sentence."""
+    found = publications.unnamed(connection, options.publication, [table for table in tables if table.kind == "r"])
+    if not found:
+        return []
+    return [
+        f"publication {options.publication!r} does not name table {found[0].name!r}: what makes a new TOAST table "
+        "(ADD COLUMN … GENERATED … STORED, pg_repack) then stops the job, as SET UNLOGGED does; to avoid that, "
+        f"name it in any publication: {_guarding(connection, options, found)}"
+    ]
+
+
+def require_same_money(connection: "Connection", tables: Sequence[PgTable]) -> None:
+    """Rows that were read by the database's lc_monetary have the texts of our sessions. Raises BadData."""
+    found = [(table, column) for table in tables for column in table.columns if MONEY in column.reaches]
+    if not found:
+        return
+    both = "ARRAY[concat(1234.5::numeric::money), concat((-1234.5)::numeric::money)]"
+    texts = f"SELECT {both}, current_setting('lc_monetary')"
+    was, locale = _by_lc_monetary(connection, texts, None)
+    now, _ = _by_lc_monetary(connection, texts, SETTINGS["lc_monetary"])
+    if was != now:
+        table, column = found[0]
+        raise BadData(
+            f"table {table.name!r}, column {column.name!r}: the job began when the database's lc_monetary, "
+            f"{locale!r}, made the text of money: the sink has {was[0]!r} where it is now {now[0]!r}",
+            START_OVER,
         )
+
+
+def _by_lc_monetary(connection: "Connection", query: str, value: str | None) -> Any:
+    """The row of a query. value: of lc_monetary; None: what a session of the role has at first."""
+    default = "SELECT set_config(name, coalesce(%s, reset_val), true) FROM pg_settings WHERE name = 'lc_monetary'"
+    with asking("reading lc_monetary"), connection.transaction(force_rollback=True):
+        connection.execute(default, (value,))
+        return connection.execute(query.encode()).fetchone()
 
 
 def _may_select(connection: "Connection", table: PgTable) -> bool:

@@ -67,7 +67,8 @@ class Holding:
     def would_hold(self) -> Sequence[str]:
         movable = [self._look.tables[spec.name] for spec in self._specs if not spec.immutable_key]
         made = checks.would_make(self._alive(), self._options, self._look.listed)
-        return [*made, *checks.generated(self._look.listed), *checks.lost_with_a_key(movable)]
+        stopping = checks.rewrites_that_stop(self._connection, self._options, self._look.listed)
+        return [*made, *checks.generated(self._look.listed), *checks.lost_with_a_key(movable), *stopping]
 
     def hold(self, mark: str) -> None:
         options, connection = self._options, self._alive()

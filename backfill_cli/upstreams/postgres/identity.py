@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from backfill_cli.errors import START_OVER, BadData, StateConflict
 from backfill_cli.upstreams.postgres.publications import Published
 from backfill_cli.upstreams.postgres.slot import Now
+from backfill_cli.upstreams.postgres.types import SETTINGS
 
 
 class Identified(Protocol):
@@ -38,8 +39,15 @@ def of(seen: Now, slot: str, published: Published, tables: Sequence[Identified])
         "slot": slot,
         "tables": oids,
         "columns": columns,
+        "lc_monetary": SETTINGS["lc_monetary"],
     }
     return json.dumps(found, sort_keys=True)
+
+
+def pins_money(known: str) -> bool:
+    """Whether all of the job's rows were read by our own lc_monetary; older jobs read them by the database's."""
+    found: object = json.loads(known).get("lc_monetary")
+    return found == SETTINGS["lc_monetary"]
 
 
 def require_same_database(known: str, seen: Now) -> None:

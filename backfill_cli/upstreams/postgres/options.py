@@ -30,7 +30,8 @@ class PostgresOptions(BaseModel):
     accept_partition_changes: bool = Field(
         default=False,
         description="Partitioned tables: rows added or removed with a whole partition (ATTACH, DETACH, DROP, "
-        "TRUNCATE of one) are not in the log; true says that none are, or that the sink need not follow.",
+        "TRUNCATE of one), or changed while a partition is UNLOGGED, are not in the log; true says that none are, "
+        "or that the sink need not follow.",
     )
     max_retained: Annotated[int, BeforeValidator(size_bytes, json_schema_input_type=int | str)] | None = Field(
         default=None,

@@ -191,7 +191,8 @@ SELECT array_agg((to_regclass(n)::oid, c.relreplident, c.relpersistence, c.relto
     WHERE indisunique AND indrelid = {PARTS}),
     pg_relation_filenode(c.oid), (
     SELECT array_agg((relid, a.xmin) ORDER BY relid, attnum) FROM pg_partition_ancestors(c.oid)
-    JOIN pg_attribute a ON a.attrelid = relid WHERE relid <> c.oid AND attnum > 0), {HEIRS}))::text
+    JOIN pg_attribute a ON a.attrelid = relid WHERE relid <> c.oid AND attnum > 0), {HEIRS},
+    ARRAY(SELECT oid FROM pg_publication_rel WHERE prrelid = {PARTS} ORDER BY oid)))::text
 FROM unnest(%s::text[]) n LEFT JOIN pg_class c ON c.oid = to_regclass(n)
 """
 

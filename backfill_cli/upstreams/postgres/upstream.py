@@ -58,6 +58,7 @@ class PostgresUpstream(Holding):
         self._since: int | None = None
         self._unheld = False  # pinned by a command that only reads
         self._apart = False
+        self._named = False  # the tables that a publication must name were seen to be
 
     # -- pin, restore, observe -----------------------------------------------------------------------------------
 
@@ -86,6 +87,8 @@ class PostgresUpstream(Holding):
         self._pin, self._unheld = pin, False
         self._ranges = Ranges(pin.splits)
         self._look.begin(self._alive())
+        if not identity.pins_money(pin.identity):
+            checks.require_same_money(self._connection, self._look.listed)
         self._look.apply(pin.schema)
         self._see_from_here()
 
@@ -112,6 +115,9 @@ class PostgresUpstream(Holding):
         identity.require_same_tables(pin.identity, found)
         if looks_only:
             return UpstreamView(identity=pin.identity, latest=position_of(seen.insert))
+        if not self._named and self._retained is None:
+            checks.require_named(self._connection, self._options, self._look.listed)
+            self._named = True
         end = self._pending.end(self._connection, seen, at)
         added = self._look.added(self._connection)
         self._look.compare(self._connection, self._log_end)
