@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 _TRUNCATE = "truncate is not supported by the snapshot strategy's files upstream, op"
 NO_TRUNCATES = 'skipped.operations = "t"'
 """Debezium's setting with which a connector writes no record for a truncate."""
-_TRUNCATE_HINT = f"set {NO_TRUNCATES} in the connector; then {START_OVER} from a new snapshot"
+NEW_SNAPSHOT = (
+    f"take a new snapshot, set upstream.snapshot.as_of to the newest change file before it, and {START_OVER}"
+)
+_UNSENT_HINT = f"at the source: ALTER TABLE … REPLICA IDENTITY FULL; then {NEW_SNAPSHOT}"
 
 HEARTBEAT = "a heartbeat of Debezium, not a change of a table"
 NO_HEARTBEATS = (
@@ -123,7 +126,7 @@ def _ops(at: str, key: Sequence[str], known: Known, file: "Column") -> "Column":
         .when((op == "d") & before.isNull(), refuse("no 'before', so no key, in a line with op", op))
         .when(op == "d", F.array(F.lit("D")))
         .when(op == "m", F.array().cast("array<string>"))
-        .when(op == "t", refuse(_TRUNCATE, op, _TRUNCATE_HINT))
+        .when(op == "t", refuse(_TRUNCATE, op, NEW_SNAPSHOT))
         .otherwise(refuse("unknown op", op))
     )
 
@@ -138,8 +141,7 @@ def _sent(
     if absent is None:
         return value
     what = f"{UNAVAILABLE}: the value did not change and was not sent; key"
-    hint = "ALTER TABLE … REPLICA IDENTITY FULL at the source, then take a new snapshot"
-    return F.when(absent, exact.failing(named, what, key, hint)).otherwise(value)
+    return F.when(absent, exact.failing(named, what, key, _UNSENT_HINT)).otherwise(value)
 
 
 def envelope_columns(

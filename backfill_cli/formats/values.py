@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 _NATIVE = frozenset({"boolean", "byte", "short", "integer", "long", "float", "double", "string"})
 
 
-_NO_SCALE = (
-    "a NUMERIC without a scale is written as {scale, value}, which can be read only with schema blocks: set "
-    "value.converter.schemas.enable=true; or decimal.handling.mode=string and upstream.changes.decimals = "
-    '"string"'
+_AS_TEXT = (
+    'set decimal.handling.mode = string in the connector and upstream.changes.decimals = "string", and write such '
+    "changes again"
 )
+_NO_SCALE = (
+    "a NUMERIC without a scale is written as {scale, value}, which can be read only with schema blocks "
+    f"(value.converter.schemas.enable); or {_AS_TEXT}"
+)
+DECIMALS_HINT = f'set upstream.changes.decimals = "precise", or "double", if they are written so; or {_AS_TEXT}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +102,9 @@ def convert(raw: "Column", how: Encoding, target: SparkType, named: Named) -> "C
         case "instant":
             return _instant(raw, how.unit, target, named)
         case "unscaled":
-            scale = exact.decimal_of(target)[1] if how.scale is None else how.scale
-            return exact.of_unscaled(raw, scale, target, named, _NO_SCALE if how.scale is None else "")
+            if how.scale is None:
+                return exact.of_unscaled(raw, exact.decimal_of(target)[1], target, named, _NO_SCALE)
+            return exact.of_unscaled(raw, how.scale, target, named)
         case "variable":
             return exact.of_unscaled(raw["value"], raw["scale"], target, named)
         case "double":

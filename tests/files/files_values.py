@@ -49,13 +49,15 @@ def event(op: str, before: Any, after: Any, told: dict[str, dict[str, Any]] | No
     return json.dumps(envelope if told is None else {"schema": block(told), "payload": envelope})
 
 
-def opened(root: Path, columns: dict[str, pa.DataType], changes: dict[str, Any], key: str = "id") -> Upstream:
+def opened(
+    root: Path, columns: dict[str, pa.DataType], changes: dict[str, Any], key: str = "id", **snapshot: Any
+) -> Upstream:
     (root / "snapshot").mkdir(exist_ok=True)
     (root / "changes").mkdir(exist_ok=True)
     pq.write_table(pa.schema(list(columns.items())).empty_table(), root / "snapshot" / "0.parquet")
     options = connector.options.model_validate(
         {
-            "snapshot": {"path": str(root / "snapshot"), "format": "parquet"},
+            "snapshot": {"path": str(root / "snapshot"), "format": "parquet", **snapshot},
             "changes": {"path": str(root / "changes"), **changes},
         }
     )

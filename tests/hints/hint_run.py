@@ -26,6 +26,8 @@ FILE = "BACKFILL_HINTS"
 HERE = Path(__file__).parent
 NOT_TYPED = HERE / "not_typed.txt"
 """Hints that no test types: the list may only become shorter."""
+FROM_SPARK = "backfill_cli/spark/failures.py"
+"""Where what failed in Spark becomes an error again."""
 
 Place = tuple[str, int, int]
 
@@ -78,8 +80,10 @@ def judged() -> Run:
     told = [one for one in records if one.what != "parsed"]
     texts: dict[tuple[str, str, bool], str] = {}
     for one in told:
-        for site in sites_of(one):
-            run.shown.add(site.name)
+        reached = sites_of(one)
+        for site in reached:
+            if len(reached) == 1:
+                run.shown.add(site.name)
             if one.what == "typed":
                 run.typed.add(site.value)
             texts.setdefault((one.text, site.at[0], one.what == "shown"), one.test)
@@ -93,18 +97,22 @@ def judged() -> Run:
 
 
 def sites_of(one: Record) -> list[Any]:
-    """The site of an error: the innermost call that is one; of one that came as text from Spark, the only one with
-    its words.
+    """The site of an error: the innermost call that is one; of one that came as text, all with its words, if they
+    have one value: those in Spark's expressions, if it came from there.
     """
     by_place, _ = _sites()
     found = next((by_place[place] for place in one.places if place in by_place), None)
-    return [found] if found is not None else _alike(one.text)
+    if found is not None:
+        return [found]
+    alike = _alike(one.text)
+    from_spark = one.places[:1] and one.places[0][0] == FROM_SPARK
+    return [site for site in alike if site.in_spark and from_spark] or alike
 
 
 @cache
 def _alike(text: str) -> list[Any]:
     alike = [site for pattern, site in _sites()[1] if pattern.fullmatch(text)]
-    return alike if len(alike) == 1 else []
+    return alike if len({site.value for site in alike}) == 1 else []
 
 
 @cache

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-CARRIES = ("hint", "fix", "template")
+CARRIES = ("hint", "fix")
 REBUILT = {("backfill_cli/spark/failures.py", "_rebuilt"), ("commands/_detached.py", "_ended_with")}
 """They build an error again that came from another process, as text."""
 
@@ -22,7 +22,7 @@ REBUILT = {("backfill_cli/spark/failures.py", "_rebuilt"), ("commands/_detached.
 class Site:
     """name: `module.py:function#n`, the n-th of that function. value: the name of the constant or function that is
     the hint, or the site's own. text: a pattern of what it says, None if that is computed. at: file, line, column.
-    said: the text itself, if it is written out.
+    said: the text itself, if it is written out. in_spark: whether an expression raises it.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Site:
     text: str | None
     at: tuple[str, int, int]
     said: str = ""
+    in_spark: bool = False
 
 
 @dataclass
@@ -47,7 +48,7 @@ Carriers = dict[str, int]
 @cache
 def sites() -> tuple[Site, ...]:
     modules = [_module(file) for file in _files()]
-    carriers = _carriers(modules)
+    carriers, expressions = _carriers(modules), frozenset(_expressions(modules))
     constants = {
         f"{one.dotted}.{target.id}": node.value
         for one in modules
@@ -56,7 +57,7 @@ def sites() -> tuple[Site, ...]:
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    return tuple(site for module in modules for site in _sites(module, carriers, constants))
+    return tuple(site for module in modules for site in _sites(module, carriers, expressions, constants))
 
 
 def _files() -> Iterator[Path]:
@@ -107,6 +108,15 @@ def _carriers(modules: list[_Module]) -> Carriers:
     return found
 
 
+def _expressions(modules: list[_Module]) -> Iterator[str]:
+    """The functions that make a Column."""
+    for module in modules:
+        for node in ast.walk(module.tree):
+            returned = node.returns if isinstance(node, ast.FunctionDef) else None
+            if isinstance(returned, ast.Constant) and returned.value == "Column":
+                yield f"{module.dotted}.{node.name}"
+
+
 def _defined(node: ast.expr, module: _Module) -> str:
     if isinstance(node, ast.Name):
         return module.names.get(node.id, f"{module.dotted}.{node.id}")
@@ -117,7 +127,9 @@ def _defined(node: ast.expr, module: _Module) -> str:
     return ""
 
 
-def _sites(module: _Module, carriers: Carriers, constants: dict[str, ast.expr]) -> Iterator[Site]:
+def _sites(
+    module: _Module, carriers: Carriers, expressions: frozenset[str], constants: dict[str, ast.expr]
+) -> Iterator[Site]:
     count: dict[str, int] = defaultdict(int)
     for call, function, parameters in _calls(module.tree, "", frozenset()):
         place = carriers.get(_defined(call.func, module))
@@ -133,7 +145,8 @@ def _sites(module: _Module, carriers: Carriers, constants: dict[str, ast.expr]) 
         text = constants.get(constant, hint)
         value = constant if constant in constants else _function(hint, module) or name
         said = text.value if isinstance(text, ast.Constant) else ""
-        yield Site(name, value, _pattern(text), (module.file, call.lineno, call.col_offset), str(said))
+        at, in_spark = (module.file, call.lineno, call.col_offset), _defined(call.func, module) in expressions
+        yield Site(name, value, _pattern(text), at, str(said), in_spark)
 
 
 def _function(hint: ast.expr, module: _Module) -> str:
@@ -164,7 +177,7 @@ def _handed_on(hint: ast.expr, parameters: frozenset[str]) -> bool:
         return hint.id in parameters
     if isinstance(hint, ast.BoolOp):
         return all(_handed_on(one, parameters) for one in hint.values)
-    return isinstance(hint, ast.Attribute) and hint.attr in CARRIES
+    return isinstance(hint, ast.Attribute) and hint.attr in (*CARRIES, "template")
 
 
 def _pattern(hint: ast.expr) -> str | None:

@@ -5,14 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from files_builders import land, opened, parquet
+from files_builders import event, land, opened, parquet
+from hint_typed import typed
 
 from backfill_cli.errors import BadData
 from backfill_cli.formats.debezium_types import encoding, own_type
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.values import Encoding, schemaless
 from backfill_cli.model.position import Position
-from backfill_cli.model.schema import columns_of, shown
+from backfill_cli.model.schema import columns_of, field, shown
+from backfill_cli.upstreams.files.changes.debezium import _shape
 
 
 def logical(kind: str, name: str, **parameters: str) -> dict[str, Any]:
@@ -118,9 +120,10 @@ def wrapped(payload: dict[str, Any] | None, **told: dict[str, Any]) -> str:
 OLD: dict[str, Any] = {"id": {"type": "int64"}, "name": {"type": "string"}}
 
 
-def schema_after(root: Path, *lines: str) -> list[tuple[str, str]] | None:
+def schema_after(root: Path, *lines: str, **changes: Any) -> list[tuple[str, str]] | None:
     parquet(root / "snapshot" / "a.parquet")
-    upstream = opened(root)
+    (root / "changes" / "1.json").unlink(missing_ok=True)
+    upstream = opened(root, changes=changes)
     upstream.pin()
     land(root / "changes", "1.json", *lines)
     (epoch,) = upstream.observe(Position(), False).pending
@@ -160,9 +163,69 @@ def test_case_55_a_structured_time_is_its_parts_and_never_taken_for_a_time(name:
 
 def test_a_new_column_of_no_exact_type_says_what_to_declare(tmp_path: Path) -> None:
     odd = {**OLD, "n": logical("struct", "io.debezium.data.VariableScaleDecimal")}
+    line = wrapped({"op": "c", "after": {"id": 1}}, **odd)
     with pytest.raises(BadData, match="'n'") as caught:
-        schema_after(tmp_path, wrapped({"op": "c", "after": {"id": 1}}, **odd))
-    assert "upstream.changes.columns" in caught.value.hint
+        schema_after(tmp_path, line)
+    with typed(caught.value) as hint:
+        columns = hint.settings()["upstream.changes.columns"]
+        assert schema_after(tmp_path, line, columns=columns) == [
+            ("id", "bigint"),
+            ("name", "string"),
+            ("n", "decimal(38,10)"),
+        ]
+        hint.says("or leave it out of the connector (column.exclude.list), and write the file again")
+        assert schema_after(tmp_path, wrapped({"op": "c", "after": {"id": 1}}, **OLD)) is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (
+            (event(1), wrapped({"op": "c", "after": {"id": 2}}, **OLD)),
+            "some lines have a schema block and some do not",
+        ),
+        (
+            tuple(
+                wrapped({"op": "c", "after": {"id": 2}}, **{**OLD, "name": {"type": kind}})
+                for kind in ("string", "int32")
+            ),
+            "column 'name' changes its type within the file",
+        ),
+    ],
+    ids=["schema blocks", "a type"],
+)
+def test_a_file_is_divided_where_its_form_changes(tmp_path: Path, lines: tuple[str, ...], why: str) -> None:
+    parquet(tmp_path / "snapshot" / "a.parquet")
+    upstream = opened(tmp_path)
+    upstream.pin()
+    log = upstream.log._logs["t"]
+    land(tmp_path / "changes", "1.json", *lines)
+    (found,) = upstream.observe(Position(), False).pending
+    columns = columns_of(dict(found.schema)["t"]) if found.schema else log._base
+    with pytest.raises(BadData, match=why) as refused:
+        log.form.frame(None, log.where, list(log.files().values()), columns)
+    with typed(refused.value) as hint:
+        hint.says("divide the file where that changes, in the order of its lines")
+        for number, line in enumerate(lines, 1):
+            land(tmp_path / "changes", f"{number}.json", line)
+        assert len(upstream.observe(Position(), False).pending) == 2
+        assert all(_shape(log.where, file, log.form._known) for file in log.files().values())
+
+
+def test_a_type_that_no_longer_fits_needs_a_new_snapshot(tmp_path: Path) -> None:
+    """As when an old file is read again with the columns of a later one."""
+    parquet(tmp_path / "snapshot" / "a.parquet")
+    land(tmp_path / "changes", "1.json", wrapped({"op": "c", "after": {"id": 1}}, **OLD))
+    upstream = opened(tmp_path)
+    pin = upstream.pin()
+    log = upstream.log._logs["t"]
+    later = {**columns_of(pin.schema["t"]), "name": field("name", "long")}
+    with pytest.raises(BadData, match="column 'name': string does not fit bigint") as refused:
+        log.form.frame(None, log.where, list(log.files().values()), later)
+    with typed(refused.value) as hint:
+        hint.says("set upstream.snapshot.as_of to the newest change file before it")
+        again = opened(tmp_path, as_of="1.json")
+        assert again.observe(again.pin().position, False).pending == ()
 
 
 def test_a_tombstone_in_a_schema_block_says_nothing(tmp_path: Path) -> None:

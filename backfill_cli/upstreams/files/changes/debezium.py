@@ -13,19 +13,20 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import START_OVER, BadData, ConfigError
+from backfill_cli.errors import BadData, ConfigError
 from backfill_cli.formats import frames
-from backfill_cli.formats.debezium_changes import TABLES_HINT, changes, envelope_columns
+from backfill_cli.formats.debezium_changes import NEW_SNAPSHOT, TABLES_HINT, changes, envelope_columns
 from backfill_cli.formats.debezium_forms import Lack, lacks
 from backfill_cli.formats.debezium_forms import undeclared as undeclared_columns
 from backfill_cli.formats.debezium_types import Connect, encoding, own_type
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.source_table import NAMELESS, Known, source_of
-from backfill_cli.formats.values import Encoding, read_as_text, schemaless, textual
+from backfill_cli.formats.values import DECIMALS_HINT, Encoding, read_as_text, schemaless, textual
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, SparkType, field
 from backfill_cli.spark import arrow_tasks
+from backfill_cli.upstreams.files.changes import refusals
 from backfill_cli.upstreams.files.changes.change_format import Inspected
 from backfill_cli.upstreams.files.changes.envelope import payload_of, refuse_other, source_ms, told_of
 from backfill_cli.upstreams.files.changes.marked_rows import undeclared
@@ -36,6 +37,8 @@ from backfill_cli.upstreams.files.reading.footers import THREADS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+
+_ONE_FORM = "divide the file where that changes, in the order of its lines: one not yet applied may be replaced"
 
 _SAMPLED = 20
 """Lines read at each end of a file to see how its values are written."""
@@ -93,10 +96,9 @@ class Debezium:
         lacks, new = self.lacks(where, files, known)
         faults = [one.fault for one in lacks]
         if new:
-            ddl = ", ".join(f"{name} {kind}" for name, kind in new.items())
             faults.append(
                 f"upstream.changes.columns: changes of '{self._table.name}' have columns that the snapshot lacks, "
-                f'without types: set upstream.changes.columns = "{ddl}", or their actual types'
+                f"without types: set {refusals.declared(new)}, or their actual types"
             )
         if faults:
             raise ConfigError("upstream", faults)
@@ -155,7 +157,8 @@ class Debezium:
             except Unsupported as exc:
                 raise BadData(
                     f"{file.path}: column '{name}': {exc}",
-                    f'declare it: upstream.changes.columns = "{name} <TYPE>"',
+                    f"declare it with a type that fits, as {refusals.declared({name: 'DECIMAL(38,10)'})}; or "
+                    "leave it out of the connector (column.exclude.list), and write the file again without it",
                 ) from exc
         return columns
 
@@ -189,10 +192,10 @@ class Debezium:
             try:
                 encodings[name] = self._encoding(shape, name, column["type"])
             except Unsupported as exc:
-                raise BadData(
-                    f"{files[0].path}: column '{name}': {exc}",
-                    "declare it with a type as which it can be read: upstream.changes.columns",
-                ) from exc
+                what = f"{files[0].path}: column '{name}': {exc}"
+                if shape.told is None:
+                    raise BadData(what, DECIMALS_HINT) from exc
+                raise BadData(what, NEW_SNAPSHOT) from exc
         envelope = envelope_columns(self._table.key, columns, encodings, self._options.epoch)
         at = "r" if shape.told is None else "r.payload"
         if shape.told is not None:
@@ -228,18 +231,12 @@ def _shape(where: Place, file: File, known: Known) -> _Shape | None:
         return None
     begin, end = told_of(first), told_of(last)
     if (begin is None) != (end is None):
-        raise BadData(
-            f"{file.path}: some lines have a schema block and some do not",
-            "all lines of a file must come from one connector with one setting of schemas.enable",
-        )
+        raise BadData(f"{file.path}: some lines have a schema block and some do not", _ONE_FORM)
     if begin is None or end is None:
         return _Shape(None)
     for name in begin.keys() & end.keys():
         if _meaning(begin[name]) != _meaning(end[name]):
-            raise BadData(
-                f"{file.path}: column '{name}' changes its type within the file",
-                f"{START_OVER} from a new snapshot",
-            )
+            raise BadData(f"{file.path}: column '{name}' changes its type within the file", _ONE_FORM)
     return _Shape({name: _meaning(one) for name, one in {**begin, **end}.items()})
 
 

@@ -15,6 +15,7 @@ from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.spark.names import quoted
+from backfill_cli.upstreams.files.changes import refusals
 from backfill_cli.upstreams.files.changes.change_format import Inspected
 from backfill_cli.upstreams.files.options import ChangesOptions, FileFormat
 from backfill_cli.upstreams.files.reading import csv_files, lines
@@ -156,7 +157,7 @@ def undeclared(file: File, name: str) -> BadData:
     """The error for a new column without a known type."""
     return BadData(
         f"{file.path}: column '{name}' is new, and its file carries no type for it",
-        f'declare it: upstream.changes.columns = "{name} STRING" (or its actual type)',
+        f"declare it: {refusals.declared({name: 'STRING'})} (or its actual type)",
     )
 
 

@@ -1,14 +1,23 @@
 """Errors about changes to change files that are not allowed, each with the commands that undo them."""
 
+import json
 import shlex
+from collections.abc import Mapping
 
 from backfill_cli.errors import START_OVER, Fatal, HistoryGone
 from backfill_cli.formats.listing import File, touched
+from backfill_cli.spark.names import plain
 from backfill_cli.upstreams.files.changes.consumed import Fault
 
 NAME_IT_LATER = (
     "if its changes are wanted and not in the sink, rename it so that it sorts after that one; otherwise remove it"
 )
+
+
+def declared(columns: Mapping[str, str]) -> str:
+    """The option that declares these columns, as in the config file. columns: Spark DDL of each type."""
+    ddl = ", ".join(f"{plain(name)} {kind}" for name, kind in columns.items())
+    return f"upstream.changes.columns = {json.dumps(ddl, ensure_ascii=False)}"
 
 
 def changed(table: str, fault: Fault, cursor: str) -> Fatal:
