@@ -1,18 +1,15 @@
-"""Tables that are partitions, of a published root or of none, all the while or for a while; and ones that others
-inherit from.
-"""
+"""Tables that are partitions, of a published root or of none, all the while or for a while."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from changing_job import patiently
-from hint_typed import typed
 from plain_job import PlainJob, small
 from postgres import Server
 from postgres_database import Database, database
 
-from backfill_cli.errors import BadData, StateConflict, UsageError
+from backfill_cli.errors import BadData, StateConflict
 
 __all__ = ["small"]
 
@@ -118,22 +115,3 @@ def test_a_table_that_is_a_partition_for_a_while_under_its_own_name_is_followed(
         job.step()
         db(statement.format("t"), "UPDATE t SET v = 'a' WHERE id = 7", "UPDATE t SET v = v || 'b' WHERE id < 3")
     job.follow()
-
-
-def test_a_table_that_others_inherit_from_stops_the_job_until_none_does(db: Database, tmp_path: Path) -> None:
-    """Its copy would lack rows that a query of it shows."""
-    db(T, ROWS)
-    job = PlainJob(db, tmp_path, {"t": ("id",)})
-    job.follow()
-    db(
-        "CREATE TABLE r.heir () INHERITS (t)",
-        "INSERT INTO r.heir VALUES (99)",
-        "UPDATE t SET v = 'a' WHERE id = 7",
-    )
-    for _ in range(2):
-        with pytest.raises(UsageError, match="other tables inherit from table 't'") as refused:
-            patiently(job)
-        job.die()
-    with typed(refused.value) as hint:
-        db(*hint.statements())
-        job.follow()
