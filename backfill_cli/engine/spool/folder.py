@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from backfill_cli.contracts import SpoolEntry
 from backfill_cli.engine.staging.files import sync
-from backfill_cli.errors import StateConflict, Transient
+from backfill_cli.errors import RESTORE, START_OVER, StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.position import Position
@@ -97,8 +97,7 @@ class Spool:
             raise StateConflict(
                 f"job {self.job!r}: the log was taken up to {self._told(taken)}, but its spool {self._folder} "
                 f"ends at {self._told(end) or 'nothing'}: the upstream may no longer have what lies between",
-                f"restore that folder, or set the right one in spool.path; or start over: backfill drop "
-                f"{self.job} --with-rows --confirm {self.job}",
+                f"restore that folder, or set the right one in spool.path, or {START_OVER}",
             )
 
     def require_whole(self, entry: SpoolEntry) -> None:
@@ -121,11 +120,7 @@ class Spool:
                 raise self._damaged(path, f"is damaged; {self._held(entry)}")
 
     def _damaged(self, path: Path, how: str) -> StateConflict:
-        return StateConflict(
-            f"job {self.job!r}: the spool's file {path} {how}",
-            f"restore the folder from a copy; or start over: backfill drop {self.job} --with-rows "
-            f"--confirm {self.job}",
-        )
+        return StateConflict(f"job {self.job!r}: the spool's file {path} {how}", RESTORE)
 
     def _held(self, entry: SpoolEntry) -> str:
         after, up_to = entry.window.after, entry.window.up_to

@@ -47,16 +47,14 @@ NEEDS_A_RUN = {
     "backfill_cli/engine/cutover.py:_swaps",
     "backfill_cli/sinks/duckdb/tables.py:drop_tables",
     "backfill_cli/engine/job/create.py:require_same_strategy",
-    "backfill_cli/engine/spool/folder.py:_damaged",
-    "backfill_cli/engine/spool/folder.py:require_reach",
     "backfill_cli/engine/verify/fix.py:_require_fixable",
     "backfill_cli/engine/verify/job.py:require_drained",
     "backfill_cli/engine/verify/job.py:require_known",
     "commands/verify.py:verify",
 }
-"""Their states are those of a chain that took its log: tests/crash/test_kill_chain.py reaches them, and
-tests/postgres/test_chain_jobs.py. Their commands (drop, wait, pause --all) are typed in other states here. Or
-their commands compare, which takes Spark: tests/crash/test_kill_fix.py types them.
+"""Their states take a run to be reached: `test_hints_cutover.py` and `test_hints_verify.py` type them, and of a
+chain that took its log tests/postgres/test_chain_jobs.py. Or their commands compare, which takes Spark:
+tests/crash/test_kill_fix.py types them.
 """
 
 NEEDS_SPARK = {

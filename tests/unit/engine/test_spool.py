@@ -65,7 +65,7 @@ def test_what_the_catalog_knows_and_the_folder_lacks_stops_the_job_naming_it(spo
     ) as refused:
         spool.entries(at(0), [gone])
     with typed(refused.value) as hint:
-        hint.says("restore the folder from a copy")
+        hint.says("restore it")
         (spool.place(gone.name) / "t.parquet").write_bytes(b"xxxxx")
         assert spool.entries(at(0), [gone]) == (gone,)
 
@@ -156,7 +156,8 @@ def test_an_owners_file_that_no_longer_says_whose_it_is_stops_the_job_naming_it(
     (tmp_path / "orders" / "owner.json").write_bytes(text)
     with pytest.raises(StateConflict, match=r"orders/owner\.json is damaged") as caught:
         spool.open()
-    assert caught.value.hint.startswith("restore the folder from a copy; or start over: backfill drop orders")
+    assert caught.value.hint == "restore it, or drop the job and start over"
+    assert "or backfill drop orders --with-rows" in caught.value.naming("orders", True).hint
 
 
 @pytest.mark.parametrize("name", ["owner.json", "00000001/entry.json"])
