@@ -5,10 +5,12 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import metadata
 
 import hint_words
 from hint_log import Place, append, latest
 from hint_run import recorded
+from packaging.requirements import Requirement
 
 from backfill_cli.errors import BackfillError
 
@@ -49,6 +51,14 @@ class Typed:
         found = {one[1]: one[2] or "" for one in _OPTION.finditer(self.hint)}
         assert found, f"no option in {self.hint!r}"
         return found
+
+    def packages(self) -> set[str]:
+        """The packages that its `pip install` of an extra of ours brings."""
+        self.taken = True
+        asked = Requirement(re.findall(r"pip install '(backfill-cli\[[^']*)'", self.hint)[0])
+        of_extras = [{"extra": name} for name in asked.extras]
+        told = map(Requirement, metadata(asked.name).get_all("Requires-Dist") or ())
+        return {one.name for one in told if one.marker and any(map(one.marker.evaluate, of_extras))}
 
     def run_in_shell(self, program: str) -> None:
         """What the hint lets a shell do by this program, to its end."""

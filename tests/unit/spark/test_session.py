@@ -1,5 +1,10 @@
 """The session: our settings, the user's that override them, and a real session that has them."""
 
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -62,6 +67,22 @@ def test_a_connect_server_that_is_not_there_is_transient() -> None:
 def test_a_remote_that_is_no_connect_address_is_refused(remote: str) -> None:
     with pytest.raises(UsageError, match="is not a Spark Connect address"):
         open_session("local[1]", {}, remote=remote)
+
+
+@pytest.mark.seconds
+def test_what_the_connect_client_needs_comes_with_its_extra() -> None:
+    """Tests have no pandas, see without/sitecustomize.py; a process of its own has."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        pytest.raises(UsageError, match=r"spark\.remote: .* Pandas .* must be installed") as lacking,
+    ):
+        open_session("local[1]", {}, remote=f"sc://127.0.0.1:{server.getsockname()[1]}")
+    with typed(lacking.value) as hint:
+        assert "pandas" in hint.packages()
+        program = Path(__file__).with_name("connect_process.py")
+        told = {**os.environ, "PYTHONPATH": os.pathsep.join([os.environ["PYTHONPATH"], *sys.path])}
+        done = subprocess.run([sys.executable, program], env=told, capture_output=True, text=True, timeout=120)
+        assert (done.returncode, done.stdout) == (0, "pyspark.sql.connect.session\n"), done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
 """Hints of the Kafka upstream that need no cluster: columns that are declared, and the client's package."""
 
 import builtins
-from importlib.metadata import metadata
 from types import ModuleType
 from typing import Any
 
 import pytest
 from hint_typed import typed
-from packaging.requirements import Requirement
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BackfillError, BadData, ConfigError, UsageError
@@ -66,13 +64,5 @@ def test_a_client_that_is_not_installed_comes_with_the_extra(monkeypatch: pytest
         with pytest.raises(UsageError, match="needs confluent-kafka, which is not installed") as refused:
             client()
     with typed(refused.value) as hint:
-        hint.says("pip install 'backfill-cli[kafka]'")
-        assert "confluent-kafka" in brought_by(Requirement("backfill-cli[kafka]"))
+        assert hint.packages() == {"confluent-kafka"}
         assert client().__name__ == "confluent_kafka"
-
-
-def brought_by(asked: Requirement) -> set[str]:
-    """The packages that pip installs for it, beside those that are always there."""
-    told = map(Requirement, metadata(asked.name).get_all("Requires-Dist") or ())
-    extras = [{"extra": name} for name in asked.extras]
-    return {one.name for one in told if one.marker and any(map(one.marker.evaluate, extras))}
