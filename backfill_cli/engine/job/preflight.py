@@ -1,32 +1,17 @@
 """`backfill plan`: what a job would do, from metadata and a sample; nothing is written."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog.moments import spell_epoch
-from backfill_cli.contracts import AdvisingUpstream, CheckedSink, HeldUpstream, LogicalSink, SinkTable
-from backfill_cli.engine.job.create import (
-    require_same,
-    require_same_strategy,
-    require_spool_free,
-    require_staging_place,
-    sink_tables,
-)
+from backfill_cli.contracts import AdvisingUpstream, HeldUpstream, LogicalSink, SinkTable
+from backfill_cli.engine.job.checks import Answer, require_again, require_all
 from backfill_cli.engine.job.held import held_without_runner
-from backfill_cli.engine.job.ownership import owners_sought, require_kept, require_new
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.select import (
-    choose,
-    constraints,
-    nothing_follows,
-    require_apart,
-    require_keys,
-    require_whole,
-)
+from backfill_cli.engine.job.select import constraints, nothing_follows
 from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.job.starting import spell_begun
-from backfill_cli.engine.staging.files import require_shared
-from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.errors import BackfillError, NoSuchJob, SinkInUse, Transient
 from backfill_cli.model.job import JobState
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
@@ -41,81 +26,95 @@ ROWS_PER_S = (1_500_000.0, 100_000.0)  # five narrow columns on two cores; wide 
 LEAST_S = 5.0  # until Spark has started
 
 
+@dataclass
+class _Noting:
+    """See checks.Asking: what a report can hold is noted, and the next check asked; nothing is waited for.
+
+    readable: whether the upstream's rows and log may be looked at.
+    """
+
+    config: "JobConfig"
+    catalog: "Catalog"
+    refused: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    readable: bool = True
+
+    def ask(self, check: Callable[[], Answer]) -> Answer | None:
+        try:
+            return check()
+        except SinkInUse as error:
+            self.refused.append(f"{error.message}. Try: {error.hint}")
+        except Transient as error:
+            self.warnings.append(f"{error.message}; start would wait: {error.hint}")
+        return None
+
+    def clear(self) -> None:
+        """What is left there is noted once the upstream is pinned."""
+
+    def may_hold(self, upstream: HeldUpstream) -> bool:
+        begun = self.catalog.starts.of(self.config.job.name)
+        refused = upstream.would_refuse(None if begun is None else begun.mark)
+        self.refused += refused
+        self.readable = not refused
+        if begun is not None and (left := upstream.left(begun.mark)):
+            self.notes.append(f"{spell_begun(begun)}; start will remove what it left: {', '.join(left)}")
+        self.notes += upstream.would_hold() if self.readable else ()
+        return self.readable
+
+    def cost(self, upstream: HeldUpstream) -> None:
+        """What the job, which exists, holds in its upstream while no runner has it."""
+        held = held_without_runner(self.config.job.name, self.catalog, upstream)
+        if held is not None and held.is_over:
+            self.warnings.append(f"{held}: start would give it up and exit with code 7; raise the limit first")
+        elif held is not None:
+            self.notes.append(str(held))
+
+
 def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -> PlanReport:
-    """Pin, observe and check the transform as `start` would, and report the result.
+    """Pin, observe and check what `start` checks, and report the result.
 
     Raises what `start` would raise for a config that cannot run.
     """
-    notes = list(_known_job(config, catalog))
-    known = bool(notes)
-    warnings: list[str] = []
-    refused: list[str] = []
+    noting = _Noting(config, catalog)
+    noting.notes += _known_job(config, catalog)
+    known = bool(noting.notes)
     with start_over_named(config.job.name, catalog), Resources(config) as resources:
         upstream, sink = resources.upstream, resources.sink
-        choice = choose(config.job.strategy, upstream.capabilities)
+        noting.notes += nothing_follows(config.job.name, upstream.capabilities)
         if known:
-            require_same_strategy(catalog.definition(config.job.name), config, upstream)
+            checked = require_again(config, catalog, resources, noting)
         else:
-            require_spool_free(config)
-        require_keys(config.table_specs(), upstream.capabilities)
-        pin = upstream.pin()
-        require_whole(config, upstream, sink)
-        notes += nothing_follows(config.job.name, upstream.capabilities)
-        warnings += upstream.advice() if isinstance(upstream, AdvisingUpstream) else ()
-        if isinstance(upstream, HeldUpstream) and not known:
-            begun = catalog.starts.of(config.job.name)
-            refused += upstream.would_refuse(None if begun is None else begun.mark)
-            if begun is not None and (left := upstream.left(begun.mark)):
-                notes.append(f"{spell_begun(begun)}; start will remove what it left: {', '.join(left)}")
-            notes += () if refused else upstream.would_hold()
-        elif isinstance(upstream, HeldUpstream):
-            held = held_without_runner(config.job.name, catalog, upstream)
-            if held is not None and held.is_over:
-                warnings.append(f"{held}: start would give it up and exit with code 7; raise the limit first")
-            elif held is not None:
-                notes.append(str(held))
-        # once refused, the upstream is not read further: the object with its name may belong to somebody else
-        view = None if refused else upstream.observe(pin.position, snapshot_open=True)
-        tables = sink_tables(config, resources.spark, upstream, pin, plain=True)
-        require_apart(upstream, sink, tables)
-        require_staging_place(config.job.staging)
-        require_shared(config, resources.spark)
-        if view is not None and not known:
             try:
-                require_readable(lambda: resources.spark, upstream, config, pin)
-            except Transient as error:
-                warnings.append(f"{error.message}; start would wait: {error.hint}")
+                checked = require_all(config, catalog, resources, into_existing, noting)
             except BackfillError as error:
                 raise error.without_job() from error.__cause__
-        hold, why = constraints(choice.strategy, upstream.capabilities, sink.transactional)
-        try:
-            (require_kept if known else require_new)(config.job.name, catalog, sink)
-            if isinstance(sink, CheckedSink):
-                with owners_sought(catalog):
-                    sink.check(config.job.name, tables, into_existing=known or into_existing)
-        except SinkInUse as error:
-            refused.append(f"{error.message}. Try: {error.hint}")
-        except Transient as error:
-            warnings.append(f"{error.message}; start would wait: {error.hint}")
+        noting.warnings += upstream.advice() if isinstance(upstream, AdvisingUpstream) else ()
+        if known and isinstance(upstream, HeldUpstream):
+            noting.cost(upstream)
+        pin, tables = checked.pin, checked.tables
+        # once refused, the upstream is not read further: the object with its name may belong to somebody else
+        view = upstream.observe(pin.position, snapshot_open=True) if noting.readable else None
+        hold, why = constraints(checked.choice.strategy, upstream.capabilities, sink.transactional)
     kept = sink.logical_types if isinstance(sink, LogicalSink) else frozenset[str]()
     planned = [_planned(table, pin, upstream.capabilities.current, kept) for table in tables if not table.side]
     exact = pin.complete_at is None
     return PlanReport(
         job=config.job.name,
-        strategy=choice.strategy,
-        why=choice.why,
+        strategy=checked.choice.strategy,
+        why=checked.choice.why,
         tables=tuple(planned),
         position=_shown(pin),
         pending_epochs=len(view.pending) if view else None,
         pending_bytes=sum(e.size_bytes for e in view.pending) if view else 0,
         converging_until=None if exact else ", ".join(str(c) for _, c in pin.complete_at or ()),
-        retention=choice.retention,
+        retention=checked.choice.retention,
         constraints_hold=hold,
         constraints_why=why,
         estimate_s=_estimate_s(planned, config.throttle.rate),
-        refused=tuple(refused),
-        warnings=tuple(warnings),
-        notes=tuple(notes),
+        refused=tuple(noting.refused),
+        warnings=tuple(noting.warnings),
+        notes=tuple(noting.notes),
         follows=upstream.capabilities.follows,
     )
 
@@ -141,12 +140,11 @@ def _shown(pin: Pin) -> str:
 
 
 def _known_job(config: "JobConfig", catalog: "Catalog") -> Iterator[str]:
-    """What a start would find of the job. Raises UsageError for a config that leads to a different result."""
+    """What a start would find of the job."""
     try:
         row = catalog.job(config.job.name)
     except NoSuchJob:
         return
-    require_same(catalog.definition(row.name), config, catalog.change_logs.has_been_read(row.name))
     then = "start exits with code 5 while its runner is alive" if row.live else "start continues it"
     yield f"job {row.name!r} already exists ({row.state}, epoch {spell_epoch(row.epoch)}): {then}"
     if row.state == JobState.FAILED:

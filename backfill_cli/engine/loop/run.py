@@ -12,19 +12,14 @@ from backfill_cli.catalog.actor import actor, user
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import CheckedSink, JobDefinition, JobStore, Upstream
 from backfill_cli.engine.doctor.machine import extras, untried
-from backfill_cli.engine.job.create import (
-    changed_keys,
-    create,
-    late_tables,
-    rebuild,
-    require_same,
-    require_same_strategy,
-)
+from backfill_cli.engine.job.create import create, rebuild
 from backfill_cli.engine.job.ownership import owners_sought, require_kept, take
 from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
+from backfill_cli.engine.job.same import changed_keys, require_same, require_same_strategy
 from backfill_cli.engine.job.select import nothing_follows, strategy_of
 from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.job.starting import settle_before
+from backfill_cli.engine.job.tables import late_tables
 from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick

@@ -17,7 +17,7 @@ from sink_contract import a_table, schema_json
 from backfill_cli.catalog import Catalog, lease
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, Sink, SinkTable
-from backfill_cli.engine.job import create, preflight
+from backfill_cli.engine.job import checks
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.loop import run as engine_run
@@ -158,8 +158,7 @@ def scene(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[[
     monkeypatch.setattr(Resources, "spark", property(lambda self: None))
     monkeypatch.setattr(engine_run, "SparkStager", NoStager)
     monkeypatch.setattr(engine_run, "run_loop", lambda *_: Tick.DONE)
-    monkeypatch.setattr(create, "sink_tables", tables)
-    monkeypatch.setattr(preflight, "sink_tables", tables)
+    monkeypatch.setattr(checks, "sink_tables", tables)
     monkeypatch.setattr(lease, "LEASE_MS", 1_500)  # a runner of another machine that never comes is waited out
 
     def made(name: str, sink: str = SINK) -> Scene:

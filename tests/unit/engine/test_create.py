@@ -1,6 +1,5 @@
 """Which options of a config may change in a job's life, and that changed ones are reported by key."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +9,9 @@ from hint_typed import typed
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import JobDefinition, SinkTable
-from backfill_cli.engine.job import create
-from backfill_cli.engine.job.create import changed_keys, require_same, require_same_strategy
+from backfill_cli.engine.job.checks import require_staging
 from backfill_cli.engine.job.ownership import owning, take
+from backfill_cli.engine.job.same import changed_keys, require_same, require_same_strategy
 from backfill_cli.errors import Held, UsageError
 from backfill_cli.model.position import START
 from backfill_cli.model.upstream import Pin
@@ -154,13 +153,11 @@ def test_a_start_that_ends_because_another_catalog_took_the_tables_leaves_them_t
     assert sink.owner("orders") == other
 
 
-@pytest.mark.parametrize("require", [create.require_staging_place, create._require_staging])
-def test_a_staging_folder_where_a_file_stands_gets_another_name(
-    tmp_path: Path, require: Callable[[str], None]
-) -> None:
+@pytest.mark.parametrize("place", ["file/staging", "x" * 300])
+def test_a_staging_folder_that_cannot_be_made_gets_another_name(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"job\.staging .*file") as refused:
-        require(str(tmp_path / "file" / "staging"))
+    with pytest.raises(UsageError, match=r"job\.staging .*(file|too long)") as refused:
+        require_staging(str(tmp_path / place))
     with typed(refused.value) as hint:
         hint.says("folder")
-        require(str(tmp_path / "another"))
+        require_staging(str(tmp_path / "another"))

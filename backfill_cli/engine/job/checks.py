@@ -1,0 +1,141 @@
+"""What a new job needs before anything is created for it: one list, which `start` requires and `plan` reports."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from backfill_cli.contracts import CheckedSink, HeldUpstream, Sink, SinkTable
+from backfill_cli.engine.job.ownership import owners_sought, require_kept, require_new
+from backfill_cli.engine.job.same import require_same, require_same_strategy
+from backfill_cli.engine.job.select import Selected, choose, require_apart, require_keys, require_whole
+from backfill_cli.engine.job.tables import sink_tables
+from backfill_cli.engine.spool.folder import owned
+from backfill_cli.engine.staging.files import nothing_left, require_shared
+from backfill_cli.engine.staging.sample import require_readable
+from backfill_cli.errors import UsageError
+from backfill_cli.model.checkpoint import Owner
+from backfill_cli.model.upstream import Pin
+
+if TYPE_CHECKING:
+    from backfill_cli.catalog import Catalog
+    from backfill_cli.config import JobConfig
+    from backfill_cli.engine.job.resources import Resources
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the checks found out. owner: the job's catalog according to the sink, for `ownership.take`."""
+
+    choice: Selected
+    pin: Pin
+    tables: tuple[SinkTable, ...]
+    owner: Owner | None
+
+
+class Asking(Protocol):
+    """How a command asks: `start` waits for what may pass and raises the rest, `plan` notes some and goes on."""
+
+    def ask(self, check: Callable[[], Answer]) -> Answer | None:
+        """The answer; None for a refusal that was noted. Raises any other."""
+        ...
+
+    def clear(self) -> None:
+        """Called before the upstream is pinned: removes, or notes, what an interrupted start left there."""
+        ...
+
+    def may_hold(self, upstream: HeldUpstream) -> bool:
+        """Whether the job could hold what it needs; if not, no row is read: what has its name may be another's."""
+        ...
+
+
+def require_all(
+    config: "JobConfig", catalog: "Catalog", resources: "Resources", into_existing: bool, asking: Asking
+) -> Checked:
+    """Everything that can be checked of a new job holds; nothing is created, and nothing left behind.
+
+    Raises what `asking` does not note. Whatever can refuse a start is added here, so that `plan` shows it, too.
+    """
+    upstream, sink, name = resources.upstream, resources.sink, config.job.name
+    owner = asking.ask(lambda: require_new(name, catalog, sink))
+    asking.clear()
+    require_spool_free(config)
+    choice, pin = _pinned(config, resources)
+    readable = not isinstance(upstream, HeldUpstream) or asking.may_hold(upstream)
+    with nothing_left(Path(config.job.staging)):
+        tables = _placed(config, resources, pin, plain=not into_existing)
+        if readable:
+            asking.ask(lambda: require_readable(lambda: resources.spark, upstream, config, pin))
+    _require_sink(config, catalog, sink, tables, into_existing, asking)
+    return Checked(choice, pin, tables, owner)
+
+
+def require_again(config: "JobConfig", catalog: "Catalog", resources: "Resources", asking: Asking) -> Checked:
+    """As `require_all`, for a job that exists: what its next run needs, from metadata alone."""
+    job, sink = catalog.definition(config.job.name), resources.sink
+    require_same(job, config, catalog.change_logs.has_been_read(job.name))
+    require_same_strategy(job, config, resources.upstream)
+    choice, pin = _pinned(config, resources)
+    with nothing_left(Path(config.job.staging)):
+        tables = _placed(config, resources, pin, plain=True)
+    owner = asking.ask(lambda: require_kept(job.name, catalog, sink))
+    _require_sink(config, catalog, sink, tables, True, asking)
+    return Checked(choice, pin, tables, owner)
+
+
+def _pinned(config: "JobConfig", resources: "Resources") -> tuple[Selected, Pin]:
+    """The upstream fits the config's strategy, keys and transforms."""
+    upstream = resources.upstream
+    choice = choose(config.job.strategy, upstream.capabilities)
+    require_keys(config.table_specs(), upstream.capabilities)
+    pin = resources.patiently(upstream.pin)
+    require_whole(config, upstream, resources.sink)
+    return choice, pin
+
+
+def _placed(config: "JobConfig", resources: "Resources", pin: Pin, plain: bool) -> tuple[SinkTable, ...]:
+    """The sink's tables are no table of the upstream's, and staging has a folder that everything shares."""
+    upstream, sink, spark = resources.upstream, resources.sink, resources.spark
+    tables = sink_tables(config, spark, upstream, pin, plain)
+    resources.patiently(lambda: require_apart(upstream, sink, tables))
+    require_staging(config.job.staging)
+    require_shared(config, spark)
+    return tables
+
+
+def _require_sink(
+    config: "JobConfig",
+    catalog: "Catalog",
+    sink: Sink,
+    tables: Sequence[SinkTable],
+    into_existing: bool,
+    asking: Asking,
+) -> None:
+    if isinstance(sink, CheckedSink):
+        checked = sink
+        with owners_sought(catalog):
+            asking.ask(lambda: checked.check(config.job.name, tables, into_existing))
+
+
+def require_staging(staging: str) -> None:
+    """The staging folder exists and can be written. Raises UsageError if not."""
+    place = Path(staging).absolute()
+    there = next(folder for folder in (place, *place.parents) if os.path.lexists(folder))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"job.staging {staging}: {there} is not a writable folder", "name another folder")
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"job.staging {staging}: {error.strerror}", "name another folder") from None
+
+
+def require_spool_free(config: "JobConfig") -> None:
+    """No other job of the same name uses the place of a chain's spool. Raises UsageError if one does."""
+    if config.job.strategy == "chain" and owned(config.spool.path, config.job.name):
+        raise UsageError(
+            f"spool.path {config.spool.path} holds the spool of another catalog's job {config.job.name!r}",
+            "name another folder, or drop that job with its own catalog",
+        )
