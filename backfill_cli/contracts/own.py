@@ -46,6 +46,8 @@ MARK = "_backfill_mark"
 FIELDS = "_backfill_fields"
 TABLE = "_backfill_table"
 SUB = "_backfill_sub"
+TRACE = "_backfill_trace"
+BEFORE = "_backfill_before"
 
 # While changes are netted, applied and compared.
 ALL = "_backfill_all"

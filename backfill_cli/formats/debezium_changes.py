@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER
-from backfill_cli.formats import exact
+from backfill_cli.formats import debezium_order, exact
 from backfill_cli.formats.source_table import NAMELESS, PARTS, Known, name_in
 from backfill_cli.formats.unsent import UNAVAILABLE, unsent
 from backfill_cli.formats.values import Encoding, convert, raw_type
@@ -45,23 +45,39 @@ def changes(
     epoch: str | None,
     known: Known,
     numbered: bool,
+    images: Sequence[str] | None = None,
 ) -> "DataFrame":
     """Envelopes as changes. at: the struct that holds the envelope. known: the tables they can be of.
 
-    numbered: whether `own.AT.row` is the row's place in its file, which errors then name.
+    numbered: whether `own.AT.row` is the row's place in its file, which errors then name. images: the columns that
+    `before` holds, for debezium_order; None: the order needs no check.
     """
     from pyspark.sql import functions as F
 
     mine = parsed.where(known.read(name_in(f"{at}.source"))) if known.tables else parsed
-    built = ("debezium", at, tuple(key), schema_text(columns), tuple(encodings.items()), epoch, known, numbered)
+    built = (
+        "debezium",
+        at,
+        tuple(key),
+        schema_text(columns),
+        tuple(encodings.items()),
+        epoch,
+        known,
+        numbered,
+        images,
+    )
 
     def build() -> "tuple[Column, list[Column]]":
         file = F.col(own.FILE)
         file = exact.row_of(file, F.col(f"{own.AT}.row"), F.col(own.LINE)) if numbered else file
-        return _ops(at, key, known, file), _shown(at, key, columns, encodings, epoch, file)
+        shown = _shown(at, key, columns, encodings, epoch, file)
+        if images is not None:
+            shown.append(debezium_order.trace(at, key, images, columns, encodings, file).alias(own.TRACE))
+        return _ops(at, key, known, file), shown
 
     ops, shown = reused(built, build)
-    return mine.select("*", F.posexplode(ops).alias(own.SUB, own.OP)).select(*shown)
+    found = mine.select("*", F.posexplode(ops).alias(own.SUB, own.OP)).select(*shown)
+    return found if images is None else debezium_order.refusing(found, key)
 
 
 def _shown(
@@ -145,14 +161,23 @@ def _sent(
 
 
 def envelope_columns(
-    key: Sequence[str], columns: Columns, encodings: Mapping[str, Encoding], epoch: str | None
+    key: Sequence[str],
+    columns: Columns,
+    encodings: Mapping[str, Encoding],
+    epoch: str | None,
+    images: Sequence[str] | None = None,
 ) -> Columns:
-    """The fields that the parser reads from an envelope: only the key from `before`; the epoch's field as text."""
+    """The fields that the parser reads from an envelope: from `before` the key, and `images` as text.
+
+    epoch: a field that is read as text.
+    """
     fields = {name: field(name, raw_type(encodings[name], column["type"])) for name, column in columns.items()}
-    before: SparkType = {"type": "struct", "fields": [fields[name] for name in key]}
+    told = [field(name, "string") for name in images or ()]
+    before: SparkType = {"type": "struct", "fields": [*(fields[name] for name in key), *told]}
     after: SparkType = {"type": "struct", "fields": list(fields.values())}
     names = [field(part, "string") for part in PARTS]
-    source: SparkType = {"type": "struct", "fields": [field("ts_ms", "long"), *names]}
+    placed = [] if images is None else debezium_order.fields()
+    source: SparkType = {"type": "struct", "fields": [field("ts_ms", "long"), *names, *placed]}
     parts: dict[str, SparkType] = {
         "op": "string",
         "before": before,

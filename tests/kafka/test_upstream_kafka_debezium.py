@@ -4,6 +4,7 @@ import base64
 import datetime as dt
 import hashlib
 import json
+import random
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +15,10 @@ import pytest
 from broker import Broker
 from hint_typed import typed
 from kafka_topics import TABLE, Topic, new_topic
+from oracle.inputs import SEED
+from oracle.late_keys import Source, shift
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from backfill_cli.errors import BadData, ConfigError
 from backfill_cli.upstreams.kafka import connector
@@ -21,6 +26,7 @@ from backfill_cli.upstreams.kafka import connector
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FAILURES = (BadData, PySparkException, Py4JError)
 UNAVAILABLE = "__debezium_unavailable_value"
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 FIELDS = {
@@ -319,3 +325,29 @@ def test_numbers_beside_a_text_of_their_name_are_no_fault(topic: Topic, spark: "
 def test_an_infinity_that_is_said_is_read(topic: Topic, spark: "SparkSession") -> None:
     (row,) = read(topic, spark, [record({"id": 1, "f": "Infinity"})], schema="id BIGINT, f DOUBLE")
     assert (row["_backfill_error"], row["f"]) == (None, float("inf"))
+
+
+def test_an_update_that_moves_all_keys_by_one_stops_at_its_record(topic: Topic, spark: "SparkSession") -> None:
+    """A source that checks the key late: each new row comes before the delete of the row that had its key."""
+    events = [json.dumps(event).encode() for event in shift(10).events]
+    ddl = {"schema": "id BIGINT, code STRING, state STRING, n INT, note STRING", "tables": ["public.t"]}
+    with pytest.raises(FAILURES) as caught:
+        read(topic, spark, events[:11], events[11:], **ddl)
+    assert (
+        "the record at partition 0, offset 12: one transaction put a row at this key and then removed another row "
+        "from it; key: 2"
+    ) in str(caught.value)
+
+
+def test_the_keys_of_a_source_that_checks_each_row_are_followed(topic: Topic, spark: "SparkSession") -> None:
+    source = Source(random.Random(SEED), "full", False, 0)
+    source.run(20)
+    events = [json.dumps(event).encode() for event in source.delivered()]
+    found: dict[int, dict[str, Any]] = {}
+    ddl = {"schema": "id BIGINT, code STRING, state STRING, n INT, note STRING", "tables": ["public.t"]}
+    for row in read(topic, spark, events[:9], events[9:], **ddl):
+        assert row["_backfill_error"] is None
+        found.pop(row["id"], None)
+        if row["_backfill_op"] == "U":
+            found[row["id"]] = {name: row[name] for name in source.rows[0]}
+    assert found == {row["id"]: row for row in source.rows}

@@ -3,11 +3,13 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import START_OVER, ConfigError, Fatal, StateConflict
+from backfill_cli.formats import debezium_order
 from backfill_cli.formats.fast_json import FastPath, fast_path
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import Columns
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 _ASKED = 8
 """How many partitions are asked for the age of what they hold: some 20 ms each."""
 
+_SEARCHED = 20
+"""Windows of a process in which images of rows are looked for, until some are found: some 20 ms each."""
+
 
 class Topic:
     """One topic and the one table that it fills. Nothing is asked of the cluster before `begin` or `look`."""
@@ -40,6 +45,8 @@ class Topic:
         self.cluster = Cluster(self.connection, options.topic)
         self.records = Records(options, self.connection, archive)
         self._seen: Seen | None = None
+        self._images: frozenset[str] | None = None
+        self._searched = 0
 
     def begin(self) -> Seen:
         """A first look. Raises UsageError listing topics with similar names if this one does not exist."""
@@ -164,21 +171,33 @@ class Topic:
         if self._seen is None:
             self.same(self.look(), json.loads(identity))
         key, fast = self.table.key, None
+        ranges = [Range(index, int(p), int(after.get(p) or 0), int(end)) for index, (p, end) in enumerate(up_to)]
         if self._options.value.format == "debezium":
-            rules = self._rules(value, json.loads(identity), whole)
+            rules = replace(self._rules(value, json.loads(identity), whole), images=self._images_in(ranges))
             of_records: Decoder = partial(debezium.as_changes, columns=value, key=key, rules=rules)
         else:
             fast = self.fast_path(value, key) if whole is None else None  # it does not check for other columns
             of_records = partial(upserts.as_upserts, columns=value, key=key, fast=fast, whole=whole)
         return self.records.decoded(
             spark,
-            [Range(index, int(p), int(after.get(p) or 0), int(end)) for index, (p, end) in enumerate(up_to)],
+            ranges,
             self.oldest,
             value,
             of_records,
             lambda rows: upserts.of_rows(rows, value, key),
             fast,
         )
+
+    def _images_in(self, ranges: Sequence[Range]) -> frozenset[str] | None:
+        """Rules.images, by the first windows of this process that have images of rows."""
+        if self._images is None and self._searched < _SEARCHED:
+            oldest = self.oldest()
+            there = [replace(one, after=max(one.after, oldest.get(one.partition, 0))) for one in ranges]
+            found = samples.events(self.connection, self._options.topic, there)
+            placed = any(debezium_order.is_placed(envelope) for envelope, _ in found)
+            self._searched = self._searched + 1 if placed or not found else _SEARCHED
+            self._images = debezium_order.images_in(found, self.table.key, bool(self._options.value.tables))
+        return self._images
 
     def _rules(
         self,

@@ -8,8 +8,9 @@ nothing to the delete before them.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backfill_cli.contracts import TableSpec
@@ -18,6 +19,7 @@ from backfill_cli.formats import frames
 from backfill_cli.formats.debezium_changes import NEW_SNAPSHOT, TABLES_HINT, changes, envelope_columns
 from backfill_cli.formats.debezium_forms import Lack, lacks
 from backfill_cli.formats.debezium_forms import undeclared as undeclared_columns
+from backfill_cli.formats.debezium_order import Event, comparable, images_in, is_placed
 from backfill_cli.formats.debezium_types import Connect, encoding, own_type
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.formats.schemas import Unsupported
@@ -42,6 +44,9 @@ _ONE_FORM = "divide the file where that changes, in the order of its lines: one 
 
 _SAMPLED = 20
 """Lines read at each end of a file to see how its values are written."""
+
+_IMAGED, _SEARCHED = 50, 1_000
+"""Row images read at each end of a file to see which columns they hold, among how many lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +184,21 @@ class Debezium:
             for file, shape in zip(files, pool.map(lambda f: _shape(where, f, self._known), files), strict=True):
                 if shape is not None:
                     groups.setdefault(shape.key, (shape, []))[1].append(file)
+            events = pool.map(lambda f: _removals(where, f, self._known), files)
+            images = images_in(chain.from_iterable(events), self._table.key, bool(self._options.tables))
         if not groups:
             return None
-        parts = [self._of_shape(spark, where, group, shape, columns) for shape, group in groups.values()]
+        parts = [self._of_shape(spark, where, group, shape, columns, images) for shape, group in groups.values()]
         return balanced(lambda a, b: a.unionByName(b), parts)
 
     def _of_shape(
-        self, spark: "SparkSession", where: Place, files: Sequence[File], shape: _Shape, columns: Columns
+        self,
+        spark: "SparkSession",
+        where: Place,
+        files: Sequence[File],
+        shape: _Shape,
+        columns: Columns,
+        images: frozenset[str] | None,
     ) -> "DataFrame":
         encodings: dict[str, Encoding] = {}
         for name, column in columns.items():
@@ -196,14 +209,16 @@ class Debezium:
                 if shape.told is None:
                     raise BadData(what, DECIMALS_HINT) from exc
                 raise BadData(what, NEW_SNAPSHOT) from exc
-        envelope = envelope_columns(self._table.key, columns, encodings, self._options.epoch)
+        shown = comparable(images, columns, encodings)
+        envelope = envelope_columns(self._table.key, columns, encodings, self._options.epoch, shown)
         at = "r" if shape.told is None else "r.payload"
         if shape.told is not None:
             envelope = {"payload": field("payload", {"type": "struct", "fields": list(envelope.values())})}
         numbered = arrow_tasks.workers_know_us(spark)
         told = rows.json_lines(spark, where, files, None, numbered)
         parsed = frames.json_objects(told, envelope, read_as_text(columns, encodings))
-        return changes(parsed, at, self._table.key, columns, encodings, self._options.epoch, self._known, numbered)
+        key, epoch = self._table.key, self._options.epoch
+        return changes(parsed, at, key, columns, encodings, epoch, self._known, numbered, shown)
 
     def _encoding(self, shape: _Shape, name: str, target: SparkType) -> Encoding:
         if shape.told is None:
@@ -243,6 +258,30 @@ def _shape(where: Place, file: File, known: Known) -> _Shape | None:
 def _first_read(file: File, some: Iterable[str], known: Known) -> Mapping[str, Any] | None:
     envelopes = (lines.parsed(file, line) for line in some)
     return next((one for one in envelopes if known.reads(source_of(payload_of(one) or {}))), None)
+
+
+def _removals(where: Place, file: File, known: Known) -> list[Event]:
+    """Events at both ends of a file that have an image of the row before; none of a source without places.
+
+    A line that cannot be read ends the search: Spark reads all lines, and names that one.
+    """
+    found: list[Event] = []
+    for read in (lines.forward, lines.last):
+        images = 0
+        with suppress(BadData):
+            for line in islice(read(where, file, "debezium"), _SEARCHED):
+                if '"before":null' in line:
+                    continue
+                envelope = lines.parsed(file, line, numbers=float)
+                payload = payload_of(envelope) or {}
+                if not is_placed(payload):
+                    break
+                if known.reads(source_of(payload)):
+                    found.append((payload, told_of(envelope)))
+                    images += 1
+                if images == _IMAGED:
+                    break
+    return found
 
 
 def _meaning(told: Connect) -> Connect:

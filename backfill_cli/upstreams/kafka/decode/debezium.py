@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import ConfigError
+from backfill_cli.formats import debezium_order
 from backfill_cli.formats.debezium_changes import HEARTBEAT, NO_HEARTBEATS, NO_TRUNCATES, envelope_columns
 from backfill_cli.formats.exact import QUIET, decimal_of
 from backfill_cli.formats.frames import struct_type
@@ -29,10 +30,7 @@ from backfill_cli.upstreams.kafka.options import Values
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_SOURCE: SparkType = {
-    "type": "struct",
-    "fields": [field("ts_ms", "long"), *(field(part, "string") for part in (*PARTS, "connector"))],
-}
+_SOURCE = (field("ts_ms", "long"), *(field(part, "string") for part in (*PARTS, "connector")))
 _FLAT = (
     "no 'op': not a Debezium envelope; rows that ExtractNewRecordState has unwrapped are read with "
     'value.format = "json"'
@@ -57,7 +55,8 @@ class Rules:
     columns that no row may lack. blockless: the fault of a record without a block, None if it is read as the
     others are. tables: those whose records are read (`schema.table`, * for anything), others are skipped; empty:
     only those of `source`, the one table that the topic had, None if it had no record yet. named: topic and table,
-    one of which names the source then; None in jobs that are older than this.
+    one of which names the source then; None in jobs that are older than this. images: the columns that `before`
+    holds, for debezium_order; None: the order needs no check.
     """
 
     how: Mapping[str, Encoding]
@@ -68,6 +67,7 @@ class Rules:
     tables: tuple[str, ...] = ()
     source: str | None = None
     named: tuple[str, str] | None = None
+    images: frozenset[str] | None = None
 
     @property
     def known(self) -> Known:
@@ -113,8 +113,10 @@ def as_changes(records: "DataFrame", columns: Columns, key: Sequence[str], rules
     from pyspark.sql import functions as F
 
     how = rules.how
-    envelope = envelope_columns(key, _widened(columns), how, None)
-    envelope["source"] = field("source", _SOURCE)
+    images = debezium_order.comparable(rules.images, columns, how)
+    envelope = envelope_columns(key, _widened(columns), how, None, images)
+    placed = [] if images is None else debezium_order.fields()
+    envelope["source"] = field("source", {"type": "struct", "fields": [*_SOURCE, *placed]})
     payload = field("payload", {"type": "struct", "fields": list(envelope.values())})
     block = field("schema", "string")
     shape = struct_type({**envelope, "payload": payload, "schema": block, own.BROKEN: field(own.BROKEN, "string")})
@@ -139,7 +141,12 @@ def as_changes(records: "DataFrame", columns: Columns, key: Sequence[str], rules
         if name in key:
             value = value.when(good & gone, _value(before.getField(name), how[name], column["type"]))
         values.append(value.alias(name, metadata=column["metadata"]))
-    return rows.select(
+    traced = []
+    if images is not None:
+        record = (F.lit("the record at partition "), "kafka_partition", F.lit(", offset "), "kafka_offset")
+        trace = debezium_order.trace(own.ENVELOPE, key, images, columns, how, F.concat(*record))
+        traced = [F.when(good, trace).alias(own.TRACE)]
+    found = rows.select(
         own.OP,
         F.struct("kafka_partition", "kafka_offset", own.SUB).alias(own.SEQ),
         F.coalesce(
@@ -149,7 +156,9 @@ def as_changes(records: "DataFrame", columns: Columns, key: Sequence[str], rules
         F.when(~good, F.col(own.VALUE)).alias(own.RAW),
         *PLACE,
         *values,
+        *traced,
     )
+    return found if images is None else debezium_order.refusing(found, key)
 
 
 def _widened(columns: Columns) -> Columns:

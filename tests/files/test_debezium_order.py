@@ -1,0 +1,112 @@
+"""Keys that a source checks late, in Debezium's files: the source's rows, or refused by the key; nothing else."""
+
+import json
+import random
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from files_values import FAILURES, block, failure, opened, read
+from hint_typed import typed
+from oracle.inputs import SEED, TIMES
+from oracle.late_keys import COLUMNS, Row, Source, shift
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TABLE = {"id": pa.int64(), "code": pa.string(), "state": pa.string(), "n": pa.int32(), "note": pa.string()}
+LATE = "one transaction put a row at this key and then removed another row from it; key"
+
+
+def text(event: dict[str, Any], with_block: bool) -> str:
+    whole = {"schema": block(COLUMNS), "payload": event} if with_block else event
+    return json.dumps(whole, separators=(",", ":"))
+
+
+def write(root: Path, files: Sequence[Sequence[str]], **more: Any) -> Any:
+    root.mkdir(exist_ok=True)
+    upstream = opened(root, TABLE, {"format": "debezium", **more})
+    for number, lines in enumerate(files):
+        (root / "changes" / f"{number}.json").write_text("\n".join(lines) + "\n")
+    return upstream
+
+
+def followed(upstream: Any, spark: "SparkSession", begun: Sequence[Row] = ()) -> dict[int, Row]:
+    """The table that all changes make of these rows, in one window."""
+    found = {row["id"]: dict(row) for row in begun}
+    for one in read(upstream, spark, "_backfill_op", *TABLE):
+        found.pop(one["id"], None)
+        if one.pop("_backfill_op") == "U":
+            found[one["id"]] = one
+    return found
+
+
+def held(*sources: Source) -> dict[int, Row]:
+    return {row["id"]: row for source in sources for row in source.rows}
+
+
+@pytest.mark.parametrize(
+    ("identity", "with_block"), [("default", True), ("default", False), ("index", False), ("full", True)]
+)
+def test_a_key_that_is_checked_row_by_row_is_never_refused(
+    tmp_path: Path, spark: "SparkSession", identity: str, with_block: bool
+) -> None:
+    """With parts of transactions that are delivered again, some across files."""
+    sources = [Source(random.Random(SEED + n), identity, False, 100 * n) for n in range(int(30 * TIMES))]
+    for source in sources:
+        source.run(8)
+    lines = [text(event, with_block) for event in chain.from_iterable(one.delivered() for one in sources)]
+    half = len(lines) // 2
+    assert followed(write(tmp_path, [lines[:half], lines[half:]]), spark) == held(*sources)
+
+
+def test_a_key_that_is_checked_late_ends_exact_or_refused(tmp_path: Path, spark: "SparkSession") -> None:
+    refused = []
+    for number in range(int(8 * TIMES)):
+        source = Source(random.Random(SEED + number), "full", True, 100 * number)
+        source.run(3)
+        lines = [text(event, number % 2 == 0) for event in source.delivered()]
+        try:
+            assert followed(write(tmp_path / str(number), [lines]), spark) == held(source)
+        except FAILURES as exc:
+            refused.append(str(exc))
+    assert refused
+    assert all(LATE in one for one in refused)
+
+
+def test_an_update_that_moves_all_keys_by_one_is_refused_until_the_key_is_checked_row_by_row(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    source = shift(10)
+    refused = failure(write(tmp_path / "late", [[text(event, False) for event in source.events]]), spark)
+    assert "0.json" in refused.message
+    assert f"{LATE}: 2" in refused.message
+    with typed(refused) as hint:
+        hint.says("NOT DEFERRABLE")
+        hint.says("from a new snapshot, and a log that begins after it")
+        after = Source(random.Random(SEED), "full", False, 0, [dict(row) for row in source.rows])
+        after.run(3)
+        upstream = write(tmp_path / "early", [[text(event, False) for event in after.events]])
+        assert followed(upstream, spark, source.rows) == held(after)
+
+
+def test_tables_that_are_read_as_one_and_pass_a_row_on_by_insert_and_delete_are_refused(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """The delete from the one would remove the row that the other has now."""
+    source = Source(random.Random(SEED), "default", False, 0)
+    row = {"id": 4, "code": "a", "state": "new", "n": 1, "note": None}
+    for op, old, new, table in (
+        ("c", None, row, "t_2025"),
+        ("c", None, row, "t_2026"),
+        ("d", row, None, "t_2025"),
+    ):
+        source._log(op, old, new)
+        source.events[-1]["source"] |= {"txId": 9 if len(source.events) > 1 else 8, "table": table}
+    lines = [text(event, False) for event in source.events]
+    refused = failure(write(tmp_path, [lines], tables=["public.t*"]), spark)
+    assert f"{LATE}: 4" in refused.message
+    assert "in tables that are read as one, a key of which one row exists" in refused.hint
