@@ -38,7 +38,8 @@ def start_detached(
     log = log_of(catalog.path, job)
     fresh = Unless(log)
     catalog.lock_job(job).release()
-    command = [sys.executable, "-m", "backfill_cli", *words, "--catalog", str(catalog.path)]
+    # -P: the program that was typed, also in a folder with another package of its name, such as a checkout.
+    command = [sys.executable, "-P", "-m", "backfill_cli", *words, "--catalog", str(catalog.path)]
     if log.exists() and log.stat().st_size >= LOG_BYTES:
         os.replace(log, kept(log))
     failure = error_of(log)

@@ -183,7 +183,7 @@ def from_stored(stored: str) -> JobConfig:
     tree = json.loads(stored)
     section = tree.get("job")
     name = str(section.get("name")) if isinstance(section, dict) else ""
-    job = name if JOB_NAME.fullmatch(name) and not name.startswith("-") else "job"
+    job = name if JOB_NAME.fullmatch(name) else "job"
     hint = (
         "install the version that accepted it; or forget the job here, and then in the sink and the "
         "upstream of a config that is accepted: "
@@ -208,10 +208,10 @@ def _checked(tree: Tree, source: str, faults: list[str], hint: str = "", context
     if upstream is not None:
         tree = with_event_key(tree, upstream_of(tree["upstream"]).event_key(upstream))
     unkeyed = _unkeyed(tree)
-    file = _file(with_primary_keys(tree, dict.fromkeys(unkeyed, ("key",))), faults)
+    file = _file(with_primary_keys(tree, dict.fromkeys(unkeyed, ("key",))), faults, context)
     if upstream is not None and unkeyed and not faults:
         tree = with_primary_keys(tree, _primary_keys(tree, upstream, unkeyed))
-        file = _file(tree, faults)
+        file = _file(tree, faults, context)
     faults += table_faults(tree)
     faults += _folder_faults(file) if file is not None else []
     if file is None or upstream is None or sink is None or faults:
@@ -233,10 +233,10 @@ def _checked(tree: Tree, source: str, faults: list[str], hint: str = "", context
     )
 
 
-def _file(tree: Tree, faults: list[str]) -> JobFile | None:
-    """The config's own sections; None with the faults noted."""
+def _file(tree: Tree, faults: list[str], context: Any) -> JobFile | None:
+    """The config's own sections; None with the faults noted. context: STORED for a stored config."""
     try:
-        return JobFile.model_validate(tree)
+        return JobFile.model_validate(tree, context=context)
     except ValidationError as error:
         faults += spell_faults(error, JobFile, tree)
         return None

@@ -9,16 +9,19 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationInfo,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
 
+from backfill_cli.contracts.secrets import STORED
 from backfill_cli.model.units import duration_s, size_bytes
 
 DEFAULT_STAGING = ".backfill/staging"
 DEFAULT_SPOOL = ".backfill/spool"
-JOB_NAME = re.compile(r"[a-z0-9_-]{1,63}")
+JOB_NAME = re.compile(r"[a-z0-9_][a-z0-9_-]{0,62}")
+"""A command takes a name that begins with `-` for an option."""
 
 TABLE_NAME_AT_MOST = 200
 _PATH_PART = re.compile(r"[/\\\x00-\x1f\x7f]|\.\.")
@@ -58,7 +61,8 @@ def _mounted(path: str) -> str:
 
 class Job(Section):
     name: str = Field(
-        description="The job's name in the catalog and in every command: 1 to 63 of `a-z`, `0-9`, `_`, `-`."
+        description="The job's name in the catalog and in every command: 1 to 63 of `a-z`, `0-9`, `_`, `-`; "
+        "the first is no `-`."
     )
     strategy: Literal["auto", "snapshot", "source", "arrangement", "chain"] = Field(
         default="auto",
@@ -78,9 +82,12 @@ class Job(Section):
 
     @field_validator("name")
     @classmethod
-    def _no_path(cls, name: str) -> str:
-        if not JOB_NAME.fullmatch(name):
-            raise ValueError("a job's name is 1 to 63 characters of a-z, 0-9, _ and -; it is not a path")
+    def _no_path(cls, name: str, info: ValidationInfo) -> str:
+        stored = info.context == STORED  # by an earlier version: it runs on, and can be dropped
+        if not JOB_NAME.fullmatch(name.lstrip("-") if stored else name):
+            raise ValueError(
+                "a job's name is 1 to 63 characters of a-z, 0-9, _ and -, the first of them no -; it is not a path"
+            )
         return name
 
 

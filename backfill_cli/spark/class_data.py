@@ -56,7 +56,7 @@ def make_in_background() -> None:
     """A background process creates the archive at the lowest priority, then ends. Never fails the caller."""
     try:
         subprocess.Popen(
-            [sys.executable, "-m", "backfill_cli.spark.class_data_maker"],
+            [sys.executable, "-P", "-m", "backfill_cli.spark.class_data_maker"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -87,6 +87,8 @@ LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     # In local mode only: on a cluster the module would have to exist on every machine.
     "spark.python.daemon.module": "backfill_cli.spark.daemon",
+    # The package of this process, also in a folder with another one of its name, such as a checkout.
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
 }
 
 LOG4J = Path(__file__).with_name("log4j2.properties")

@@ -129,6 +129,8 @@ def test_ctrl_c_while_the_sink_is_held_ends_soon_and_the_promised_epoch_is_kept(
 
 
 def test_a_detached_run_and_the_cron_job_that_repeats_it(place: Place) -> None:
+    (place.folder / "backfill_cli").mkdir()  # as in a checkout of the program: neither runner nor workers load it
+    (place.folder / "backfill_cli/__init__.py").write_text("raise RuntimeError('not the installed package')")
     begun = place.typed(*CAUGHT_UP, "--detach", "--json")
     assert begun.returncode == 0, begun.stderr
     told = json.loads(begun.stdout)

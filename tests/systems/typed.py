@@ -92,7 +92,7 @@ class Place:
         with nullcontext({}) if own else kept_java() as java:
             environment = {key: value for key, value in os.environ.items() if not key.startswith("BACKFILL_")}
             yield {
-                "args": [sys.executable, "-m", "backfill_cli", *words],
+                "args": [sys.executable, "-P", "-m", "backfill_cli", *words],
                 "cwd": self.folder,
                 "env": {**environment, **java},
                 "text": True,

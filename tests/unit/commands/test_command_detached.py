@@ -34,13 +34,19 @@ sys.modules["backfill_cli.engine.loop.run"] = fake
 
 
 def background(folder: Path, fails: bool) -> "subprocess.CompletedProcess[str]":
-    """`start --detach` with an engine of our own in both processes."""
+    """`start --detach` of the installed program, with an engine of our own in both processes.
+
+    Typed where a package of the program's name is, as in a checkout of it: that one is not the installed program.
+    """
+    (folder / "backfill_cli").mkdir()
+    (folder / "backfill_cli/__init__.py").write_text("raise RuntimeError('not the installed package')")
     site = folder / "site"
     site.mkdir()
     text = RUNNER.format(paths=[str(Path(__file__).parent)], fails=fails)
     (site / "sitecustomize.py").write_text(text)
     command = [
         sys.executable,
+        "-P",
         "-m",
         "backfill_cli",
         "start",

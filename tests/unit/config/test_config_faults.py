@@ -63,7 +63,8 @@ def test_all_faults_come_at_once_each_with_its_path(load_text: Load) -> None:
         [
             "nonsense: unknown; known here: barrier, catch_up, hooks, job, retry, sink, spark, spool, tables, "
             "throttle, transform, upstream",
-            "job.name: a job's name is 1 to 63 characters of a-z, 0-9, _ and -; it is not a path",
+            "job.name: a job's name is 1 to 63 characters of a-z, 0-9, _ and -, the first of them no -; it is not "
+            "a path",
             "job.stratgy: unknown; did you mean strategy?",
             "upstream.snapshot.path: missing",
             "upstream.snapshot.paht: unknown; did you mean path?",
@@ -127,10 +128,21 @@ def test_a_file_that_is_not_there_leads_to_init(tmp_path: Path) -> None:
     assert "backfill init" in caught.value.hint
 
 
-@given(st.text(max_size=70))
+@given(st.text(max_size=70) | st.text("-a1_", max_size=4))
 def test_a_job_name_is_never_a_path(name: str) -> None:
     fits = len(name) in range(1, 64) and set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-")
+    fits = fits and not name.startswith("-")
     assert (JOB_NAME.fullmatch(name) is not None) == fits
+
+
+def test_a_name_that_commands_take_for_an_option_is_refused_but_a_stored_job_keeps_it(load_text: Load) -> None:
+    text = GOOD.replace('name = "orders"', 'name = "-orders"', 1)
+    (fault,) = faults_of(load_text, text)
+    assert fault.startswith("job.name: ")
+    assert fault.endswith("the first of them no -; it is not a path")
+    tree = json.loads(load_text(GOOD).stored())
+    tree["job"]["name"] = "-orders"
+    assert from_stored(json.dumps(tree)).job.name == "-orders"
 
 
 @pytest.mark.parametrize(
