@@ -253,7 +253,7 @@ def test_a_csv_file_without_the_epoch_column_is_told_as_parquet_is(tmp_path: Pat
         with pytest.raises(BadData, match=rf"{name}: no epoch column 'tx'") as error:
             read(tmp_path, name, kind, "tx", CsvOptions(header=True))
         with typed(error.value) as hint:
-            hint.says("check upstream.changes.epoch")
+            hint.says("set upstream.changes.epoch to a column that every change file has; this one has op, id")
             assert read(tmp_path, name, kind, "id", CsvOptions(header=True)) == [(1, 1)]
 
 

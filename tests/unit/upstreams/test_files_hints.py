@@ -263,15 +263,14 @@ def test_a_pending_file_that_is_gone_is_put_back(root: Path) -> None:
 
 def test_a_folder_is_created_and_files_are_named(tmp_path: Path) -> None:
     with typed(refused(lambda: opened(tmp_path).pin())) as hint:
-        hint.says("check upstream.snapshot.path")
+        hint.says("set upstream.snapshot.path to a folder or a glob with files; names that begin with '_'")
         parquet(tmp_path / "snapshot" / "_a.parquet").rename(tmp_path / "snapshot" / "a.parquet")
         opened(tmp_path).pin()
     (tmp_path / "changes").rmdir()
     upstream = opened(tmp_path)
     (tmp_path / "changes").rmdir()
     with typed(refused(upstream.pin)) as hint:
-        hint.says("create the folder where changes will land")
-        (tmp_path / "changes").mkdir()
+        hint.run_in_shell("mkdir")
         upstream.pin()
 
 

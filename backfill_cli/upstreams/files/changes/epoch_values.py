@@ -91,7 +91,7 @@ def _of_parquet(where: Place, file: File, column: str) -> dict[Any, int]:
     meta = footer(where, file)
     names = [meta.schema.column(i).path for i in range(meta.num_columns)]
     if column not in names:
-        raise _no_column(file, column)
+        raise _no_column(file, column, names)
     counts: dict[Any, int] = {}
     for index in range(meta.num_row_groups):
         group = meta.row_group(index)
@@ -166,7 +166,7 @@ def _of_csv(where: Place, file: File, column: str, csv: CsvOptions) -> dict[Any,
     if not names:
         return {}
     if column not in names:
-        raise _no_column(file, column)
+        raise _no_column(file, column, names)
     texts: dict[str, int] = {}
     for part in csv_files.parts(where, [file], csv):
         for batch in csv_text.batches(csv, len(names), part):
@@ -186,8 +186,11 @@ def _of_csv(where: Place, file: File, column: str, csv: CsvOptions) -> dict[Any,
     return counts
 
 
-def _no_column(file: File, column: str) -> BadData:
-    return BadData(f"{file.path}: no epoch column '{column}'", "check upstream.changes.epoch")
+def _no_column(file: File, column: str, names: Sequence[str]) -> BadData:
+    return BadData(
+        f"{file.path}: no epoch column '{column}'",
+        f"set upstream.changes.epoch to a column that every change file has; this one has {', '.join(names)}",
+    )
 
 
 def _counted(values: Any) -> dict[Any, int]:

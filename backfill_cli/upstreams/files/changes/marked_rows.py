@@ -59,8 +59,8 @@ class MarkedRows:
         if shown and needed not in shown:
             raise BadData(
                 f"{file.path}: no column '{needed}', which every {self.options.format} file has",
-                "check upstream.changes.format and path; plain appends (rows without an op) are not read as "
-                "changes: set their folder as upstream.snapshot.path",
+                "set upstream.changes.format to what wrote them; plain appends (rows without an op) are not read "
+                "as changes: set their folder as upstream.snapshot.path",
             )
         marks = dict(self._with_epoch(known))
         own.refuse_names(file.path, dict.fromkeys((*shown, *marks)), BadData)

@@ -84,7 +84,8 @@ class TableLog:
         if not self._landing.exists():
             raise UsageError(
                 f"table '{self.table}': no folder at {self.where.shown}",
-                "check upstream.changes.path, or create the folder where changes will land",
+                f"create it: mkdir -p {shlex.quote(self.where.folder)}; or set upstream.changes.path to the "
+                "folder where changes land",
             )
 
     def files(self) -> Mapping[str, File]:

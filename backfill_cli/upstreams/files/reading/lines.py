@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from backfill_cli.errors import BadData
+from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.spark.failures import RENAME_HINT, reading
 
@@ -87,7 +87,7 @@ def _refuse_long(file: File, blocks: Iterable[bytes]) -> None:
 def too_long(path: str) -> BadData:
     return BadData(
         f"{path}: a line is longer than {LONGEST >> 20} MiB",
-        "write one row per line, and end lines with line feeds",
+        f"write one row per line, and end lines with line feeds; for a file of the snapshot, then {START_OVER}",
     )
 
 

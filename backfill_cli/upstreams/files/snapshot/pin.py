@@ -30,7 +30,8 @@ def splits_of(
     if not files:
         raise UsageError(
             f"table '{table.name}': no {options.format} files at {where.shown}",
-            "check upstream.snapshot.path; names that begin with '_' or '.' or end with .tmp are ignored",
+            "set upstream.snapshot.path to a folder or a glob with files; names that begin with '_' or '.' or end "
+            "with .tmp are ignored",
         )
     if options.format == "parquet":
         with ThreadPoolExecutor(THREADS) as pool:
