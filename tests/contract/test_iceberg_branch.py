@@ -14,6 +14,7 @@ from sink_epochs import schema_json
 from test_sink_iceberg import at_point, dies, refs
 
 from backfill_cli.errors import Held, UsageError
+from backfill_cli.formats.iceberg.places import Place as IcebergPlace
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.cutover import Found, Live
 from backfill_cli.sinks.iceberg import live, writing
@@ -118,6 +119,23 @@ def test_a_table_that_others_wrote_to_meanwhile_is_not_cut_over(
     place.stranger(f"CALL {{c}}.system.rollback_to_snapshot('orders', {before})")
     place.cut_over()
     assert place.live() == rows((1, "a"), (2, "b"))
+
+    inserts, call = iter((9, 10)), live.Cutting._call
+
+    def meanwhile(cutting: live.Cutting, where: Any, procedure: str, arguments: str) -> None:
+        place.stranger(f"INSERT INTO {{t}} VALUES ({next(inserts)}, 'theirs')")
+        call(cutting, where, procedure, arguments)
+
+    monkeypatch.setattr(live.Cutting, "_call", meanwhile)
+    with pytest.raises(UsageError, match="others wrote to it just before and after it was put back") as twice:
+        place.reverse()
+    assert [row["id"] for row in place.live()] == [7, 8, 10]
+    with typed(twice.value) as hint:
+        (query,) = hint.statements()
+        where = IcebergPlace.of(f"{place.lake}/orders")
+        where.register(place.spark)
+        found = place.spark.sql(query.replace("`lake`.`orders`", where.sql)).toArrow().column("id").to_pylist()
+        assert sorted(found) == [1, 2, 9]
 
 
 def test_a_reverse_takes_nothing_of_others_off_the_table(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

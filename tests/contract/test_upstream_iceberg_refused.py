@@ -65,11 +65,11 @@ def test_what_cannot_be_pinned_is_named_with_what_to_do(world: IcebergWorld) -> 
 
 def typed(hint: str, world: IcebergWorld) -> list[str]:
     """The statements of a hint as somebody copies them, in a session with the catalog that the hint describes."""
-    first, *rest = laid_out(hint, 80)
-    assert "with a catalog lake of type hadoop whose warehouse is" in first
+    lines = laid_out(hint, 80)
+    assert "with a catalog lake of type hadoop whose warehouse is" in " ".join(lines)
     for name, value in (("", SPARK_CATALOG), (".type", "hadoop"), (".warehouse", str(world.folder))):
         world.session.conf.set(f"spark.sql.catalog.lake{name}", value)
-    return [line for line in rest if line.startswith(("ALTER", "CALL"))]
+    return [line for line in lines if line.startswith(("ALTER", "CALL"))]
 
 
 def test_delete_files_are_refused_when_the_job_is_made_and_when_they_come(world: IcebergWorld) -> None:
@@ -80,7 +80,7 @@ def test_delete_files_are_refused_when_the_job_is_made_and_when_they_come(world:
     begun = upstream.pin().position
     world.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     world.sql("DELETE FROM {t} WHERE id = 1")
-    with pytest.raises(Fatal, match="has delete files"):
+    with pytest.raises(Fatal, match="has delete files") as follows:
         upstream.observe(begun, False)
     world.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
     with pytest.raises(UsageError, match="it has delete files") as refused:
@@ -90,6 +90,11 @@ def test_delete_files_are_refused_when_the_job_is_made_and_when_they_come(world:
         for statement in typed(hint.hint, world):
             world.session.sql(statement)
         world.open().pin()
+    with hint_typed.typed(follows.value) as hint:
+        assert typed(hint.hint, world) == typed(refused.value.hint, world)
+        hint.says("then drop the job and start over")
+        again = world.open()
+        assert not again.observe(again.pin().position, True).pending
 
 
 def test_what_is_no_change_of_rows_is_refused_by_its_name(world: IcebergWorld) -> None:
@@ -100,16 +105,31 @@ def test_what_is_no_change_of_rows_is_refused_by_its_name(world: IcebergWorld) -
     applied = upstream.observe(first, False).latest
     number = str(first.get(TABLE)).partition(":")[2]
     world.sql(f"CALL {{c}}.system.rollback_to_snapshot('orders', {int(number)})")
-    with pytest.raises(Fatal, match="was rolled back"):
+    with pytest.raises(Fatal, match="was rolled back") as refused:
         upstream.observe(applied, False)
+    with hint_typed.typed(refused.value) as hint:
+        hint.says("go back to it")
+        for statement in typed(hint.hint, world):
+            world.session.sql(statement)
+        assert not upstream.observe(applied, False).pending
+    world.sql(f"CALL {{c}}.system.rollback_to_snapshot('orders', {int(number)})")
     for turn in (3, 4):
         world.land([("insert", None, row(turn, "c"))])
     told = "table => 'orders', older_than => TIMESTAMP '2999-01-01', retain_last => 1"
     world.sql(f"CALL {{c}}.system.expire_snapshots({told})")
     with pytest.raises(HistoryGone, match="has expired"):
         upstream.observe(first, False)
-    with pytest.raises(HistoryGone, match="has expired"):
+    with pytest.raises(HistoryGone, match="has expired") as gone:
         upstream.observe(first, True)
+    with hint_typed.typed(gone.value) as hint:
+        hint.says("drop the job and start over; keep snapshots longer than the job needs")
+        for statement in typed(hint.hint, world):
+            world.session.sql(statement)
+        again = world.open()
+        begun = again.pin().position
+        world.land([("insert", None, row(5, "e"))])
+        world.sql("CALL {c}.system.expire_snapshots('orders')")
+        assert len(again.observe(begun, True).pending) == 1
     world.sql("DROP TABLE {t} PURGE")
     world.create()
     with pytest.raises(Fatal, match="the table was replaced"):

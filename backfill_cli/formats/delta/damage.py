@@ -61,7 +61,7 @@ def lost(where: "Where", version: int, later: int) -> Fatal:
     return Fatal(
         f"{where.shown}: version {version} is missing from its log, which has version {later}: what it changed is "
         f"unknown ({where.log_file(version)})",
-        f"{RESTORE}; without it, the table's own writers cannot read the table either",
+        RESTORE,
     )
 
 

@@ -74,14 +74,21 @@ class Place:
 
     def alter(self, what: str) -> str:
         """An ALTER TABLE, as shown to users after `in_spark`."""
-        name = ".".join(map(backticked, (self._shown_catalog, *self.names)))
-        return f"ALTER TABLE {name} {what}"
+        return f"ALTER TABLE {self._shown_name} {what}"
+
+    def rows_at(self, snapshot: int) -> str:
+        """A query of the rows of a snapshot, as shown to users after `in_spark`."""
+        return f"SELECT * FROM {self._shown_name} VERSION AS OF {snapshot}"
 
     def call(self, procedure: str, arguments: str = "") -> str:
         """A procedure's call, as shown to users after `in_spark`."""
         more = f", {arguments}" if arguments else ""
         catalog = backticked(self._shown_catalog)
         return f"CALL {catalog}.system.{procedure}(table => '{self.in_catalog}'{more})"
+
+    @property
+    def _shown_name(self) -> str:
+        return ".".join(map(backticked, (self._shown_catalog, *self.names)))
 
     @property
     def _shown_catalog(self) -> str:

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 
 from backfill_cli.contracts import EpochCommit, SavedJob, own
 from backfill_cli.contracts.targets import newer_layout, taken
-from backfill_cli.errors import RETRIED, START_OVER, Fatal, StateConflict, Transient
+from backfill_cli.errors import RESTORE, RETRIED, START_OVER, Fatal, StateConflict, Transient
 from backfill_cli.formats.lake.blobs import Announced, Blobs
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.codec import Pairs, decode, encode
@@ -159,8 +159,7 @@ class JobState:
             raise StateConflict(
                 f"job {self.job!r}: table {behind[0]!r} is at epoch {begun[behind[0]].epoch}, others at "
                 f"{newest.epoch}: its runner died between two tables, and only its catalog knows what is missing",
-                f"continue with that catalog: backfill resume {self.job}; or start over: backfill drop "
-                f"{self.job} --with-rows --confirm {self.job}",
+                f"continue with that catalog: backfill resume {self.job}; or {START_OVER}",
             )
         return newest
 
@@ -210,10 +209,7 @@ class JobState:
         while state.base is not None:
             base = self._state(state.base)
             if base is None:
-                raise Fatal(
-                    f"job {self.job!r}: {self._files.root}/{state.base} is gone",
-                    f"restore that file from a copy; or {START_OVER}",
-                )
+                raise Fatal(f"job {self.job!r}: {self._files.root}/{state.base} is gone", RESTORE)
             state = base
             layers.append(state.splits)
         return {key: split for layer in reversed(layers) for key, split in layer.items()}

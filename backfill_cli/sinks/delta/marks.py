@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from backfill_cli.contracts.marker import refuse_old_token
 from backfill_cli.contracts.targets import written_too_often
-from backfill_cli.errors import START_OVER, Fatal, StateConflict
+from backfill_cli.errors import RESTORE, START_OVER, Fatal, StateConflict
 from backfill_cli.formats.delta.commits import stamp
 from backfill_cli.formats.delta.edge import Where, delta_errors
 from backfill_cli.formats.lake.blobs import Blobs
@@ -125,8 +125,8 @@ class MarkedTable:
         found = [name for name in self.marks.names() if int(name.split("-")[0]) == epoch]
         if not found:
             raise StateConflict(
-                f"table {self.name!r} is at epoch {epoch}, but {self.marks.root} has no attempt for it",
-                f"restore that folder, or start over: backfill drop {self.job} --with-rows --confirm {self.job}",
+                f"table {self.name!r} is at epoch {epoch}, whose attempt is missing from {self.marks.root}",
+                RESTORE,
             )
         return self.marks.read(found[-1]).decode()
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backfill_cli.errors import StateConflict
+from backfill_cli.errors import START_OVER, StateConflict
 from backfill_cli.formats.delta.commits import Stamp, stamp
 from backfill_cli.formats.delta.edge import Where
 from backfill_cli.sinks.delta.marks import MarkedTable, epoch_of
@@ -62,8 +62,7 @@ def _require_same(table: MarkedTable, seen: Seen) -> None:
         raise StateConflict(
             f"{table.where.shown}: another process replaced version {seen.version} of its log after job "
             f"{table.job!r} had read it: its rows may be there twice, or not at all",
-            f"stop what else writes to the table, and start over: backfill drop {table.job} --with-rows --confirm "
-            f"{table.job}",
+            f"stop what else writes to the table, then {START_OVER}",
         )
 
 
@@ -132,8 +131,7 @@ class _Back:
         return StateConflict(
             f"{self._where.shown} was taken back by RESTORE to before an epoch of job {job!r}: {what}, but the "
             "table's log still says that they were written",
-            "RESTORE it by the number of a version that has all rows, if there is one; or start over: "
-            f"backfill drop {job} --with-rows --confirm {job}",
+            f"RESTORE it by the number of a version that has all rows, if there is one; or {START_OVER}",
         )
 
 

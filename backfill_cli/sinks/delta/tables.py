@@ -1,5 +1,6 @@
 """The sink's tables: which exist, and what is missing, according to the tables' logs; see `creating`."""
 
+import json
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.targets import belongs_to, gone, other_type, require_key, rows_of_others
-from backfill_cli.errors import BadData, StateConflict, UsageError
+from backfill_cli.errors import BadData, StateConflict, UsageError, start_over
 from backfill_cli.formats.delta.edge import Where, delta_place
 from backfill_cli.formats.delta.names import FORGETS
 from backfill_cli.formats.lake.blobs import Blobs
@@ -46,7 +47,7 @@ def marked(state: Blobs, template: Template, job: str, record: JobRecord, table:
         raise StateConflict(
             f"{where.shown} is now the catalog's location of table {table.name!r}, but job {job!r} fills "
             f"{claim.place}",
-            f"let the name refer to that table again; or start over: backfill drop {job} --confirm {job}",
+            f"let the name refer to that table again; or {start_over(job)}",
         )
     return MarkedTable(job, table.name, claim, where, marks_of(state, job, claim))
 
@@ -106,9 +107,8 @@ def _refuse_link(where: Where) -> None:
     """Raises UsageError for a folder that is a link: a job that names its target keeps its claim elsewhere."""
     if where.place.local and os.path.islink(where.place.folder):
         raise UsageError(
-            f"{where.shown} is a symbolic link to {os.path.realpath(where.place.folder)}: jobs that name the two "
-            "paths would not see each other",
-            "name the folder itself in sink.table",
+            f"{where.shown} is a symbolic link: jobs that name it and its folder would not see each other",
+            f"name the folder itself: sink.table = {json.dumps(os.path.realpath(where.place.folder))}",
         )
 
 

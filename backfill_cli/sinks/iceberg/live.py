@@ -158,7 +158,7 @@ class Cutting:
             raise UsageError(
                 f"{place}: others wrote to it just before and after it was put back: their snapshot {was} is in "
                 f"the job's branch {cut.branch!r}, what they wrote later is in the table",
-                f"read the rows of that snapshot: VERSION AS OF {was}",
+                f"write into the table what it lacks of these rows: {place.in_spark}{place.rows_at(was)}",
             ) from exc
         self._own(swap.table.name, None)
         self._sql(claim, f"DROP BRANCH IF EXISTS {cut.branch}")

@@ -122,7 +122,7 @@ def refuse_other_columns(table: SinkTable, held: Head, claim: Claim) -> None:
         raise StateConflict(
             f"table {table.name!r} of the sink: column {gone[0]!r}, which the job filled, was dropped; a column "
             "that has its name now does not have its values",
-            f"restore the table to its snapshot {marked.snapshot_id}; or {START_OVER}",
+            START_OVER,
         )
 
 

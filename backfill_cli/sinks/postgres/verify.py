@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli import postgres_driver
 from backfill_cli.contracts import SavedJob, SinkTable, Survey
-from backfill_cli.errors import BadData, Transient, free_space
+from backfill_cli.errors import START_OVER, BadData, Transient, free_space
 from backfill_cli.model.digest import (
     Dialect,
     Digest,
@@ -164,7 +164,7 @@ class PostgresCopy:
             raise BadData(
                 f"table {table.name!r}: {table.target} holds a value that a job with this schema cannot have "
                 f"written: {exc}",
-                f"correct it, or start over: backfill drop {self._job} --with-rows --confirm {self._job}",
+                f"correct it, or {START_OVER}",
             ) from exc
 
     def _asking(self, doing: str) -> AbstractContextManager[None]:

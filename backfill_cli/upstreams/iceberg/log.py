@@ -10,6 +10,7 @@ from backfill_cli.model.schema import schema_text
 from backfill_cli.model.upstream import UpstreamEpoch
 from backfill_cli.upstreams.iceberg.snapshot import expired
 from backfill_cli.upstreams.iceberg.table import (
+    NEWEST,
     NOTHING,
     Table,
     copied_on_write,
@@ -93,7 +94,7 @@ class FollowedTable:
                 raise Fatal(
                     f"{self._table.place}: snapshot {one.snapshot_id} does not have a later sequence number than "
                     "the one before it: it was written in format version 1",
-                    'pin a newer one: upstream.version = "latest"',
+                    NEWEST,
                 )
             ms, order = max(ms, one.timestamp_ms), cursor_of(one)
             yield UpstreamEpoch(
@@ -123,8 +124,8 @@ class FollowedTable:
                 raise Fatal(
                     f"{self._table.place}: column {added.name!r} was added with the default "
                     f"{str(added.initial_default)!r}, which rows from before that have too; the sink's rows would "
-                    "have NULL",
-                    f"{START_OVER}: the table's rows, as read now, have the default",
+                    "have NULL, and those of a new job the default",
+                    START_OVER,
                 )
         for name, kept in field_ids(schema_of(held, one)).items():
             if self._fields.setdefault(name, kept) != kept:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import HistoryGone, UsageError
+from backfill_cli.errors import START_OVER, HistoryGone, UsageError
 from backfill_cli.formats.iceberg.metadata import Held, Look
 from backfill_cli.formats.iceberg.places import Place, Settings, template
 from backfill_cli.formats.iceberg.types import TAKEN, columns
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
 _COPY_ON_WRITE = ", ".join(f"'{mode}' = 'copy-on-write'" for mode in MODES)
+NEWEST = 'pin the newest: upstream.version = "latest"'
 REWRITTEN = "options => map('rewrite-all', 'true', 'remove-dangling-deletes', 'true')"
 NOTHING = -1
 """Stands for the snapshot of a table that has none yet."""
@@ -118,7 +119,7 @@ def require_names(table: Table, names: Iterable[str]) -> None:
             f"{table.place}: column {taken!r} has the name of a column of Iceberg's own, which hides it",
             table.place.in_spark
             + table.place.alter(f"RENAME COLUMN {backticked(taken)} TO another_name")
-            + "; a job that has begun has to start over then",
+            + f"; then {START_OVER}",
         )
 
 
@@ -147,7 +148,7 @@ def version_of(table: Table, held: Held, version: int | str) -> "Snapshot | None
         raise HistoryGone(
             f"{table.place}: snapshot {found.snapshot_id} ({version}) is not an ancestor of the newest one: "
             "changes between them cannot be followed",
-            'pin the newest: upstream.version = "latest"',
+            NEWEST,
         )
     return found
 

@@ -105,10 +105,7 @@ class IcebergUpstream(Pair):
             if held is None or told["tag"] is None:
                 continue
             if str(held.told.table_uuid) != told["id"]:
-                raise StateConflict(
-                    f"{one.table.place}: the table was replaced: its id is {held.told.table_uuid}",
-                    f"remove the tag {told['tag']} from the table with the id {told['id']}, if it still exists",
-                )
+                raise StateConflict(f"{one.table.place}: the table was replaced: its id is {held.told.table_uuid}")
             yield one, told["tag"]
 
     def removal(self, pin: Pin, mark: str | None) -> Sequence[str]:

@@ -74,6 +74,16 @@ def _table(fields: list[dict[str, object]]) -> SinkTable:
     return replace(TABLE, schema=json.dumps({"type": "struct", "fields": fields}))
 
 
+def test_a_folder_that_is_a_link_is_named_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "orders")
+    with pytest.raises(UsageError, match="is a symbolic link") as caught:
+        connector.open(DeltaOptions(table=f"{tmp_path}/link")).check("orders", (TABLE,), False)  # type: ignore[attr-defined]
+    with typed(caught.value) as hint:
+        named = str(hint.settings()["sink.table"])
+        connector.open(DeltaOptions(table=named)).check("orders", (TABLE,), False)  # type: ignore[attr-defined]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to groups that it is not in")
 def test_an_adopted_file_has_the_group_that_its_folder_gives(tmp_path: Path) -> None:
     file, folder = tmp_path / "staged", tmp_path / "table"

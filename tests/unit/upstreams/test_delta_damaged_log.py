@@ -7,9 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from hint_typed import typed
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import BackfillError, Fatal
+from backfill_cli.errors import BackfillError, Fatal, HistoryGone, UsageError
 from backfill_cli.model.position import Position
 from backfill_cli.upstreams.delta import connector
 from backfill_cli.upstreams.delta.upstream import DeltaUpstream
@@ -65,10 +66,12 @@ def test_case_73_a_version_that_the_log_lacks_is_noticed_by_a_running_job_and_by
         ) as refused:
             one.observe(pin.position, True)
         clean(refused.value)
-    for version, content in held.items():
-        log(table, version).write_bytes(content)
-    for one in (upstream, again):
-        assert one.observe(pin.position, True).latest == Position.of({"t": gone[-1] + 1})
+    with typed(refused.value) as hint:
+        hint.says("restore that file from a copy of the table")
+        for version, content in held.items():
+            log(table, version).write_bytes(content)
+        for one in (upstream, again):
+            assert one.observe(pin.position, True).latest == Position.of({"t": gone[-1] + 1})
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -87,13 +90,33 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("version", ["latest", 2])
 def test_a_damaged_log_is_refused_at_the_start_by_its_file(table: Path, what: str, version: int | str) -> None:
     do, expected = DAMAGE[what]
+    whole = {one: log(table, one).read_bytes() for one in range(NEWEST + 1)}
     do(table)
     with pytest.raises(Fatal) as refused:
         opened(table, version).pin()
     assert expected in refused.value.message
-    if "cannot be read" not in expected:
-        clean(refused.value)
-        assert refused.value.hint.startswith("restore that file from a copy")
+    with typed(refused.value) as hint:
+        if "cannot be read" in expected:
+            hint.says("or restore _delta_log from a copy of the table")
+        else:
+            clean(refused.value)
+            hint.says("restore that file from a copy of the table")
+        for one, content in whole.items():
+            log(table, one).write_bytes(content)
+        opened(table, version).pin()
+
+
+def test_a_version_that_the_table_does_not_have_yet_or_no_longer_has_is_exchanged_for_one_that_it_has(
+    table: Path,
+) -> None:
+    DeltaTable(str(table)).create_checkpoint()
+    log(table, 0).unlink()  # as log cleanup does
+    for version, kind, why in ((99, UsageError, "has no version 99"), (0, HistoryGone, "no longer has version 0")):
+        with pytest.raises(kind, match=why) as refused:
+            opened(table, version).pin()
+        with typed(refused.value) as hint:
+            (newest,) = hint.settings().values()
+            assert opened(table, str(newest)).pin().position == Position.of({"t": NEWEST})
 
 
 def test_a_checkpoint_hint_that_cannot_be_read_is_none(table: Path) -> None:
