@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hint_typed import typed
 from iceberg_values import VALUES
 from pydantic import ValidationError
 from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows
@@ -286,6 +287,12 @@ class TestIcebergSink(SinkContract):
         assert sink.committed("orders") == {"orders": Marker(20, 1, "a20")}
         by_folder = opened(spark, tmp_path / "house" / "db")
         assert sink.places(epochs.tables) == by_folder.places(epochs.tables), "it is the same table"
+        with pytest.raises(Held, match=r"belongs to job 'orders'.*a tag of the table says so") as taken:
+            by_folder.check("other", epochs.tables, into_existing=True)
+        with typed(taken.value) as hint:
+            assert hint.commands() == [["drop", "orders", "--confirm", "orders", "--sink", "job.toml"]]
+            sink.forget("orders")
+            by_folder.check("other", epochs.tables, into_existing=True)
 
     def test_what_is_no_path_and_no_name_is_refused(self, spark: "SparkSession", tmp_path: Path) -> None:
         with pytest.raises(ValidationError, match=r"or catalog\.schema\.table"):

@@ -99,12 +99,12 @@ def _age(marker: Marker) -> tuple[int, int]:
 
 
 def job_of_refs(held: Held) -> tuple[str, str] | None:
-    """The (job, id of its claim) that our refs in the table name; None if there are none."""
+    """The (job, its name for the table) that our refs in the table name; None if there are none."""
     for name, number in held.refs.items():
         if _REF.fullmatch(name):
             told = told_by(held.snapshot(number))
             if PREFIX + "job" in told:
-                return told[PREFIX + "job"], told[PREFIX + "claim"]
+                return told[PREFIX + "job"], told[PREFIX + "table"]
     return None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.targets import belongs_to, gone, other_type, require_key, rows_of_others
-from backfill_cli.errors import START_OVER, Fatal, Held, SinkInUse, StateConflict, UsageError
+from backfill_cli.errors import START_OVER, Fatal, SinkInUse, StateConflict, UsageError
 from backfill_cli.formats.iceberg import metadata
 from backfill_cli.formats.iceberg.places import Place, template
 from backfill_cli.formats.iceberg.types import columns, wanted
@@ -139,11 +139,7 @@ def refuse_other_job(job: str, target: Target, others: Iterable[JobRecord]) -> N
                 raise belongs_to(str(target.place), record.job, table, record.owner)
     told = job_of_refs(target.held) if target.held is not None else None
     if told is not None and told[0] != job:
-        raise Held(
-            f"{target.place} belongs to job {told[0]!r} of another sink, as a tag of the table says",
-            f"name another target; or drop that job where its catalog is: backfill drop {told[0]} "
-            f"--confirm {told[0]}",
-        )
+        raise belongs_to(str(target.place), *told, None, ": a tag of the table says so, of another sink")
 
 
 def has_rows(held: metadata.Held) -> bool:

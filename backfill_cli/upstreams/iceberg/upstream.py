@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.pair import Pair
-from backfill_cli.errors import StateConflict
+from backfill_cli.errors import START_OVER, StateConflict
 from backfill_cli.formats.iceberg.edge import failing
 from backfill_cli.formats.iceberg.places import settings_of
 from backfill_cli.model.position import Position
@@ -105,7 +105,9 @@ class IcebergUpstream(Pair):
             if held is None or told["tag"] is None:
                 continue
             if str(held.told.table_uuid) != told["id"]:
-                raise StateConflict(f"{one.table.place}: the table was replaced: its id is {held.told.table_uuid}")
+                raise StateConflict(
+                    f"{one.table.place}: the table was replaced: its id is {held.told.table_uuid}", START_OVER
+                )
             yield one, told["tag"]
 
     def removal(self, pin: Pin, mark: str | None) -> Sequence[str]:

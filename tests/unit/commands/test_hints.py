@@ -61,7 +61,6 @@ NEEDS_SPARK = {
     "backfill_cli/contracts/targets.py:no_record",
     "backfill_cli/sinks/iceberg/live.py:_require_none_lost",
     "backfill_cli/formats/lake/state.py:at_one_epoch",
-    "backfill_cli/sinks/iceberg/tables.py:refuse_other_job",
     "backfill_cli/sinks/delta/restored.py:_require_same",
     "backfill_cli/sinks/delta/tables.py:marked",
     "backfill_cli/sinks/iceberg/leaving.py:refuse_live",
