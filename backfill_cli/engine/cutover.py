@@ -20,6 +20,7 @@ from backfill_cli.errors import UsageError
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, LiveName, Lives
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.units import spell_share
+from backfill_cli.model.verified import Verified
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog, JobRow
@@ -39,7 +40,7 @@ def _by_hand(catalog: "Catalog", definition: JobDefinition, sink: NamelessSink) 
     job, swaps = definition.name, _swaps(definition, in_place=False)
     require_kept(job, catalog, sink)
     row = catalog.job(job)
-    gates = (_caught_up(row), _verified(row, [swap.table.name for swap in swaps]), _alone(row, sink))
+    gates = (_caught_up(row), _verified(row, [swap.table.name for swap in swaps], False), _alone(row, sink))
     return CutoverReport(job, row.epoch, (), gates, by_hand=tuple(sink.statements(swaps, row.epoch)))
 
 
@@ -158,7 +159,7 @@ def _report(
     lives = sink.live(job, swaps)
     row = catalog.job(job)
     row = replace(row, live=False) if alone else row
-    verified = _verified(row, [swap.table.name for swap in swaps])
+    verified = _verified(row, [swap.table.name for swap in swaps], sink.in_place)
     gates = (_caught_up(row), verified, _alone(row, sink), _free(lives, sink.in_place))
     return CutoverReport(job, row.epoch, _names(swaps, lives), gates)
 
@@ -170,7 +171,8 @@ def _names(swaps: Sequence[Swap], lives: Lives) -> tuple[LiveName, ...]:
 def _caught_up(row: "JobRow") -> Gate:
     told = row.progress
     if row.phase != Phase.UPSTREAM or told is None or told.converging:
-        run = "" if row.live else f"backfill resume {row.name} --detach; "
+        resume = f"backfill resume {row.name}; " if row.live else f"backfill resume {row.name} --detach; "
+        run = "" if row.live and not row.control.paused else resume
         fix = f"{run}backfill wait {row.name} --for caught-up"
         return Gate("caught up", False, f"the job is in phase {row.phase}", fix)
     if not row.live and row.state is not JobState.DONE:
@@ -181,35 +183,24 @@ def _caught_up(row: "JobRow") -> Gate:
     return Gate("caught up", True, f"the job is {row.shown_state}, past its snapshot and its log store{waiting}")
 
 
-def _verified(row: "JobRow", tables: Sequence[str]) -> Gate:
+def _verified(row: "JobRow", tables: Sequence[str], in_place: bool) -> Gate:
     """Equal at exactly this checkpoint: every table, and all keys that could be compared.
 
     The others have changed since. Under constant writes there are always some, so they are counted and do not
     close the gate: the job's next changes replace their rows, whatever the sink has now.
     """
-    name, job = "verified", row.name
+    name = "verified"
     found = {one.table: one for one in row.verified}
-    again = f"backfill verify {job}"
-    if row.live and not row.control.paused:
-        again = (
-            f"backfill pause {job} --wait; backfill verify {job}; backfill cutover {job}; backfill resume {job}"
-        )
     for table in tables:
         one = found.get(table)
-        if one is None:
-            return Gate(name, False, f"table {table!r} has not been verified", again)
-        if not one.equal:
-            fix = f"backfill verify {job} --fix --confirm {job}"
-            return Gate(name, False, f"table {table!r} differs from its upstream at epoch {one.epoch}", fix)
-        if one.share is not None:
-            share = spell_share(one.share)
-            return Gate(name, False, f"only {share} of the keys of table {table!r} were compared", again)
-        if one.epoch != row.epoch:
-            since = f"table {table!r} was verified at epoch {one.epoch}, but the sink is at {row.epoch}"
-            return Gate(name, False, since, again)
+        if one is not None and not one.equal:
+            said = f"table {table!r} differs from its upstream at epoch {one.epoch}"
+            return Gate(name, False, said, _fix_commands(row))
+        if one is None or one.share is not None or one.epoch != row.epoch:
+            return Gate(name, False, _since(table, one, row.epoch), _verify_commands(row, in_place))
         if one.not_compared and one.rows == 0:
             none = f"none of the {one.not_compared:,} keys of table {table!r} was compared"
-            return Gate(name, False, none, _compared_later(row, again))
+            return Gate(name, False, none, _compare_commands(row, in_place))
     said = f"every table is equal to its upstream at epoch {row.epoch}"
     left_out = sum(found[table].not_compared for table in tables)
     if not left_out:
@@ -217,13 +208,37 @@ def _verified(row: "JobRow", tables: Sequence[str]) -> Gate:
     keys = (
         "1 key that has changed since was" if left_out == 1 else f"{left_out:,} keys that have changed since were"
     )
-    return Gate(name, True, f"{said}, but {keys} not compared", _compared_later(row, again))
+    return Gate(name, True, f"{said}, but {keys} not compared", _compare_commands(row, in_place))
 
 
-def _compared_later(row: "JobRow", again: str) -> str:
+def _since(table: str, one: Verified | None, epoch: int) -> str:
+    if one is None:
+        return f"table {table!r} has not been verified"
+    if one.share is not None:
+        return f"only {spell_share(one.share)} of the keys of table {table!r} were compared"
+    return f"table {table!r} was verified at epoch {one.epoch}, but the sink is at {epoch}"
+
+
+def _verify_commands(row: "JobRow", in_place: bool) -> str:
+    """The commands that verify the job's last checkpoint, and cut over there if a runner would go on from it."""
+    job, verify = row.name, f"backfill verify {row.name}"
+    if row.live and in_place:  # only a job without a runner is cut over in place
+        stop = f"backfill stop {job} --wait; backfill resume {job} --until caught-up"
+        return f"{stop}; {verify}; backfill cutover {job}; backfill resume {job} --until {row.until}"
+    if row.live and not row.control.paused:
+        return f"backfill pause {job} --wait; {verify}; backfill cutover {job}; backfill resume {job}"
+    return verify
+
+
+def _fix_commands(row: "JobRow") -> str:
+    fix = f"backfill verify {row.name} --fix --confirm {row.name}"
+    return f"backfill stop {row.name} --wait; {fix}; backfill resume {row.name}" if row.live else fix
+
+
+def _compare_commands(row: "JobRow", in_place: bool) -> str:
     """The commands that compare keys that have changed since the last checkpoint: they need a new one."""
-    job = row.name
-    if row.live and row.control.paused:
+    job, again = row.name, _verify_commands(row, in_place)
+    if row.live and row.control.paused and not in_place:
         again = f"backfill resume {job}; backfill wait {job} --for caught-up; backfill pause {job} --wait; {again}"
     elif not row.live:
         again = f"backfill resume {job} --until caught-up; {again}"
@@ -236,7 +251,8 @@ def _alone(row: "JobRow", sink: Sink) -> Gate:
     other = [table for table, marker in sink.committed(row.name).items() if marker.epoch != row.epoch]
     if other:
         said = f"table {other[0]!r} is not at epoch {row.epoch}, the last that the catalog knows"
-        return Gate(name, False, said, f"backfill cutover {row.name}   # again: a commit may have been under way")
+        again = f"backfill cutover {row.name}   # again: a commit may have been under way"
+        return Gate(name, False, said, again if row.live else f"backfill resume {row.name} --until caught-up")
     return Gate(name, True, f"the sink is at epoch {row.epoch}, as the catalog says")
 
 

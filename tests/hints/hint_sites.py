@@ -1,4 +1,4 @@
-"""The inventory: every place in the product that gives an error, or a check, a hint. Read off the source.
+"""The inventory: every place in the product that gives an error, a check or a gate a hint. Read off the source.
 
 A site is a call that binds a parameter named `hint` or `fix`, or the second one of an error of ours. A call that
 hands on what it was given (a parameter of its function, the hint of another error) is none: its caller is.
@@ -105,6 +105,7 @@ def _carriers(modules: list[_Module]) -> Carriers:
                     if place is not None:
                         found.setdefault(f"{module.dotted}.{node.name}", place)
     found["backfill_cli.spark.failures.BadRow"] = 3
+    found["backfill_cli.model.cutover.Gate"] = 3
     return found
 
 

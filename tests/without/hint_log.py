@@ -56,15 +56,16 @@ def _of_errors(errors: ModuleType) -> None:
     kind.way_on = on
 
 
-def _of_checkup(checkup: ModuleType) -> None:
-    make = checkup.Check.__init__
+def _of_fixes(kind: Any) -> None:
+    make = kind.__init__
 
     def init(self: Any, *told: Any, **named: Any) -> None:
         make(self, *told, **named)
-        if self.fix:
-            record("built", places(sys._getframe(1), self), self.fix)
+        by = sys._getframe(1)
+        if self.fix and by.f_code.co_filename.startswith(PRODUCT):  # not where it is shown in other words
+            record("built", places(by, self), self.fix)
 
-    checkup.Check.__init__ = init
+    kind.__init__ = init
 
 
 def _of_console(console: ModuleType) -> None:
@@ -78,7 +79,12 @@ def _of_console(console: ModuleType) -> None:
     console.complain = complained
 
 
-_WRAPS = {"errors": _of_errors, "checkup": _of_checkup, "console": _of_console}
+_WRAPS = {
+    "errors": _of_errors,
+    "checkup": lambda module: _of_fixes(module.Check),
+    "cutover": lambda module: _of_fixes(module.Gate),
+    "console": _of_console,
+}
 
 
 def places(frame: FrameType | None, error: object) -> list[Place]:

@@ -15,12 +15,20 @@ class NoPandas:
             raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
 
 
+RECORDED = (
+    "backfill_cli.errors",
+    "backfill_cli.model.checkup",
+    "backfill_cli.model.cutover",
+    "backfill_cli.view.console",
+)
+
+
 class HintsRecorded:
-    """Once the errors, doctor's checks, or what prints errors are imported, `hint_log` wraps them."""
+    """Once the errors, doctor's checks, gates, or what prints errors are imported, `hint_log` wraps them."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> object:
-        if name not in ("backfill_cli.errors", "backfill_cli.model.checkup", "backfill_cli.view.console"):
+        if name not in RECORDED:
             return None
         from importlib.machinery import PathFinder
 

@@ -1,18 +1,23 @@
 """What `cutover` refuses, and its way on typed: the names are cut over, or back, or shown how to be."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 import duckdb
 import pytest
 from command_builders import fake_engine
+from half_done import EPOCH, commit_of, progress
 from hint_scene import EQUAL, PlainSink, Scene, scene
-from hint_typed import typed
+from hint_typed import Typed, typed
 from lake_states import SINK as DELTA
 
 from backfill_cli.config import from_stored
 from backfill_cli.engine import cutover
 from backfill_cli.errors import UsageError
+from backfill_cli.model.plan import EpochPlan, Staged
+from backfill_cli.model.verify import VerifyReport
 
 __all__ = ["scene"]
 
@@ -101,3 +106,75 @@ def test_a_sink_without_views_leaves_the_view_to_people(
         hint.says("create the view in the system that people query through")
         s.sql(s.sink, "CREATE VIEW shown AS FROM orders")
         s.sql(s.sink, "FROM shown")
+
+
+def test_each_closed_gate_is_opened_by_what_it_says(
+    scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s = scene("0")
+    s.sql(s.sink, "CREATE TABLE shown AS SELECT 7 AS before; CREATE INDEX i ON shown (before)")
+    live(s, "shown")
+    with opened(s, "caught up") as hint:
+        assert [" ".join(words) for words in hint.commands()] == [
+            "resume orders --detach",
+            "wait orders --for caught-up",
+        ]
+        s.catch_up()
+    s.sql(s.catalog.path, "UPDATE jobs SET state = 'stopped'")
+    with opened(s, "caught up") as hint:
+        typed_in(s, hint)
+    fake_engine(monkeypatch, "verify.job", verify=lambda *_: verified(s, EQUAL))
+    fake_engine(monkeypatch, "verify.fix", fix=lambda *_: verified(s, EQUAL))
+    (table,) = EQUAL.tables
+    for found in (
+        replace(EQUAL, epoch=EPOCH),
+        replace(EQUAL, tables=(replace(table, equal=False),)),
+        replace(EQUAL, not_compared={"orders": 3}),
+    ):
+        verified(s, found)
+        with opened(s, "verified") as hint:
+            typed_in(s, hint)
+    died_after_a_commit(s)
+    with opened(s, "no other writer") as hint:
+        typed_in(s, hint)
+    with opened(s, "nothing left behind") as hint:
+        hint.says("drop them; after the cutover, create views again, and indexes on the job's table")
+        s.sql(s.sink, "DROP INDEX i")
+    verified(s, replace(EQUAL, epoch=30))
+    assert s.run("cutover", "orders").exit_code == 0
+    s.sql(s.sink, "CREATE INDEX i ON orders (name)")
+
+
+def died_after_a_commit(s: Scene) -> None:
+    """The sink has an epoch of which the catalog does not know yet that it is committed."""
+    sink = s.config.open_sink()
+    with s.catalog.claim("orders", "test", 5) as claim:
+        sink.fence("orders", claim.token)
+        before = claim.store.load().committed
+        epoch = replace(before, epoch=30, prev_ms=EQUAL.epoch, token=claim.token, attempt="a30")
+        claim.store.prepare(replace(epoch, plan=EpochPlan(), staged=Staged("a30")), None, progress())
+        sink.commit(commit_of(s.job, epoch, EQUAL.epoch))
+
+
+def verified(s: Scene, found: VerifyReport) -> VerifyReport:
+    s.catalog.verified.note(found)
+    return found
+
+
+def typed_in(s: Scene, hint: Typed) -> None:
+    for words in hint.commands():
+        done = s.run(*words)
+        assert done.exit_code == 0, (words, done.output)
+
+
+@contextmanager
+def opened(s: Scene, gate: str) -> Iterator[Typed]:
+    """What the closed gate says is typed in the block; then it is open."""
+    with typed(gates(s, closed=True)[gate]) as hint:
+        yield hint
+    assert gate in gates(s, closed=False)
+
+
+def gates(s: Scene, closed: bool) -> dict[str, str]:
+    shown = json.loads(s.run("cutover", "orders", "--dry-run", "--json").stdout)
+    return {one["name"]: one["fix"] for one in shown["gates"] if one["open"] is not closed}

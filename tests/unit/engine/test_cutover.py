@@ -14,7 +14,7 @@ from backfill_cli.catalog.lease import Lease
 from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.contracts.cutover import Swap
 from backfill_cli.engine import cutover
-from backfill_cli.engine.cutover import _caught_up, _free, _require_reversible, _verified
+from backfill_cli.engine.cutover import _alone, _caught_up, _free, _require_reversible, _verified
 from backfill_cli.engine.job import drop
 from backfill_cli.errors import Held, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, Progress
@@ -45,8 +45,8 @@ ROW = JobRow(
 )
 
 
-def verified(row: JobRow, *found: Verified) -> Gate:
-    return _verified(replace(row, verified=found), ["orders"])
+def verified(row: JobRow, *found: Verified, in_place: bool = False) -> Gate:
+    return _verified(replace(row, verified=found), ["orders"], in_place)
 
 
 def test_a_job_past_its_log_store_is_caught_up_and_says_what_waits() -> None:
@@ -61,6 +61,10 @@ def test_a_job_past_its_log_store_is_caught_up_and_says_what_waits() -> None:
         ({"state": JobState.STOPPED}, "backfill resume shop --until caught-up"),
         ({"state": JobState.PAUSED}, "backfill resume shop --until caught-up"),
         ({"phase": Phase.SNAPSHOT, "live": True}, "backfill wait shop --for caught-up"),
+        (
+            {"phase": Phase.SNAPSHOT, "live": True, "control": Control("cli", 1)},
+            "backfill resume shop; backfill wait shop --for caught-up",
+        ),
         ({"phase": Phase.LOG_STORE}, "backfill resume shop --detach; backfill wait shop --for caught-up"),
         ({"progress": None}, "backfill resume shop --detach; backfill wait shop --for caught-up"),
         ({"progress": replace(PROGRESS, converging=True), "live": True}, "backfill wait shop --for caught-up"),
@@ -128,6 +132,25 @@ def test_a_job_that_goes_on_is_paused_for_it() -> None:
     assert gate.fix == (
         "backfill pause shop --wait; backfill verify shop; backfill cutover shop; backfill resume shop"
     )
+
+
+def test_a_job_that_goes_on_is_stopped_for_a_fix_and_to_be_cut_over_in_place() -> None:
+    live = replace(ROW, live=True)
+    assert verified(live, replace(EQUAL, equal=False)).fix == (
+        "backfill stop shop --wait; backfill verify shop --fix --confirm shop; backfill resume shop"
+    )
+    for row in (live, replace(live, control=Control("cli", 1))):
+        assert verified(row, in_place=True).fix == (
+            "backfill stop shop --wait; backfill resume shop --until caught-up; backfill verify shop; "
+            "backfill cutover shop; backfill resume shop --until forever"
+        )
+
+
+def test_a_sink_that_is_not_where_the_catalog_says_is_looked_at_again_or_recovered_by_a_run() -> None:
+    sink: Any = SimpleNamespace(committed=lambda _job: {"orders": SimpleNamespace(epoch=EPOCH + 1)})
+    again = "backfill cutover shop   # again: a commit may have been under way"
+    assert _alone(replace(ROW, live=True), sink).fix == again
+    assert _alone(ROW, sink).fix == "backfill resume shop --until caught-up"
 
 
 def test_what_would_be_left_behind_closes_a_gate_that_names_it() -> None:
@@ -223,7 +246,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InPlace:
     made = InPlace(catalog)
     monkeypatch.setattr(cutover, "Resources", lambda _config: made)
     monkeypatch.setattr(cutover, "_caught_up", lambda _row: Gate("caught up", True, ""))
-    monkeypatch.setattr(cutover, "_verified", lambda _row, _tables: Gate("verified", True, ""))
+    monkeypatch.setattr(cutover, "_verified", lambda *_: Gate("verified", True, ""))
     return made
 
 
@@ -297,7 +320,7 @@ def test_what_a_death_left_of_a_cut_over_the_same_command_ends_whatever_gate_is_
     shop: InPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.found = Found.OURS
-    monkeypatch.setattr(cutover, "_verified", lambda _row, _tables: Gate("verified", False, ""))
+    monkeypatch.setattr(cutover, "_verified", lambda *_: Gate("verified", False, ""))
     report = cutover.cut_over("shop", shop._catalog, 60)
     assert (report.changed, report.is_cut_over, shop.did) == (False, True, ["cut over"])
 
