@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import ArrowTasks, Piece
-from backfill_cli.errors import START_OVER, BadData
+from backfill_cli.errors import RESTORE, START_OVER, BadData
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.formats.group_slices import GroupSlice
 from backfill_cli.formats.schemas import WIDER
@@ -96,8 +96,8 @@ def _made_with(schema: "StructType") -> Callable[[FileSlice], Iterator[Any]]:
 
 
 def _of_slice(one: FileSlice, schema: Any) -> Iterator[Any]:
-    """Runs in a worker."""
-    with reading(one.path, "parquet"):
+    """Runs in a worker. The file is part of a pinned snapshot."""
+    with reading(one.path, "parquet", RESTORE):
         for batch in batches(one.fs, one.path, one.slice, schema):
             kept = batch if one.within is None else one.within.rows_of(batch, one.path)
             if kept.num_rows:

@@ -92,8 +92,11 @@ def _whole(text: str) -> str:
 
 
 @contextmanager
-def reading(path: str, what: str) -> Iterator[None]:
-    """Any failure in the block becomes ours and names `path`. what: the format it was read as, for messages."""
+def reading(path: str, what: str, hint: str = RENAME_HINT) -> Iterator[None]:
+    """Any failure in the block becomes ours and names `path`. what: the format it was read as, for messages.
+
+    hint: of a damaged file.
+    """
     import pyarrow as pa
 
     try:
@@ -105,18 +108,18 @@ def reading(path: str, what: str) -> Iterator[None]:
     except PermissionError as exc:
         raise Fatal(f"{path}: not readable: {exc.strerror}", "give this user permission to read it") from exc
     except pa.ArrowInvalid as exc:
-        raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
+        raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", hint) from exc
     except OSError as exc:
         if (of_store := meant(path, str(exc))) is not None:
             raise of_store from exc
         # pyarrow raises OSError without a number for a damaged file
         if exc.errno is None:
-            raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
+            raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", hint) from exc
         if exc.errno in _PASSING or isinstance(exc, TimeoutError | ConnectionError):
             raise Transient(f"{path}: {_one_line(exc)}", RETRIED) from exc
         raise Fatal(f"{path}: {_one_line(exc)}", RESTORE) from exc
     except (pa.ArrowException, ValueError, UnicodeError) as exc:
-        raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
+        raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", hint) from exc
 
 
 def from_spark(exc: BaseException) -> BackfillError | None:

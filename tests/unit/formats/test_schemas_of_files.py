@@ -14,6 +14,7 @@ from pyarrow.fs import LocalFileSystem
 from backfill_cli.errors import BadData
 from backfill_cli.formats import row_groups, schemas
 from backfill_cli.formats.group_slices import GroupSlice
+from backfill_cli.formats.row_groups import FileSlice
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.schema import columns_of, differing, field, schema_text, shown
 
@@ -94,6 +95,21 @@ def test_a_value_that_its_type_cannot_hold_is_written_otherwise_and_pinned_again
     with typed(refused.value) as hint:
         hint.says("write the column with a type that holds all its values, then drop the job and start over")
         assert read(pa.timestamp("us")) == [dt.datetime(2116, 2, 20, 23, 53, 38, 427387)]
+
+
+def test_a_file_that_is_damaged_after_the_pin_is_restored(tmp_path: Path) -> None:
+    path, _ = footer_of(tmp_path, pa.table({"id": list(range(1000))}), compression="none")
+    schema = {"id": field("id", "long")}
+    one = FileSlice(LocalFileSystem(), path, GroupSlice(0, 0, 0, 0, 1000))
+    ((piece,),) = row_groups.tasks([(0, one)], 1, schema).parts
+    make, whole = row_groups.tasks([(0, one)], 1, schema).make, Path(path).read_bytes()
+    Path(path).write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
+    with pytest.raises(BadData, match="not a complete parquet file") as refused:
+        list(make(piece.what))
+    with typed(refused.value) as hint:
+        hint.says("restore it, or drop the job and start over")
+        Path(path).write_bytes(whole)
+        assert sum(batch.num_rows for batch in make(piece.what)) == 1000
 
 
 def test_a_column_twice_gets_another_name(tmp_path: Path) -> None:
