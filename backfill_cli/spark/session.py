@@ -166,6 +166,8 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
     conf["spark.app.name"] = "backfill"
     if SparkSession.getActiveSession() is not None:
         return SparkSession.builder.config(map=dict(conf)).getOrCreate()
+    if masters := re.findall(r"(?:^spark://|,)([^,]+):(\d+)(?=,|$)", master):
+        _require_answer(f"the cluster {master}", "spark.master", masters)
     try:
         context = SparkContext(conf=SparkConf().setAll(list(conf.items())), gateway=driver.start(conf))
         _require_parallelism(context)
@@ -174,7 +176,10 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
     except Py4JError as error:
         told = SparkEnded(f"Spark's driver ended: {error}\n{driver.last_words()}", driver.AGAIN)
         raise driver.ended(driver.NOTICED_S) or told from error
-    session = SparkSession(context)
+    try:
+        session = SparkSession(context)
+    except Py4JJavaError as error:  # the cluster refused it, or fell silent, after a minute
+        raise Fatal(f"Spark did not start on {master}\n{driver.last_words()}", driver.CORRECT) from error
     _require_valid(session)
     if kept is not None and not kept.exists():
         atexit.register(class_data.make_in_background)
@@ -229,17 +234,26 @@ def _own_environment(master: str) -> None:
         os.environ["PYSPARK_PYTHON"] = sys.executable
 
 
+def _require_answer(what: str, option: str, addresses: Sequence[tuple[str, int | str]]) -> None:
+    """Raises Transient if none of the addresses accepts a connection: Spark would try them for 1 to 10 minutes."""
+    silent: OSError | None = None
+    for host, port in addresses:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+            return
+        except OSError as error:
+            silent = error
+    raise Transient(f"{what} does not answer: {silent}", f"start it, or correct {option}") from silent
+
+
 def _connect(remote: str, conf: Mapping[str, str]) -> "SparkSession":
     where = urlsplit(remote.partition(";")[0])
     if where.scheme != "sc" or not where.hostname:
         fault = f"spark.remote: {where.geturl()!r} is not a Spark Connect address"
         raise UsageError(fault, 'write it like spark.remote = "sc://host:15002"')
-    try:
-        # Checked here first: the client would silently retry for ten minutes.
-        socket.create_connection((where.hostname, where.port or 15002), timeout=10).close()
-    except OSError as error:
-        fault = f"the Spark Connect server {where.netloc} does not answer: {error}"
-        raise Transient(fault, "start it, or correct spark.remote") from error
+    _require_answer(
+        f"the Spark Connect server {where.netloc}", "spark.remote", [(where.hostname, where.port or 15002)]
+    )
     try:
         from pyspark.sql.connect.session import SparkSession as RemoteSession
     except ImportError as error:

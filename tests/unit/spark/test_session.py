@@ -63,6 +63,28 @@ def test_a_connect_server_that_is_not_there_is_transient() -> None:
         open_session("local[1]", {}, remote="sc://127.0.0.1:1/;token=canary")
 
 
+def test_a_cluster_none_of_whose_masters_answers_is_transient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark itself tries for a minute, and then stops without a word."""
+
+    class Launched(Exception):
+        pass
+
+    def launched(_conf: object) -> None:
+        raise Launched
+
+    monkeypatch.setattr(driver, "start", launched)
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    silent = "spark://127.0.0.1:1,[::1]:1"
+    with pytest.raises(
+        Transient, match=r"the cluster spark://127\.0\.0\.1:1,\[::1\]:1 does not answer"
+    ) as refused:
+        open_session(silent, {})
+    with typed(refused.value) as hint, socket.create_server(("127.0.0.1", 0)) as master:
+        hint.says("start it, or correct spark.master")
+        with pytest.raises(Launched):
+            open_session(f"{silent},127.0.0.1:{master.getsockname()[1]}", {})
+
+
 @pytest.mark.parametrize("remote", ["local[2]", "http://host:15002", "sc://"])
 def test_a_remote_that_is_no_connect_address_is_refused(remote: str) -> None:
     with pytest.raises(UsageError, match="is not a Spark Connect address"):
