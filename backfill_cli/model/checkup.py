@@ -29,7 +29,7 @@ def ok(name: str, said: str) -> Check:
     return Check(name, Status.OK, said)
 
 
-def warning(name: str, said: str, fix: str) -> Check:
+def warning(name: str, said: str, fix: str = "") -> Check:
     return Check(name, Status.WARNING, said, fix)
 
 

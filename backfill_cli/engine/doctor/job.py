@@ -70,7 +70,7 @@ def _planned(report: PlanReport, has_failed: bool) -> Iterator[Check]:
         said, _, fix = refusal.partition(". Try: ")
         yield failed("plan", said, fix)
     for one in report.warnings:
-        yield warning("plan", one, "backfill plan --config FILE")
+        yield warning("plan", one)
     if report.retention:
         yield ok("retention", f"the upstream must keep {report.retention}")
 
