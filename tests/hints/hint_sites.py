@@ -132,6 +132,13 @@ def _sites(
     module: _Module, carriers: Carriers, expressions: frozenset[str], constants: dict[str, ast.expr]
 ) -> Iterator[Site]:
     count: dict[str, int] = defaultdict(int)
+    # what leaves a block is raised at its `with`
+    blocks = {
+        item.context_expr: (node.lineno, node.col_offset)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.With)
+        for item in node.items
+    }
     for call, function, parameters in _calls(module.tree, "", frozenset()):
         place = carriers.get(_defined(call.func, module))
         if place is None or (module.file, function) in REBUILT:
@@ -146,8 +153,8 @@ def _sites(
         text = constants.get(constant, hint)
         value = constant if constant in constants else _function(hint, module) or name
         said = text.value if isinstance(text, ast.Constant) else ""
-        at, in_spark = (module.file, call.lineno, call.col_offset), _defined(call.func, module) in expressions
-        yield Site(name, value, _pattern(text), at, str(said), in_spark)
+        at = (module.file, *blocks.get(call, (call.lineno, call.col_offset)))
+        yield Site(name, value, _pattern(text), at, str(said), _defined(call.func, module) in expressions)
 
 
 def _function(hint: ast.expr, module: _Module) -> str:

@@ -67,13 +67,13 @@ def test_a_hint_that_is_written_out_can_be_typed_whether_a_test_shows_it_or_not(
     assert [one for one in found if one[1]] == []
 
 
-def test_each_site_has_a_name_of_its_own_and_is_a_call() -> None:
+def test_each_site_has_a_name_of_its_own_and_is_a_call_or_its_block() -> None:
     assert len({site.name for site in sites()}) == len(sites()) > 500
     calls = {
         (file, call.lineno, call.col_offset)
         for file in {site.at[0] for site in sites()}
         for call in ast.walk(ast.parse((ROOT / file).read_text("utf-8")))
-        if isinstance(call, ast.Call)
+        if isinstance(call, ast.Call | ast.With)
     }
     assert {site.at for site in sites()} <= calls
 

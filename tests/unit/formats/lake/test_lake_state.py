@@ -125,7 +125,7 @@ def test_a_state_that_others_build_on_is_put_back_where_it_was(
     with pytest.raises(Fatal, match="is gone") as lost:
         JobState(folder, "j").saved(at(20))
     with typed(lost.value) as hint:
-        hint.says("restore that file from a copy")
+        hint.says("restore it")
         (tmp_path / "copy").rename(base)
         saved = JobState(folder, "j").saved(at(20))
     assert saved is not None
