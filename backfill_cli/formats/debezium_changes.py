@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER
-from backfill_cli.formats import debezium_order, exact
+from backfill_cli.formats import debezium_kinds, debezium_order, exact
 from backfill_cli.formats.source_table import NAMELESS, PARTS, Known, name_in
 from backfill_cli.formats.unsent import UNAVAILABLE, unsent
 from backfill_cli.formats.values import Encoding, convert, raw_type
@@ -73,7 +73,7 @@ def changes(
         shown = _shown(at, key, columns, encodings, epoch, file)
         if images is not None:
             shown.append(debezium_order.trace(at, key, images, columns, encodings, file).alias(own.TRACE))
-        return _ops(at, key, known, file), shown
+        return _ops(at, key, columns, encodings, known, file), shown
 
     ops, shown = reused(built, build)
     found = mine.select("*", F.posexplode(ops).alias(own.SUB, own.OP)).select(*shown)
@@ -113,12 +113,15 @@ def _shown(
     return [*marks, *values]
 
 
-def _ops(at: str, key: Sequence[str], known: Known, file: "Column") -> "Column":
+def _ops(
+    at: str, key: Sequence[str], columns: Columns, encodings: Mapping[str, Encoding], known: Known, file: "Column"
+) -> "Column":
     """The ops of the rows that an envelope becomes, in order. An envelope that cannot be applied is an error."""
     from pyspark.sql import functions as F
 
     op, before, after = (F.col(f"{at}.{part}") for part in ("op", "before", "after"))
     broken = F.col(f"r.{own.BROKEN}")
+    wrong = F.when(broken.isNotNull(), F.coalesce(debezium_kinds.unlike(broken, columns, encodings, key), broken))
 
     def refuse(what: str, value: "Column", hint: str = CHANGES_HINT) -> "Column":
         return exact.refused(file, what, value, hint).cast("array<string>")
@@ -135,7 +138,7 @@ def _ops(at: str, key: Sequence[str], known: Known, file: "Column") -> "Column":
             known.other(of) & (op != "m"),
             refuse(known.meant, F.when(of == "", NAMELESS).otherwise(of), TABLES_HINT),
         )
-        .when(broken.isNotNull(), refuse("not a Debezium envelope of the table's columns", broken))
+        .when(wrong.isNotNull(), refuse("not a Debezium envelope of the table's columns", wrong))
         .when(op.isin("c", "r", "u") & after.isNull(), refuse("no 'after' in a line with op", op))
         .when((op == "u") & moved, F.array(F.lit("D"), F.lit("U")))
         .when(op.isin("c", "r", "u"), F.array(F.lit("U")))

@@ -15,6 +15,7 @@ from backfill_cli.model.schema import Columns, SparkType, shown
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _FORMS = ("precise", "string", "double")
+_CURES = {"decimals": "decimal.handling.mode = string", "timestamps": "time.precision.mode = adaptive"}
 
 _BEGIN_S, _END_S = 946_684_800, 4_102_444_800  # 2000 and 2100: a number is between them in one unit only
 _UNITS = {"ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -50,12 +51,21 @@ def lacks(
         told = _fault(f"{at}.decimals", "decimals are", exact, columns, fits, _FORMS)
         faults.append(Lack("decimals", fits, told))
     times = _leaves_of(columns, rows, lambda kind: kind.startswith("timestamp"))
+    dates = _leaves_of(columns, rows, lambda kind: kind == "date")
+    unread = {name: found for name, values in (times | dates).items() if (found := [*filter(_is_other, values)])}
+    if unread:
+        faults.append(Lack("timestamps", (), _fault(f"{at}.timestamps", "times are", unread, columns, (), ())))
     numbers = {name: found for name, values in times.items() if (found := [v for v in values if _whole(v)])}
     if numbers and timestamps is None:
         fits = _common(map(_units_of, numbers.values()), tuple(_UNITS))
         told = _fault(f"{at}.timestamps", "times are", numbers, columns, fits, tuple(_UNITS))
         faults.append(Lack("timestamps", fits, told))
     return faults
+
+
+def _is_other(value: Any) -> bool:
+    """Whether no form of a decimal or a time is written like this."""
+    return isinstance(value, dict | list | bool)
 
 
 def undeclared(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -77,11 +87,12 @@ def _fault(
     all_forms: Sequence[str],
 ) -> str:
     names = ", ".join(f"'{name}' {shown(columns[name]['type'])}" for name in values)
-    structure = next((v for found in values.values() for v in found if isinstance(v, dict | list | bool)), None)
+    structure = next((v for found in values.values() for v in found if _is_other(v)), None)
     if structure is not None:
+        cure = _CURES[option.rpartition(".")[2]]
         return (
             f"{option}: {what} written in a form that no setting reads ({names}, like {as_json(structure)}): set "
-            "decimal.handling.mode = string in Debezium's connector, and write the topic or files again"
+            f"{cure} in Debezium's connector, and write the topic or files again"
         )
     example = next((as_json(v) for found in values.values() for v in found), None)
     seen = "" if example is None else f", like {example}"

@@ -47,6 +47,11 @@ _TEXTS = (
 )
 
 
+def is_time(told: Connect) -> bool:
+    """Whether the field is a date, a time or a duration, which a column of text or numbers may have otherwise."""
+    return (told.get("name") or "") in (*_UNITS, *_DAYS, *_COUNTED, _INSTANT)
+
+
 def own_type(told: Connect) -> tuple[SparkType, dict[str, str]]:
     """(Spark type, column metadata) of a column that is known only from the schema block.
 

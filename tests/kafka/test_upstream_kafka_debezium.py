@@ -316,6 +316,18 @@ def test_what_an_envelope_cannot_hold_exactly_is_named(topic: Topic, spark: "Spa
         assert row["_backfill_raw"] == value
 
 
+OTHER_KINDS = ({"y": 2026}, [1], True, 1.5, "x")
+
+
+def test_a_time_of_another_kind_is_named_with_its_column(topic: Topic, spark: "SparkSession") -> None:
+    ddl = "id BIGINT, day DATE, at TIMESTAMP, wall TIMESTAMP_NTZ"
+    values = [(name, value) for name in ("day", "at", "wall") for value in OTHER_KINDS]
+    records = [record({"id": 1, name: value}) for name, value in values]
+    rows = read(topic, spark, [], records, schema=ddl, timestamps="us")
+    for row, (name, value) in zip(rows, values, strict=True):
+        assert f"column '{name}': " in (row["_backfill_error"] or ""), (name, value)
+
+
 def test_numbers_beside_a_text_of_their_name_are_no_fault(topic: Topic, spark: "SparkSession") -> None:
     value = {"id": 1, "s": "x 1.10", "m": {"s": 1.5}}
     (row,) = read(topic, spark, [record(value)], schema="id BIGINT, s STRING, m MAP<STRING, DOUBLE>")

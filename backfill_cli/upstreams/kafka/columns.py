@@ -5,6 +5,7 @@ import difflib
 from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import ConfigError, UsageError
 from backfill_cli.formats import debezium_forms, schemas
+from backfill_cli.formats.debezium_types import encoding, is_time
 from backfill_cli.model.schema import Columns
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
@@ -62,9 +63,26 @@ def of_changes(options: ChangesOptions, snapshot: Columns, samples: Samples | No
         )
         raise ConfigError("upstream", sorted(faults), hint)
     source = debezium_block.with_told(snapshot, samples.told)
+    _refuse_other_times(source, at)
     _refuse_lacking(source, options, samples)
     debezium.encodings(source, options.value, at)
     return source
+
+
+def _refuse_other_times(source: Columns, at: str) -> None:
+    """Raises ConfigError for a time that the snapshot has otherwise: a number of days is no text of a date."""
+    faults = []
+    for name, column in source.items():
+        told = debezium_block.told_of(column)
+        if told is not None and is_time(told):
+            try:
+                encoding(told, column["type"])
+            except schemas.Unsupported as exc:
+                faults.append(f"{at}: column '{name}' of the snapshot: {exc}, as records of the topic have it")
+    if faults:
+        raise ConfigError(
+            "upstream", faults, "take a snapshot in which these columns have the types of the source"
+        )
 
 
 def _refuse_lacking(value: Columns, options: TopicOptions, samples: Samples | None) -> None:

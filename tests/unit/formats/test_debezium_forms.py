@@ -90,3 +90,12 @@ def test_a_decimal_in_a_form_that_no_setting_reads_is_shown_as_the_record_has_it
     assert f"like {shown})" in fault
     assert "decimal.handling.mode = string" in fault
     assert "upstream.value.decimals = " not in fault
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+def test_a_time_in_a_form_that_no_setting_reads_is_shown_as_the_record_has_it(kind: str) -> None:
+    rows = [{"at": {"seconds": 2, "nanos": None}}]
+    (fault,) = lacking({"at": field("at", kind)}, rows, "us", None, "upstream.value")
+    assert "times are written in a form that no setting reads" in fault
+    assert 'like {"seconds": 2, "nanos": null})' in fault
+    assert "time.precision.mode = adaptive" in fault

@@ -159,7 +159,8 @@ def _decoding(found: Folder, snapshot: Snapshot, table: str, options: Mapping[st
     told: dict[str, Told] = {}
     for lack in lacks:
         only = lack.fits[0] if len(lack.fits) == 1 else None
-        told[lack.option] = Told(only, lack.fault.partition(": nothing says ")[2].rpartition(": set ")[0])
+        why = lack.fault.partition(": ")[2].rpartition(": set ")[0].removeprefix("nothing says ")
+        told[lack.option] = Told(only, why)
     if new:
         ddl = ", ".join(f"{seen.spelt(name)} {kind or 'STRING'}" for name, kind in new.items())
         told["columns"] = Told(ddl, "the snapshot has no such columns: guessed from the changes")

@@ -12,6 +12,7 @@ from backfill_cli.contracts import own
 from backfill_cli.errors import ConfigError
 from backfill_cli.formats import debezium_order
 from backfill_cli.formats.debezium_changes import HEARTBEAT, NO_HEARTBEATS, NO_TRUNCATES, envelope_columns
+from backfill_cli.formats.debezium_kinds import unlike
 from backfill_cli.formats.exact import QUIET, decimal_of
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.formats.json_text import is_rounded, is_whole_object, why_not_whole
@@ -44,6 +45,7 @@ _TRUNCATE = (
     "such a record, as the rows that it removed would stay"
 )
 _ROUNDED = "a number with a fraction in a column that is read as text: its digits would be rounded"
+_NO_ENVELOPE = "not a Debezium envelope of the table's columns"
 _NARROW = ("byte", "short")
 
 
@@ -205,14 +207,17 @@ def _fault(columns: Columns, key: Sequence[str], rules: Rules) -> "Column":
         F.col(f"{own.ENVELOPE}.before"),
         F.col(f"{own.ENVELOPE}.after"),
     )
-    writes = op.isin("c", "r", "u")
+    writes, broken = op.isin("c", "r", "u"), F.col(f"{own.PARSED}.{own.BROKEN}")
     faults = [
         no_text(own.VALUE, own.TEXT),
         F.when(~is_whole_object(F.col(own.TEXT)), why_not_whole(F.col(own.TEXT))),
-        F.when(is_rounded(F.col(own.TEXT), read_as_text(columns, how)), _ROUNDED),
+        F.when(
+            is_rounded(F.col(own.TEXT), read_as_text(columns, how)),
+            F.concat_ws(": ", F.lit(_ROUNDED), unlike(F.col(own.TEXT), columns, how, key)),
+        ),
         F.when(F.col(f"{own.ENVELOPE}.source.connector") == "mongodb", _MONGODB),
-        F.when(F.col(f"{own.PARSED}.{own.BROKEN}").contains('"mongodb"'), _MONGODB),
-        F.when(F.col(f"{own.PARSED}.{own.BROKEN}").isNotNull(), "not a Debezium envelope of the table's columns"),
+        F.when(broken.contains('"mongodb"'), _MONGODB),
+        F.when(broken.isNotNull(), F.concat_ws(": ", F.lit(_NO_ENVELOPE), unlike(broken, columns, how, key))),
         F.when(op.isNull() & _is_heartbeat(), f"{HEARTBEAT}: {NO_HEARTBEATS}"),
         F.when(op.isNull(), _FLAT),
         _of_another_table(rules),

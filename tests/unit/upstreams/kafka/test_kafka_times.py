@@ -1,0 +1,50 @@
+"""A snapshot that has times in another form than the topic of its changes is refused."""
+
+from typing import Any
+
+import pytest
+from hint_typed import typed
+
+from backfill_cli.errors import ConfigError
+from backfill_cli.model.schema import Columns, field
+from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
+from backfill_cli.upstreams.kafka.columns import of_changes
+from backfill_cli.upstreams.kafka.log.samples import Samples
+
+OPTIONS = ChangesOptions.model_validate(
+    {
+        "type": "kafka",
+        "bootstrap_servers": "localhost:9092",
+        "topic": "t",
+        "from": "earliest",
+        "value": {"format": "debezium"},
+    }
+)
+DAYS = {"type": "int32", "name": "io.debezium.time.Date"}
+MICROS = {"type": "int64", "name": "io.debezium.time.MicroTimestamp"}
+
+
+def read(told: dict[str, Any], kind: str) -> Columns:
+    samples = Samples({"at": {"field": "at", **told}}, frozenset({"at"}))
+    return of_changes(OPTIONS, {"at": field("at", kind)}, samples)
+
+
+@pytest.mark.parametrize(
+    ("told", "kind", "fits"),
+    [
+        (DAYS, "string", "date"),
+        (DAYS, "integer", "date"),
+        (MICROS, "string", "timestamp"),
+        (MICROS, "long", "timestamp_ntz"),
+        ({"type": "int32", "name": "io.debezium.time.Time"}, "string", "integer"),
+    ],
+)
+def test_a_number_since_1970_is_not_taken_for_the_text_or_the_number_of_a_snapshot(
+    told: dict[str, Any], kind: str, fits: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(told, kind)
+    assert f"column 'at' of the snapshot: {told['name']} does not fit" in refused.value.message
+    with typed(refused.value) as hint:
+        hint.says("take a snapshot in which these columns have the types of the source")
+        assert read(told, fits)
