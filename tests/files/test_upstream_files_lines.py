@@ -9,6 +9,7 @@ import pytest
 from hint_typed import typed
 
 from backfill_cli.config import load
+from backfill_cli.engine.job.tables import sink_tables
 from backfill_cli.engine.staging import sample
 from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.errors import BadData
@@ -45,8 +46,10 @@ def failed(spark: "SparkSession", here: Path, kind: str, csv: str = "header = tr
     )
     config = load(here / "job.toml")
     upstream = config.open_upstream()
+    pin = upstream.pin()
+    tables = sink_tables(config, spark, upstream, pin, plain=True)
     with pytest.raises(BadData) as raised:
-        require_readable(lambda: spark, upstream, config, upstream.pin())
+        require_readable(lambda: spark, upstream, config, pin, tables)
     return raised.value
 
 
@@ -141,7 +144,9 @@ def test_a_value_of_debezium_names_its_line_and_key(spark: "SparkSession", tmp_p
         write(tmp_path / "changes" / "1.json", "".join(events).replace("1.234", "1.24"))
         config = load(tmp_path / "job.toml")
         upstream = config.open_upstream()
-        require_readable(lambda: spark, upstream, config, upstream.pin())
+        pin = upstream.pin()
+        tables = sink_tables(config, spark, upstream, pin, plain=True)
+        require_readable(lambda: spark, upstream, config, pin, tables)
 
 
 def test_a_line_of_debezium_is_named_by_the_folder_that_has_it(spark: "SparkSession", tmp_path: Path) -> None:

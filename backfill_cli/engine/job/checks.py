@@ -68,7 +68,7 @@ def require_all(
     with nothing_left(Path(config.job.staging)):
         tables = _placed(config, resources, pin, plain=not into_existing)
         if readable:
-            asking.ask(lambda: require_readable(lambda: resources.spark, upstream, config, pin))
+            asking.ask(lambda: require_readable(lambda: resources.spark, upstream, config, pin, tables))
     _require_sink(config, catalog, sink, tables, into_existing, asking)
     return Checked(choice, pin, tables, owner)
 

@@ -1,21 +1,21 @@
-"""A sample of what a new job will read, staged and discarded before its sink has a row.
+"""A sample of what a new job will read, read and discarded before its sink has a row.
 
-The oldest and newest pending changes, a snapshot file whose types are declared in the config, or both ends of a
+The snapshot if it is small (otherwise its beginning), and the oldest and newest pending changes or both ends of a
 topic's partitions are processed as an epoch's rows are: what would stop the job hours later, after reading a
 snapshot in vain, stops it before it is created.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import TakingUpstream, Upstream
+from backfill_cli.contracts import SinkTable, TakingUpstream, Upstream
+from backfill_cli.engine.staging import keys, workers
 from backfill_cli.engine.staging.files import nothing_left
 from backfill_cli.engine.staging.schemas import evolved
 from backfill_cli.engine.staging.stage import SparkStager
-from backfill_cli.errors import Transient
+from backfill_cli.errors import BackfillError, Transient
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import Split
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from backfill_cli.config.sections import Table
 
 _BYTES = 64 << 20
-"""Larger files are not read for a sample: this much takes seconds."""
+"""A snapshot of this size is read whole: it takes seconds. No larger file is read for a sample."""
+
+_BEGINNING_BYTES = 4 << 20
+"""About this much is read of each table of a larger snapshot."""
 
 _OFFSETS, _PARTITIONS = 100, 16
 """This many offsets at each end of this many partitions, the fullest ones."""
@@ -38,13 +41,17 @@ _EPOCH = 0
 
 
 def require_readable(
-    session: "Callable[[], SparkSession]", upstream: Upstream, config: "JobConfig", pin: Pin
+    session: "Callable[[], SparkSession]",
+    upstream: Upstream,
+    config: "JobConfig",
+    pin: Pin,
+    tables: Sequence[SinkTable],
 ) -> None:
-    """A sample of what a new job will read can be read and transformed.
+    """A sample of what a new job will read can be read and transformed, and its keys are unique.
 
-    Raises what staging raises: BadData naming file and line, or partition and offset. A log that can only be
-    consumed is not sampled, since its system provides the types; nor is a log that is unavailable now, for which
-    the job waits.
+    Raises what staging raises: BadData naming file and line, or partition and offset; and what the sink would
+    raise for a duplicate key. A log that can only be consumed is not sampled, since its system provides the types
+    and an index keeps its keys unique; nor is a log that is unavailable now, for which the job waits.
     """
     if isinstance(upstream, TakingUpstream):
         return
@@ -52,18 +59,72 @@ def require_readable(
         view = upstream.observe(pin.position, snapshot_open=True)
     except Transient:
         return
-    partitioned = upstream.capabilities.partitioned
-    plans = _of_partitions(pin, view) if partitioned else chain(_of_snapshot(pin), _of_changes(pin, view))
+    tried = _Tried(session, upstream, config, pin)
     with nothing_left(Path(config.job.staging, config.job.name)):
-        for plan, schemas in plans:
-            stager = SparkStager(session, upstream, replace(config, tables=_moved(config, plan)))
-            staged = stager.stage(plan, _EPOCH, schemas)
-            stager.discard(_EPOCH, staged.staged.attempt)
+        if upstream.capabilities.partitioned:
+            for plan in _of_partitions(pin, view):
+                tried.stage(plan, pin.schema)
+            return
+        by_name = {table.name: table for table in tables}
+        for name, reads, whole in _of_snapshot(pin):
+            tried.snapshot(by_name[name], reads, whole)
+        for plan, schemas in _of_changes(pin, view):
+            tried.stage(plan, schemas)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """Processes a part of what the job will read, and leaves nothing."""
+
+    session: "Callable[[], SparkSession]"
+    upstream: Upstream
+    config: "JobConfig"
+    pin: Pin
+
+    def stage(
+        self, plan: EpochPlan, schemas: Mapping[str, str], table: SinkTable | None = None, whole: bool = False
+    ) -> None:
+        """Stages the plan. table: whose keys, all of the snapshot's if `whole`, must be unique in it."""
+        stager = SparkStager(self.session, self.upstream, replace(self.config, tables=_moved(self.config, plan)))
+        staged = stager.stage(plan, _EPOCH, schemas).staged
+        try:
+            if table is not None:
+                folder, files = Path(stager.folder(_EPOCH, staged.attempt)), staged.tables[table.name].inserts
+                keys.require_unique(table, keys.staged_here(folder, files, table.key), whole)
+        finally:
+            stager.discard(_EPOCH, staged.attempt)
+
+    def snapshot(self, table: SinkTable, reads: Sequence[SnapshotRead], whole: bool) -> None:
+        """In this process, without a Spark job, if workers would do without Spark.
+
+        The beginning of a file is read in no other way: Spark would read all of the file for it.
+        """
+        upstream = self.upstream
+        if self.config.transform_of(table.name).is_empty:
+            closed = upstream.closed(table.name, reads)
+            made = workers.made_in_workers(upstream, self.session(), table.name, closed)
+            if made is not None:
+                try:
+                    found = keys.made_here(made, table.key)
+                except BackfillError:
+                    raise
+                except Exception as exc:
+                    failure = upstream.failure(exc)
+                    if failure is None:
+                        raise
+                    raise failure from exc
+                keys.require_unique(table, found, whole)
+                return
+        if all(read.limit_rows is None for read in reads):
+            self.stage(EpochPlan(reads=tuple(reads)), self.pin.schema, table, whole)
 
 
 def _moved(config: "JobConfig", plan: EpochPlan) -> "tuple[Table, ...]":
     """The tables that the plan can have rows of: if each table has its own log, those whose log advances."""
     names = {table.name for table in config.tables}
+    read = {read.table for read in plan.reads}
+    if read:
+        return tuple(table for table in config.tables if table.name in read)
     window = plan.window
     if window is None or not {log for log, _ in window.up_to} <= names:
         return config.tables
@@ -71,16 +132,32 @@ def _moved(config: "JobConfig", plan: EpochPlan) -> "tuple[Table, ...]":
     return tuple(table for table in config.tables if table.name in moved)
 
 
-def _of_snapshot(pin: Pin) -> Iterator[tuple[EpochPlan, Mapping[str, str]]]:
-    """For each table, the first text file that is not too large: it is read whole."""
-    for table in pin.schema:
-        of_table = (s for s in pin.splits if s.table == table and s.rows is None and not s.cuttable)
-        first = next((split for split in of_table if split.size_bytes <= _BYTES), None)
-        if first is not None:
-            yield EpochPlan(reads=(SnapshotRead(table, first.id, None, None),)), pin.schema
+def _of_snapshot(pin: Pin) -> Iterator[tuple[str, tuple[SnapshotRead, ...], bool]]:
+    """By table: what to read of it, and whether that is all. Small tables first, so that most are read whole."""
+    sizes = {table: [s for s in pin.splits if s.table == table and s.rows != 0] for table in pin.schema}
+    left = _BYTES
+    for table, splits in sorted(sizes.items(), key=lambda one: sum(s.size_bytes for s in one[1])):
+        size = sum(split.size_bytes for split in splits)
+        whole = size <= left
+        left -= size if whole else 0
+        reads = tuple(SnapshotRead(table, s.id) for s in splits) if whole else tuple(_beginning(splits))
+        if reads:
+            yield table, reads, whole
 
 
-def _of_partitions(pin: Pin, view: UpstreamView) -> Iterator[tuple[EpochPlan, Mapping[str, str]]]:
+def _beginning(splits: Sequence[Split]) -> Iterator[SnapshotRead]:
+    """A part of the first split that allows it; of a text file, which is read whole, if it is not too large."""
+    for split in splits:
+        if split.size_bytes <= (_BEGINNING_BYTES if split.cuttable else _BYTES):
+            yield SnapshotRead(split.table, split.id)
+            return
+        if split.cuttable and split.rows:
+            rows = max(1, split.rows * _BEGINNING_BYTES // split.size_bytes)
+            yield SnapshotRead(split.table, split.id, limit_rows=rows)
+            return
+
+
+def _of_partitions(pin: Pin, view: UpstreamView) -> Iterator[EpochPlan]:
     held = [(split, *_held(split, view)) for split in pin.splits]
     fullest = sorted((one for one in held if one[2] > one[1]), key=lambda one: one[1] - one[2])[:_PARTITIONS]
     oldest = tuple(_range(s, begin, min(end, begin + _OFFSETS)) for s, begin, end in fullest)
@@ -91,7 +168,7 @@ def _of_partitions(pin: Pin, view: UpstreamView) -> Iterator[tuple[EpochPlan, Ma
     )
     for reads in (oldest, newest):
         if reads:
-            yield EpochPlan(reads=reads), pin.schema
+            yield EpochPlan(reads=reads)
 
 
 def _held(split: Split, view: UpstreamView) -> tuple[int, int]:

@@ -185,8 +185,7 @@ class SparkStager:
             found = footers(folder, files, key)
             require_all(path, written["rows"], found)
         nulls = [found.nulls[column] for column in key]
-        over = f"{START_OVER}, with the snapshot corrected or with a key without NULLs"
-        refuse_null_keys(name, key, nulls, "the snapshot", over)
+        refuse_null_keys_of_snapshot(name, key, nulls)
         held = iter(counts)
         return StagedTable(inserts=files, rows=found.rows), [0 if rows == 0 else next(held) for rows in known]
 
@@ -271,6 +270,12 @@ def refuse_null_keys(table: str, key: Sequence[str], nulls: Sequence[int | None]
     for column, count in zip(key, nulls, strict=True):
         if count:
             raise BadData(f"table {table!r}: key column {column!r} is NULL in {count} row(s) of {where}", hint)
+
+
+def refuse_null_keys_of_snapshot(table: str, key: Sequence[str], nulls: Sequence[int | None]) -> None:
+    """As `refuse_null_keys`, for rows of the snapshot."""
+    over = f"{START_OVER}, with the snapshot corrected or with a key without NULLs"
+    refuse_null_keys(table, key, nulls, "the snapshot", over)
 
 
 def refuse_null_keys_of_log(log: Upstream, table: str, key: Sequence[str], nulls: Sequence[int | None]) -> None:

@@ -45,6 +45,12 @@ def folder_of_a_table(text: str) -> str:
     return text
 
 
+def key_twice(text: str) -> str:
+    pq.write_table(pa.table({"id": [7, 2]}), SNAPSHOT / "c.parquet")
+    pq.write_table(pa.table({"id": [7]}), SNAPSHOT / "d.parquet")
+    return text
+
+
 def unknown_option(text: str) -> str:
     return text.replace("[sink]", "[sink]\nnope = 1")
 
@@ -70,6 +76,7 @@ FAULTS = (
     columns_that_differ_in_case,
     column_of_ours,
     folder_of_a_table,
+    key_twice,
     unknown_option,
     unset_secret,
     strategy_that_does_not_fit,
@@ -97,8 +104,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 @example([no_such_path])
 @example([key_of_no_column])
 @example([columns_that_differ_in_case])
-@example([column_of_ours])
-@example([folder_of_a_table])
+@example([key_twice])
 @example([sink_that_is_another_file])
 def test_a_plan_ends_as_the_start_does_and_a_refused_start_changes_nothing(
     run: Run, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, faults: list[object]

@@ -1,7 +1,12 @@
 """What a new job will read is tried first: the oldest changes and the newest, or both ends of a topic."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hint_typed import typed
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from backfill_cli.config import JobConfig, load
+from backfill_cli.contracts import SinkTable
+from backfill_cli.engine.job.tables import sink_tables
 from backfill_cli.engine.staging import sample
+from backfill_cli.engine.staging.keys import require_unique
 from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.errors import BadData
 from backfill_cli.model.plan import SnapshotRead
@@ -69,7 +79,9 @@ def land(tmp_path: Path) -> Land:
 
 def tried(config: JobConfig, spark: "SparkSession") -> None:
     upstream = config.open_upstream()
-    require_readable(lambda: spark, upstream, config, upstream.pin())
+    pin = upstream.pin()
+    tables = sink_tables(config, spark, upstream, pin, plain=True)
+    require_readable(lambda: spark, upstream, config, pin, tables)
 
 
 @pytest.mark.parametrize("broken", ["1", "3"])
@@ -112,13 +124,162 @@ def test_what_can_be_read_leaves_nothing_and_what_is_large_is_not_read(
     tried(config, spark)
 
 
+SNAPSHOT = """
+[job]
+name = "shop"
+staging = "HERE/staging"
+[upstream]
+type = "files"
+snapshot = { path = "HERE/rows", format = "FORMAT"MORE }
+[[tables]]
+name = "rows"
+key = ["id", "part"]
+WHERE
+[sink]
+type = "duckdb"
+path = "HERE/w.duckdb"
+"""
+DECLARED = ', schema = "id BIGINT, part STRING, n INT"'
+KEPT = '[tables.transform]\nselect = ["part", "id AS `the id`"]\nwhere = "n > 1"'
+
+
+def with_rows(here: Path, kind: str, *files: str, where: str = "") -> JobConfig:
+    """Rows `id,part,n` in one file for each text."""
+    (here / "rows").mkdir(parents=True)
+    for number, text in enumerate(files):
+        rows = [line.split(",") for line in text.split()]
+        file = here / "rows" / f"{number}.{kind}"
+        if kind == "parquet":
+            held = {"id": [int(r[0]) for r in rows], "part": [r[1] for r in rows], "n": [int(r[2]) for r in rows]}
+            pq.write_table(pa.table(held), file)
+        elif kind == "csv":
+            file.write_text("id,part,n\n" + text.replace(" ", "\n") + "\n")
+        else:
+            lines = [json.dumps({"id": int(r[0]), "part": r[1], "n": int(r[2])}) for r in rows]
+            file.write_text("\n".join(lines) + "\n")
+    more = DECLARED if kind != "parquet" else ""
+    text = SNAPSHOT.replace("FORMAT", kind).replace("MORE", more).replace("WHERE", where)
+    (here / "job.toml").write_text(text.replace("HERE", str(here)))
+    return load(here / "job.toml")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_a_key_that_two_files_of_a_small_snapshot_have_is_refused_as_the_sink_would(
+    spark: "SparkSession", tmp_path: Path, kind: str
+) -> None:
+    with pytest.raises(BadData) as refused:
+        tried(with_rows(tmp_path / "twice", kind, "1,a,1 1,b,1", "2,a,1 1,b,2"), spark)
+    assert refused.value.message == (
+        "table 'rows': the key (id, part) is not unique in the snapshot: (1, b) 2 times"
+    )
+    with typed(refused.value) as hint:
+        hint.says("a `where` that excludes some of them")
+        tried(with_rows(tmp_path / "where", kind, "1,a,2 1,b,1", "2,a,2 1,b,2", where=KEPT), spark)
+    with pytest.raises(BadData, match=r"the key \(the id, part\) is not unique in the snapshot: \(1, b\) 2 times"):
+        tried(with_rows(tmp_path / "still", kind, "1,a,2 1,b,2", "2,a,2 1,b,2", where=KEPT), spark)
+    assert not (tmp_path / "twice" / "staging").exists()
+
+
+def test_of_a_large_snapshot_the_beginning_is_looked_at(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample, "_BYTES", 10)
+    monkeypatch.setattr(sample, "_BEGINNING_BYTES", 1 << 20)
+    with pytest.raises(BadData, match=r"not unique in the rows at its beginning: \(1, a\) 2 times"):
+        tried(with_rows(tmp_path / "first", "parquet", "1,a,1 1,a,1", "2,a,1"), spark)
+    tried(with_rows(tmp_path / "later", "parquet", "1,a,1", "2,a,1 2,a,1"), spark)  # the sink finds it
+
+
+def test_of_a_delta_table_the_keys_are_looked_at_whether_or_not_its_files_are_plain(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    from deltalake import write_deltalake
+
+    held, feed = pa.table({"id": [1, 2], "part": ["a", "b"]}), {"delta.enableChangeDataFeed": "true"}
+    for name, by in (("plain", None), ("parted", ["part"])):
+        config = with_rows(tmp_path / name, "parquet", "1,a,1")
+        folder = str(tmp_path / name / "lake")
+        write_deltalake(folder, held, configuration=feed, partition_by=by)
+        write_deltalake(folder, held.slice(1), mode="append")
+        text = (tmp_path / name / "job.toml").read_text().splitlines()
+        kept = [line for line in text if not line.startswith(("snapshot", 'type = "files'))]
+        at = kept.index("[upstream]") + 1
+        kept[at:at] = ['type = "delta"', f'table = "{folder}"']
+        (tmp_path / name / "job.toml").write_text("\n".join(kept))
+        config = load(tmp_path / name / "job.toml")
+        with pytest.raises(BadData, match=r"not unique in the snapshot: \(2, b\) 2 times"):
+            tried(config, spark)
+
+
+KEYS = {
+    pa.int64(): st.integers(-3, 3),
+    pa.string(): st.sampled_from(["", "a", "A", "a ", "é"]),
+    pa.float64(): st.sampled_from([0.0, -0.0, 1.5]),
+    pa.binary(): st.sampled_from([b"", b"\x00", b"\xff"]),
+    pa.decimal128(20, 2): st.sampled_from([Decimal("1.10"), Decimal("-1.10"), Decimal(0)]),
+    pa.date32(): st.sampled_from([date(1, 1, 1), date(2026, 11, 26)]),
+}
+
+
+@st.composite
+def keyed(draw: st.DrawFn) -> tuple[tuple[pa.DataType, ...], list[tuple[Any, ...]]]:
+    kinds = tuple(draw(st.lists(st.sampled_from(list(KEYS)), min_size=1, max_size=2)))
+    return kinds, draw(st.lists(st.tuples(*(st.none() | KEYS[kind] for kind in kinds)), max_size=4))
+
+
+@given(keyed())
+@example(((pa.float64(),), [(0.0,), (-0.0,)]))
+def test_keys_that_occur_twice_or_are_missing_are_those_that_plain_python_counts(
+    given: tuple[tuple[pa.DataType, ...], list[tuple[Any, ...]]],
+) -> None:
+    kinds, rows = given
+    table = SinkTable("t", "t", tuple(f"k{n}" for n in range(len(kinds))), "{}")
+    columns = [pa.array([row[n] for row in rows], kind) for n, kind in enumerate(kinds)]
+    twice = [count for count in Counter(rows).values() if count > 1]
+    missing = [name for n, name in enumerate(table.key) if any(row[n] is None for row in rows)]
+    with pytest.raises(BadData) if twice or missing else nullcontext() as refused:
+        require_unique(table, pa.table(columns, list(table.key)), whole=True)
+    if missing:
+        assert f"key column {missing[0]!r} is NULL in" in refused.value.message
+    elif twice:
+        said = refused.value.message.partition("snapshot: ")[2]
+        assert sorted(int(n) for n in re.findall(r"\) (\d) times", said)) == sorted(twice)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.booleans()), max_size=8))
+def test_what_is_read_of_a_snapshot_is_all_of_small_tables_and_a_part_of_others(
+    given: list[tuple[int, int, bool]],
+) -> None:
+    splits = tuple(
+        Split(f"t{table}", str(n), size or None, size, cuttable=cuttable)
+        for n, (table, size, cuttable) in enumerate(given)
+    )
+    pin = Pin(Position(), None, None, splits, {f"t{table}": "{}" for table in range(4)})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sample, "_BYTES", 40)
+        patch.setattr(sample, "_BEGINNING_BYTES", 4)
+        found = list(sample._of_snapshot(pin))
+    sizes = {split.id: split.size_bytes for split in splits}
+    read_whole = 0
+    for table, reads, whole in found:
+        of_table = [split.id for split in splits if split.table == table]
+        if whole:
+            assert [read.split for read in reads] == of_table
+            read_whole += sum(sizes[split] for split in of_table)
+        else:
+            (read,) = reads
+            assert read.split in of_table
+            assert read.limit_rows is None or 1 <= read.limit_rows <= 4
+    assert read_whole <= 40
+
+
 def test_of_a_topic_both_ends_of_its_fullest_partitions_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample, "_PARTITIONS", 2)
     ends, oldest = {"0": 5, "1": 1000, "2": 150, "3": 40}, {"0": 0, "1": 300, "2": 0, "3": 40}
     splits = tuple(Split("t", p, None, 0, first=10 if p == "2" else 0) for p in ends)
     pin = Pin(Position.of(oldest), None, None, splits, {"t": "{}"})
     view = UpstreamView("{}", Position.of(ends), oldest=Position.of(oldest))
-    reads = [plan.reads for plan, _ in sample._of_partitions(pin, view)]
+    reads = [plan.reads for plan in sample._of_partitions(pin, view)]
     assert reads == [
         (SnapshotRead("t", "1", 300, 400), SnapshotRead("t", "2", 10, 110)),
         (SnapshotRead("t", "1", 900, 1000), SnapshotRead("t", "2", 110, 150)),
