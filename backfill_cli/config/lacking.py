@@ -1,9 +1,9 @@
-"""Columns that a change may leave out: which of them reach the sink unchanged, and which expressions use one."""
+"""Which columns reach the sink unchanged, and which expressions use one: of those that a change may leave out."""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from sqlglot import exp
 
@@ -43,6 +43,16 @@ def computing(transform: "Transform", columns: "Iterable[str]") -> list[str]:
         if kept(transform, columns) or _names_one(condition, wanted):
             found.append(f"where {transform.where}")
     return found
+
+
+def of_others(select: "Sequence[str]", columns: "Iterable[str]") -> list[str]:
+    """The items of `select` that name what another one makes, and that is no column."""
+    from sqlglot import exp, parse_one
+
+    items = {text: parse_one(text, dialect="spark") for text in select}
+    made = {item.alias.lower() for item in items.values() if isinstance(item, exp.Alias)}
+    made -= {name.lower() for name in columns}
+    return [text for text, item in items.items() if made and _names_one(item, made)]
 
 
 def _names_one(expression: "exp.Expr", wanted: set[str]) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, BadData, UsageError
-from backfill_cli.model.schema import columns_of
+from backfill_cli.model.schema import columns_of, names_of
 from backfill_cli.spark.causes import cause_in
 
 if TYPE_CHECKING:
@@ -16,21 +16,44 @@ if TYPE_CHECKING:
 
 
 def sink_schema(spark: "SparkSession", source: str, transform: "Transform") -> str:
-    """The sink's schema as JSON: `source` after the transform. Raises UsageError for SQL that does not fit it."""
+    """The sink's schema as JSON: `source` after the transform. Raises UsageError for SQL that does not fit it.
+
+    Each item of `select` can name columns of the source only: another item's alias would mean something else as
+    soon as the upstream adds a column of that name.
+    """
     if transform.is_empty:
         return source
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
+    from backfill_cli.config.lacking import of_others
     from backfill_cli.engine.staging.transform import rows
 
     frame = spark.createDataFrame([], StructType.fromJson(json.loads(source)))
     try:
+        for item in of_others(transform.select or (), columns_of(source)):
+            frame.selectExpr(item)
         return rows(frame, transform).schema.json()
     except PySparkException as exc:
         raise UsageError(
             f"the transform does not fit the upstream's columns: {cause_in(str(exc))}", "correct [transform]"
         ) from exc
+
+
+def require_apart(table: str, schema: str) -> None:
+    """No column that the upstream added has a name that the transform gives to another one. Raises BadData.
+
+    schema: the table's columns after the transform.
+    """
+    seen: dict[str, str] = {}
+    for name in names_of(schema):
+        if (folded := own.fold(name)) in seen:
+            raise BadData(
+                f"table {table!r}: {seen[folded]!r} and {name!r}: a column was added upstream, "
+                "with the name of one that the transform makes",
+                f"give the column of the transform another name (AS), or select without *; then {START_OVER}",
+            )
+        seen[folded] = name
 
 
 def evolved(known: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]:

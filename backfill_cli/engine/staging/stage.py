@@ -28,7 +28,7 @@ from backfill_cli.engine.staging.files import (
     write_net,
 )
 from backfill_cli.engine.staging.partitions import PartitionStager
-from backfill_cli.engine.staging.schemas import evolved, sink_schema
+from backfill_cli.engine.staging.schemas import evolved, require_apart, sink_schema
 from backfill_cli.engine.verify.folder import sweep as sweep_copies
 from backfill_cli.errors import START_OVER, BackfillError, BadData
 from backfill_cli.failpoint import hit
@@ -67,6 +67,7 @@ class SparkStager:
         known, shape = self._shapes.get(table, ("", ""))
         if known != source:
             shape = sink_schema(self._spark, source, self._config.transform_of(table))
+            require_apart(table, shape)
             self._shapes[table] = source, shape
         return shape
 

@@ -136,12 +136,12 @@ def test_spark_is_asked_for_a_sinks_columns_once_per_schema(
 
     def shape(_spark: object, source: str, _transform: object) -> str:
         asked.append(source)
-        return source.upper()
+        return f"{source} "
 
     monkeypatch.setattr("backfill_cli.engine.staging.stage.sink_schema", shape)
     stager = SparkStager(SimpleNamespace, SimpleNamespace(), load(tmp_path / "job.toml"))  # type: ignore[arg-type]
     stager.__dict__["_spark"] = None
     first = [stager._sink_schema(table, SCHEMAS[table]) for table in ("items", "orders", "items", "orders")]
     wider = stager._sink_schema("items", SCHEMAS["orders"])
-    assert first[0] == first[2] == SCHEMAS["items"].upper()
-    assert (wider, len(asked)) == (SCHEMAS["orders"].upper(), 3)
+    assert first[0] == first[2] == SCHEMAS["items"] + " "
+    assert (wider, len(asked)) == (SCHEMAS["orders"] + " ", 3)

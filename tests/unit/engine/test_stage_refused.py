@@ -9,7 +9,8 @@ import pytest
 from hint_typed import typed
 from stage_world import JOB, SCHEMAS, WINDOW, Upstream, config, leftovers, read, stager, struct, upstream
 
-from backfill_cli.config import load
+from backfill_cli.config import JobConfig, load
+from backfill_cli.config.sections import Transform
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.errors import BadData, Fatal, Transient
 from backfill_cli.model.plan import ChangeWindow, EpochPlan
@@ -78,6 +79,27 @@ def test_another_change_of_the_schema_stops_before_anything_is_read(
     with pytest.raises(BadData, match="integer became string"):
         stager.stage(EpochPlan(window=window), 7, SCHEMAS)
     assert upstream.asked == []
+
+
+def test_an_added_column_that_the_transform_calls_another_stops_before_anything_is_read(
+    spark: "SparkSession", config: JobConfig
+) -> None:
+    upstream = Upstream()
+
+    def tables(*select: str) -> SparkStager:
+        orders = config.tables[0].model_copy(update={"transform": Transform(select=list(select))})
+        return SparkStager(lambda: spark, upstream, replace(config, tables=(orders,)))  # type: ignore[arg-type]
+
+    upstream.log["orders"] = [("U", 1, 1, 1, 2, 3)]
+    window = ChangeWindow(START, WINDOW.up_to, 5, 6, 1, (("orders", struct(id="long", v="integer", W="integer")),))
+    with pytest.raises(BadData, match="table 'orders': 'W' and 'w': a column was added") as caught:
+        tables("*", "v + 1 AS w").stage(EpochPlan(window=window), 7, SCHEMAS)
+    assert upstream.asked == []
+    with typed(caught.value.naming("shop", True)) as hint:
+        hint.says("give the column of the transform another name (AS)")
+        assert hint.commands() == [["drop", "shop", "--with-rows", "--confirm", "shop"]]  # typed in test_hints.py
+        staged = tables("*", "v + 1 AS more").stage(EpochPlan(window=window), 7, SCHEMAS).staged
+        assert staged.tables["orders"].changed == 1
 
 
 def _broken(message: str) -> Callable[..., Any]:
