@@ -17,11 +17,15 @@ from deltalake import DeltaTable, write_deltalake
 from pyiceberg.expressions import In
 from pyiceberg.table import StaticTable
 
-from backfill_cli.config import from_stored
+from backfill_cli.catalog import Catalog
+from backfill_cli.config import from_stored, load
 from backfill_cli.contracts import Upstream
+from backfill_cli.engine.loop.run import start
+from backfill_cli.engine.verify.fix import fix, would_fix
 from backfill_cli.errors import UsageError
 from backfill_cli.model.plan import ChangeWindow, EpochPlan
 from backfill_cli.model.upstream import Pin
+from backfill_cli.model.verify import Asked
 from oracle.jobs import loaded, reads_of, spooled
 from oracle.lake_writers import FEED, Folder
 
@@ -249,3 +253,28 @@ def opened(upstream: dict[str, Any]) -> Upstream:
     tables, sink = [{"name": "t", "key": ["id"]}], {"type": "duckdb", "path": "w.duckdb"}
     config = {"job": {"name": "names"}, "upstream": upstream, "tables": tables, "sink": sink}
     return from_stored(json.dumps(config)).open_upstream()
+
+
+def test_a_lake_table_of_our_names_is_compared_and_made_equal(spark: "SparkSession", tmp_path: Path) -> None:
+    of = names("upstreams", "spool", "postgres", "kafka", "duckdb", "iceberg", "formats", "spark")
+    table = Table(of[::10], tuple(name for name in of if name not in of[::10]), ROWS)
+    (tmp_path / "in").mkdir()
+    pq.write_table(arrow(table, table.snapshot()), tmp_path / "in" / "0.parquet")
+    (tmp_path / "job.toml").write_text(
+        f"""
+        job = {{ name = "names", staging = "{tmp_path}/staging" }}
+        upstream = {{ type = "files", snapshot = {{ path = "{tmp_path}/in", format = "parquet" }} }}
+        tables = [{{ name = "t", key = {json.dumps(table.key)} }}]
+        sink = {{ type = "delta", table = "{tmp_path}/{{table}}" }}
+        """
+    )
+    catalog = Catalog(tmp_path / "catalog.duckdb")
+    start(load(tmp_path / "job.toml"), catalog, "caught-up", False, None)
+    value, held = table.values[0], DeltaTable(str(tmp_path / "t"))
+    held.delete(f'"{value}" = 1000')
+    held.update({f'"{value}"': "5"}, predicate=f'"{value}" = 2000')
+    write_deltalake(str(tmp_path / "t"), arrow(table, [table.moved(3)]), mode="append")
+    (found,) = would_fix("names", catalog, Asked(), lambda *_: None).tables
+    assert (found.missing, found.extra, found.changed) == (1, 1, 1)
+    fix("names", catalog, Asked(), lambda *_: None, lambda *_: None)
+    assert table.ordered(of_delta(tmp_path, "t")) == table.ordered(table.snapshot())
