@@ -6,6 +6,7 @@ The judge is the database itself: what it holds where the window ended, limited 
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,10 @@ class PlainJob:
         if self.memory:
             self.upstream.recall(self.memory)
 
+    def asking(self) -> AbstractContextManager["psycopg.Connection[Any]"]:
+        """A connection of the judge's."""
+        return psycopg.connect(self.db.dsn, autocommit=True)
+
     @property
     def following(self) -> bool:
         return self.state.phase == "upstream"
@@ -142,7 +147,7 @@ class PlainJob:
         Others write to the same server's log: while their last record is not on disk, an end before it is seen.
         """
         end = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END"
-        with psycopg.connect(self.db.dsn, autocommit=True) as connection:
+        with self.asking() as connection:
             written = connection.execute(f"SELECT {end} - '0/0'::pg_lsn".encode()).fetchall()[0][0]
         while True:
             view: UpstreamView = self.upstream.observe(self.state.position, not self.following)
@@ -218,7 +223,7 @@ class PlainJob:
     def _right(self, within: Within | None) -> dict[str, Rows]:
         """The tables as the database has them now. within: how far each split was read; None: all of them."""
         found: dict[str, Rows] = {}
-        with psycopg.connect(self.db.dsn, autocommit=True) as connection:
+        with self.asking() as connection:
             connection.execute("SET TimeZone = 'UTC'")
             for name, key in self.tables.items():
                 shape = connection.execute(

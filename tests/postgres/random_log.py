@@ -1,7 +1,8 @@
-"""Transactions at random over three tables that differ in key and replica identity, as text that a server runs.
+"""Transactions at random over four tables that differ in key and replica identity, as text that a server runs.
 
 None can fail: what may violate a constraint is in a block that takes the violation for nothing, which is a
-savepoint that is rolled back. Columns come, and defaults, and other things change their names.
+savepoint that is rolled back. Columns come, and defaults, and other things change their names; replica identities
+change, and partitions come and go.
 """
 
 import random
@@ -51,19 +52,26 @@ def words(draw: Draw) -> str:
     return draw.choice(["NULL", "''", "' '", "'NULL'", "'o''clock'", "'a\\b'", "'ä😀'", f"'{draw.randrange(99)}'"])
 
 
+REGIONS = ("'e'", "'o''w'")
+"""Values of `region` whose partition comes and goes."""
+
 LATER = {"int": whole, "text": words, "numeric(9,2)": exact, "timestamptz": moment, "mood": mood}
 """Types of columns that are added, with their values."""
 
 
 @dataclass
 class Table:
-    """key, columns: by name, values at random as SQL. whole_old: whether an old row in the log has all columns."""
+    """key, columns: by name, values at random as SQL. whole_old: whether an old row in the log has all columns.
+    identities: what may follow REPLICA IDENTITY, the present one first. parts: its partitions without others.
+    """
 
     name: str
     create: Sequence[str]
     key: dict[str, Value]
     columns: dict[str, Value]
+    identities: Sequence[str] = ("DEFAULT", "FULL")
     whole_old: bool = False
+    parts: Sequence[str] = ()
     casts: dict[str, str] = field(default_factory=dict)
 
     def at(self, values: Sequence[str]) -> str:
@@ -97,6 +105,7 @@ def tables() -> list[Table]:
                 ),
             },
             {"v": exact, "at": moment, "big": big},
+            ("FULL", "DEFAULT"),
             whole_old=True,
             casts={"n": "::mood"},
         ),
@@ -106,10 +115,33 @@ def tables() -> list[Table]:
                 "CREATE TABLE c (id bigserial PRIMARY KEY DEFERRABLE INITIALLY DEFERRED, "
                 "code varchar(9) NOT NULL, mood mood, big text, doc jsonb, r float8, UNIQUE (code) INCLUDE (r))",
                 "ALTER TABLE c ALTER big SET STORAGE EXTERNAL",
+                "CREATE UNIQUE INDEX c_wide ON c (code, id)",
                 "ALTER TABLE c REPLICA IDENTITY USING INDEX c_code_r_key",
             ),
             {"code": lambda draw: f"'c{draw.randrange(30)}'"},
             {"mood": mood, "big": big, "doc": document, "r": floating},
+            ("USING INDEX c_code_r_key", "USING INDEX c_wide", "FULL"),
+        ),
+        Table(
+            "d",
+            (
+                "CREATE TABLE d (v int, id int, region text, big text, PRIMARY KEY (region, id)) "
+                "PARTITION BY LIST (region)",
+                "ALTER TABLE d ALTER big SET STORAGE EXTERNAL",
+                "CREATE TABLE d_n PARTITION OF d FOR VALUES IN ('n') PARTITION BY RANGE (id)",
+                "CREATE TABLE d_low PARTITION OF d_n FOR VALUES FROM (MINVALUE) TO (6)",
+                "CREATE TABLE d_high PARTITION OF d_n DEFAULT",
+                # its columns are in another order
+                "CREATE TABLE d_s (big text, region text NOT NULL, v int, id int NOT NULL)",
+                "ALTER TABLE d ATTACH PARTITION d_s FOR VALUES IN ('s')",
+                "CREATE TABLE d_rest PARTITION OF d DEFAULT",
+            ),
+            {
+                "region": lambda draw: draw.choice(["'n'", "'s'", *REGIONS, "'else'"]),
+                "id": lambda draw: str(draw.randrange(12)),
+            },
+            {"v": whole, "big": big},
+            parts=("d_low", "d_high", "d_s", "d_rest"),
         ),
     ]
 
@@ -129,6 +161,8 @@ class Transactions:
     def __init__(self, draw: Draw, truncates: bool) -> None:
         self.draw, self.truncates, self.tables = draw, truncates, tables()
         self.fresh = self.added = 0
+        self.attached: dict[str, str] = {}  # by value of `region`, the partition
+        self.undo: list[Callable[[], object]] = []  # of what this transaction changes here
 
     def transaction(self, alone: bool = True) -> str:
         """Up to 50 statements; one in ten is rolled back whole."""
@@ -136,14 +170,15 @@ class Transactions:
         found: list[str] = []
         if alone and not self.truncates and draw.random() < 0.15:
             found += self.ddl()
+        if alone and draw.random() < 0.08:
+            found += draw.choice([self.identity, self.partition])()
         most = draw.choice([1, 3, 10, 49 - len(found)])
         while len(found) < most:
             found += self.step(alone)
         end = "ROLLBACK" if draw.random() < 0.1 else "COMMIT"
-        if end == "ROLLBACK":
-            self.added_back()
-        else:
-            self.kept()
+        while end == "ROLLBACK" and self.undo:
+            self.undo.pop()()
+        self.undo.clear()
         return "; ".join(["BEGIN", *found[:49], "SET CONSTRAINTS ALL IMMEDIATE", end])
 
     def step(self, alone: bool) -> list[str]:
@@ -153,7 +188,7 @@ class Transactions:
             inner = [one for _ in range(draw.randrange(1, 4)) for one in self.action(table)]
             return ["SAVEPOINT s", *inner, draw.choice(["ROLLBACK TO s", "ROLLBACK TO s", "RELEASE s"])]
         if alone and self.truncates and draw.random() < 0.02:
-            emptied = draw.choice(["a", "b", "c", "a, c", "b, c"])
+            emptied = draw.choice(["a", "b", "c", "d", "a, c", "b, c, d"])
             return ["SET CONSTRAINTS ALL IMMEDIATE", f"TRUNCATE {emptied}", "SET CONSTRAINTS ALL DEFERRED"]
         if draw.random() < 0.03:
             return [f"SELECT pg_logical_emit_message({draw.choice(['true', 'false'])}, 'of others', 'anything')"]
@@ -222,7 +257,7 @@ class Transactions:
     def exchange(self, table: Table) -> Iterator[str]:
         """Two rows' keys, by way of a third one."""
         one, two, third = self.keys(table), self.keys(table), self.keys(table)
-        third[-1] = {"a": "-1", "b": "'between'", "c": "'between'"}[table.name]
+        third[-1] = {"a": "-1", "b": "'between'", "c": "'between'", "d": "-1"}[table.name]
         steps = [(third, one), (one, two), (two, third)]
         yield guarded(*(self.moved(table, to, table.at(key)) for to, key in steps))
 
@@ -233,7 +268,12 @@ class Transactions:
             which = f"id < 9000 AND id % 3 = {self.draw.randrange(3)}"
             yield guarded(f"UPDATE a SET id = id + {by}{self.sent(table)} WHERE {which}")
         elif table.name == "b":
-            yield guarded(f"UPDATE b SET n = 'sad' WHERE k = {self.keys(table)[1]}")
+            yield guarded(f"UPDATE b SET n = 'sad'{self.sent(table)} WHERE k = {self.keys(table)[1]}")
+        elif table.name == "d":
+            to = self.draw.choice([f"id = id + {by}", f"region = {self.keys(table)[0]}", "id = -id, region = 's'"])
+            yield guarded(
+                f"UPDATE d SET {to}{self.sent(table)} WHERE id < 9000 AND id % 3 = {self.draw.randrange(3)}"
+            )
         else:
             yield guarded(
                 f"UPDATE c SET code = code || 'x'{self.sent(table)} WHERE {self.some(table)} AND length(code) < 5"
@@ -261,7 +301,7 @@ class Transactions:
         """A new row that moves, its large value unsent."""
         self.fresh += 1
         key = self.keys(table)
-        key[-1] = str(10_000 + self.fresh) if table.name == "a" else f"'f{self.fresh}'"
+        key[-1] = str(10_000 + self.fresh) if table.name in "ad" else f"'f{self.fresh}'"
         names, values = self.row(table, key)
         to = ", ".join(f"{name} = {value}" for name, value in zip(table.key, self.keys(table), strict=True))
         yield f"INSERT INTO {table.name} ({names}) VALUES ({values})"
@@ -281,7 +321,7 @@ class Transactions:
             self.added += 1
             name, kind = f"later_{self.added}", draw.choice(list(LATER))
             table.columns[name] = LATER[kind]
-            self.new = table, name
+            self.undo.append(lambda: table.columns.pop(name))
             at_once = [f"ALTER TABLE {table.name} ALTER {name} SET DEFAULT {LATER[kind](draw)}"]
             return [
                 f"ALTER TABLE {table.name} ADD COLUMN {name} {kind}",
@@ -318,14 +358,34 @@ class Transactions:
         ]
         return draw.choice(found)
 
-    new: tuple[Table, str] | None = None
+    def identity(self) -> list[str]:
+        """A table's old rows are in the log by other columns from here on, those of each of its partitions too."""
+        table = self.draw.choice(self.tables)
+        chosen, before = self.draw.choice(table.identities), (table.identities, table.whole_old)
+        table.identities = (chosen, *(one for one in table.identities if one != chosen))
+        table.whole_old = chosen == "FULL"
+        self.undo.append(lambda: table.__dict__.update(identities=before[0], whole_old=before[1]))
+        return [f"ALTER TABLE {one} REPLICA IDENTITY {chosen}" for one in (table.name, *table.parts)]
 
-    def added_back(self) -> None:
-        """The transaction is rolled back, and with it the column that it added."""
-        if self.new is not None:
-            table, name = self.new
-            del table.columns[name]
-            self.new = None
-
-    def kept(self) -> None:
-        self.new = None
+    def partition(self) -> list[str]:
+        """One comes, or goes, without rows: those that it has then are in no log."""
+        table, region = self.tables[3], self.draw.choice(REGIONS)
+        before = (table.parts, dict(self.attached))
+        self.undo.append(lambda: table.__dict__.update(parts=before[0]))
+        self.undo.append(lambda: self.__dict__.update(attached=before[1]))
+        emptied = f"DELETE FROM d WHERE region = {region}"
+        if (name := self.attached.pop(region, None)) is not None:
+            table.parts = [one for one in table.parts if one != name]
+            after = self.draw.choice(
+                [f"DROP TABLE {name}", f"INSERT INTO {name} (id, region) VALUES (1, 'of none')"]
+            )
+            return [emptied, f"ALTER TABLE d DETACH PARTITION {name}", after]
+        self.added += 1
+        self.attached[region] = name = f"d_{self.added}"
+        table.parts = [*table.parts, name]
+        return [
+            emptied,
+            f"CREATE TABLE {name} (LIKE d INCLUDING ALL)",
+            f"ALTER TABLE {name} REPLICA IDENTITY {table.identities[0]}",
+            f"ALTER TABLE d ATTACH PARTITION {name} FOR VALUES IN ({region})",
+        ]

@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 from changing_job import patiently
+from hint_typed import typed
 from plain_job import PlainJob, small
 from postgres import Server
 from postgres_database import Database, database
@@ -125,10 +126,12 @@ def _named(db: Database, folder: Path) -> None:
     bad = "UPDATE t SET v = E'\\xff' WHERE id = 2"
     db("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')", bad)
     job = PlainJob(db, folder, {"t": ("id",)})
-    with pytest.raises(BadData, match=r"table 't', reading a chunk: invalid byte sequence .*22021"):
+    with pytest.raises(BadData, match=r"table 't', reading a chunk: invalid byte sequence .*22021") as refused:
         job.step(judged=False)
-    db("UPDATE t SET v = 'c' WHERE id = 2")
-    job.step(judged=False)
+    with typed(refused.value) as hint:
+        hint.says("correct the value upstream")
+        db("UPDATE t SET v = 'c' WHERE id = 2")
+        job.step(judged=False)
     db(bad)
     with pytest.raises(BadData, match=r"the log \(slot .*associated LSN .*: invalid byte sequence .*22021"):
         job.step(judged=False)

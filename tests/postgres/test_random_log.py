@@ -1,12 +1,13 @@
 """PostgreSQL's log at random against the server's own SELECT: up to 50 statements a transaction, DDL between.
 
-A job reads three tables in chunks while they change, and follows them; it is judged at each commit, as is what the
-DuckDB sink and the PostgreSQL sink made of the same files. Another job over the same log takes wider windows.
+A job reads four tables, one of them partitioned, in chunks while they change, and follows them. It is judged at
+each commit; so is what the DuckDB sink and the PostgreSQL sink made of the same files. Another job's windows are
+wider.
 """
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,14 +36,25 @@ from backfill_cli.upstreams.postgres.types import arrow_type
 
 __all__ = ["small"]
 
-KEYS = {"a": ("id",), "b": ("n", "k"), "c": ("code",)}
+KEYS = {"a": ("id",), "b": ("n", "k"), "c": ("code",), "d": ("region", "id")}
+ACCEPTED = {"accept_partition_changes": True}
 ENUMS = {"b": {"n": "mood"}}
 
 
-class Sunk(PlainJob):
-    """A job whose epochs go to real sinks too. sinks: with how each one's table is read."""
+class Job(PlainJob):
+    """Its judge has one connection."""
 
-    sinks: Sequence[tuple[Sink, Callable[[str], list[dict[str, Any]]]]] = ()
+    connection: psycopg.Connection[Any] | None = None
+
+    def asking(self) -> AbstractContextManager[psycopg.Connection[Any]]:
+        self.connection = self.connection or psycopg.connect(self.db.dsn, autocommit=True)
+        return nullcontext(self.connection)
+
+
+class Sunk(Job):
+    """A job whose epochs go to real sinks too. sinks: with how each one's tables are read."""
+
+    sinks: Sequence[tuple[Sink, Callable[[], Mapping[str, list[dict[str, Any]]]]]] = ()
     prepared: Mapping[str, str] | None = None
 
     def _commit(self, read: Mapping[str, list[dict[str, Any]]], taken: Any) -> None:
@@ -80,38 +92,38 @@ class Sunk(PlainJob):
     def judge(self, right: Mapping[str, Rows]) -> None:
         super().judge(right)
         for _, rows in self.sinks:
+            sunk = rows()
             for name, held in self.sink.items():
-                found = [plain(row) for row in rows(name)]
+                found = [plain(row) for row in sunk.get(name, ())]
                 assert {self._key(name, row): row for row in found} == held
                 assert len(found) == len(held)
 
 
-def of_duckdb(path: Path) -> Callable[[str], list[dict[str, Any]]]:
-    def rows(name: str) -> list[dict[str, Any]]:
+def of_duckdb(path: Path) -> Callable[[], dict[str, list[dict[str, Any]]]]:
+    def rows() -> dict[str, list[dict[str, Any]]]:
         if not path.exists():
-            return []
+            return {}
         with duckdb.connect(str(path), read_only=True) as con:
-            found: list[dict[str, Any]] = con.sql(f"FROM {name}").to_arrow_table().to_pylist()
-            return found
+            return {name: con.sql(f"FROM {name}").to_arrow_table().to_pylist() for name in KEYS}
 
     return rows
 
 
-def of_postgres(db: Database) -> Callable[[str], list[dict[str, Any]]]:
-    def rows(name: str) -> list[dict[str, Any]]:
+def of_postgres(db: Database) -> Callable[[], dict[str, list[dict[str, Any]]]]:
+    shape = """SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute
+               WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"""
+
+    def rows() -> dict[str, list[dict[str, Any]]]:
+        found = {}
         with psycopg.connect(db.dsn, autocommit=True) as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            shape = connection.execute(
-                "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute "
-                "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
-                (name,),
-            ).fetchall()
-            if not shape:
-                return []
-            columns = sql.SQL(", ").join(map(selected, shape))
-            query = sql.SQL("SELECT {} FROM {}").format(columns, sql.Identifier(name))
-            names = [column for column, _ in shape]
-            return [dict(zip(names, row, strict=True)) for row in connection.execute(query).fetchall()]
+            for name in KEYS:
+                columns = connection.execute(shape, (name,)).fetchall()
+                listed = sql.SQL(", ").join(map(selected, columns))
+                query = sql.SQL("SELECT {} FROM {}").format(listed, sql.Identifier(name))
+                read = connection.execute(query).fetchall() if columns else []
+                found[name] = [dict(zip((column for column, _ in columns), row, strict=True)) for row in read]
+        return found
 
     return rows
 
@@ -127,7 +139,7 @@ class Writers:
         self.open, self.count, self.late = False, 0, 10**6
 
     def write(self) -> None:
-        for _ in range(self.draw.choice([0, 4, 10, 20])):
+        for _ in range(self.draw.choice([0, 3, 8, 20])):
             self.count += 1
             self.run(self.connection, self.made.transaction(alone=not self.open))
         if self.draw.random() < 0.1:
@@ -185,7 +197,7 @@ def test_transactions_at_random_end_in_what_the_server_selects(
     seed = random.SystemRandom().randrange(2**32)
     with database(postgres) as db, database(postgres) as target:
         try:
-            judged(judge(db, target, tmp_path, random.Random(seed), truncates, transactions=600))
+            judged(judge(db, target, tmp_path, random.Random(seed), truncates, transactions=1150))
         except Exception as exc:
             raise AssertionError(f"seed {seed}") from exc
 
@@ -201,13 +213,13 @@ def judge(
     db("ANALYZE")
     (folder / "wide").mkdir()
     path = folder / "sink.duckdb"
-    job = Sunk(db, folder, KEYS, rows=draw.choice([8, 15, 30]), enums=ENUMS)
+    job = Sunk(db, folder, KEYS, rows=draw.choice([15, 30, 60]), enums=ENUMS, options=dict(ACCEPTED))
     job.sinks = [
         (duckdb_sink.open(DuckDBOptions(path=str(path))), of_duckdb(path)),
         (sink_of(target.dsn), of_postgres(target)),
     ]
-    options = {"slot": f"wide_{db.name}"}
-    wide = PlainJob(db, folder / "wide", KEYS, rows=draw.choice([20, 60]), options=options, enums=ENUMS)
+    options = {"slot": f"wide_{db.name}", **ACCEPTED}
+    wide = Job(db, folder / "wide", KEYS, rows=draw.choice([20, 60]), options=options, enums=ENUMS)
     job.between, wide.between = Between(*[writers.write] * 4), Between(*[writers.write] * 4)
     while writers.count < transactions or not (job.following and wide.following):
         if draw.random() < 0.1:
@@ -218,7 +230,7 @@ def judge(
         patiently(job)
         if draw.random() < 0.1:
             writers.copied()
-        if draw.random() < 0.3:
+        if not wide.following or draw.random() < 0.3:
             patiently(wide)
     writers.close()
     job.between = wide.between = Between()

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hint_typed import typed
 from plain_job import PlainJob, small
 from postgres import Server
 from postgres_database import database
@@ -83,8 +84,15 @@ def test_a_server_without_a_free_slot_is_named_with_the_way_on(job: PlainJob) ->
     job.db(*(f"SELECT pg_create_physical_replication_slot('full_{n}')" for n in range(free)))
     try:
         other = beside(job)
-        with pytest.raises(UsageError, match="all replication slots are in use"), other.retained():
+        with pytest.raises(UsageError, match="all replication slots are in use") as refused, other.retained():
             pass
+        with typed(refused.value) as hint:
+            hint.says("drop one that is not needed (SELECT slot_name, active FROM pg_replication_slots)")
+            listed = job.db("SELECT slot_name, active FROM pg_replication_slots")
+            unneeded = [name for name, _ in listed if name.startswith("full_")][:2]
+            job.db(*(f"SELECT pg_drop_replication_slot('{name}')" for name in unneeded))
+            with other.retained():
+                pass
         other.close()
     finally:
         job.db("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name LIKE 'full%'")

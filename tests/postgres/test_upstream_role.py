@@ -92,6 +92,19 @@ def test_a_policy_made_while_the_job_runs_stops_it(db: Database, tmp_path: Path)
         job.follow()
 
 
+def test_a_right_that_is_taken_from_the_role_while_the_job_runs_is_named_and_given_back(
+    db: Database, tmp_path: Path
+) -> None:
+    job = started(db, tmp_path)
+    once(job, "rows", f"REVOKE SELECT ON t FROM {db.name}")
+    with pytest.raises(UsageError, match=r"permission denied for table t \(SQLSTATE 42501\)") as refused:
+        patiently(job)
+    with typed(refused.value) as hint:
+        hint.says("as the owner, grant the role what it lacks: to read tables")
+        db(f"GRANT SELECT ON t TO {db.name}")
+        patiently(job)
+
+
 def test_a_table_that_others_inherit_from_is_refused_until_none_does(db: Database, tmp_path: Path) -> None:
     """Its copy would lack rows that a query of it shows; none of them is read meanwhile."""
     made = ("CREATE TABLE child () INHERITS (t)", "INSERT INTO child (id) VALUES ('of the child')")

@@ -1,6 +1,7 @@
 """The slot of a job: what it keeps, what it is waited for, and one that is gone or no longer the job's."""
 
 import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psycopg
@@ -56,6 +57,24 @@ def test_a_slot_that_others_read_or_wrote_is_waited_for_or_refused(job: PlainJob
     )
     with pytest.raises(StateConflict, match="test_decoding"):
         job.step()
+
+
+def test_a_slot_that_another_reads_is_released_once_that_is_ended(job: PlainJob) -> None:
+    names = f"proto_version '1', publication_names '\"{job.slot}\"'"
+    read = f"START_REPLICATION SLOT {job.slot} LOGICAL 0/0 ({names})"
+    with closing(psycopg.connect(job.db.dsn, replication="database", autocommit=True)) as other:
+        assert other.pgconn.exec_(read.encode()).status == psycopg.pq.ExecStatus.COPY_BOTH
+        with pytest.raises(Transient, match="is being read by process") as refused:
+            job.upstream.release(job.pin)
+        with typed(refused.value) as hint:
+            job.db(*hint.statements())
+            for _ in range(50):
+                with suppress(Transient):
+                    job.upstream.may_release(job.pin)
+                    break
+                time.sleep(0.1)
+            job.upstream.release(job.pin)
+    assert job.db("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
 
 
 def test_another_database_of_the_same_name_stops_the_job(job: PlainJob) -> None:

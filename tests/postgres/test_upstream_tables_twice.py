@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from changing_job import patiently
+from hint_typed import typed
 from plain_job import PlainJob, small
 from postgres import Server
 from postgres_database import Database, database
@@ -29,9 +30,11 @@ SAME = ["al", '"al"', "public.al", '"public"."al"', 'public."al"', "AL", "Public
 def test_spellings_of_one_table_are_refused(db: Database, tmp_path: Path) -> None:
     db("CREATE TABLE al (id int PRIMARY KEY)", 'CREATE TABLE "AL" (id int PRIMARY KEY)')
     for one, two in itertools.combinations(SAME, 2):
-        with pytest.raises(UsageError, match="are the same table"):
+        with pytest.raises(UsageError, match="are the same table") as refused:
             PlainJob(db, tmp_path, {one: ("id",), two: ("id",)})
-    PlainJob(db, tmp_path, {"al": ("id",), '"AL"': ("id",)}).follow()
+    with typed(refused.value) as hint:
+        hint.says("name it once")
+        PlainJob(db, tmp_path, {"al": ("id",), '"AL"': ("id",)}).follow()
 
 
 PARTED = (
@@ -47,8 +50,11 @@ PARTED = (
 def test_a_table_and_its_partition_are_refused(db: Database, tmp_path: Path, root: str, leaf: str) -> None:
     db(*PARTED)
     options = {"accept_partition_changes": True}
-    with pytest.raises(UsageError, match=f"table '{leaf}' is a partition of table '{root}'"):
+    with pytest.raises(UsageError, match=f"table '{leaf}' is a partition of table '{root}'") as refused:
         PlainJob(db, tmp_path, {leaf: ("id",), root: ("id",)}, options=options)
+    with typed(refused.value) as hint:
+        hint.says("name only one of them")
+        PlainJob(db, tmp_path, {leaf: ("id",)}, options=options).follow()
 
 
 def test_partitions_of_one_table_without_it_are_followed(db: Database, tmp_path: Path) -> None:

@@ -99,6 +99,16 @@ def test_a_key_whose_index_is_built_again_is_followed(db: Database, tmp_path: Pa
     job.follow()
 
 
+def test_a_key_whose_index_keeps_its_file_is_followed(db: Database, tmp_path: Path) -> None:
+    """A longer varchar drops index and constraint, and makes both anew."""
+    db("CREATE TABLE u (id varchar(9) PRIMARY KEY, v text)", "ALTER TABLE u REPLICA IDENTITY FULL")
+    db("INSERT INTO u SELECT n, n FROM generate_series(1, 10) n")
+    job = PlainJob(db, tmp_path, {"u": ("id",)})
+    job.follow()
+    db("ALTER TABLE u ALTER id TYPE varchar(90)", "UPDATE u SET id = id || 'x'", "DELETE FROM u WHERE v = '3'")
+    patiently(job)
+
+
 ROWS = "INSERT INTO u SELECT n, n, n FROM generate_series(1, 20) n"
 BOTH = ["CREATE TABLE u (id int PRIMARY KEY, u int NOT NULL, v text)", ROWS]
 BY_BOTH = ["CREATE UNIQUE INDEX b ON u (id, u)", "ALTER TABLE u REPLICA IDENTITY USING INDEX b"]

@@ -46,7 +46,7 @@ def require_followable(tables: Sequence[PgTable]) -> None:
                 f"table {table.name!r}: partitions have another REPLICA IDENTITY than the table, and do not "
                 "inherit its own: the log has too little of their old rows",
                 "; ".join(f"ALTER TABLE {leaf} REPLICA IDENTITY {what}" for leaf in leaves)
-                + "; a job that has already begun must be dropped and started over",
+                + f"; if the job has already begun, then {START_OVER}",
             )
 
 

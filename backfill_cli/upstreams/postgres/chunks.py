@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_driver
 from backfill_cli.contracts import Piece, own
-from backfill_cli.errors import BackfillError, LogFirst, Transient, UsageError
+from backfill_cli.errors import RETRIED, BackfillError, LogFirst, Transient, UsageError
 from backfill_cli.postgres_holders import of_transaction, spelled
 from backfill_cli.postgres_says import INSTALL
 from backfill_cli.upstreams.postgres.client import SERVER, completed, of_state
@@ -29,7 +29,6 @@ VISIBLE_LIMIT_S = 10.0
 """After this long without such a snapshot the epoch is given up and retried: a standby may be away for hours."""
 
 _WAIT_S = 0.02
-LOG_FIRST = "wait: the log is applied first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,5 +223,5 @@ def _same_table(cursor: Any, chunk: Chunk) -> None:
     if (found[: len(expected)] if chunk.may_have_more else found) != expected:
         raise LogFirst(
             f"table {chunk.name!r}: its columns changed, and the log is not applied up to that",
-            LOG_FIRST,
+            RETRIED,
         )

@@ -56,7 +56,7 @@ def of_state(state: str, doing: str, words: str) -> BackfillError:
     text = f"{doing}: {''.join(words.splitlines()[:1])}" + (f" (SQLSTATE {state})" if state else "")
     match said(state, words):
         case Said.FORBIDDEN:
-            return UsageError(text, "grant the role the missing rights: `plan` prints the statements")
+            return UsageError(text, "as the owner, grant the role what it lacks: to read tables, to use schemas")
         case Said.NO_WAY_IN:
             return UsageError(text, "correct user, password or database in upstream.dsn")
         case Said.UNREACHED:

@@ -48,7 +48,8 @@ ORDER BY 1
 
 _LEFT = """
 SELECT EXISTS (SELECT FROM pg_index WHERE indisvalid AND (indexrelid = ANY(%(oids)s::oid[]) OR indexrelid IN (
-    SELECT conindid FROM pg_constraint WHERE oid = ANY(%(oids)s::oid[]))))
+    SELECT conindid FROM pg_constraint WHERE oid = ANY(%(oids)s::oid[]))
+    OR pg_relation_filenode(indexrelid) = ANY(%(files)s::oid[])))
 """
 
 
@@ -123,7 +124,8 @@ def require_kept_unique(
 
 def _is_one_left(connection: "psycopg.Connection[Any]", indexes: Sequence[int]) -> bool:
     with asking("checking for a unique index"):
-        row = connection.execute(_LEFT, {"oids": list(indexes)}).fetchone()
+        files = [-one for one in indexes if one < 0]
+        row = connection.execute(_LEFT, {"oids": [one for one in indexes if one > 0], "files": files}).fetchone()
     return bool(row and row[0])
 
 

@@ -237,7 +237,7 @@ def copied(connection: "Connection", slot: str, of_copy: bool = False) -> Iterat
             raise UsageError(
                 "all replication slots are in use: two more are needed to read the log beside the running job",
                 "drop one that is not needed (SELECT slot_name, active FROM pg_replication_slots), raise "
-                "max_replication_slots, or pause the job first",
+                "max_replication_slots, or stop the job's runner first",
             ) from exc
     try:
         yield name

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import START_OVER, UsageError
 from backfill_cli.model.nearest import nearest_first, spell_known
 from backfill_cli.model.schema import schema_text
 from backfill_cli.model.split import Split
@@ -55,7 +55,8 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::tex
        (SELECT jsonb_agg(jsonb_build_array(i.indexrelid::int8, (
             SELECT k.oid::int8 FROM pg_constraint k WHERE k.conrelid = c.oid AND k.conindid = i.indexrelid), (
             SELECT jsonb_agg(a.attname) FROM pg_attribute a WHERE a.attrelid = c.oid
-                AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1]))))
+                AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1])),
+            pg_relation_filenode(i.indexrelid)::int8))
         FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indimmediate AND i.indisvalid
             AND i.indpred IS NULL AND i.indexprs IS NULL),
        {HEIRS}
@@ -78,8 +79,8 @@ class PgTable:
     deferrable: whether the primary key cannot be the replica identity, because it is checked late. unlogged:
     whether it or a partition is. differing: SQL of the partitions with another replica identity. lesser: of those
     with less than FULL. indexed: the columns that identify rows by an index, in all partitions. unique: oids of
-    the indexes that keep its key unique at every moment, and of their constraints. heirs: SQL of the tables that
-    inherit from it.
+    the indexes that keep its key unique at every moment, and of their constraints; below zero, their files, which
+    ALTER COLUMN … TYPE varchar(…) keeps where it makes an index anew. heirs: SQL of tables that inherit from it.
     """
 
     name: str
@@ -177,7 +178,7 @@ def _require_apart(connection: "psycopg.Connection[Any]", oids: Mapping[str, int
         raise UsageError(
             f"table {names[part]!r} is a partition of table {names[whole]!r}: the log has its changes as those of "
             "that table",
-            "name only one of them; a job that has already begun must be dropped and started over",
+            f"name only one of them; if the job has already begun, then {START_OVER}",
         )
 
 
@@ -294,12 +295,16 @@ def _table(spec: TableSpec, row: Any, columns: tuple[Column, ...]) -> PgTable:
     )
 
 
-def _kept_unique(indexes: Iterable[tuple[int, int | None, Sequence[str]]], key: Sequence[str]) -> Iterator[int]:
-    for index, constraint, columns in indexes:
+def _kept_unique(
+    indexes: Iterable[tuple[int, int | None, Sequence[str], int | None]], key: Sequence[str]
+) -> Iterator[int]:
+    for index, constraint, columns, file in indexes:
         if set(columns) <= set(key):
             yield index
             if constraint is not None:
                 yield constraint
+            if file:
+                yield -file
 
 
 def schema_of(table: PgTable) -> str:

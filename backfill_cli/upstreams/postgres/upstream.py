@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, Piece, TableSpec, Taken, UpstreamCapabilities, own
-from backfill_cli.errors import BackfillError, LogFirst
+from backfill_cli.errors import RETRIED, BackfillError, LogFirst
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.schema import field as schema_field
@@ -20,7 +20,6 @@ from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.postgres import checks, chunks, identity, slot, taking
-from backfill_cli.upstreams.postgres.chunks import LOG_FIRST
 from backfill_cli.upstreams.postgres.client import clock_ms, lsn_text, server_of
 from backfill_cli.upstreams.postgres.holding import Holding
 from backfill_cli.upstreams.postgres.look import schema_of_columns
@@ -218,7 +217,7 @@ class PostgresUpstream(Holding):
             taken = taking.in_worker(spark, request)
         if window.open and taken.up_to < up_to:
             whose = f"table {next(iter(taken.changed))!r}: its" if taken.changed else "a table's"
-            raise LogFirst(f"{whose} columns changed while rows were read", LOG_FIRST)
+            raise LogFirst(f"{whose} columns changed while rows were read", RETRIED)
         known = self._memory.at(after)
         hidden = slot.hidden(connection, taken.xids, known.hidden) if within is not None else ()
         self._look.require_kept_unique(connection, taken.unsure, after)

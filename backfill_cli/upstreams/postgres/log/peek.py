@@ -3,7 +3,7 @@
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.errors import Transient
+from backfill_cli.errors import RETRIED, Transient
 from backfill_cli.upstreams.postgres.client import asking, lsn_text
 from backfill_cli.upstreams.postgres.log.window import TakeRequest
 from backfill_cli.upstreams.postgres.types import quoted
@@ -57,5 +57,5 @@ def blocks(
         except psycopg.errors.ObjectInUse as exc:
             raise SlotInUse(
                 f"PostgreSQL, {doing}: {exc.diag.message_primary} (SQLSTATE {exc.sqlstate})",
-                "try again later: the job, or a verify of it, is reading its changes",
+                RETRIED,
             ) from exc
