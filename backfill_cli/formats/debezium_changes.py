@@ -20,7 +20,7 @@ _TRUNCATE = "truncate is not supported by the snapshot strategy's files upstream
 NO_TRUNCATES = 'skipped.operations = "t"'
 """Debezium's setting with which a connector writes no record for a truncate."""
 NEW_SNAPSHOT = (
-    f"take a new snapshot, set upstream.snapshot.as_of to the newest change file before it, and {START_OVER}"
+    f"take a new snapshot, set upstream.snapshot.as_of to the newest change file before it; then {START_OVER}"
 )
 _UNSENT_HINT = f"at the source: ALTER TABLE … REPLICA IDENTITY FULL; then {NEW_SNAPSHOT}"
 

@@ -1,5 +1,6 @@
 """Lines of text files: where they end, and how much of a file without line ends is read."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ from hint_typed import typed
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backfill_cli.contracts import Piece
 from backfill_cli.errors import RETRIED, BadData, Transient
 from backfill_cli.formats.listing import File, Place, place
+from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.upstreams.files.options import CsvOptions
 from backfill_cli.upstreams.files.reading import csv_files, csv_text, json_rows, lines, text_parts
 from backfill_cli.upstreams.files.reading.text_parts import TextPart
+from backfill_cli.upstreams.files.snapshot.scan import _PINNED
 
 NO_LINE_ENDS = ("\u2028", "\u2029", "\x0b", "\x0c", "\x85", "\x1c", "\x1d", "\x1e")
 """What str.splitlines takes for line ends, and no CSV reader."""
@@ -154,6 +158,30 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path
         where, file = written(tmp_path, "a.json", b'{"id": 1}\n' * 10_000)
         part = TextPart(where.fs, file.path, file.name, file.size)
         assert sum(block.count(b"\n") for _, block in json_rows.blocks(part)) == 10_000
+
+
+@pytest.mark.parametrize("hint", [_PINNED, CHANGES_HINT], ids=["snapshot", "changes"])
+def test_a_compressed_file_that_breaks_off_is_corrected_as_what_it_belongs_to(tmp_path: Path, hint: str) -> None:
+    """A file of a pinned snapshot must not change, so that to write it again is not enough."""
+    for name, content in (("a.json.gz", b'{"id": 1}\n'), ("a.csv.gz", b"1\n")):
+        packed = gzip.compress(content * 1000)
+
+        def rows(cut: int | None, name: str = name, packed: bytes = packed) -> int:
+            where, file = written(tmp_path, name, packed[:cut])
+            pieces = [Piece(0, part) for part in text_parts.parts(where, [file], cut=True)]
+            made = (
+                json_rows._made(None, hint, pieces)
+                if "json" in name
+                else csv_files._made(CsvOptions(), 1, hint, pieces)
+            )
+            return sum(batch.num_rows for batch in made)
+
+        with pytest.raises(BadData, match=f"{name}: not a complete") as refused:
+            rows(-9)
+        with typed(refused.value) as asked:
+            asked.says("fix the file, then" if hint == _PINNED else "correct the change file")
+            assert refused.value.template == hint
+            assert rows(None) == 1000
 
 
 @pytest.mark.parametrize("left", [0, 4, 6])

@@ -28,6 +28,7 @@ from backfill_cli.formats.values import DECIMALS_HINT, Encoding, read_as_text, s
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, SparkType, field
 from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.upstreams.files.changes import refusals
 from backfill_cli.upstreams.files.changes.change_format import Inspected
 from backfill_cli.upstreams.files.changes.envelope import payload_of, refuse_other, source_ms, told_of
@@ -215,7 +216,7 @@ class Debezium:
         if shape.told is not None:
             envelope = {"payload": field("payload", {"type": "struct", "fields": list(envelope.values())})}
         numbered = arrow_tasks.workers_know_us(spark)
-        told = rows.json_lines(spark, where, files, None, numbered)
+        told = rows.json_lines(spark, where, files, None, CHANGES_HINT, numbered)
         parsed = frames.json_objects(told, envelope, read_as_text(columns, encodings))
         key, epoch = self._table.key, self._options.epoch
         return changes(parsed, at, key, columns, encodings, epoch, self._known, numbered, shown)

@@ -151,7 +151,7 @@ def _of_order(
 ) -> "DataFrame":
     from pyspark.sql import functions as F
 
-    rows = _texts(spark, where, files, options, len(order))
+    rows = _texts(spark, where, files, options, len(order), hint)
     values = []
     row = exact.row_of(F.col(own.FILE), F.col(own.ROW))
     for column, described in columns.items():
@@ -167,7 +167,7 @@ def _of_order(
 
 
 def _texts(
-    spark: "SparkSession", where: Place, files: Sequence[File], options: CsvOptions, count: int
+    spark: "SparkSession", where: Place, files: Sequence[File], options: CsvOptions, count: int, hint: str
 ) -> "DataFrame":
     """`own.FILE, own.ROW, c0, c1, …` of these files, as csv_text.batches yields them."""
     texts: Columns = {own.FILE: field(own.FILE, "string"), own.ROW: field(own.ROW, "long")}
@@ -175,7 +175,7 @@ def _texts(
     tasks = text_parts.packed(parts(where, files, options), arrow_tasks.cores(spark))
     if not tasks:
         return spark.createDataFrame([], frames.struct_type(texts))
-    return arrow_tasks.frame(spark, partial(_made, options, count), tasks, frames.struct_type(texts))
+    return arrow_tasks.frame(spark, partial(_made, options, count, hint), tasks, frames.struct_type(texts))
 
 
 def parts(where: Place, files: Sequence[File], options: CsvOptions) -> Iterator[TextPart]:
@@ -197,7 +197,7 @@ def _has_feeds(where: Place, file: File) -> bool:
     return found is None or b"\n" in found[0]
 
 
-def _made(options: CsvOptions, columns: int, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
+def _made(options: CsvOptions, columns: int, hint: str, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
     """Runs in a worker."""
     for piece in pieces:
-        yield from csv_text.batches(options, columns, piece.what)
+        yield from csv_text.batches(options, columns, piece.what, hint)

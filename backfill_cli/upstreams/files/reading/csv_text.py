@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, BadData
-from backfill_cli.spark.failures import reading
+from backfill_cli.spark.failures import RENAME_HINT, reading
 from backfill_cli.upstreams.files.options import CsvOptions
 from backfill_cli.upstreams.files.reading import lines
 from backfill_cli.upstreams.files.reading.text_parts import TextPart, chunks, opened
@@ -68,18 +68,20 @@ class Grammar:
         return self.quote + inner.replace(self.quote, self.quote * 2) + self.quote
 
 
-def batches(options: CsvOptions, columns: int, part: TextPart) -> "Iterator[pa.RecordBatch]":
+def batches(
+    options: CsvOptions, columns: int, part: TextPart, hint: str = RENAME_HINT
+) -> "Iterator[pa.RecordBatch]":
     """A part's records: `own.FILE STRING, own.ROW BIGINT` (increasing along the file), then `c0, c1, …` STRING.
 
     columns: how many fields each record has. With a header the file's first record names them and is skipped.
     An unquoted field that is empty or holds the text of NULL is NULL. Raises BadData naming the file and the
-    malformed record.
+    malformed record. hint: of a damaged file.
     """
     import pyarrow as pa
 
     skip = 1 if options.header and part.start == 0 else 0
     names = [f"c{i}" for i in range(columns)]
-    with reading(part.path, "csv"):
+    with reading(part.path, "csv", hint):
         for offset, block in blocks(options, part):
             if not block.strip(b"\r\n"):
                 continue

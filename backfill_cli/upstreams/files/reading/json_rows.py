@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 WHITE = b" \t\r"
 
 
-def frame(spark: "SparkSession", where: Place, files: Sequence[File], fast: FastPath | None) -> "DataFrame":
+def frame(
+    spark: "SparkSession", where: Place, files: Sequence[File], fast: FastPath | None, hint: str
+) -> "DataFrame":
     """The lines that are not blank: `own.FILE, own.AT, own.LINE BINARY`, and the columns of `fast`.
 
-    `own.LINE` is NULL if those columns hold its values. Executors need this package.
+    `own.LINE` is NULL if those columns hold its values. Executors need this package. hint: of a damaged file.
     """
     from pyspark.sql import functions as F
 
@@ -35,7 +37,7 @@ def frame(spark: "SparkSession", where: Place, files: Sequence[File], fast: Fast
     )
     tasks = text_parts.packed(text_parts.parts(where, files, cut=True), arrow_tasks.cores(spark))
     made = (
-        arrow_tasks.frame(spark, partial(_made, fast), tasks, schema)
+        arrow_tasks.frame(spark, partial(_made, fast, hint), tasks, schema)
         if tasks
         else spark.createDataFrame([], schema)
     )
@@ -44,10 +46,10 @@ def frame(spark: "SparkSession", where: Place, files: Sequence[File], fast: Fast
     return made.select(own.FILE, at.alias(own.AT), own.LINE, *beside)
 
 
-def _made(fast: FastPath | None, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
+def _made(fast: FastPath | None, hint: str, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
     """Runs in a worker."""
     for piece in pieces:
-        with reading(piece.what.path, "json"):
+        with reading(piece.what.path, "json", hint):
             yield from batches(fast, piece.what)
 
 

@@ -25,11 +25,11 @@ def frame(
     kind: FileFormat,
     csv: CsvOptions,
     columns: Columns,
-    hint: str = "",
+    hint: str,
 ) -> "DataFrame":
     """`own.FILE, own.AT, columns…` of whole files. csv, json: a line that does not fit is an error.
 
-    hint: what to do about such a line.
+    hint: what to do about such a line, or a damaged file.
     """
     if kind == "parquet":
         return frames.parquet(spark, where, files, columns)
@@ -37,17 +37,23 @@ def frame(
         return csv_files.frame(spark, where, files, csv, columns, hint)
     numbered = arrow_tasks.workers_know_us(spark)
     fast = fast_path(columns) if numbered else None
-    return _json(json_lines(spark, where, files, fast, numbered), columns, fast, hint, numbered)
+    return _json(json_lines(spark, where, files, fast, hint, numbered), columns, fast, hint, numbered)
 
 
 def json_lines(
-    spark: "SparkSession", where: Place, files: Sequence[File], fast: FastPath | None, numbered: bool
+    spark: "SparkSession",
+    where: Place,
+    files: Sequence[File],
+    fast: FastPath | None,
+    hint: str,
+    numbered: bool,
 ) -> "DataFrame":
     """`own.FILE, own.AT, own.LINE`, and the columns of `fast`, of files with one JSON object per line.
 
-    numbered: whether the executors have this package: then `own.AT.row` is the row's place in its file.
+    numbered: whether the executors have this package: then `own.AT.row` is the row's place in its file. hint: of a
+    damaged file.
     """
-    return json_rows.frame(spark, where, files, fast) if numbered else frames.text_lines(spark, where, files)
+    return json_rows.frame(spark, where, files, fast, hint) if numbered else frames.text_lines(spark, where, files)
 
 
 def _json(lines: "DataFrame", columns: Columns, fast: FastPath | None, hint: str, numbered: bool) -> "DataFrame":
