@@ -95,7 +95,8 @@ class Transform(Section):
     select: list[str] | None = Field(
         default=None,
         min_length=1,
-        description="The sink's columns as Spark SQL expressions over one row. Default: all columns, unchanged.",
+        description="The sink's columns as Spark SQL expressions over one row of the upstream. Default: all "
+        "columns, unchanged.",
     )
     where: str | None = Field(
         default=None,

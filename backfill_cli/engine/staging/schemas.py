@@ -36,7 +36,8 @@ def sink_schema(spark: "SparkSession", source: str, transform: "Transform") -> s
         return rows(frame, transform).schema.json()
     except PySparkException as exc:
         raise UsageError(
-            f"the transform does not fit the upstream's columns: {cause_in(str(exc))}", "correct [transform]"
+            f"the transform does not fit the upstream's columns: {cause_in(str(exc))}",
+            f"correct [transform]; then {START_OVER}",
         ) from exc
 
 

@@ -102,7 +102,7 @@ def test_a_transform_that_does_not_fit_is_a_usage_error_that_names_the_column(
     with pytest.raises(UsageError, match="nope") as caught:
         sink_schema(spark, struct({"a": "integer"}), shape)
     with typed(caught.value) as hint:
-        hint.says("correct [transform]")
+        hint.says("correct [transform]; then drop the job and start over")  # by its command, if there is a job
         assert names(sink_schema(spark, struct({"a": "integer"}), Transform(select=["a AS nope"]))) == ["nope"]
 
 

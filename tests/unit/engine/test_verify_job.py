@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hint_typed import typed
 
+from backfill_cli.catalog import Catalog
 from backfill_cli.contracts import ArrowTasks, JobDefinition, SinkCopy, SinkTable
 from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.loop.ports import Job
@@ -184,3 +185,9 @@ def test_an_error_that_only_starting_over_corrects_names_the_command() -> None:
     with pytest.raises(BadData) as caught, start_over_named("shop", catalog):
         raise BadData("table 'orders': column 'v' was dropped", START_OVER)
     assert caught.value.hint == "backfill drop shop --with-rows --confirm shop, and start over"
+
+
+def test_where_there_is_no_job_yet_nothing_is_to_be_dropped(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught, start_over_named("shop", Catalog(tmp_path / "none.duckdb")):
+        raise UsageError("the transform does not fit", f"correct [transform]; then {START_OVER}")
+    assert caught.value.hint == "correct [transform]; then start again"
