@@ -122,8 +122,10 @@ def reading(path: str, what: str, hint: str = RENAME_HINT) -> Iterator[None]:
         raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", hint) from exc
 
 
-def from_spark(exc: BaseException) -> BackfillError | None:
+def from_spark(exc: BaseException, way_on: str = RENAME_HINT) -> BackfillError | None:
     """Our error for a Spark failure while a frame of this upstream was computed; None if it is not recognised.
+
+    way_on: for a file that is not complete.
 
     Recognised: errors that our own code raised, executors without this package (Fatal), a file that Spark could
     not read (BadData; Fatal if it is missing; Transient for timeouts and I/O errors).
@@ -139,13 +141,13 @@ def from_spark(exc: BaseException) -> BackfillError | None:
     if "FAILED_READ_FILE" not in text and "PATH_NOT_FOUND" not in text and "FileNotFoundException" not in text:
         return None
     found = re.search(r"\b((?:file|s3a?|gs|abfss?|hdfs):/[^\s'\"]+)", text)
-    path = unquote(found.group(1)).rstrip(".,") if found else "a file of the upstream"
+    path = unquote(found.group(1)).rstrip(".,:") if found else "a file of the upstream"
     if "PATH_NOT_FOUND" in text or "FILE_NOT_EXIST" in text or "FileNotFoundException" in text:
         return Fatal(f"{path}: {GONE}", RESTORE)
     if re.search(r"timed? ?out|Connection reset|Input/output error", text):
         return Transient(f"{path}: {cause_in(text)}", RETRIED)
     cause = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", text)
-    return BadData(f"{path}: cannot be read: {cause[0] if cause else cause_in(text)}", RENAME_HINT)
+    return BadData(f"{path}: cannot be read: {cause[0] if cause else cause_in(text)}", way_on)
 
 
 def _rebuilt(text: str) -> BackfillError | None:
@@ -167,14 +169,17 @@ def _one_line(exc: BaseException) -> str:
 
 
 @contextmanager
-def spark_reading() -> Iterator[None]:
-    """A Spark failure about a file in the block becomes ours. Spark checks paths as soon as a frame is defined."""
+def spark_reading(way_on: str = RENAME_HINT) -> Iterator[None]:
+    """A Spark failure about a file in the block becomes ours. Spark checks paths as soon as a frame is defined.
+
+    way_on: for a file that is not complete.
+    """
     try:
         yield
     except BackfillError:
         raise
     except Exception as exc:
-        ours = from_spark(exc)
+        ours = from_spark(exc, way_on)
         if ours is None:
             raise
         raise ours from exc

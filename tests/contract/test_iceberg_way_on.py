@@ -88,7 +88,7 @@ def test_a_catalog_that_does_not_answer_or_refuses_is_started_and_given_its_toke
     ("damage", "said", "way_on"),
     [
         (lambda text: text.replace('"long"', '"wings"'), "a column of type wings", "or change its type"),
-        (lambda text: text[:40], "its metadata cannot be read", "restore the newest file of its metadata"),
+        (lambda text: text[:40], "is damaged", "restore that file from a copy of the table"),
     ],
 )
 def test_metadata_that_cannot_be_read_is_put_right(file: Path, damage: object, said: str, way_on: str) -> None:
@@ -108,7 +108,7 @@ def test_a_file_that_this_user_cannot_read_is_made_readable(file: Path, monkeypa
         raise PermissionError(13, "Permission denied", str(file))  # to root nothing is denied
 
     with monkeypatch.context() as patch:
-        patch.setattr(metadata, "_parsed", denied)
+        patch.setattr(metadata.Look, "_parsed", denied)
         with pytest.raises(Fatal, match="Permission denied") as refused:
             in_folder(file).now()
     with typed(refused.value) as hint:

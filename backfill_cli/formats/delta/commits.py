@@ -1,12 +1,15 @@
 """Reads the commits of a Delta table, one small file each."""
 
 import json
-from collections.abc import Mapping
+import posixpath
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from backfill_cli.formats.delta.damage import damaged
 from backfill_cli.formats.delta.edge import Where
+from backfill_cli.formats.lake.damage import FROM_COPY, Stored
 from backfill_cli.spark.failures import reading
 from backfill_cli.spark.object_store import store_errors
 
@@ -54,7 +57,7 @@ def stamp(where: Where, version: int) -> Stamp | None:
     """The stamp of a version; None if the log has no file of it."""
     from pyarrow import fs as pafs
 
-    with reading(where.shown, "Delta log"):
+    with reading(where.shown, "Delta log", FROM_COPY):
         info = where.place.fs.get_file_info(where.log_file(version))
     return None if info.type == pafs.FileType.NotFound else Stamp(info.mtime_ns or 0, info.size or 0)
 
@@ -64,7 +67,7 @@ def last_checkpoint(where: Where) -> int:
     from pyarrow import fs as pafs
 
     path = f"{where.place.folder}/_delta_log/_last_checkpoint"
-    with reading(where.shown, "Delta log"):
+    with reading(where.shown, "Delta log", FROM_COPY):
         if where.place.fs.get_file_info(path).type == pafs.FileType.NotFound:
             return -1
         with where.place.fs.open_input_stream(path) as file:
@@ -80,7 +83,7 @@ def later(where: Where, version: int) -> int | None:
     from pyarrow import fs as pafs
 
     ahead = range(version + 1, version + 1 + (AHEAD if where.place.local else 1))
-    with reading(where.shown, "Delta log"):
+    with reading(where.shown, "Delta log", FROM_COPY):
         infos = where.place.fs.get_file_info([where.log_file(one) for one in ahead])
     return next((one for one, info in zip(ahead, infos, strict=True) if info.type != pafs.FileType.NotFound), None)
 
@@ -97,6 +100,29 @@ def commit(where: Where, version: int) -> Commit | None:
         return parsed(version, text, 0 if found is None else found.mtime_ns // 1_000_000)
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise damaged(where, version) from exc
+
+
+def changed_files(where: Where, versions: Iterable[int]) -> list[Stored]:
+    """The files with what these versions changed: of the change feed, or those that were added and removed."""
+    made: list[Stored] = []
+    for version in versions:
+        try:
+            with where.place.fs.open_input_stream(where.log_file(version)) as file:
+                actions = [json.loads(line) for line in file.read().splitlines() if line.strip()]
+        except (OSError, ValueError):
+            continue  # what is wrong with the log is found in the log
+        feed = [one["cdc"] for one in actions if "cdc" in one]
+        moved = [one[name] for one in actions for name in ("add", "remove") if name in one]
+        made += [stored(where, one["path"], one.get("size")) for one in feed or moved]
+    return made
+
+
+def stored(where: Where, path: str, size_bytes: int | None) -> Stored:
+    """A file by its path in the log: relative to the table's folder, or a URI or absolute path."""
+    parsed = urlsplit(path)
+    if parsed.scheme:
+        return Stored(unquote(parsed.path) if parsed.scheme == "file" else path, size_bytes)
+    return Stored(posixpath.join(where.place.folder, unquote(path)), size_bytes)
 
 
 def parsed(version: int, text: bytes, written_ms: int) -> Commit:

@@ -4,16 +4,17 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import START_OVER, BackfillError, Fatal, HistoryGone, UsageError
+from backfill_cli.formats.lake.damage import FROM_COPY, Stored, unreadable
 
 if TYPE_CHECKING:
     from backfill_cli.formats.delta.edge import Where
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet|(\d{20})\.checkpoint\..*json")
-RESTORE = "restore that file from a copy of the table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,8 @@ def found(where: "Where", version: int | None) -> BackfillError | None:
             f'{START_OVER}, with upstream.version = "latest" or a version that exists; '
             "delta.logRetentionDuration says how long versions are kept",
         )
-    return next(_damaged(where, log, newest if version is None else version), None)
+    wanted = newest if version is None else version
+    return next(chain(_damaged(where, log, wanted), _damaged_checkpoint(where, wanted)), None)
 
 
 def lost(where: "Where", version: int, later: int) -> Fatal:
@@ -61,7 +63,7 @@ def lost(where: "Where", version: int, later: int) -> Fatal:
     return Fatal(
         f"{where.shown}: version {version} is missing from its log, which has version {later}: what it changed is "
         f"unknown ({where.log_file(version)})",
-        RESTORE,
+        FROM_COPY,
     )
 
 
@@ -94,6 +96,31 @@ def _damaged(where: "Where", log: Log, version: int) -> Iterator[Fatal]:
             return
 
 
+def _damaged_checkpoint(where: "Where", version: int) -> Iterator[Fatal]:
+    """The error for a file of the checkpoint from which this version is read."""
+    from pyarrow import fs as pafs
+
+    folder, found = f"{where.place.folder}/_delta_log", dict[str, int]()
+    try:
+        for info in where.place.fs.get_file_info(pafs.FileSelector(folder)):
+            if (one := _CHECKPOINT.fullmatch(info.base_name)) and int(one[1] or one[2]) <= version:
+                found[info.path] = int(one[1] or one[2])
+        with where.place.fs.open_input_stream(f"{folder}/_last_checkpoint") as file:
+            hinted = int(json.loads(file.read())["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        hinted = -1  # a hint only
+    if hinted > max(found.values(), default=-1) and hinted <= version:
+        yield Fatal(
+            f"{where.shown}: the checkpoint of version {hinted} is missing from its log "
+            f"({folder}/{hinted:020d}.checkpoint.*)",
+            FROM_COPY,
+        )
+    newest = max(found.values(), default=-1)
+    files = [Stored(path) for path, one in found.items() if one == newest]
+    if (fault := unreadable(where.place.fs, files)) is not None:
+        yield fault
+
+
 def damaged(where: "Where", version: int) -> Fatal:
     """The error for a version whose file is not what a writer wrote."""
-    return Fatal(f"{where.shown}: version {version} of its log is damaged: {where.log_file(version)}", RESTORE)
+    return Fatal(f"{where.shown}: version {version} of its log is damaged: {where.log_file(version)}", FROM_COPY)

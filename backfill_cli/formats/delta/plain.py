@@ -1,14 +1,14 @@
 """Which files of a Delta version hold its rows as they are, by its log alone. Workers can read those directly."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
+from backfill_cli.formats.delta.commits import stored
 from backfill_cli.formats.delta.edge import Where, delta_errors
 from backfill_cli.formats.key_points import point_of
+from backfill_cli.formats.lake.damage import Stored
 from backfill_cli.formats.lake.plain_files import DataFile, PlainFiles
 from backfill_cli.model.schema import Columns
 
@@ -31,6 +31,13 @@ def add_actions(opened: "DeltaTable") -> "pa.Table":
     import pyarrow as pa
 
     return pa.table(opened.get_add_actions(flatten=True))
+
+
+def version_files(where: Where, version: int) -> list[Stored]:
+    """The version's data files, as its log has them."""
+    actions = add_actions(where.open(version))
+    names = zip(column_values(actions, "path"), column_values(actions, "size_bytes"), strict=True)
+    return [stored(where, path, size) for path, size in names]
 
 
 def column_values(actions: "pa.Table", name: str) -> list[Any]:
@@ -105,15 +112,7 @@ def _files(where: Where, opened: "DeltaTable", key: str, columns: Columns) -> It
     lows, highs, nulls = (column_values(actions, f"{what}.{key}") for what in ("min", "max", "null_count"))
     for path, low, high, null in zip(column_values(actions, "path"), lows, highs, nulls, strict=True):
         bounds = (point_of(low, text), point_of(high, text)) if null == 0 else (None, None)
-        yield DataFile(_local(where, path), *bounds)
-
-
-def _local(where: Where, path: str) -> str:
-    """The path of a file in the log: relative to the table's folder, or a URI or absolute path."""
-    parsed = urlsplit(path)
-    if parsed.scheme:
-        return unquote(parsed.path) if parsed.scheme == "file" else path
-    return os.path.join(where.place.folder, unquote(path))
+        yield DataFile(stored(where, path, None).path, *bounds)
 
 
 def _with_deleted(where: Where, opened: "DeltaTable") -> frozenset[str] | None:
@@ -123,5 +122,7 @@ def _with_deleted(where: Where, opened: "DeltaTable") -> frozenset[str] | None:
         return None
     with delta_errors(where.shown):
         return frozenset(
-            _local(where, path) for batch in selections(opened) for path in batch.column("filepath").to_pylist()
+            stored(where, path, None).path
+            for batch in selections(opened)
+            for path in batch.column("filepath").to_pylist()
         )

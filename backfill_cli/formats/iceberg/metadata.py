@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient, UsageError
 from backfill_cli.formats.iceberg.places import Place, Settings, catalog_properties, no_catalog
 from backfill_cli.formats.iceberg.types import OTHER_TYPE
+from backfill_cli.formats.lake.damage import FROM_COPY, intact
 from backfill_cli.spark.beside import CATALOG
 from backfill_cli.spark.object_store import meant, on_s3, store, store_of
 
@@ -26,6 +27,7 @@ IMPLEMENTED = {
 KINDS = ("rest", "hive", "glue", "hadoop")
 _OF_A_CATALOG = re.compile(r"\d{5,}-[0-9a-f-]{36}(\.gz)?\.metadata\.json(\.gz)?")
 """Metadata files whose order only a catalog knows; a table in a folder has v1.metadata.json and so on."""
+_OF_A_FOLDER = re.compile(r"v(\d+)(?:\.gz)?\.metadata\.json")
 SUFFIXES = (".metadata.json", ".gz.metadata.json")
 
 
@@ -90,7 +92,7 @@ class Look:
 
     def now(self) -> Held | None:
         """The table's current metadata; None if there is no table."""
-        with _ours(self._place):
+        with reading_metadata(self._place):
             root = self._root()
             return self._of_catalog() if root is None else self._of_folder(f"{root}/metadata")
 
@@ -169,33 +171,54 @@ class Look:
             self._refuse_of_catalog(folder)
             return None
         file = file or self._file(folder, number)
-        if file is None:  # the table was dropped, and perhaps recreated
-            self._held, known, self._known = None, self._known, 0
-            return self._of_folder(folder) if known else None
+        if file is None and self._known:  # the table was dropped, and perhaps recreated
+            self._held, self._known = None, 0
+            return self._of_folder(folder)
+        if file is None:
+            raise Fatal(f"{folder}/v{number}{SUFFIXES[0]}, the table's newest metadata, is missing", FROM_COPY)
         if self._held is None or file != self._file_held:  # recreated, it can have the same version again
-            self._held, self._file_held = Held(file.name, _parsed(self._io, file.name), self._io), file
+            self._held, self._file_held = Held(file.name, self._parsed(file.name), self._io), file
         self._known = number
         return self._held
+
+    def _parsed(self, file: str) -> "TableMetadata":
+        from pyiceberg.exceptions import ValidationError
+        from pyiceberg.serializers import FromInputFile
+
+        assert self._io is not None
+        with intact(file):
+            try:
+                return FromInputFile.table_metadata(self._io.new_input(file))
+            except ValidationError as exc:
+                raise _unknown_type(self._place, exc) or exc from None
 
     def _hinted(self, folder: str) -> int:
         assert self._io is not None
         try:
             with self._io.new_input(f"{folder}/version-hint.text").open() as stream:
-                text = stream.read().decode().strip()
+                text = stream.read().decode(errors="replace").strip()
         except FileNotFoundError:
             return 0
-        if not text.isdecimal():
+        if text.isdecimal():
+            return int(text)
+        # Iceberg takes a hint that it cannot read for none: the newest of the files counts.
+        numbers = [int(found[1]) for one in self._names(folder) if (found := _OF_A_FOLDER.fullmatch(one))]
+        if not numbers:
             raise self._of_another_catalog(f"version-hint.text names {text!r}")
-        return int(text)
+        return max(numbers)
 
-    def _refuse_of_catalog(self, folder: str) -> None:
-        """Raises UsageError if the folder has metadata, but of a table that only its catalog can find."""
+    def _names(self, folder: str) -> list[str]:
+        """The names of the files in this folder."""
         from pyarrow.fs import FileSelector
 
         assert self._io is not None
         scheme, netloc, path = self._io.parse_location(folder)
         found = self._io.fs_by_scheme(scheme, netloc).get_file_info(FileSelector(path, allow_not_found=True))
-        names = sorted(one.base_name for one in found if _OF_A_CATALOG.fullmatch(one.base_name))
+        return [one.base_name for one in found]
+
+    def _refuse_of_catalog(self, folder: str) -> None:
+        """Raises UsageError if the folder has metadata, but of a table that only its catalog can find."""
+        names = sorted(one for one in self._names(folder) if _OF_A_CATALOG.fullmatch(one))
         if names:
             raise self._of_another_catalog(f"its metadata is in files like {names[-1]}")
 
@@ -226,13 +249,14 @@ def file_io(location: str) -> "PyArrowFileIO":
     return PyArrowFileIO(store_of(location).for_pyiceberg() if on_s3(location) else {})
 
 
-def _parsed(io: "PyArrowFileIO", file: str) -> "TableMetadata":
-    from pyiceberg.serializers import FromInputFile
+def _unknown_type(place: Place, exc: Exception) -> Fatal | None:
+    unknown = re.search(r"Unsupported field type: '([^']+)'", str(exc))
+    if unknown is None:
+        return None
+    return Fatal(f"table {place}: it has a column of type {unknown[1]}, which is not supported", OTHER_TYPE)
 
-    return FromInputFile.table_metadata(io.new_input(file))
 
-
-class _ours:
+class reading_metadata:
     """pyiceberg's failures become ours."""
 
     def __init__(self, place: Place) -> None:
@@ -263,15 +287,8 @@ class _ours:
                 "the table",
             ) from exc
         if isinstance(exc, ValidationError | exceptions.ValidationError):
-            if (unknown := re.search(r"Unsupported field type: '([^']+)'", said)) is not None:
-                raise Fatal(
-                    f"table {self._place}: it has a column of type {unknown[1]}, which is not supported",
-                    OTHER_TYPE,
-                ) from exc
-            raise Fatal(
-                f"table {self._place}: its metadata cannot be read: {said}",
-                "restore the newest file of its metadata from a copy of the table",
-            ) from exc
+            wrong = _unknown_type(self._place, exc)
+            raise wrong or Fatal(f"table {self._place}: its metadata cannot be read: {said}", FROM_COPY) from exc
         if isinstance(exc, PermissionError):
             raise Fatal(f"table {self._place}: {said}", "give this user the right to read it") from exc
         if isinstance(exc, OSError):

@@ -3,14 +3,18 @@
 They have no format and need no Spark job: a barrier that commits rows writes one, in a millisecond on a disk.
 """
 
+import errno
 import os
 import re
+import shlex
 import time
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
 
+from backfill_cli.errors import RETRIED, Fatal, Transient, free_space
 from backfill_cli.spark.object_store import store_errors
 
 if TYPE_CHECKING:
@@ -20,6 +24,23 @@ _TRIES = 10
 OLD_S = 3600.0
 """Older drafts are abandoned: one is written in milliseconds, and clocks of machines differ by less than this."""
 _DRAFT = re.compile(r"\.[0-9a-f]{32}")
+
+
+@contextmanager
+def storing(path: str) -> Iterator[None]:
+    """What fails in the block becomes ours, which names the path; not that a file exists, or does not."""
+    try:
+        with store_errors(path):
+            yield
+    except (FileExistsError, FileNotFoundError):
+        raise
+    except OSError as exc:
+        said = f"{path}: {' '.join((exc.strerror or str(exc)).split())}"
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Transient(said, free_space(os.path.dirname(path))) from exc
+        if exc.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
+            raise Fatal(said, f"let this user write there: ls -ld {shlex.quote(os.path.dirname(path))}") from exc
+        raise Transient(said, RETRIED) from exc
 
 
 class Announced(FileExistsError):
@@ -39,14 +60,14 @@ class Blobs:
         """The names of files and folders, sorted; empty if there is no folder."""
         from pyarrow.fs import FileSelector
 
-        with store_errors(self.root):
+        with storing(self.root):
             found = self._files.get_file_info(FileSelector(self.root, allow_not_found=True))
         return sorted(one.base_name for one in found if not one.base_name.startswith("."))
 
     def read(self, name: str) -> bytes:
         """Raises FileNotFoundError."""
         path = f"{self.root}/{name}"
-        with store_errors(path), self._files.open_input_file(path) as file:
+        with storing(path), self._files.open_input_file(path) as file:
             content: bytes = file.read()
             return content
 
@@ -60,9 +81,10 @@ class Blobs:
 
         path = f"{self.root}/{name}"
         if isinstance(self._files, LocalFileSystem):
-            _create_on_disk(path, content)
+            with storing(path):
+                _create_on_disk(path, content)
             return
-        with store_errors(path):
+        with storing(path):
             there = self._files.get_file_info(path).type != FileType.NotFound
         if there:
             raise FileExistsError(path)
@@ -93,19 +115,19 @@ class Blobs:
         """The announcements of this name that are not abandoned."""
         from pyarrow.fs import FileSelector
 
-        with store_errors(self.root):
+        with storing(self.root):
             found = self._files.get_file_info(FileSelector(self.root, allow_not_found=True))
         drafts = [one for one in found if _DRAFT.fullmatch(one.base_name.removeprefix(f".{name}"))]
         return [one.base_name for one in drafts if time.time() - (one.mtime_ns or 0) / 1e9 < OLD_S]
 
     def _write(self, path: str, content: bytes) -> None:
-        with store_errors(path), self._files.open_output_stream(path) as file:
+        with storing(path), self._files.open_output_stream(path) as file:
             file.write(content)
 
     def delete(self, name: str) -> None:
         """The file does not exist any more, if it did."""
         try:
-            with store_errors(self.root):
+            with storing(self.root):
                 self._files.delete_file(f"{self.root}/{name}")
         except FileNotFoundError:
             return
@@ -113,7 +135,7 @@ class Blobs:
     def delete_all(self) -> None:
         """The folder and everything in it do not exist any more, if they did."""
         try:
-            with store_errors(self.root):
+            with storing(self.root):
                 self._files.delete_dir(self.root)
         except FileNotFoundError:
             return

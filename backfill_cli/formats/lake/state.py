@@ -14,7 +14,7 @@ one, but no marker will ever name it.
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, TypeVar
 from urllib.parse import quote, unquote
 
 from backfill_cli.contracts import EpochCommit, SavedJob, own
@@ -32,6 +32,8 @@ FEW_SPLITS = 256
 LONGEST_CHAIN = 50
 """Epochs between two files that hold all splits: the most files that a reader has to open."""
 TRIES = 10
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +173,34 @@ class JobState:
         state = self._state(name)
         if state is None:
             return None
-        definition = self._files.read(state.definition).decode()
-        return SavedJob(definition, replace(state.checkpoint, splits=self._splits(name, state)))
+        return SavedJob(
+            self._definition(state.definition), replace(state.checkpoint, splits=self._splits(name, state))
+        )
+
+    def _definition(self, name: str) -> str:
+        try:
+            content = self._files.read(name)
+        except FileNotFoundError as exc:
+            raise self._gone(name) from exc
+        if _digest(content) not in name:
+            raise self._damaged(name, "it is not what was written")
+        return content.decode()
+
+    def _gone(self, name: str) -> Fatal:
+        return Fatal(f"job {self.job!r}: {self._files.root}/{name} is gone", RESTORE)
+
+    def _damaged(self, name: str, why: object) -> Fatal:
+        return Fatal(
+            f"job {self.job!r}: {self._files.root}/{name} is damaged: {' '.join(str(why).split())[:200]}", RESTORE
+        )
+
+    def _decoded(self, kind: type[T], name: str) -> T:
+        """Raises FileNotFoundError, and Fatal for a file that is not as it was written."""
+        content = self._files.read(name)
+        try:
+            return decode(kind, content.decode())
+        except ValueError as exc:
+            raise self._damaged(name, exc) from exc
 
     def newest_epoch(self) -> int:
         """The newest epoch of all stored states, committed or not; 0 if there are none."""
@@ -209,7 +237,7 @@ class JobState:
         while state.base is not None:
             base = self._state(state.base)
             if base is None:
-                raise Fatal(f"job {self.job!r}: {self._files.root}/{state.base} is gone", RESTORE)
+                raise self._gone(state.base)
             state = base
             layers.append(state.splits)
         return {key: split for layer in reversed(layers) for key, split in layer.items()}
@@ -235,7 +263,7 @@ class JobState:
 
     def _state(self, name: str) -> EpochState | None:
         try:
-            return decode(EpochState, self._files.read(name).decode())
+            return self._decoded(EpochState, name)
         except FileNotFoundError:
             return None
 
@@ -245,7 +273,7 @@ class JobState:
             if not numbers:
                 return None
             try:
-                record = decode(JobRecord, self._files.read(_numbered(numbers[-1])).decode())
+                record = self._decoded(JobRecord, _numbered(numbers[-1]))
             except FileNotFoundError:
                 continue  # a newer one exists by now
             if record.layout > LAYOUT:
@@ -281,9 +309,13 @@ def _epoch_of(name: str) -> int:
     return int(name.split("-")[1])
 
 
+def _digest(definition: bytes) -> str:
+    return hashlib.sha256(definition).hexdigest()[:32]
+
+
 def _definition(commit: EpochCommit, held: EpochState | None) -> str:
     """The name of the definition's file: that of the epoch before if the definition is the same."""
-    digest = hashlib.sha256(commit.saved.definition.encode()).hexdigest()[:32]
+    digest = _digest(commit.saved.definition.encode())
     if held is not None and held.definition.endswith(f"-{digest}.json"):
         return held.definition
     return f"definition-{commit.epoch:016d}-{digest}.json"

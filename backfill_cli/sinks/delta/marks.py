@@ -109,7 +109,7 @@ class MarkedTable:
         try:
             self.marks.create(name, attempt.encode())
         except FileExistsError:
-            other = self.marks.read(name).decode()
+            other = self.marks.read(name).decode(errors="replace")
             if other != attempt:
                 raise StateConflict(
                     f"table {self.name!r}: epoch {epoch} was about to be committed from attempt {other}, "
@@ -128,7 +128,7 @@ class MarkedTable:
                 f"table {self.name!r} is at epoch {epoch}, whose attempt is missing from {self.marks.root}",
                 RESTORE,
             )
-        return self.marks.read(found[-1]).decode()
+        return self.marks.read(found[-1]).decode(errors="replace")
 
     def raise_token(self, token: int) -> None:
         """The marker has this token, so that a commit with an older one is refused from now on.

@@ -12,6 +12,7 @@ from typing import Any
 from backfill_cli.errors import START_OVER, StateConflict
 from backfill_cli.formats.delta.commits import Stamp, stamp
 from backfill_cli.formats.delta.edge import Where
+from backfill_cli.formats.lake.damage import FROM_COPY
 from backfill_cli.sinks.delta.marks import MarkedTable, epoch_of
 from backfill_cli.sinks.delta.times import version_at
 from backfill_cli.spark.failures import reading
@@ -118,7 +119,7 @@ class _Back:
 
     def _told(self, version: int) -> _Told | None:
         """A commit's actions other than files; None if the log no longer has the commit."""
-        with reading(self._where.shown, "Delta log"):
+        with reading(self._where.log_file(version), "Delta log", FROM_COPY):
             try:
                 with self._where.place.fs.open_input_stream(self._where.log_file(version)) as file:
                     lines = file.read().splitlines()

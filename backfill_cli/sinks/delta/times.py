@@ -6,6 +6,7 @@ from typing import Any
 
 from backfill_cli.formats.delta.commits import commit, stamp
 from backfill_cli.formats.delta.edge import Where
+from backfill_cli.formats.lake.damage import FROM_COPY
 from backfill_cli.spark.failures import reading
 
 EAST, WEST = timedelta(hours=14), timedelta(hours=12)
@@ -57,7 +58,7 @@ def _versions(where: Where) -> list[int]:
     """The versions that the log has without a gap up to the newest, oldest first."""
     from pyarrow.fs import FileSelector
 
-    with reading(where.shown, "Delta log"):
+    with reading(where.shown, "Delta log", FROM_COPY):
         files = where.place.fs.get_file_info(
             FileSelector(f"{where.place.folder}/_delta_log", allow_not_found=True)
         )

@@ -8,13 +8,14 @@ from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone
 from backfill_cli.formats import frames
 from backfill_cli.formats.delta.edge import Where, named_in
+from backfill_cli.formats.lake.damage import FROM_COPY
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, field
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamEpoch, UpstreamView
 from backfill_cli.spark.failures import from_spark, spark_reading
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.delta.log import FollowedTable
-from backfill_cli.upstreams.delta.snapshot import DeltaSnapshot, vacuumed
+from backfill_cli.upstreams.delta.snapshot import DeltaSnapshot, faulty, vacuumed
 from backfill_cli.upstreams.delta.table import PinnedTable
 
 if TYPE_CHECKING:
@@ -77,9 +78,10 @@ class DeltaChanges:
             marks = {name: field(name, kind) for name, kind in _MARKS.items()}
             return spark.createDataFrame([], frames.struct_type(marks | columns))
         feed = spark.read.format("delta").option("readChangeFeed", "true")
-        with spark_reading():
+        with spark_reading(FROM_COPY):
             found = feed.option("startingVersion", first).option("endingVersion", last)
             told = found.load(self._where[table].uri)
+        self._logs[table].require_log(last)
         gone = F.col("_change_type").isin("delete", "update_preimage")
         image = F.col("_change_type") == "update_preimage"
         return told.select(
@@ -109,7 +111,9 @@ class DeltaChanges:
             where = named_in(text, self._where.values())
             shown = ", ".join(one.shown for one in self._where.values()) if where is None else where.shown
             return HistoryGone(f"{shown}: {told}", START_OVER)
-        return vacuumed(exc, list(self._where.values())) or from_spark(exc)
+        known = vacuumed(exc, list(self._where.values())) or from_spark(exc, FROM_COPY)
+        faults = (faulty(log.where, log.pending_files) for log in self._logs.values())
+        return known or next(filter(None, faults), None)
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from backfill_cli.errors import START_OVER, Fatal, HistoryGone
+from backfill_cli.errors import RESTORE, START_OVER, Fatal, HistoryGone
 from backfill_cli.formats.delta.commits import (
     FEED,
     Commit,
     Stamp,
     TableMetadata,
+    changed_files,
     commit,
     last_checkpoint,
     later,
@@ -16,6 +17,7 @@ from backfill_cli.formats.delta.commits import (
 )
 from backfill_cli.formats.delta.damage import lost
 from backfill_cli.formats.delta.edge import Where
+from backfill_cli.formats.lake.damage import Stored
 from backfill_cli.model.schema import schema_text
 from backfill_cli.model.upstream import UpstreamEpoch
 from backfill_cli.upstreams.delta.table import columns_of_delta, require_names, require_same_physical
@@ -73,6 +75,10 @@ class FollowedTable:
             self.known.append(replace(found, ms=self._ms))
             self._move(found.version, stamp(self.where, found.version))
 
+    def pending_files(self) -> list[Stored]:
+        """The files with the changes of the versions that are not applied yet."""
+        return changed_files(self.where, [one.version for one in self.known])
+
     def applied(self, version: int) -> None:
         """Versions up to this one will not be requested again."""
         self.known = [one for one in self.known if one.version > version]
@@ -82,22 +88,41 @@ class FollowedTable:
         first = self.known[0].version - 1 if self.known else self._at
         if self._at < 0 or version < first:
             self.known = []
-            self._require_id()
+            self.require(version)
             self._move(version, stamp(self.where, version))
         elif (now := stamp(self.where, self._at)) != self._stamp:
-            self._require_id()
+            self.require(self._at)
+            if now is not None and self._stamp is not None and now.size != self._stamp.size:
+                raise Fatal(
+                    f"{self.where.shown}: version {self._at} of its log is not the one that the job has read "
+                    f"({self.where.log_file(self._at)}): the table was restored from a copy, and written to",
+                    START_OVER,
+                )
             self._stamp = now
 
     def _move(self, version: int, seen: Stamp | None) -> None:
         self._at, self._stamp = version, seen
 
-    def _require_id(self) -> None:
-        found = str(self.where.open().metadata().id)
-        if found != self.id:
+    def require(self, version: int) -> None:
+        """It is still the job's table, and it has this version. Raises Fatal."""
+        opened = self.where.open()
+        if (found := str(opened.metadata().id)) != self.id:
             raise Fatal(
                 f"{self.where.shown}: the table was replaced: its id is {found}, the job's is {self.id}",
                 START_OVER,
             )
+        if opened.version() < version:
+            raise Fatal(
+                f"{self.where.shown}: version {version}, which the job has read, is missing from its log, whose "
+                f"newest is {opened.version()}: the table was restored from an older copy "
+                f"({self.where.log_file(version)})",
+                RESTORE,
+            )
+
+    def require_log(self, version: int) -> None:
+        """The log has this version: of one that it lacks, Spark leaves out the changes without a word."""
+        if stamp(self.where, version) is None:
+            self.require(version)
 
     def _require(self, found: Commit) -> None:
         """Raises Fatal for a version that cannot be followed, naming why."""

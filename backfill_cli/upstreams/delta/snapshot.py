@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, TableSpec
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone, UsageError
+from backfill_cli.formats.delta import damage
 from backfill_cli.formats.delta.edge import Where, named_in
 from backfill_cli.formats.delta.names import Session, beside, is_name, located
-from backfill_cli.formats.delta.plain import plain_files
+from backfill_cli.formats.delta.plain import plain_files, version_files
 from backfill_cli.formats.key_ranges import KeyRange
 from backfill_cli.formats.key_reads import Held, closed_read, frame_of
+from backfill_cli.formats.lake.damage import FROM_COPY, Stored, cut, lost, unreadable
 from backfill_cli.formats.lake.plain_files import PlainFiles
 from backfill_cli.model.nearest import spell_known
 from backfill_cli.model.plan import SnapshotRead
@@ -101,7 +103,7 @@ class DeltaSnapshot:
         one = self.tables[table]
         columns = columns_of(one.schema)
         key = one.spec.key[0]
-        with spark_reading():
+        with spark_reading(FROM_COPY):
             if one.frame is None:  # planning it reads the log: once a process
                 frame = spark.read.format("delta").option("versionAsOf", one.version).load(one.where.uri)
                 one.frame = frame.select(*(quoted(name) for name in columns))
@@ -114,7 +116,13 @@ class DeltaSnapshot:
         return None if files is None else files.tasks(one.held_reads(reads), arrow_tasks.cores(spark))
 
     def failure(self, exc: Exception) -> BackfillError | None:
-        return vacuumed(exc, [table.where for table in self.tables.values()]) or from_spark(exc)
+        """Our error for a failure over these tables; where its words do not tell, their files do."""
+        tables = [table.where for table in self.tables.values()]
+        known = vacuumed(exc, tables) or from_spark(exc, FROM_COPY)
+        faults = (
+            faulty(one.where, partial(version_files, one.where, one.version)) for one in self.tables.values()
+        )
+        return known or next(filter(None, faults), None)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -138,10 +146,25 @@ def vacuumed(exc: Exception, tables: Sequence[Where]) -> BackfillError | None:
     if not any(name in text for name in ("FILE_NOT_EXIST", "FileNotFoundException", GONE)):
         return None
     where = named_in(text, tables)
-    if where is None:
-        return None
+    return None if where is None else _vacuumed(where)
+
+
+def faulty(where: Where, files: Callable[[], Sequence[Stored]]) -> BackfillError | None:
+    """What is wrong with the table's log, or with one of these data files; None if nothing is."""
+    try:
+        if (fault := damage.found(where, None)) is not None:
+            return fault
+        known = files()
+    except BackfillError as fault:
+        return fault
+    if (path := lost(where.place.fs, known)) is not None:
+        return _vacuumed(where, f": {path}")
+    return cut(where.place.fs, known) or unreadable(where.place.fs, known)
+
+
+def _vacuumed(where: Where, which: str = "") -> HistoryGone:
     return HistoryGone(
-        f"{where.shown}: VACUUM removed a file that was still to be read",
+        f"{where.shown}: VACUUM removed a file that was still to be read{which}",
         f"{START_OVER}; keep files longer than the job needs: "
         f"ALTER TABLE delta.`{where.shown}` SET TBLPROPERTIES (delta.deletedFileRetentionDuration = 'interval 30 "
         "days')",

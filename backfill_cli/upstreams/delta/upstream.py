@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.pair import Pair
 from backfill_cli.formats.delta.edge import delta_place
+from backfill_cli.formats.lake.damage import FROM_COPY
 from backfill_cli.model.position import Position
 from backfill_cli.spark.failures import spark_reading
 from backfill_cli.upstreams.delta.changes import DeltaChanges
@@ -32,5 +33,5 @@ class DeltaUpstream(Pair):
 
     def rows_at(self, spark: "SparkSession", table: str, position: Position) -> "DataFrame":
         version = position.get(table)
-        with spark_reading():
+        with spark_reading(FROM_COPY):
             return spark.read.format("delta").option("versionAsOf", version).load(self._tables[table].where.uri)

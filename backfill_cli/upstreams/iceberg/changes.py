@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, BackfillError, BadData
 from backfill_cli.formats import frames
+from backfill_cli.formats.lake.damage import FROM_COPY
 from backfill_cli.formats.lake.merge import literal
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, field
@@ -16,7 +17,7 @@ from backfill_cli.model.upstream import LogStart, Pin, UpstreamEpoch, UpstreamVi
 from backfill_cli.spark.failures import from_spark, spark_reading
 from backfill_cli.spark.names import backticked, quoted
 from backfill_cli.upstreams.iceberg.log import FollowedTable, rows
-from backfill_cli.upstreams.iceberg.snapshot import IcebergSnapshot, expired
+from backfill_cli.upstreams.iceberg.snapshot import IcebergSnapshot, expired, faulty
 from backfill_cli.upstreams.iceberg.table import NOTHING, Table, cursor_of, snapshot_of
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class IcebergChanges:
         ends = {"end-snapshot-id": str(between[-1].snapshot_id)}
         if after != NOTHING:
             ends["start-snapshot-id"] = str(after)
-        with spark_reading():
+        with spark_reading(FROM_COPY):
             found = self._unsorted(spark, table, ends) if _has_map(table) else self._compared(spark, table, ends)
             # No join: its filter would be pushed into the changelog's scan, which fails on its metadata columns.
             commits = [F.lit([one.snapshot_id for one in between]), F.lit([one.timestamp_ms for one in between])]
@@ -156,7 +157,11 @@ class IcebergChanges:
                 for table in self._tables.values():
                     if number in table.asked:
                         return expired(table, number)
-        return from_spark(exc)
+        return self._faulty(content=False) or from_spark(exc, FROM_COPY) or self._faulty(content=True)
+
+    def _faulty(self, content: bool) -> BackfillError | None:
+        found = (faulty(one, _reached(one), True, content) for one in self._tables.values() if one.asked)
+        return next(filter(None, found), None)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -165,6 +170,16 @@ class IcebergChanges:
 def _cursor(position: Position, table: str) -> str:
     """The table's cursor; if it has none, the one before its first snapshot."""
     return str(position.get(table) or cursor_of(None))
+
+
+def _reached(table: Table) -> list[int]:
+    """The snapshots after the oldest that Spark had to read lately; none if the table was taken back since."""
+    held, found = table.now(), list[int]()
+    for one in held.ancestors(held.main):
+        if one.snapshot_id == table.asked[0]:
+            return found
+        found.append(one.snapshot_id)
+    return found if table.asked[0] == NOTHING else []
 
 
 def _has_map(table: Table) -> bool:

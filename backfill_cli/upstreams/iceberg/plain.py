@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from backfill_cli.formats.iceberg.data_files import snapshot_files
+from backfill_cli.formats.iceberg.metadata import reading_metadata
 from backfill_cli.formats.lake.plain_files import DataFile, PlainFiles
 from backfill_cli.model.schema import Columns
 from backfill_cli.upstreams.iceberg.table import NOTHING, Table, bounds_of, field_ids, schema_of
@@ -22,11 +24,8 @@ def plain_files(table: Table, number: int, columns: Columns) -> PlainFiles | Non
     if snapshot is None:
         return None
     schema, key = schema_of(held, snapshot), table.spec.key[0]
-    told = [
-        entry.data_file
-        for manifest in snapshot.manifests(held.io)
-        for entry in manifest.fetch_manifest_entry(held.io)
-    ]
+    with reading_metadata(table.place):
+        told = snapshot_files(held, snapshot)
     files = list(_files(told, schema, key, columns))
     if len(files) < len(told):
         return None

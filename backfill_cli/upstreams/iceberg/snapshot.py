@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone
+from backfill_cli.formats.iceberg import data_files
+from backfill_cli.formats.iceberg.data_files import changed_files, snapshot_files
+from backfill_cli.formats.iceberg.metadata import reading_metadata
 from backfill_cli.formats.key_ranges import KeyRange
 from backfill_cli.formats.key_reads import Held, closed_read, frame_of
+from backfill_cli.formats.lake.damage import FROM_COPY
 from backfill_cli.formats.lake.plain_files import PlainFiles
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import columns_of, schema_text
@@ -107,7 +111,13 @@ class IcebergSnapshot:
         text = str(exc)
         found = (one for one in self.tables.values() if _tells_gone(one, text))
         gone = next(found, None)
-        return expired(gone.table, gone.snapshot) if gone is not None else from_spark(exc)
+        if gone is not None:
+            return expired(gone.table, gone.snapshot)
+        return self._faulty(content=False) or from_spark(exc, FROM_COPY) or self._faulty(content=True)
+
+    def _faulty(self, content: bool) -> BackfillError | None:
+        found = (faulty(one.table, [one.snapshot], False, content) for one in self.tables.values())
+        return next(filter(None, found), None)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -122,11 +132,26 @@ def _tells_gone(one: SnapshotTable, text: str) -> bool:
     return one.table.now().snapshot(one.snapshot) is None
 
 
+def faulty(table: Table, snapshots: Sequence[int], changed: bool, content: bool) -> BackfillError | None:
+    """What is wrong with files of these snapshots; None if nothing is, or if they have expired.
+
+    changed: only those that the snapshots added or removed. content: whether they are read to their end.
+    """
+    try:
+        held = table.now()
+        with reading_metadata(table.place):
+            there = [one for number in snapshots if (one := held.snapshot(number)) is not None]
+            of = changed_files if changed else snapshot_files
+            return data_files.faulty(held, [file for one in there for file in of(held, one)], content)
+    except BackfillError as exc:
+        return exc
+
+
 def rows_at(spark: "SparkSession", table: Table, snapshot: int) -> "DataFrame":
     """All rows at a snapshot, with the columns that the table had then."""
     table.place.register(spark)
     table.asked_for(snapshot)
-    with spark_reading():
+    with spark_reading(FROM_COPY):
         return spark.sql(f"SELECT * FROM {table.place.sql} VERSION AS OF {snapshot}")
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import START_OVER, HistoryGone, UsageError
-from backfill_cli.formats.iceberg.metadata import Held, Look
+from backfill_cli.formats.iceberg.data_files import snapshot_files
+from backfill_cli.formats.iceberg.metadata import Held, Look, reading_metadata
 from backfill_cli.formats.iceberg.places import Place, Settings, template
 from backfill_cli.formats.iceberg.types import TAKEN, columns
 from backfill_cli.formats.key_points import Point, point_of
@@ -215,16 +216,16 @@ def _splits(
     if snapshot is None:
         return
     key = table.spec.key[0]
-    files = list(_file_keys(held, snapshot, schema, key, known[key]["type"]))
+    with reading_metadata(table.place):
+        told = snapshot_files(held, snapshot)
+    files = list(_file_keys(told, schema, key, known[key]["type"]))
     for index, one in enumerate(planned(files) if files else []):
         yield Split(table.spec.name, f"{index:05d}", one.rows, one.size_bytes, one.sliced, one.to_json())
 
 
-def _file_keys(held: Held, snapshot: "Snapshot", schema: "Schema", key: str, kind: Any) -> Iterator[FileKeys]:
-    for manifest in snapshot.manifests(held.io):
-        for entry in manifest.fetch_manifest_entry(held.io):
-            file = entry.data_file
-            yield FileKeys(*bounds_of(file, schema, key, kind), file.record_count, file.file_size_in_bytes)
+def _file_keys(files: "Iterable[DataFile]", schema: "Schema", key: str, kind: Any) -> Iterator[FileKeys]:
+    for file in files:
+        yield FileKeys(*bounds_of(file, schema, key, kind), file.record_count, file.file_size_in_bytes)
 
 
 def bounds_of(file: "DataFile", schema: "Schema", key: str, kind: Any) -> tuple[Point | None, Point | None]:

@@ -14,7 +14,6 @@ from pyiceberg.types import LongType, NestedField
 
 from backfill_cli.contracts import SinkTable, TableSpec
 from backfill_cli.errors import UsageError
-from backfill_cli.formats.iceberg import metadata
 from backfill_cli.formats.iceberg.metadata import Look
 from backfill_cli.formats.iceberg.places import SPARK_CATALOG, Place
 from backfill_cli.model.schema import field, schema_text
@@ -91,7 +90,7 @@ def test_unchanged_metadata_is_parsed_once(tmp_path: Path, monkeypatch: pytest.M
     look = Look(Place.of(str(tmp_path / "t")), no_settings)
     first = write(tmp_path / "t", 1)
     held = look.now()
-    monkeypatch.setattr(metadata, "_parsed", None)
+    monkeypatch.setattr(Look, "_parsed", None)
     assert look.now() is held
     assert held is not None
     assert held.identity == first

@@ -94,7 +94,8 @@ def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IcebergChanges:
     tables = {name: Table(TableSpec(name, ("id",)), str(tmp_path / name), settings) for name in ("a", "b")}
     log = IcebergChanges(SimpleNamespace(tables={n: SimpleNamespace(table=t) for n, t in tables.items()}))  # type: ignore[arg-type]
     log._logs = {name: SimpleNamespace(require_columns=lambda held: None) for name in tables}  # type: ignore[misc]
-    monkeypatch.setattr(Table, "now", lambda self: None)
+    empty = SimpleNamespace(main=None, ancestors=lambda _: [], snapshot=lambda _: None)
+    monkeypatch.setattr(Table, "now", lambda self: empty)
     monkeypatch.setattr(changes, "rows", lambda one: 1)
 
     def snapshot(table: str, number: int) -> Any:

@@ -1,5 +1,8 @@
 """What a sink in a lake keeps beside its tables: written once, counted by a marker, and no more than is needed."""
 
+import errno
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +11,7 @@ from hint_typed import typed
 from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.contracts import EpochCommit, SavedJob
-from backfill_cli.errors import Fatal, Transient
+from backfill_cli.errors import BackfillError, Fatal, Transient
 from backfill_cli.formats.lake import blobs
 from backfill_cli.formats.lake import state as lake_state
 from backfill_cli.formats.lake.blobs import Blobs
@@ -130,6 +133,61 @@ def test_a_state_that_others_build_on_is_put_back_where_it_was(
         saved = JobState(folder, "j").saved(at(20))
     assert saved is not None
     assert set(saved.checkpoint.splits) == {("t", "a"), ("t", "b")}
+
+
+@pytest.mark.parametrize(
+    "how", [lambda _: b"", lambda whole: whole[:-1], lambda whole: whole[::-1], lambda _: b"\xff"]
+)
+def test_a_file_of_the_state_that_is_damaged_or_gone_is_named_and_put_back(
+    folder: Blobs, tmp_path: Path, how: Callable[[bytes], bytes]
+) -> None:
+    state = JobState(folder, "j")
+    state.change(lambda record: JobRecord("j"))
+    state.save(a_commit(10, a=DONE), NEW)
+
+    def read() -> None:
+        again = JobState(folder, "j")
+        again.record()
+        again.saved(at(10))
+
+    for file in (tmp_path / "state" / "j").iterdir():
+        whole = file.read_bytes()
+        file.write_bytes(how(whole))
+        with pytest.raises(Fatal, match=f"{file.name} is damaged") as caught:
+            read()
+        if file.name.startswith("definition-"):
+            file.unlink()
+            with pytest.raises(Fatal, match=f"{file.name} is gone"):
+                read()
+        with typed(caught.value) as hint:
+            hint.says("restore it")
+            file.write_bytes(whole)
+            read()
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "way_on"),
+    [(errno.ENOSPC, Transient, "df"), (errno.EACCES, Fatal, "ls"), (errno.EIO, Transient, "")],
+)
+def test_what_the_system_refuses_to_write_is_told_with_the_way_on(
+    folder: Blobs, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[BackfillError], way_on: str
+) -> None:
+    folder.create("first.json", b"")
+
+    def refused(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", refused)
+        with pytest.raises(kind, match=f"a.json: {os.strerror(number)}") as caught:
+            folder.create("a.json", b"one")
+    with typed(caught.value) as hint:
+        if way_on:
+            hint.run_in_shell(way_on)
+        else:
+            hint.says("it is retried automatically")
+        folder.create("a.json", b"one")
+        assert folder.read("a.json") == b"one"
 
 
 def test_records_of_all_jobs_are_found_whatever_their_names_hold(folder: Blobs) -> None:
