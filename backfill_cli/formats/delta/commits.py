@@ -2,8 +2,9 @@
 
 import json
 import posixpath
+import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -34,7 +35,7 @@ class Commit:
     """One version of a table. ms: when it was committed. operation: as its writer calls it.
 
     changes: about how many rows its change feed has. size_bytes: of the files with them. metadata: None if
-    unchanged.
+    unchanged. crc: of its file.
     """
 
     version: int
@@ -43,6 +44,7 @@ class Commit:
     changes: int
     size_bytes: int
     metadata: TableMetadata | None
+    crc: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,8 @@ def commit(where: Where, version: int) -> Commit | None:
         return None
     found = stamp(where, version)
     try:
-        return parsed(version, text, 0 if found is None else found.mtime_ns // 1_000_000)
+        made = parsed(version, text, 0 if found is None else found.mtime_ns // 1_000_000)
+        return replace(made, crc=zlib.crc32(text))
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise damaged(where, version) from exc
 

@@ -33,8 +33,8 @@ def add_actions(opened: "DeltaTable") -> "pa.Table":
     return pa.table(opened.get_add_actions(flatten=True))
 
 
-def version_files(where: Where, version: int) -> list[Stored]:
-    """The version's data files, as its log has them."""
+def version_files(where: Where, version: int | None = None) -> list[Stored]:
+    """The data files of the version, or the newest, as the log has them."""
     actions = add_actions(where.open(version))
     names = zip(column_values(actions, "path"), column_values(actions, "size_bytes"), strict=True)
     return [stored(where, path, size) for path, size in names]

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
@@ -10,8 +11,9 @@ from backfill_cli.contracts.bad_rows import duplicate_keys
 from backfill_cli.contracts.targets import LESS_OFTEN
 from backfill_cli.errors import BackfillError, Fatal, Transient, free_space
 from backfill_cli.formats.delta.edge import Where, delta_errors
+from backfill_cli.formats.delta.faults import faulty
 from backfill_cli.formats.delta.names import sql_at
-from backfill_cli.formats.delta.plain import plain_files, rows_met
+from backfill_cli.formats.delta.plain import plain_files, rows_met, version_files
 from backfill_cli.formats.lake.merge import Bounds, key_bounds, merge_sql, planned_for, refuse_lost
 from backfill_cli.formats.lake.plain_files import bounded
 from backfill_cli.formats.lake.staged import changes, inserts, net
@@ -183,4 +185,4 @@ def _meaning(table: SinkTable, where: Where, exc: Exception) -> Exception | None
             f"{where.shown}: Delta refuses the epoch's commit: {first}",
             "change the table's properties that the message names",
         )
-    return None
+    return faulty(where, partial(version_files, where))

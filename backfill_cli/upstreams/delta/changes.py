@@ -8,6 +8,7 @@ from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone
 from backfill_cli.formats import frames
 from backfill_cli.formats.delta.edge import Where, named_in
+from backfill_cli.formats.delta.faults import faulty
 from backfill_cli.formats.lake.damage import FROM_COPY
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, field
@@ -15,7 +16,7 @@ from backfill_cli.model.upstream import LogStart, Pin, UpstreamEpoch, UpstreamVi
 from backfill_cli.spark.failures import from_spark, spark_reading
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.delta.log import FollowedTable
-from backfill_cli.upstreams.delta.snapshot import DeltaSnapshot, faulty, vacuumed
+from backfill_cli.upstreams.delta.snapshot import DeltaSnapshot, file_gone, vacuumed
 from backfill_cli.upstreams.delta.table import PinnedTable
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class DeltaChanges:
             shown = ", ".join(one.shown for one in self._where.values()) if where is None else where.shown
             return HistoryGone(f"{shown}: {told}", START_OVER)
         known = vacuumed(exc, list(self._where.values())) or from_spark(exc, FROM_COPY)
-        faults = (faulty(log.where, log.pending_files) for log in self._logs.values())
+        faults = (faulty(log.where, log.pending_files, file_gone) for log in self._logs.values())
         return known or next(filter(None, faults), None)
 
     def close(self) -> None:

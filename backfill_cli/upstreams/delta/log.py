@@ -49,6 +49,7 @@ class FollowedTable:
     _at: int = -1
     _ms: int = 0
     _stamp: Stamp | None = None
+    _crc: int | None = None
     _schemas: dict[int, str] = field(default_factory=dict)
 
     def after(self, version: int) -> Sequence[Commit]:
@@ -73,7 +74,7 @@ class FollowedTable:
             self._require(found)
             self._ms = max(self._ms, found.ms)
             self.known.append(replace(found, ms=self._ms))
-            self._move(found.version, stamp(self.where, found.version))
+            self._move(found.version, stamp(self.where, found.version), found.crc)
 
     def pending_files(self) -> list[Stored]:
         """The files with the changes of the versions that are not applied yet."""
@@ -89,10 +90,12 @@ class FollowedTable:
         if self._at < 0 or version < first:
             self.known = []
             self.require(version)
-            self._move(version, stamp(self.where, version))
+            found = commit(self.where, version)
+            self._move(version, stamp(self.where, version), None if found is None else found.crc)
         elif (now := stamp(self.where, self._at)) != self._stamp:
             self.require(self._at)
-            if now is not None and self._stamp is not None and now.size != self._stamp.size:
+            found = commit(self.where, self._at)
+            if found is not None and self._crc is not None and found.crc != self._crc:
                 raise Fatal(
                     f"{self.where.shown}: version {self._at} of its log is not the one that the job has read "
                     f"({self.where.log_file(self._at)}): the table was restored from a copy, and written to",
@@ -100,8 +103,8 @@ class FollowedTable:
                 )
             self._stamp = now
 
-    def _move(self, version: int, seen: Stamp | None) -> None:
-        self._at, self._stamp = version, seen
+    def _move(self, version: int, seen: Stamp | None, crc: int | None) -> None:
+        self._at, self._stamp, self._crc = version, seen, crc
 
     def require(self, version: int) -> None:
         """It is still the job's table, and it has this version. Raises Fatal."""

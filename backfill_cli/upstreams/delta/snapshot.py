@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, TableSpec
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone, UsageError
-from backfill_cli.formats.delta import damage
 from backfill_cli.formats.delta.edge import Where, named_in
+from backfill_cli.formats.delta.faults import faulty
 from backfill_cli.formats.delta.names import Session, beside, is_name, located
 from backfill_cli.formats.delta.plain import plain_files, version_files
 from backfill_cli.formats.key_ranges import KeyRange
 from backfill_cli.formats.key_reads import Held, closed_read, frame_of
-from backfill_cli.formats.lake.damage import FROM_COPY, Stored, cut, lost, unreadable
+from backfill_cli.formats.lake.damage import FROM_COPY
 from backfill_cli.formats.lake.plain_files import PlainFiles
 from backfill_cli.model.nearest import spell_known
 from backfill_cli.model.plan import SnapshotRead
@@ -120,7 +120,8 @@ class DeltaSnapshot:
         tables = [table.where for table in self.tables.values()]
         known = vacuumed(exc, tables) or from_spark(exc, FROM_COPY)
         faults = (
-            faulty(one.where, partial(version_files, one.where, one.version)) for one in self.tables.values()
+            faulty(one.where, partial(version_files, one.where, one.version), file_gone)
+            for one in self.tables.values()
         )
         return known or next(filter(None, faults), None)
 
@@ -146,25 +147,12 @@ def vacuumed(exc: Exception, tables: Sequence[Where]) -> BackfillError | None:
     if not any(name in text for name in ("FILE_NOT_EXIST", "FileNotFoundException", GONE)):
         return None
     where = named_in(text, tables)
-    return None if where is None else _vacuumed(where)
+    return None if where is None else file_gone(where)
 
 
-def faulty(where: Where, files: Callable[[], Sequence[Stored]]) -> BackfillError | None:
-    """What is wrong with the table's log, or with one of these data files; None if nothing is."""
-    try:
-        if (fault := damage.found(where, None)) is not None:
-            return fault
-        known = files()
-    except BackfillError as fault:
-        return fault
-    if (path := lost(where.place.fs, known)) is not None:
-        return _vacuumed(where, f": {path}")
-    return cut(where.place.fs, known) or unreadable(where.place.fs, known)
-
-
-def _vacuumed(where: Where, which: str = "") -> HistoryGone:
+def file_gone(where: Where, path: str = "") -> HistoryGone:
     return HistoryGone(
-        f"{where.shown}: VACUUM removed a file that was still to be read{which}",
+        f"{where.shown}: VACUUM removed a file that was still to be read{path and f': {path}'}",
         f"{START_OVER}; keep files longer than the job needs: "
         f"ALTER TABLE delta.`{where.shown}` SET TBLPROPERTIES (delta.deletedFileRetentionDuration = 'interval 30 "
         "days')",

@@ -127,3 +127,26 @@ def test_a_checkpoint_hint_that_cannot_be_read_is_none(table: Path) -> None:
     upstream = opened(table)
     upstream.restore(pin)
     assert upstream.observe(pin.position, True).latest == Position.of({"t": 6})
+
+
+def test_a_table_that_is_an_older_copy_is_not_taken_for_one_where_nothing_happens(table: Path) -> None:
+    upstream = opened(table)
+    pin = upstream.pin()
+    newest = log(table, NEWEST).read_bytes()
+    upstream.restore(pin)
+    upstream.observe(pin.position, True)
+    log(table, NEWEST).unlink()
+    another = opened(table)
+    another.restore(pin)
+    for one in (upstream, another):
+        with pytest.raises(Fatal, match=f"version {NEWEST}, which the job has read, is missing") as refused:
+            one.observe(pin.position, True)
+    append(table, 99)
+    append(table, 99)  # others write on in the copy: the job's version is another one now
+    with pytest.raises(Fatal, match=f"version {NEWEST} of its log is not the one that the job has read"):
+        upstream.observe(pin.position, True)
+    with typed(refused.value) as hint:
+        hint.says("restore it")
+        log(table, NEWEST + 1).unlink()
+        log(table, NEWEST).write_bytes(newest)
+        assert opened(table).pin() == pin

@@ -18,10 +18,12 @@ from oracle.lake_writers import Folder
 from pyiceberg.expressions import LessThan
 from pyiceberg.table import StaticTable
 
-from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts import SinkTable, TableSpec
 from backfill_cli.errors import BackfillError, Fatal, HistoryGone, UsageError
+from backfill_cli.formats.delta.edge import Where
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.upstream import Pin
+from backfill_cli.sinks.delta.apply import delta_writing
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.upstreams.delta import connector as delta
 from backfill_cli.upstreams.iceberg import connector as iceberg
@@ -196,3 +198,27 @@ def test_a_file_that_is_restored_lets_the_table_be_read(lake: Lake) -> None:
                 assert not lake.errors()
             restored.add(file.suffix)
     assert restored == {".json", ".parquet"} | ({".avro"} if lake.form == "iceberg" else set())
+
+
+def test_a_sinks_table_that_lacks_a_file_is_told_by_that_file(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "t"), rows(0))
+    table, (file,) = SinkTable("t", "t", ("id",), "{}"), (tmp_path / "t").glob("*.parquet")
+
+    def commit() -> None:
+        with delta_writing(table, Where.of(str(tmp_path / "t"), "t")):
+            raise RuntimeError("Index 24206 out of bounds for length 20000")
+
+    with pytest.raises(RuntimeError):
+        commit()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-9])
+    with pytest.raises(Fatal, match=f"{file.name} is damaged: it has"):
+        commit()
+    file.unlink()
+    with pytest.raises(Fatal, match=f"{file.name} is missing") as gone:
+        commit()
+    with typed(gone.value) as hint:
+        hint.says("restore that file from a copy of the table")
+        file.write_bytes(whole)
+        with pytest.raises(RuntimeError):
+            commit()
