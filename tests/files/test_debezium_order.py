@@ -14,8 +14,10 @@ from hint_typed import typed
 from oracle.inputs import SEED, TIMES
 from oracle.late_keys import COLUMNS, Row, Source, shift
 
+from backfill_cli.model.position import Position
+
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 TABLE = {"id": pa.int64(), "code": pa.string(), "state": pa.string(), "n": pa.int32(), "note": pa.string()}
 LATE = "one transaction put a row at this key and then removed another row from it; key"
@@ -91,6 +93,33 @@ def test_an_update_that_moves_all_keys_by_one_is_refused_until_the_key_is_checke
         after.run(3)
         upstream = write(tmp_path / "early", [[text(event, False) for event in after.events]])
         assert followed(upstream, spark, source.rows) == held(after)
+
+
+def second_of(root: Path, spark: "SparkSession", files: Sequence[Sequence[str]]) -> "DataFrame":
+    """The changes of the second of two files, once the first one is applied."""
+    upstream = write(root, files)
+    pin = upstream.pin()
+    first, second = (Position.of(dict(one.cursors)) for one in upstream.observe(pin.position, False).pending)
+    found: DataFrame = upstream.changes(spark, "t", first, second, dict(pin.schema)["t"])
+    return found.select("_backfill_op", "id").orderBy("_backfill_seq")
+
+
+def test_a_transaction_in_two_files_that_are_applied_one_by_one_is_refused(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    source = shift(10)
+    lines = [text(event, False) for event in source.events]
+    with pytest.raises(FAILURES, match=f"{LATE}: 2"):  # the row that is put at 2 is the last of the first file
+        second_of(tmp_path / "late", spark, [lines[:12], lines[12:]]).collect()
+    row = {"id": 50, "code": "a", "state": "new", "n": 1, "note": None}
+    for op, old, new in (("c", None, row), ("d", row, None)):
+        source._log(op, old, new)
+        source.events[-1]["source"]["txId"] = 99
+    more = [text(event, False) for event in source.events[-2:]]
+    rows = second_of(tmp_path / "none", spark, [lines[:12], more]).collect()
+    assert [tuple(one) for one in rows] == [("U", 50), ("D", 50)], (
+        "the changes of the first file are not among them"
+    )
 
 
 def test_tables_that_are_read_as_one_and_pass_a_row_on_by_insert_and_delete_are_refused(

@@ -248,7 +248,7 @@ def texts(chance: random.Random, pool: dict[str, list[str]], one_line: bool) -> 
 
 
 def feed_log(chance: random.Random, pool: dict[str, list[str]], kind: str, transformed: bool) -> FeedLog:
-    """Versions 1 to n, some in one file; images of an update in either order; a key change now and then."""
+    """Versions 1 to n, some in one file; images in any order; now and then keys change, or exchange places."""
     files: list[list[Change]] = [[]]
     there = {key for key in range(LOG_KEYS) if chance.random() < 0.4}
     load = tuple(sorted(there))
@@ -257,8 +257,12 @@ def feed_log(chance: random.Random, pool: dict[str, list[str]], kind: str, trans
             files.append([])
         touched = chance.sample(range(LOG_KEYS), chance.choice([1, 2]))
         made: list[Change] = []
-        for key in touched:
-            now = texts(chance, pool, one_line=kind != "parquet" and kind == "csv")
+        exchanges = len(touched) == 2 and there.issuperset(touched) and chance.random() < 0.5
+        for key, to in zip(touched, reversed(touched), strict=True) if exchanges else ():
+            now = texts(chance, pool, one_line=kind == "csv")
+            made += [("update_preimage", version, key, ()), ("update_postimage", version, to, now)]
+        for key in touched if not exchanges else ():
+            now = texts(chance, pool, one_line=kind == "csv")
             if key not in there:
                 made.append(("insert", version, key, now))
                 there.add(key)

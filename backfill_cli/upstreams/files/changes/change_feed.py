@@ -41,7 +41,14 @@ class ChangeFeed:
         found = self._rows.inspect(where, file, known, TYPE)
         return replace(found, versions=versions(where, file, self._rows.options)) if found.columns else found
 
-    def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
+    def frame(
+        self,
+        spark: "SparkSession",
+        where: Place,
+        files: Sequence[File],
+        columns: Columns,
+        before: File | None = None,
+    ) -> "DataFrame":
         from pyspark.sql import functions as F
 
         rows = self._rows.frame(spark, where, files, columns)

@@ -41,10 +41,16 @@ class ChangeFormat(Protocol):
         ...
 
     def frame(
-        self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns
+        self,
+        spark: "SparkSession",
+        where: Place,
+        files: Sequence[File],
+        columns: Columns,
+        before: File | None = None,
     ) -> "DataFrame | None":
         """`own.OP, own.SEQ, own.MS, columns…` as contracts.Upstream.changes; with an epoch also `own.EPOCH`.
 
-        None if the files hold no changes.
+        before: the file that precedes them, in which a transaction can begin; its changes are not in the frame.
+        Returns None if the files hold no changes.
         """
         ...

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BadData, ConfigError
 from backfill_cli.formats import frames
 from backfill_cli.formats.debezium_changes import NEW_SNAPSHOT, TABLES_HINT, changes, envelope_columns
@@ -178,19 +178,28 @@ class Debezium:
         return columns
 
     def frame(
-        self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns
+        self,
+        spark: "SparkSession",
+        where: Place,
+        files: Sequence[File],
+        columns: Columns,
+        before: File | None = None,
     ) -> "DataFrame | None":
         groups: dict[str, tuple[_Shape, list[File]]] = {}
+        begun = [before] if before is not None and _goes_on(where, before, files[0]) else []
         with ThreadPoolExecutor(THREADS) as pool:
-            for file, shape in zip(files, pool.map(lambda f: _shape(where, f, self._known), files), strict=True):
+            events = pool.map(lambda f: _removals(where, f, self._known), (*begun, *files))
+            images = images_in(chain.from_iterable(events), self._table.key, bool(self._options.tables))
+            begun = begun if images is not None else []
+            read = [*begun, *files]
+            for file, shape in zip(read, pool.map(lambda f: _shape(where, f, self._known), read), strict=True):
                 if shape is not None:
                     groups.setdefault(shape.key, (shape, []))[1].append(file)
-            events = pool.map(lambda f: _removals(where, f, self._known), files)
-            images = images_in(chain.from_iterable(events), self._table.key, bool(self._options.tables))
         if not groups:
             return None
         parts = [self._of_shape(spark, where, group, shape, columns, images) for shape, group in groups.values()]
-        return balanced(lambda a, b: a.unionByName(b), parts)
+        found = balanced(lambda a, b: a.unionByName(b), parts)
+        return found.where(~found[own.SEQ]["at"]["file"].isin([file.name for file in begun])) if begun else found
 
     def _of_shape(
         self,
@@ -259,6 +268,15 @@ def _shape(where: Place, file: File, known: Known) -> _Shape | None:
 def _first_read(file: File, some: Iterable[str], known: Known) -> Mapping[str, Any] | None:
     envelopes = (lines.parsed(file, line) for line in some)
     return next((one for one in envelopes if known.reads(source_of(payload_of(one) or {}))), None)
+
+
+def _goes_on(where: Place, before: File, file: File) -> bool:
+    """Whether the last transaction of a file is the first one of the next; reads one line of each."""
+    first = payload_of(lines.parsed(file, next(lines.forward(where, file, "debezium"), "{}"))) or {}
+    if not is_placed(first):
+        return False
+    last = payload_of(lines.parsed(before, next(lines.last(where, before, "debezium"), "{}"))) or {}
+    return is_placed(last) and last["source"]["txId"] == first["source"]["txId"]
 
 
 def _removals(where: Place, file: File, known: Known) -> list[Event]:

@@ -34,7 +34,14 @@ class Dms:
     def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
         return self._rows.inspect(where, file, known, self._op)
 
-    def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
+    def frame(
+        self,
+        spark: "SparkSession",
+        where: Place,
+        files: Sequence[File],
+        columns: Columns,
+        before: File | None = None,
+    ) -> "DataFrame":
         from pyspark.sql import functions as F
 
         rows = self._rows.frame(spark, where, files, columns)

@@ -88,7 +88,9 @@ class FileLog:
     ) -> "DataFrame | None":
         log = self._logs.get(table)
         files = log.window(_name(after, table), _name(up_to, table)) if log else []
-        return log.form.frame(spark, log.where, files, columns) if log and files else None
+        if log is None or not files:
+            return None
+        return log.form.frame(spark, log.where, files, columns, log.preceding(files[0]))
 
 
 def _name(position: Position, table: str) -> str | None:

@@ -6,6 +6,7 @@ files can be removed.
 """
 
 import shlex
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -169,6 +170,12 @@ class TableLog:
                     "need them",
                 )
         return [self._landing.files[name] for name in names]
+
+    def preceding(self, file: File) -> File | None:
+        """The file before this one, applied or not; None if there is none, or it was removed."""
+        names = self._landing.names
+        at = bisect_left(names, file.name)
+        return self._landing.again(names[at - 1]) if at > 0 else None
 
     def judge(self, cursor: str | None) -> None:
         """Once per process: every existing file that counts as applied is unchanged since.
