@@ -1,6 +1,8 @@
 """A server's error, or a connection that is lost, in the middle of rows: ours, with what the server said."""
 
+import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,11 @@ from postgres_sink import begun, read_table, sink_of
 from psycopg import sql
 from sink_contract import a_table, rows
 
-from backfill_cli.errors import BadData, Transient
+from backfill_cli.errors import BadData, Transient, UsageError
 from backfill_cli.sinks.postgres import staged, verify
 from backfill_cli.sinks.postgres.session import Place
 from backfill_cli.sinks.postgres.types import sink_columns
-from backfill_cli.upstreams.postgres import chunks
+from backfill_cli.upstreams.postgres import chunks, client
 from backfill_cli.upstreams.postgres.log import peek
 from backfill_cli.upstreams.postgres.ranges import Ranges
 
@@ -73,6 +75,22 @@ def called(act: Callable[[], None], function: Any) -> Any:
         return function(*given)
 
     return made
+
+
+@pytest.mark.parametrize("package", ["psycopg", "adbc_driver_postgresql"])
+def test_a_package_that_is_missing_is_named_with_what_has_it(
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    db("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'a')")
+    job = PlainJob(db, tmp_path, {"t": ("id",)})
+    act = partial(client.connected, db.dsn) if package == "psycopg" else partial(job.step, judged=False)
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, package, None)
+        with pytest.raises(UsageError, match="upstream lacks a package") as refused:
+            act()
+    with typed(refused.value) as hint:
+        hint.says("pip install 'backfill-cli[postgres]'")
+        job.follow()
 
 
 @pytest.mark.parametrize("how", [killed, cancelled])

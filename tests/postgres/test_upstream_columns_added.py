@@ -137,6 +137,15 @@ def test_case_26_a_column_added_followed_and_then_made_again_stops_the_job(job: 
         patiently(job)
 
 
+def test_a_column_that_came_and_went_with_its_type_stops_the_job(job: PlainJob) -> None:
+    """The log has its values as those of a type that nobody can describe any more."""
+    patiently(job)
+    job.db("CREATE TYPE mood AS ENUM ('sad')", "ALTER TABLE t ADD m mood", "UPDATE t SET m = 'sad' WHERE id < 4")
+    job.db("ALTER TABLE t DROP m", "DROP TYPE mood")
+    with pytest.raises(BadData, match="'t': the type of a column no longer exists"):
+        patiently(job)
+
+
 def test_a_column_added_to_a_quiet_table_holds_up_nobody(db: Database, tmp_path: Path) -> None:
     """The log's next change of it would tell of the column, and never comes; others fill the log all the while."""
     db("CREATE TABLE quiet (id int PRIMARY KEY)", "INSERT INTO quiet SELECT n FROM generate_series(1, 60) n")
