@@ -30,6 +30,10 @@ _NO_SCALE = (
 DECIMALS_HINT = f'set upstream.changes.decimals = "precise", or "double", if they are written so; or {_AS_TEXT}'
 
 
+class Undecided(Unsupported):
+    """The option `decimals` would say how it is written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Encoding:
     """How one column is written.
@@ -166,7 +170,7 @@ def textual(target: SparkType) -> Encoding:
 def schemaless(target: SparkType, timestamps: str | None, decimals: str | None) -> Encoding:
     """Debezium's JSON without a schema block: what it means depends on the connector's settings.
 
-    Raises Unsupported if the options do not say enough for this type.
+    Raises Undecided if the options do not say enough for this type, Unsupported if it is not read as they say.
     """
     if isinstance(target, dict):
         return nested(target, lambda kind: schemaless(kind, timestamps, decimals))
@@ -190,7 +194,7 @@ def schemaless(target: SparkType, timestamps: str | None, decimals: str | None) 
                 f"a double does not keep every {shown(target)}: at most {exact.DOUBLE_DIGITS} digits are exact"
             )
         case _:
-            raise Unsupported(f'{shown(target)}: set upstream.changes.decimals = "precise|string|double"')
+            raise Undecided(f"nothing says how a {shown(target)} is written")
 
 
 def nested(target: dict[str, Any], inner: Any) -> Encoding:

@@ -20,7 +20,7 @@ from backfill_cli.formats.json_values import endless, lost, says_endless
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.source_table import PARTS, Known, name_in
 from backfill_cli.formats.unsent import UNAVAILABLE, unsent
-from backfill_cli.formats.values import Encoding, convert, read_as_text, schemaless
+from backfill_cli.formats.values import Encoding, Undecided, convert, read_as_text, schemaless
 from backfill_cli.model.schema import Columns, SparkType, field, shown
 from backfill_cli.upstreams.kafka.decode.columns_of_row import IN_ROW, lacking, new_column
 from backfill_cli.upstreams.kafka.decode.debezium_block import encoding_of, fault, told_of, with_block
@@ -91,9 +91,11 @@ def encodings(columns: Columns, value: Values, at: str) -> tuple[Mapping[str, En
                     unlike.append(name)
             else:
                 found[name] = schemaless(column["type"], value.timestamps, value.decimals)
+        except Undecided as exc:
+            written = '"precise", or "string", or "double"'
+            faults.append(f"{at}.value: column '{name}': {exc}: set {at}.value.decimals = {written}")
         except Unsupported as exc:
-            told_how = str(exc).replace("upstream.changes.", f"{at}.value.")
-            faults.append(f"{at}.value: column '{name}': {told_how}")
+            faults.append(f"{at}.value: column '{name}': {exc}")
     if faults:
         raise ConfigError("upstream", faults)
     blockless = f"no schema block, which is needed to say how these are written: {', '.join(unlike)}"

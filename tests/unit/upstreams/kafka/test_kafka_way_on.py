@@ -9,10 +9,12 @@ from hint_typed import typed
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BackfillError, BadData, ConfigError, UsageError
+from backfill_cli.model.schema import field
 from backfill_cli.upstreams.kafka import columns
+from backfill_cli.upstreams.kafka.decode import debezium
 from backfill_cli.upstreams.kafka.log.edge import client
 from backfill_cli.upstreams.kafka.log.samples import Samples
-from backfill_cli.upstreams.kafka.options import KafkaOptions
+from backfill_cli.upstreams.kafka.options import KafkaOptions, Values
 
 DECIMAL = {"field": "d", "type": "struct", "name": "io.debezium.data.VariableScaleDecimal"}
 
@@ -43,12 +45,28 @@ def test_columns_that_are_not_all_known_are_declared(
 
 def test_a_column_with_the_name_of_a_records_place_is_left_out() -> None:
     with pytest.raises(
-        BadData, match="column 'Kafka_Offset' has the name of the column that says where"
+        UsageError, match="column 'Kafka_Offset' has the name of the column that says where"
     ) as refused:
         source(format="json", schema="id BIGINT, Kafka_Offset BIGINT")
     with typed(refused.value) as hint:
         hint.says("if upstream.value.schema declares it, leave it out there")
         assert source(format="json", schema="id BIGINT")[-1] == "id"
+
+
+def test_how_decimals_are_written_is_told_by_the_option_that_the_error_names() -> None:
+    columns = {"p": field("p", "decimal(10,2)")}
+
+    def encodings(**value: str) -> str:
+        told = Values.model_validate(value)
+        return debezium.encodings(columns, told, "upstream")[0]["p"].kind
+
+    with pytest.raises(ConfigError) as refused:
+        encodings()
+    assert refused.value.faults == (
+        "upstream.value: column 'p': nothing says how a decimal(10,2) is written: set upstream.value.decimals = "
+        '"precise", or "string", or "double"',
+    )
+    assert [encodings(decimals=one) for one in ("precise", "string", "double")] == ["unscaled", "text", "double"]
 
 
 def test_a_client_that_is_not_installed_comes_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
