@@ -56,3 +56,8 @@ def faulty(held: Held, files: "Sequence[DataFile]", content: bool) -> Fatal | No
     if (path := lost(fs, known)) is not None:
         return Fatal(f"{path} is missing", FROM_COPY)
     return cut(fs, known) or (unreadable(fs, known) if content else None)
+
+
+def snapshot_fault(held: Held, snapshot: "Snapshot") -> Fatal | None:
+    """What is wrong with a data file of the snapshot; None if nothing is. Raises as `snapshot_files` does."""
+    return faulty(held, snapshot_files(held, snapshot), content=True)

@@ -2,12 +2,13 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from backfill_cli.contracts import SavedJob, SinkTable, Survey
 from backfill_cli.contracts.targets import gone
-from backfill_cli.errors import RETRIED, StateConflict, Transient
+from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient
 from backfill_cli.formats.digests import DIALECT, words_digest
 from backfill_cli.formats.lake.state import JobState
 from backfill_cli.model.checkpoint import Marker
@@ -32,13 +33,18 @@ class LakeCopy:
     """`contracts.SinkCopy` over versions that no commit changes.
 
     spark: a separate session, because `words_digest` changes a setting while the other side's session is in use.
-    versions: the version that is read, by table.
+    versions: the version that is read, by table. fault: what is wrong with the files of a table at its version.
     """
 
     def __init__(
-        self, spark: "SparkSession", reads: Reads, saved: SavedJob | None, versions: Mapping[str, object]
+        self,
+        spark: "SparkSession",
+        reads: Reads,
+        saved: SavedJob | None,
+        versions: Mapping[str, object],
+        fault: Callable[[str], BackfillError | None],
     ) -> None:
-        self._spark, self._reads, self._saved, self._versions = spark, reads, saved, versions
+        self._spark, self._reads, self._saved, self._versions, self._fault = spark, reads, saved, versions, fault
 
     def saved(self) -> SavedJob | None:
         return self._saved
@@ -56,12 +62,27 @@ class LakeCopy:
         if spec is None or spec.columns[0].word is Word.TEXT:
             return Survey(None, None, few)
         word = F.expr(DIALECT.word(spec.columns[0]))
-        bounds = self._reads(self._spark, table).agg(F.min(word).alias("low"), F.max(word).alias("high"))
-        found = bounds.toArrow().to_pylist()[0]
+        with self._reading(table):
+            bounds = self._reads(self._spark, table).agg(F.min(word).alias("low"), F.max(word).alias("high"))
+            found = bounds.toArrow().to_pylist()[0]
         return Survey(found["low"], found["high"], few)
 
     def digest(self, table: SinkTable, spec: DigestSpec, ranges: KeyRanges | None) -> Mapping[int, Digest]:
-        return words_digest(self._spark, self._reads(self._spark, table), spec, ranges)
+        with self._reading(table):
+            return words_digest(self._spark, self._reads(self._spark, table), spec, ranges)
+
+    @contextmanager
+    def _reading(self, table: SinkTable) -> Iterator[None]:
+        """A failure of Spark over the table's files becomes ours, which names the file."""
+        try:
+            yield
+        except BackfillError:
+            raise
+        except Exception as exc:
+            fault = self._fault(table.name)
+            if fault is None:
+                raise
+            raise fault from exc
 
     def frame(
         self,

@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable
+from backfill_cli.errors import BackfillError
 from backfill_cli.formats.delta.commits import stamp
+from backfill_cli.formats.delta.faults import faulty
+from backfill_cli.formats.delta.plain import version_files
 from backfill_cli.formats.lake.copy import LakeCopy, at_one_epoch
 from backfill_cli.formats.lake.state import JobState
 from backfill_cli.model.schema import names_of
@@ -32,4 +36,8 @@ def copied(
     saved = state.saved(marker) if marker is not None else None
     # A recreated table has the same version numbers: the identity of the log file distinguishes them.
     known = {name: str((version, stamp(places[name], version))) for name, version in versions.items()}
-    yield LakeCopy(session_beside(session()), reads, saved, known)
+
+    def fault(name: str) -> BackfillError | None:
+        return faulty(places[name], partial(version_files, places[name], versions[name]))
+
+    yield LakeCopy(session_beside(session()), reads, saved, known, fault)

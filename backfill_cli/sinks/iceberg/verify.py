@@ -5,6 +5,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable
+from backfill_cli.errors import BackfillError
+from backfill_cli.formats.iceberg.data_files import snapshot_fault
+from backfill_cli.formats.iceberg.metadata import reading_metadata
+from backfill_cli.formats.iceberg.places import Place
 from backfill_cli.formats.lake.copy import LakeCopy, Reads, at_one_epoch
 from backfill_cli.formats.lake.state import Claim, JobRecord, JobState
 from backfill_cli.model.checkpoint import Marker
@@ -37,7 +41,18 @@ def copied(
 
     pinned, marker = at_one_epoch(record.job, state, lambda: {t: now(c) for t, c in record.claims.items()}, live)
     saved = None if marker is None else state.saved(marker)
-    yield LakeCopy(session_beside(session()), _reads(text, pinned, record, look), saved, pinned)
+
+    def fault(name: str) -> BackfillError | None:
+        claim, number = record.claims[name], pinned.get(name)
+        try:
+            held = look(claim)
+            snapshot = None if held is None or number is None else held.snapshot(number)
+            with reading_metadata(Place.of(claim.place)):
+                return None if held is None or snapshot is None else snapshot_fault(held, snapshot)
+        except BackfillError as exc:
+            return exc
+
+    yield LakeCopy(session_beside(session()), _reads(text, pinned, record, look), saved, pinned, fault)
 
 
 def _reads(

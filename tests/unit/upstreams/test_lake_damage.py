@@ -5,6 +5,7 @@ Whether a table can still be read is what deltalake and pyiceberg say.
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,12 @@ from pyiceberg.table import StaticTable
 from backfill_cli.contracts import SinkTable, TableSpec
 from backfill_cli.errors import BackfillError, Fatal, HistoryGone, UsageError
 from backfill_cli.formats.delta.edge import Where
+from backfill_cli.formats.delta.faults import faulty
+from backfill_cli.formats.delta.plain import version_files
+from backfill_cli.formats.iceberg.data_files import snapshot_fault
+from backfill_cli.formats.iceberg.metadata import Look
+from backfill_cli.formats.iceberg.places import Place
+from backfill_cli.formats.lake.copy import LakeCopy
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.upstream import Pin
 from backfill_cli.sinks.delta.apply import delta_writing
@@ -222,3 +229,31 @@ def test_a_sinks_table_that_lacks_a_file_is_told_by_that_file(tmp_path: Path) ->
         file.write_bytes(whole)
         with pytest.raises(RuntimeError):
             commit()
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_verify_tells_which_file_of_the_sink_it_could_not_read(tmp_path: Path, form: str) -> None:
+    def fault(_: str) -> BackfillError | None:
+        if form == "delta":
+            where = Where.of(str(tmp_path / "t"), "t")
+            return faulty(where, partial(version_files, where))
+        held = Look(Place.of(str(tmp_path / "t")), dict).now()
+        assert held is not None
+        assert held.main is not None
+        return snapshot_fault(held, held.main)
+
+    def read(*_: object) -> Any:
+        raise RuntimeError("Index 24206 out of bounds for length 20000")
+
+    if form == "delta":
+        write_deltalake(str(tmp_path / "t"), rows(0))
+    else:
+        Folder(tmp_path / "t").created(rows(0).schema).append(rows(0))
+    copy: Any = LakeCopy(None, read, None, {}, fault)  # type: ignore[arg-type]
+    table = SinkTable("t", "t", ("id",), "{}")
+    with pytest.raises(RuntimeError):
+        copy.digest(table, None, None)
+    (file,) = (tmp_path / "t").rglob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(Fatal, match=f"{file.name} is damaged"):
+        copy.digest(table, None, None)
