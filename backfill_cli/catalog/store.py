@@ -97,7 +97,7 @@ class Store:
                         f"catalog {self.path} has version {version}, this backfill needs version {known}",
                         "pip install --upgrade backfill-cli"
                         if version > known
-                        else "any command that reads or writes jobs upgrades it, and keeps a copy",
+                        else "backfill status, which upgrades it, and keeps a copy",
                     )
                 yield db
 

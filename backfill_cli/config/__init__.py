@@ -159,7 +159,8 @@ def load(path: Path) -> JobConfig:
     """The config of a TOML file. Raises ConfigError with all its faults."""
     settled = absolute(read(path), Path.cwd())
     faults = _written_secrets(settled) + hook_faults(settled) + _spool_faults(settled)
-    return replace(_checked(settled, str(path), faults), file=str(path.absolute()))
+    hint = "correct the faults listed, then: backfill plan --config FILE"
+    return replace(_checked(settled, str(path), faults, hint), file=str(path.absolute()))
 
 
 def read(path: Path) -> Tree:
@@ -198,7 +199,7 @@ def stored_hooks(stored: str) -> Hooks:
     return Hooks.model_validate(json.loads(stored).get("hooks", {}))
 
 
-def _checked(tree: Tree, source: str, faults: list[str], hint: str = "", context: Any = None) -> JobConfig:
+def _checked(tree: Tree, source: str, faults: list[str], hint: str, context: Any = None) -> JobConfig:
     for part in _MAY_HOLD_REFERENCES:
         faults += reference_faults(tree.get(part), (part,))
     faults += _misplaced_references(tree)
@@ -215,7 +216,7 @@ def _checked(tree: Tree, source: str, faults: list[str], hint: str = "", context
     faults += table_faults(tree)
     faults += _folder_faults(file) if file is not None else []
     if file is None or upstream is None or sink is None or faults:
-        raise ConfigError(source, faults, hint or "correct the faults listed, then: backfill plan --config FILE")
+        raise ConfigError(source, faults, hint)
     return JobConfig(
         tree=tree,
         job=file.job,

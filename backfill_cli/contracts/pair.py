@@ -10,12 +10,11 @@ from backfill_cli.contracts.upstream import (
     AdvisingUpstream,
     ArrowTasks,
     BatchedUpstream,
-    DirectUpstream,
     LocatedUpstream,
     RememberingUpstream,
     UpstreamCapabilities,
 )
-from backfill_cli.errors import BackfillError, UsageError
+from backfill_cli.errors import BackfillError
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin, UpstreamView
@@ -105,11 +104,6 @@ class Pair:
         """Receives the memory of an earlier process; it is compared at the next `observe`."""
         if isinstance(self.log, RememberingUpstream):
             self.log.recall(memory)
-
-    def duckdb_sql(self, table: str, types: Mapping[str, str]) -> str:
-        if not isinstance(self.snapshot, DirectUpstream):
-            raise UsageError("DuckDB cannot read this snapshot by itself", "leave --independent out")
-        return self.snapshot.duckdb_sql(table, types)
 
     def places(self) -> Mapping[str, frozenset[str]]:
         sides = [side.places() for side in (self.snapshot, self.log) if isinstance(side, LocatedUpstream)]

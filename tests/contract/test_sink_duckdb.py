@@ -289,8 +289,32 @@ class TestDuckDBSink(SinkContract):
     def test_duplicates_are_found_among_dense_and_sparse_keys(
         self, sink: DuckDBSink, epochs: Epochs, keys: list[int]
     ) -> None:
-        with pytest.raises(BadData, match="2 times"):
+        with pytest.raises(BadData, match="2 times") as refused:
             sink.commit(epochs.next(inserts=rows(*((key, "x") for key in keys)), unique=("orders",)))
+        with typed(refused.value) as hint:
+            hint.says("drop the job and start over, either with columns in the table's key")
+            sink.drop(epochs.tables)
+            sink.forget("orders")
+            again = Epochs(epochs.folder / "again", tables=(a_table(key=("id", "name")),))
+            sink.prepare("orders", again.tables, into_existing=False)
+            apart = rows(*((key, f"{at}") for at, key in enumerate(keys)))
+            sink.commit(again.next(inserts=apart, unique=("orders",)))
+
+    def test_a_row_that_somebody_deleted_and_a_change_fills_in_part_is_restored_and_the_change_applied(
+        self, sink: DuckDBSink, epochs: Epochs, path: Path
+    ) -> None:
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        commit = epochs.next(upserts=[{"id": 1, "name": None, "_backfill_unsent": ["name"]}])
+        with duckdb.connect(str(path)) as con:
+            con.execute("DELETE FROM orders")
+        with pytest.raises(BadData, match=r"no row with the key \(id\).*: \(1\)") as refused:
+            sink.commit(commit)
+        with typed(refused.value) as hint:
+            hint.says("rows were deleted from the sink: restore them")
+            with duckdb.connect(str(path)) as con:
+                con.execute("INSERT INTO orders VALUES (1, 'a')")
+            sink.commit(commit)
+            assert read_file(path, "orders") == rows((1, "a"))
 
     @pytest.mark.parametrize("keys", [[], [5], [-3, 5, 4], [1, 2**62, -(2**62)], [-(2**63), 2**63 - 1]])
     def test_unique_keys_pass(self, sink: DuckDBSink, epochs: Epochs, keys: list[int]) -> None:

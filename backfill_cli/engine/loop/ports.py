@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Upstream
-from backfill_cli.errors import Fatal
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.plan import EpochPlan, Staged
 
@@ -86,12 +85,11 @@ class Ports:
 
 
 def require_takers(tables: Iterable[SinkTable], staged: Staged) -> None:
-    """Each staged table is one that the sink writes. Raises Fatal: rows of any other would be lost."""
+    """Each staged table is one that the sink writes. Raises AssertionError: rows of any other would be lost."""
     lost = staged.tables.keys() - {table.name for table in tables}
     if lost:
-        raise Fatal(
-            f"rows were staged for {', '.join(sorted(lost))}, which is no table of this job's sink",
-            "this is a fault of backfill, and nothing was committed: report it with the job's log",
+        raise AssertionError(
+            f"rows were staged for {', '.join(sorted(lost))}, which is no table of this job's sink"
         )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import DirectUpstream, SinkTable, Upstream
+from backfill_cli.contracts import DirectUpstream, Pair, SinkTable, Upstream
 from backfill_cli.errors import UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.split import SplitStatus
@@ -34,18 +34,24 @@ class IndependentRows:
         from pyspark.sql.types import StructType
 
         self._refuse(table, at)
-        assert isinstance(self.upstream, DirectUpstream)
+        direct = self._direct()
+        assert direct is not None
         types = {column.name: column.type for column in exported_columns(table.name, table.schema)}
         target = self.folder / f"{table.name}-independent"
         target.mkdir(exist_ok=True)
-        write_query(self.upstream.duckdb_sql(table.name, types), target / "0.parquet", table.name)
+        write_query(direct.duckdb_sql(table.name, types), target / "0.parquet", table.name)
         return self.spark.read.schema(StructType.fromJson(json.loads(table.schema))).parquet(str(target))
+
+    def _direct(self) -> DirectUpstream | None:
+        """What DuckDB can read by itself; of two sides, the snapshot's."""
+        side = self.upstream.snapshot if isinstance(self.upstream, Pair) else self.upstream
+        return side if isinstance(side, DirectUpstream) else None
 
     def _refuse(self, table: SinkTable, at: Checkpoint) -> None:
         why = None
         splits = {split: progress.status for (of, split), progress in at.splits.items() if of == table.name}
         unread = {split.id for split in self.pin.splits if split.table == table.name} - splits.keys()
-        if not isinstance(self.upstream, DirectUpstream):
+        if self._direct() is None:
             why = "its upstream is not files"
         elif not self.config.transform_of(table.name).is_empty:
             why = "it has a transform, which is Spark SQL"

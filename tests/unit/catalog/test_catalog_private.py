@@ -95,9 +95,14 @@ def test_a_catalog_that_is_no_file_is_refused(tmp_path: Path, clock: Clock) -> N
         (OSError(errno.EIO, "Input/output error"), Transient, "check the disk"),
         (OSError(errno.EROFS, "Read-only file system"), UsageError, "name another file with --catalog"),
         (duckdb.IOException("Could not set lock on file: Conflicting lock is held in X"), Transient, "close that"),
+        (
+            duckdb.IOException("Trying to read a database file with version number 999, but we can only read 64"),
+            UsageError,
+            "pip install --upgrade duckdb",
+        ),
         (duckdb.IOException("Cannot open file: is not a valid DuckDB database file!"), UsageError, "another file"),
     ],
-    ids=["full", "disk", "read-only", "held", "foreign"],
+    ids=["full", "disk", "read-only", "held", "newer", "foreign"],
 )
 def test_what_a_disk_or_another_program_refuses_works_once_that_is_over(
     tmp_path: Path,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from command_builders import CONFIG, Run, write_config
+from hint_typed import typed
 
 from backfill_cli.config import load
 
@@ -110,3 +111,18 @@ def test_config_show_of_a_file_with_faults_is_code_2(run: Run, folder: Path) -> 
 
 def test_config_schema_is_json(run: Run) -> None:
     assert json.loads(run("config", "schema").stdout)["title"] == "backfill job"
+
+
+def test_a_file_that_appears_while_init_looks_is_left_and_another_one_named(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looked(*_: object) -> None:
+        (folder / "job.toml").write_text("mine")
+
+    monkeypatch.setattr("backfill_cli.config.looked.look", looked)
+    refused = run("init")
+    assert (refused.exit_code, (folder / "job.toml").read_text()) == (2, "mine")
+    with typed(refused.stderr.split("Try: ", 1)[1]) as hint:
+        (command,) = hint.commands()
+        assert run(*command).exit_code == 0
+        assert load(folder / command[-1]).job.name == "orders"

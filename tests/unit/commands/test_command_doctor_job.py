@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from command_builders import CONFIG, Run, end_job, write_config
 from doctor_checks import found, java, tree
+from hint_typed import typed
 
 from backfill_cli.catalog import Catalog, lease
 from backfill_cli.catalog.store import Store
 from backfill_cli.engine.doctor import job as of_job
 from backfill_cli.engine.doctor import machine
-from backfill_cli.errors import HistoryGone, Transient
+from backfill_cli.errors import HistoryGone, Transient, UsageError
 from backfill_cli.model.begun import Begun
 from backfill_cli.model.job import JobState
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
@@ -46,10 +47,19 @@ def test_a_catalog_is_looked_at_as_it_is(run: Run, catalog: Catalog, folder: Pat
 def test_a_catalog_of_another_version_is_not_brought_to_this_one(run: Run, catalog: Catalog, folder: Path) -> None:
     with Store(catalog.path).writing() as db:
         db.execute("DELETE FROM catalog_version WHERE version = (SELECT max(version) FROM catalog_version)")
+        db.execute("DROP TABLE starters")  # what the last version added
     before = catalog.path.read_bytes()
     assert "because of the failures above" in found(run, write_config(folder))["plan"][0]["said"]
-    assert "this backfill needs version" in found(run)["jobs"][0]["said"]
+    (told,) = found(run)["jobs"]
+    assert "this backfill needs version" in told["said"]
     assert catalog.path.read_bytes() == before
+    with pytest.raises(UsageError) as refused:
+        catalog.look()
+    assert refused.value.hint == told["fix"]
+    with typed(refused.value) as hint:
+        (command,) = hint.commands()
+        assert run(*command).exit_code == 0
+        assert found(run)["jobs"][0]["status"] == "ok"
 
 
 def test_a_runner_that_died_is_named_with_the_way_on(run: Run, catalog: Catalog) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from command_builders import Run
 from half_done import CONFIG, EPOCH, half_done, staging, told, written
+from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig
@@ -108,6 +109,12 @@ def test_a_job_whose_catalog_is_lost_is_dropped_from_the_sink(
     again = run(*words)
     assert again.exit_code == 4
     assert "has no record of job 'orders'" in again.stderr
+    with typed(again.stderr.split("Try: ", 1)[1]) as hint:
+        hint.says("check the job's name and [sink]")
+        other = written(folder, "others")
+        half_done(other, Catalog(folder / "lost.duckdb"))
+        (folder / "lost.duckdb").unlink()
+        assert run("drop", "others", "--sink", "job.toml", "--confirm", "others").exit_code == 0
 
 
 def test_a_lost_catalogs_runner_that_lives_keeps_its_job(run: Run, folder: Path, known: Catalog) -> None:

@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 
 import pytest
+from hint_typed import typed
 
 from backfill_cli import registry
 from backfill_cli.contracts import SinkConnector, UpstreamConnector
@@ -28,3 +30,20 @@ def test_only_the_connector_asked_for_is_imported_and_no_spark() -> None:
         "assert 'pyspark' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("group", "kind"), [(registry.UPSTREAMS, "kafka"), (registry.SINKS, "duckdb")])
+def test_a_package_whose_entry_point_is_no_connector_is_named_until_it_is_right(
+    monkeypatch: pytest.MonkeyPatch, group: str, kind: str
+) -> None:
+    """As one is left by an update that stopped half-way."""
+    find = {registry.UPSTREAMS: registry.upstream, registry.SINKS: registry.sink}[group]
+    right = registry._installed(group)
+    half = EntryPoint(kind, "os:getcwd", group)
+    monkeypatch.setattr(registry, "_installed", lambda _: (half,))
+    with pytest.raises(UsageError, match=f"type '{kind}' does not name a") as refused:
+        find(kind)
+    with typed(refused.value) as hint:
+        hint.says("reinstall its package")
+        monkeypatch.setattr(registry, "_installed", lambda _: right)
+        assert find(kind).options is not None

@@ -9,7 +9,7 @@ from hint_typed import typed
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import JobDefinition, SinkTable
-from backfill_cli.engine.job.checks import require_staging
+from backfill_cli.engine.job.checks import require_spool_free, require_staging
 from backfill_cli.engine.job.ownership import owning, take
 from backfill_cli.engine.job.same import changed_keys, require_same, require_same_strategy
 from backfill_cli.errors import Held, UsageError
@@ -161,3 +161,20 @@ def test_a_staging_folder_that_cannot_be_made_gets_another_name(tmp_path: Path, 
     with typed(refused.value) as hint:
         hint.says("folder")
         require_staging(str(tmp_path / "another"))
+
+
+def test_a_spool_of_another_catalogs_job_is_left_to_it(tmp_path: Path) -> None:
+    def of(path: str) -> JobConfig:
+        (tmp_path / "job.toml").write_text(
+            CONFIG.replace('name = "orders"', 'name = "orders"\nstrategy = "chain"', 1)
+            + f'[spool]\npath = "{tmp_path / path}"\n'
+        )
+        return load(tmp_path / "job.toml")
+
+    (tmp_path / "old" / "orders").mkdir(parents=True)
+    (tmp_path / "old" / "orders" / "owner.json").touch()
+    with pytest.raises(UsageError, match="holds the spool of another catalog's job 'orders'") as refused:
+        require_spool_free(of("old"))
+    with typed(refused.value) as hint:
+        hint.says("name another folder")
+        require_spool_free(of("new"))

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hint_typed import typed
 
 from backfill_cli.engine.job import held
 from backfill_cli.errors import START_OVER, BackfillError, ConfigError, HistoryGone, Transient
@@ -79,6 +80,9 @@ def test_upstreams_that_do_not_answer_are_named_within_one_limit(monkeypatch: py
     assert told.pop("well") == LOG
     assert len(told) == 2 * held.AT_ONCE
     assert all(isinstance(said, Transient) and "no answer within 0.3 s" in said.message for said in told.values())
+    with typed(told["mute0"]) as hint:  # type: ignore[arg-type]
+        hint.says("check the upstream's load and the network")
+        assert asked(monkeypatch, {"mute0": LOG}, 30) == {"mute0": LOG}
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # its thread ends so

@@ -9,7 +9,7 @@ from loop_world import SETTINGS, World
 from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.engine.loop.ports import StagedEpoch
-from backfill_cli.errors import Fatal, Transient
+from backfill_cli.errors import Transient
 from backfill_cli.model.job import Verb
 from backfill_cli.model.plan import EpochPlan, StagedTable
 
@@ -55,7 +55,7 @@ def test_rows_staged_for_a_table_that_the_sink_does_not_have_end_the_run_before_
         )
 
     world.stager.stage = stage  # type: ignore[method-assign]
-    with pytest.raises(Fatal, match="rows were staged for aside, which is no table"):
+    with pytest.raises(AssertionError, match="rows were staged for aside, which is no table"):
         world.step()
     assert world.store.load().prepared is None
 

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, load
+from backfill_cli.engine.job import starting
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.starting import settle, settle_before
+from backfill_cli.engine.job.starting import holding, settle, settle_before
 from backfill_cli.errors import BackfillError, ConfigError, Transient
 from backfill_cli.model.begun import Begun
 from backfill_cli.model.position import Position
@@ -83,3 +86,44 @@ def test_only_an_upstream_that_the_job_needs_is_waited_for(
     assert (bool(told), "correct upstream.dsn" in error.hint) == (waits, waits)
     assert "to leave it there: backfill drop j --without-upstream --confirm j" in error.hint
     assert "did not complete" in error.message
+
+
+class Altered:
+    """An upstream that a job holds, whose table gets a column meanwhile: between its two pins. Nothing else is."""
+
+    def __init__(self, *schemas: str) -> None:
+        self._schemas = iter(schemas)
+        self.swept: list[str] = []
+
+    def pin(self) -> Pin:
+        return Pin(Position(), None, None, (), schema={"t": next(self._schemas)})
+
+    def hold(self, mark: str) -> None: ...
+
+    def sweep(self, mark: str, _pin: Pin) -> None:
+        self.swept.append(mark)
+
+    def kept(self, mark: str, _pin: Pin) -> None: ...
+
+
+def test_a_table_that_is_altered_while_its_job_is_created_is_taken_as_it_is_then_by_another_start(
+    config: Callable[[str], JobConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = Catalog(tmp_path / "c.duckdb")
+    monkeypatch.setattr(starting, "HeldUpstream", Altered)
+    monkeypatch.setattr(starting, "WaitingUpstream", type(None))
+
+    def started(*schemas: str) -> Pin:
+        upstream: Any = Altered(*schemas)
+        resources: Any = SimpleNamespace(patiently=lambda act: act(), upstream=upstream)
+        try:
+            with holding(config("OLD"), catalog, upstream, upstream.pin(), resources) as held:
+                return held
+        finally:
+            assert len(upstream.swept) == 1
+            assert catalog.starts.of("j") is None
+
+    error = refused(lambda: started("a", "a, b"), Transient)
+    with typed(error) as hint:
+        hint.says("start it again")
+        assert started("a, b", "a, b").schema == {"t": "a, b"}

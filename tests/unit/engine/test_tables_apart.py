@@ -99,8 +99,11 @@ def test_one_target_twice_is_refused_whether_it_exists_or_not(
     source = _upstream("delta", str(lake / "delta" / "other"), "o")
     with pytest.raises(UsageError, match=f"tables 'of {names[0]}' and 'of {names[1]}' have the same target"):
         require_apart(source, _sink(form, str(lake / form / "{table}")), _tables(*names))
-    with pytest.raises(UsageError, match="have the same target"):
+    with pytest.raises(UsageError, match="have the same target") as refused:
         require_apart(source, _sink(form, str(lake / "one")), _tables("p", "q"))
+    with typed(refused.value) as hint:
+        hint.says('{table} in sink.table, such as "lake/{table}"')
+        require_apart(source, _sink(form, str(lake / form / "{table}")), _tables("p", "q"))
     require_apart(source, _sink(form, str(lake / form / "{table}")), _tables("new", "newer"))
 
 
@@ -112,8 +115,11 @@ def test_a_job_that_would_write_the_table_that_it_reads_is_refused_in_every_spel
     for root in _uri(lake / form):
         for spelling in SPELLINGS:
             for name in ("a", "twin"):
-                with pytest.raises(UsageError, match="is the upstream's own table 't'"):
+                with pytest.raises(UsageError, match="is the upstream's own table 't'") as refused:
                     require_apart(source, _sink(form, f"{root}/{spelling}"), _tables(name))
+        with typed(refused.value) as hint:
+            hint.says("another tables.target")
+            require_apart(source, _sink(form, f"{root}/{spelling}"), _tables("other"))
         require_apart(source, _sink(form, f"{root}/{{table}}"), _tables("other"))
 
 

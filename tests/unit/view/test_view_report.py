@@ -1,18 +1,21 @@
 """The report: whole, without network or script, of what the ledger has; nothing from outside becomes markup."""
 
 import re
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
+from hint_typed import typed
 from hypothesis import given
 from hypothesis import strategies as st
 from view_builders import GROUPS, ledger, progress, row
 
+from backfill_cli.errors import UsageError
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Totals, Written
 from backfill_cli.model.job import Phase
-from backfill_cli.view.curves import binned, phase_spans
+from backfill_cli.view.curves import binned, curves, phase_spans
 from backfill_cli.view.model import job_view
 from backfill_cli.view.report import Reported, report
 
@@ -184,3 +187,13 @@ def test_a_report_tells_what_was_written_and_what_is_quarantined_as_status_does(
     assert sum(one.upserted_per_s for one in bins) * span_s == pytest.approx(19 * 30)
     assert sum(one.deleted_per_s for one in bins) * span_s == pytest.approx(19 * 7)
     assert {one.inserted_per_s for one in bins} == {0.0}
+
+
+def test_a_report_needs_the_package_that_draws_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "matplotlib", None)
+        with pytest.raises(UsageError, match="a report needs matplotlib") as refused:
+            curves(ledger([1, 2]), (), 0)
+    with typed(refused.value) as hint:
+        hint.says("pip install 'backfill-cli[report]'")
+        assert "<svg" in curves(ledger([1, 2]), (), 0)
