@@ -46,6 +46,7 @@ def make(file: Path) -> bool:
 
 def _make(file: Path, scratch: Path) -> None:
     os.environ[class_data.SWITCH] = "off"
+    os.environ.pop("PYSPARK_GATEWAY_PORT", None)  # a Java that others started has its flags already, and its Spark
     fresh = file.with_suffix(".making")
     fresh.unlink(missing_ok=True)
     flags = f'"-XX:ArchiveClassesAtExit={fresh}" -Xlog:disable -Xlog:all=off'

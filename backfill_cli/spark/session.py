@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from backfill_cli.config import JobConfig
 
 PARALLELISM = "spark.default.parallelism"
+PYTHON = "spark.pyspark.python"
+"""Which Python the executors run; without it the environment's PYSPARK_PYTHON."""
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "false",
@@ -171,6 +173,9 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
     try:
         context = SparkContext(conf=SparkConf().setAll(list(conf.items())), gateway=driver.start(conf))
         _require_parallelism(context)
+        # PySpark itself heeds this setting only if it is started by spark-submit.
+        if not master.startswith("local") and (python := context.getConf().get(PYTHON)) is not None:
+            context.pythonExec = python
     except Py4JJavaError as error:
         raise Fatal(f"Spark did not start on {master}: {_cause(str(error))}", driver.CORRECT) from error
     except Py4JError as error:

@@ -39,6 +39,7 @@ def begin() -> None:
         os.close(handle)
         os.environ[FILE] = name
         atexit.register(Path(name).unlink, missing_ok=True)
+    Path(os.environ[FILE]).touch()
 
 
 @dataclass(frozen=True)

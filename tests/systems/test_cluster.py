@@ -120,15 +120,15 @@ def test_a_job_runs_on_a_cluster_and_says_what_its_executors_lack(
             files = start(tmp_path, FILES + CLUSTER, python, name="files", master=master)
             assert files.returncode == 0, files.stderr
             assert count(tmp_path / "files.duckdb") == 1000
-        names = {"bootstrap": broker.bootstrap, "topic": topic.name}
-        events = start(tmp_path, TOPIC + CLUSTER, python, name="events", master=master, **names)
-
-    if knows:
-        assert events.returncode == 0, events.stderr
-        assert count(tmp_path / "events.duckdb") == 100
-    else:
-        assert events.returncode == 1, events.stderr
-        assert "Spark's executors have no Python module" in events.stderr
+            names = {"bootstrap": broker.bootstrap, "topic": topic.name}
+            events = start(tmp_path, TOPIC + CLUSTER, python, name="events", master=master, **names)
+            assert events.returncode == 1, events.stderr
+            assert "Spark's executors have no Python module" in events.stderr
+            assert "let spark.conf.'spark.pyspark.python' name that Python" in events.stderr
+            named = CLUSTER.replace(" }}", f', "spark.pyspark.python" = "{sys.executable}" }}}}')
+            events = start(tmp_path, TOPIC + named, python, name="events", master=master, **names)
+            assert events.returncode == 0, events.stderr
+            assert count(tmp_path / "events.duckdb") == 100
 
 
 def test_a_job_runs_and_is_verified_over_spark_connect(broker: "Broker", tmp_path: Path) -> None:

@@ -70,6 +70,21 @@ def test_an_archive_that_is_there_is_not_made_again(cache: Path) -> None:
     assert wanted.read_bytes() == b"x"
 
 
+def test_it_is_made_by_a_java_of_its_own(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run that was lent one it would use the same, in which that run's Spark is, or the next one's."""
+    seen: list[str | None] = []
+
+    def opened(*_: object) -> None:
+        seen.append(os.environ.get("PYSPARK_GATEWAY_PORT"))
+        raise ConnectionRefusedError
+
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(class_data_maker, "open_session", opened)
+    with pytest.raises(ConnectionRefusedError):
+        class_data_maker.make(file_for())
+    assert seen == [None]
+
+
 def test_old_archives_are_forgotten(cache: Path) -> None:
     cache.mkdir()
     for age in range(5):
