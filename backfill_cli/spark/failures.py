@@ -55,8 +55,8 @@ _PASSING = frozenset(
 )
 RENAME_HINT = "write it again, under a name that begins with '_' or ends with .tmp, and rename it when complete"
 SAME_PACKAGE = (
-    "install the packages of this job on the executors, and let spark.conf.'spark.pyspark.python' name that Python "
-    "(a Connect server's is PYSPARK_PYTHON in its environment)"
+    "install the packages of this job on the executors, and let spark.conf.'spark.pyspark.python' name that "
+    "Python (a Connect server's is PYSPARK_PYTHON in its environment)"
 )
 CHANGES_HINT = "correct the change file; it may be replaced as long as it is not applied"
 GONE = "missing while it was read"
