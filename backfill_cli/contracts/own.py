@@ -4,7 +4,8 @@ All of them begin with PREFIX, and a user's column that does is refused when a j
 be a user's. Each is defined here and nowhere else.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from backfill_cli.errors import BackfillError, UsageError
 
@@ -65,6 +66,10 @@ CHANGES = "_backfill_changes"
 CARRIED = "_backfill_carried"
 
 
+_PARTS = ("elementType", "keyType", "valueType")
+"""Of Spark's nested types: what has a type of its own."""
+
+
 def numbered(of: str, number: int) -> str:
     """The name of one of several columns of a kind: `_backfill_key_0`."""
     return f"{of}_{number}"
@@ -93,6 +98,22 @@ def refuse_names(what: str, names: Iterable[str], error: type[BackfillError] = U
                 "rename the column upstream; a transform cannot, as it reads the column by that name",
             )
     refuse_twins(what, listed, error)
+
+
+def refuse_fields(what: str, fields: Iterable[Mapping[str, Any]]) -> None:
+    """As `refuse_names`, for the fields of a Spark schema (JSON); as `refuse_twins`, at every depth of types."""
+    listed = list(fields)
+    refuse_names(what, [field["name"] for field in listed])
+    for field in listed:
+        _refuse_within(f"{what}, column {field['name']!r}", field["type"])
+
+
+def _refuse_within(what: str, kind: Any) -> None:
+    if isinstance(kind, Mapping):
+        inner = kind.get("fields", ())
+        refuse_twins(what, [field["name"] for field in inner])
+        for one in (*(field["type"] for field in inner), *(kind[part] for part in _PARTS if part in kind)):
+            _refuse_within(what, one)
 
 
 def refuse_twins(what: str, names: Iterable[str], error: type[BackfillError] = UsageError) -> None:

@@ -73,6 +73,7 @@ def wanted(table: str, schema: str) -> Columns:
     """The columns of a Spark schema as Iceberg keeps them. Raises BadData for one that it cannot keep."""
     fields = fields_of(schema)
     refuse_names(table, [one["name"] for one in fields])
+    own.refuse_fields(f"table {table!r}", fields)
     return {one["name"]: field(one["name"], _kept(table, one["name"], one["type"])) for one in fields}
 
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import SinkTable
+from backfill_cli.contracts import SinkTable, own
 from backfill_cli.contracts.targets import belongs_to, gone, other_type, require_key, rows_of_others
 from backfill_cli.errors import BadData, StateConflict, UsageError, start_over
 from backfill_cli.formats.delta.edge import Where, delta_place
 from backfill_cli.formats.delta.names import FORGETS
 from backfill_cli.formats.lake.blobs import Blobs
 from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
-from backfill_cli.model.schema import Columns, columns_of, same_type, shown
+from backfill_cli.model.schema import Columns, columns_of, fields_of, same_type, shown
 from backfill_cli.sinks.delta.marks import MarkedTable, marks_of
 from backfill_cli.sinks.delta.places import Named, Template, where_of
 from backfill_cli.spark.names import as_text
@@ -114,14 +114,18 @@ def _refuse_link(where: Where) -> None:
 
 def _require_types(table: SinkTable) -> None:
     columns = columns_of(table.schema)
+    own.refuse_fields(f"table {table.name!r}", fields_of(table.schema))
     require_key(table, columns)
     for name, column in columns.items():
         if not _is_kept(column["type"]):
-            raise BadData(
-                f"table {table.name!r}: column {name!r} is {shown(column['type'])}, which this sink's tables "
-                "cannot hold",
-                as_text(name, shown(column["type"])),
-            )
+            raise _cannot_hold(table, name, column["type"])
+
+
+def _cannot_hold(table: SinkTable, name: str, kind: Any) -> BadData:
+    return BadData(
+        f"table {table.name!r}: column {name!r} is {shown(kind)}, which this sink's tables cannot hold",
+        as_text(name, shown(kind)),
+    )
 
 
 def _is_kept(kind: Any) -> bool:
@@ -134,9 +138,24 @@ def _is_kept(kind: Any) -> bool:
     return kind["type"] == "struct" and all(_is_kept(one["type"]) for one in kind["fields"])
 
 
+def _is_known_to_spark_alone(kind: Any, within: bool = False) -> bool:
+    """Whether only Spark can create a table for it: the library declares the feature for columns alone.
+
+    within: the type is inside another one.
+    """
+    if isinstance(kind, str):
+        return within and kind == "timestamp_ntz"
+    parts = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
+    parts += [field["type"] for field in kind.get("fields", ())]
+    return any(_is_known_to_spark_alone(part, within=True) for part in parts)
+
+
 def _missing(table: SinkTable, where: Where, ours: bool) -> Lacking:
     columns = columns_of(table.schema)
     if not where.exists():
+        for name, column in columns.items():
+            if _is_known_to_spark_alone(column["type"]):
+                raise _cannot_hold(table, name, column["type"])
         return Lacking(table, where, columns, create=True)
     opened = where.open()
     _require_memory(where, opened)

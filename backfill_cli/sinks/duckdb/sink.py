@@ -47,14 +47,14 @@ class DuckDBSink:
         self._turn = threading.Lock()
 
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        if not self.path.exists():  # a refusal must not leave a file
+            _try(job, tables)
         with self._turn, opened(self.path, self.limits) as con:
             prepare(con, job, tables, into_existing)
 
     def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
-        import duckdb
-
-        with ours(self.path), duckdb.connect() as new:  # in memory: what only creating the tables can tell
-            prepare(new, job, tables, into_existing=False)
+        with ours(self.path):
+            _try(job, tables)
         if self.path.exists():
             with self._turn, opened(self.path, self.limits, read_only=True) as con:
                 check(con, job, tables, into_existing)
@@ -153,3 +153,11 @@ class DuckDBSink:
         with self._turn, opened(self.path, self.limits) as con:
             if has_state(con):
                 forget(con, job)
+
+
+def _try(job: str, tables: Sequence[SinkTable]) -> None:
+    """The tables are created in memory: what only that can tell is raised."""
+    import duckdb
+
+    with duckdb.connect() as new:
+        prepare(new, job, tables, into_existing=False)
