@@ -51,13 +51,21 @@ def held(*sources: Source) -> dict[int, Row]:
 
 
 @pytest.mark.parametrize(
-    ("identity", "with_block"), [("default", True), ("default", False), ("index", False), ("full", True)]
+    ("identity", "with_block", "system"),
+    [
+        ("default", True, "postgresql"),
+        ("default", False, "postgresql"),
+        ("index", False, "postgresql"),
+        ("full", True, "oracle"),
+    ],
 )
 def test_a_key_that_is_checked_row_by_row_is_never_refused(
-    tmp_path: Path, spark: "SparkSession", identity: str, with_block: bool
+    tmp_path: Path, spark: "SparkSession", identity: str, with_block: bool, system: str
 ) -> None:
     """With parts of transactions that are delivered again, some across files."""
-    sources = [Source(random.Random(SEED + n), identity, False, 100 * n) for n in range(int(30 * TIMES))]
+    sources = [
+        Source(random.Random(SEED + n), identity, False, 100 * n, system=system) for n in range(int(30 * TIMES))
+    ]
     for source in sources:
         source.run(8)
     lines = [text(event, with_block) for event in chain.from_iterable(one.delivered() for one in sources)]
@@ -68,7 +76,8 @@ def test_a_key_that_is_checked_row_by_row_is_never_refused(
 def test_a_key_that_is_checked_late_ends_exact_or_refused(tmp_path: Path, spark: "SparkSession") -> None:
     refused = []
     for number in range(int(8 * TIMES)):
-        source = Source(random.Random(SEED + number), "full", True, 100 * number)
+        system = "oracle" if number % 8 > 3 else "postgresql"
+        source = Source(random.Random(SEED + number), "full", True, 100 * number, system=system)
         source.run(3)
         lines = [text(event, number % 2 == 0) for event in source.delivered()]
         try:

@@ -28,7 +28,10 @@ class Clash(Exception):
 
 @dataclass
 class Source:
-    """late: whether the key is checked at the end of a transaction. base: keys are base to base + 9."""
+    """late: whether the key is checked at the end of a transaction. base: keys are base to base + 9.
+
+    system: whose connector it is: postgresql or oracle.
+    """
 
     chance: random.Random
     identity: str
@@ -38,6 +41,7 @@ class Source:
     events: list[dict[str, Any]] = field(default_factory=list)
     lsn: int = 1000
     tokens: int = 0
+    system: str = "postgresql"
 
     def run(self, transactions: int) -> None:
         self._commit([self._insert] * 4)
@@ -142,14 +146,10 @@ class Source:
 
     def _log(self, op: str, old: Row | None, new: Row | None, lsn: int | None = None) -> None:
         self.lsn += lsn is None
-        source = {
-            "connector": "postgresql",
-            "db": "d",
-            "schema": "public",
-            "table": "t",
-            "ts_ms": 5,
-            "lsn": self.lsn,
-        }
+        place: dict[str, Any] = {"lsn": self.lsn}
+        if self.system == "oracle":  # changes close together have one SCN
+            place = {"scn": str(self.lsn // 4), "rs_id": f" 0x{self.lsn:06x}.00000001.0010 ", "ssn": 0}
+        source = {"connector": self.system, "db": "d", "schema": "public", "table": "t", "ts_ms": 5, **place}
         before = None if old is None else self._image(op, old, new)
         event = {"op": op, "before": before, "after": None if new is None else dict(new), "source": source}
         self.events.append(event)
