@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from backfill_cli.contracts import CheckedSink, HeldUpstream, Sink, SinkTable
+from backfill_cli.contracts import CheckedSink, HeldUpstream, JobDefinition, Sink, SinkTable, TakingUpstream
 from backfill_cli.engine.job.ownership import owners_sought, require_kept, require_new
 from backfill_cli.engine.job.same import require_same, require_same_strategy
 from backfill_cli.engine.job.select import Selected, choose, require_apart, require_keys, require_whole
@@ -16,6 +16,7 @@ from backfill_cli.engine.staging.files import nothing_left, require_shared
 from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.errors import UsageError
 from backfill_cli.model.checkpoint import Owner
+from backfill_cli.model.job import Phase
 from backfill_cli.model.upstream import Pin
 
 if TYPE_CHECKING:
@@ -78,12 +79,25 @@ def require_again(config: "JobConfig", catalog: "Catalog", resources: "Resources
     job, sink = catalog.definition(config.job.name), resources.sink
     require_same(job, config, catalog.change_logs.has_been_read(job.name))
     require_same_strategy(job, config, resources.upstream)
+    asking.ask(lambda: _require_as_left(job, catalog, resources))
     choice, pin = _pinned(config, resources)
     with nothing_left(Path(config.job.staging)):
         tables = _placed(config, resources, pin, plain=True)
     owner = asking.ask(lambda: require_kept(job.name, catalog, sink))
     _require_sink(config, catalog, sink, tables, True, asking)
     return Checked(choice, pin, tables, owner)
+
+
+def _require_as_left(job: JobDefinition, catalog: "Catalog", resources: "Resources") -> None:
+    """The upstream has what the job's next run observes first. Raises what that run would.
+
+    A runner observes it by itself; what an upstream holds for the job is asked by `held.held_without_runner`.
+    """
+    row, upstream = catalog.job(job.name), resources.rows
+    if row.live or isinstance(upstream, TakingUpstream):
+        return
+    upstream.restore(job.pin)
+    upstream.observe(catalog.change_logs.acknowledged(job.name), row.phase == Phase.SNAPSHOT)
 
 
 def _pinned(config: "JobConfig", resources: "Resources") -> tuple[Selected, Pin]:

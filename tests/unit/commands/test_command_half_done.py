@@ -82,3 +82,15 @@ def test_a_drop_that_the_sink_refuses_has_changed_nothing(scene: Callable[[str],
     assert not staged.exists()
     with duckdb.connect(str(s.sink)) as db:
         assert ("orders",) not in db.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+
+
+def test_a_plan_of_a_job_refuses_what_its_next_run_would_find_changed(scene: Callable[[str], Scene]) -> None:
+    s = scene("0")
+    ready = s.run("plan")
+    assert (ready.exit_code, "start continues it" in ready.stdout) == (0, True), ready.output
+    file = s.folder / "snapshot" / "part-0.parquet"
+    file.rename(file.with_name("part-1.parquet"))
+    planned = s.run("plan")
+    assert planned.exit_code == 1, planned.output
+    assert "part-0.parquet" in planned.stderr
+    assert "backfill drop orders" in planned.stderr
