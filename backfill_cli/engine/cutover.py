@@ -16,6 +16,7 @@ from backfill_cli.contracts import JobDefinition, Sink
 from backfill_cli.contracts.cutover import CutoverSink, NamelessSink, Swap
 from backfill_cli.engine.job.ownership import require_kept
 from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.errors import UsageError
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, LiveName, Lives
 from backfill_cli.model.job import JobState, Phase
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 def look(job: str, catalog: "Catalog") -> CutoverReport:
     """The gates of a cutover as they are now; changes nothing. Raises as `cut_over` does."""
     definition = catalog.definition(job)
-    with Resources(from_stored(definition.config)) as resources:
+    with start_over_named(job, catalog), Resources(from_stored(definition.config)) as resources:
         if isinstance(resources.sink, NamelessSink):
             return _by_hand(catalog, definition, resources.sink)
         return _report(catalog, definition, *_cutting(resources.sink, definition))
@@ -52,7 +53,7 @@ def cut_over(job: str, catalog: "Catalog", window_s: float) -> CutoverReport:
     Held for a job of another catalog, or for one with a runner if the sink cuts over in place.
     """
     definition = catalog.definition(job)
-    with Resources(from_stored(definition.config)) as resources:
+    with start_over_named(job, catalog), Resources(from_stored(definition.config)) as resources:
         if isinstance(resources.sink, NamelessSink):
             told = _by_hand(catalog, definition, resources.sink)
             if not told.open:
@@ -80,7 +81,7 @@ def cut_over(job: str, catalog: "Catalog", window_s: float) -> CutoverReport:
 def reverse(job: str, catalog: "Catalog") -> CutoverReport:
     """Each name is what it was before the cutover. Raises UsageError if there was none, or its time is over."""
     definition = catalog.definition(job)
-    with Resources(from_stored(definition.config)) as resources:
+    with start_over_named(job, catalog), Resources(from_stored(definition.config)) as resources:
         sink, swaps = _cutting(resources.sink, definition)
         require_kept(job, catalog, sink)
         _require_reversible(job, _names(swaps, sink.live(job, swaps)), sink.in_place)

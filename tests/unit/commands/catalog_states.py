@@ -94,7 +94,15 @@ def start_in_progress(s: Scene) -> str:
         return s.refused("pause", "fresh")
 
 
+def older_version_looked_at(s: Scene) -> str:
+    """By doctor, which upgrades nothing. What the last version added is not there."""
+    newest = "SELECT max(version) FROM catalog_version"
+    s.sql(s.catalog.path, f"DELETE FROM catalog_version WHERE version = ({newest}); DROP TABLE starters")
+    return s.failed(s.catalog.look)
+
+
 STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
+    "backfill_cli/catalog/store.py:looking": (older_version_looked_at,),
     "backfill_cli/catalog/jobs.py:create": (in_catalog_already,),
     "backfill_cli/catalog/jobs.py:become": (no_such_arrow,),
     "backfill_cli/catalog/jobs.py:use_epoch": (epoch_used,),

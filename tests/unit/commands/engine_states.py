@@ -13,7 +13,7 @@ from hint_scene import NoStager, Scene
 from sink_contract import schema_json
 
 from backfill_cli import errors
-from backfill_cli.config import load
+from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.cutover import Swap
 from backfill_cli.engine.loop import run as engine_run
@@ -184,15 +184,25 @@ def rows_of_others_to_drop(s: Scene) -> str:
     return s.refused("drop", "orders", "--with-rows", "--confirm", "orders")
 
 
+def sink_deleted_before_a_cutover(s: Scene) -> str:
+    with_live_name(s)
+    s.sink.unlink()
+    return s.refused("cutover", "orders", "--dry-run")
+
+
 def people_query_what_is_to_go(s: Scene) -> str:
+    sink: Any = with_live_name(s).open_sink()
+    sink.cut_over("orders", [Swap(s.job.tables[0], "shown")], EPOCH, 1, 2**42)
+    return s.refused("drop", "orders", "--with-rows", "--confirm", "orders")
+
+
+def with_live_name(s: Scene) -> JobConfig:
     config = s.folder / "job.toml"
     config.write_text(config.read_text().replace("[sink]", 'live = "shown"\n[sink]'))
     job = load(config)
     with s.catalog.claim("orders", "test", 5) as claim:
         claim.store.redefine(job.stored(), "forever", job.file)
-    sink: Any = job.open_sink()
-    sink.cut_over("orders", [Swap(s.job.tables[0], "shown")], EPOCH, 1, 2**42)
-    return s.refused("drop", "orders", "--with-rows", "--confirm", "orders")
+    return job
 
 
 STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
@@ -209,7 +219,7 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     ),
     "backfill_cli/engine/job/create.py:rebuild": (nothing_saved, nothing_saved_of_an_unknown_job),
     "backfill_cli/engine/job/ownership.py:require_new": (not_known_here,),
-    "backfill_cli/engine/job/ownership.py:require_kept": (sink_deleted,),
+    "backfill_cli/engine/job/ownership.py:require_kept": (sink_deleted, sink_deleted_before_a_cutover),
     "backfill_cli/engine/job/ownership.py:_of_another": (
         of_a_catalog_that_is_there,
         of_a_catalog_that_is_lost,
