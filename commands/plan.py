@@ -1,4 +1,4 @@
-"""`backfill plan`: what a start would do, from metadata alone. Writes nothing."""
+"""`backfill plan`: what a start would do, from metadata and a sample. Writes nothing."""
 
 from dataclasses import replace
 
