@@ -98,6 +98,8 @@ def commit(where: Where, version: int) -> Commit | None:
     except FileNotFoundError:
         return None
     found = stamp(where, version)
+    if not text.strip():  # cut off before its first line; later, nothing shows it
+        raise damaged(where, version)
     try:
         made = parsed(version, text, 0 if found is None else found.mtime_ns // 1_000_000)
         return replace(made, crc=zlib.crc32(text))

@@ -88,6 +88,8 @@ def _damaged(where: "Where", log: Log, version: int) -> Iterator[Fatal]:
         try:
             with where.place.fs.open_input_stream(where.log_file(one)) as file:
                 lines = file.read().splitlines()
+            if not any(map(bytes.strip, lines)):
+                raise ValueError("it is empty")
             for line in lines:
                 json.loads(line or "{}")
         except ValueError:

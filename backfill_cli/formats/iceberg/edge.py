@@ -1,6 +1,6 @@
 """Maps Iceberg's errors that come through Spark to ours."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient
@@ -17,10 +17,15 @@ class Moved(Transient):
 
 
 @contextmanager
-def failing(place: Place, properties: Mapping[str, str] | None = None) -> Iterator[None]:
+def failing(
+    place: Place,
+    properties: Mapping[str, str] | None = None,
+    fault: Callable[[], BackfillError | None] = lambda: None,
+) -> Iterator[None]:
     """Iceberg's failures inside become ours; Moved for those caused by another commit.
 
-    properties: those that the config gives to the table, of which an error names the one that it is about.
+    properties: those that the config gives to the table, of which an error names the one that it is about. fault:
+    what is wrong with the table's files.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -38,6 +43,8 @@ def failing(place: Place, properties: Mapping[str, str] | None = None) -> Iterat
             raise known from exc
         if any(text in said for text in _PASSING):
             raise Transient(f"table {place}: {cause_in(said)}", RETRIED) from exc
+        if (found := fault()) is not None:
+            raise found from exc
         named = refused_properties.blamed(said, properties or {})
         hint = (
             refused_properties.HINT

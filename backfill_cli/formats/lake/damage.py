@@ -20,7 +20,7 @@ FROM_COPY = "restore that file from a copy of the table"
 MOST_FILES = 10_000
 """Files that are looked for: on an object store, each is a request."""
 
-MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 28
 """Of data, read to its end: seconds on a disk."""
 
 

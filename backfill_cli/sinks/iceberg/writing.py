@@ -6,13 +6,15 @@ commit found there when it began, including the marker, still holds when its row
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
-from backfill_cli.errors import RETRIED
+from backfill_cli.errors import RETRIED, BackfillError
 from backfill_cli.failpoint import hit
+from backfill_cli.formats.iceberg.data_files import snapshot_fault
 from backfill_cli.formats.iceberg.edge import Moved, failing
-from backfill_cli.formats.iceberg.metadata import Look
+from backfill_cli.formats.iceberg.metadata import Look, reading_metadata
 from backfill_cli.formats.iceberg.places import Place
 from backfill_cli.formats.lake import merge, staged
 from backfill_cli.formats.lake.unique import refuse_duplicates
@@ -75,7 +77,7 @@ class Writer:
     ) -> None:
         assert held.main is not None
         name, before = branch(self._token), held.main.snapshot_id
-        with failing(self._place, self._properties):
+        with failing(self._place, self._properties, partial(self._fault, held, held.main)):
             if held.refs.get(name) != before:
                 self._sql(f"ALTER TABLE {self._place.sql} CREATE OR REPLACE BRANCH {name} AS OF VERSION {before}")
             for step in steps[:-1]:
@@ -98,6 +100,11 @@ class Writer:
             # Tag the snapshot with the marker: the newest one can be another writer's by now.
             now = f"{tag(self._token)} AS OF VERSION {newest.snapshot_id}"
             self._sql(f"ALTER TABLE {self._place.sql} CREATE OR REPLACE TAG {now}")
+
+    def _fault(self, held: Head, main: "Snapshot") -> BackfillError | None:
+        """What is wrong with the files that the commit had to read."""
+        with reading_metadata(self._place):
+            return snapshot_fault(held, main)
 
     def _forward(self, target: str, name: str) -> None:
         """The branch `target` is at the runner's branch. If it moved, raises Moved and drops the runner's branch.

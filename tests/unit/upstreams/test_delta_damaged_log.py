@@ -82,7 +82,8 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         "version 5 of its log is damaged",
     ),
     "no JSON": (lambda table: log(table, 4).write_bytes(b"\x00\xff\n"), "version 4 of its log is damaged"),
-    "nothing at first": (lambda table: log(table, 0).write_text(""), "its log cannot be read"),
+    "nothing at first": (lambda table: log(table, 0).write_text(""), "version 0 of its log is damaged"),
+    "no columns": (lambda table: log(table, 0).write_text('{"commitInfo":{}}'), "its log cannot be read"),
 }
 
 
