@@ -12,7 +12,8 @@ import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypedDict
+
+from rules import Misplaced, Rule, without
 
 ROOT = Path(__file__).parent.parent
 COPIED = ("backfill_cli", "commands", "tests", "scripts", "pyproject.toml")
@@ -30,21 +31,13 @@ FAILED = 1
 """Pytest's exit code if a test failed; other codes mean that none ran."""
 
 
-class Rule(TypedDict):
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: list[str]
-
-
 def taken_out(rule: Rule, tree: Path) -> None:
-    """The rule is removed from the tree. Raises SystemExit unless its text occurs exactly once."""
-    path = tree / rule["file"]
-    text = path.read_text("utf-8")
-    if text.count(rule["old"]) != 1:
-        sys.exit(f"{rule['name']}: {rule['file']} contains its text {text.count(rule['old'])} times, not once")
-    path.write_text(text.replace(rule["old"], rule["new"]), "utf-8")
+    """The rule is removed from the tree. Raises SystemExit unless it is there once."""
+    try:
+        path, text = without(rule, tree)
+    except Misplaced as error:
+        sys.exit(str(error))
+    path.write_text(text, "utf-8")
 
 
 def seen(rule: Rule) -> str:
