@@ -29,16 +29,16 @@ def rule(at: str, old: str, new: str) -> Rule:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     (tmp_path / "backfill_cli" / "deep").mkdir(parents=True)
-    code = "class A:\n    def f(self, x):\n        if (x\n            > 1):  # why\n            go()\n        return x"
+    code = "class A:\n  def f(self, x):\n    if (x\n        > 1):  # why\n      go()\n    return x"
     (tmp_path / "backfill_cli" / "deep" / "code.py").write_text(code)
     return tmp_path
 
 
 def test_a_rule_is_found_whatever_the_layout_and_its_file(tree: Path) -> None:
     _, text = without(rule("code.A.f", "x > 1", "False"), tree)
-    assert "if ((False)):  # why\n            go()" in text
+    assert "if ((False)):  # why\n      go()" in text
     _, text = without(rule("deep.code.A.f", "if x > 1:\n    go()", ""), tree)
-    assert "self, x):\n        pass\n        return" in text
+    assert "self, x):\n    pass\n    return" in text
 
 
 @pytest.mark.parametrize(("at", "old"), [("code.A.f", "x < 1"), ("code.A.g", "x > 1"), ("code.A.f", "x")])
