@@ -139,7 +139,7 @@ class Writers:
         self.open, self.count, self.late = False, 0, 10**6
 
     def write(self) -> None:
-        for _ in range(self.draw.choice([0, 3, 8, 20])):
+        for _ in range(self.draw.choice([0, 4, 12, 24])):
             self.count += 1
             self.run(self.connection, self.made.transaction(alone=not self.open))
         if self.draw.random() < 0.1:
