@@ -100,6 +100,20 @@ class DeltaChanges:
         for name, log in self._logs.items():
             log.applied(_version(position, name))
 
+    def remembered(self, position: Position) -> str:
+        """See contracts.RememberingUpstream: the commit of each table's version."""
+        found = {name: (at := _version(position, name), log.crc(at)) for name, log in self._logs.items()}
+        return json.dumps({name: one for name, one in found.items() if one[1] is not None})
+
+    def recall(self, memory: str) -> None:
+        """Receives what an earlier process read: a restored table can have another commit of that version."""
+        for name, (version, crc) in json.loads(memory).items():
+            self._logs[name].recall(version, crc)
+
+    def require_read(self, table: str, position: Position) -> None:
+        """The table's version is the one that the job has read. Raises Fatal."""
+        self._logs[table].require_read(_version(position, table))
+
     def advice(self) -> Sequence[str]:
         """How long the tables keep what the job has still to read."""
         return [told for name, one in self._snapshot.tables.items() if (told := retention(name, one.held))]

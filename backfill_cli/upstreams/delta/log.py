@@ -49,7 +49,7 @@ class FollowedTable:
     _at: int = -1
     _ms: int = 0
     _stamp: Stamp | None = None
-    _crc: int | None = None
+    _crcs: dict[int, int] = field(default_factory=dict)
     _schemas: dict[int, str] = field(default_factory=dict)
 
     def after(self, version: int) -> Sequence[Commit]:
@@ -74,7 +74,8 @@ class FollowedTable:
             self._require(found)
             self._ms = max(self._ms, found.ms)
             self.known.append(replace(found, ms=self._ms))
-            self._move(found.version, stamp(self.where, found.version), found.crc)
+            self._crcs[found.version] = found.crc
+            self._at, self._stamp = found.version, stamp(self.where, found.version)
 
     def pending_files(self) -> list[Stored]:
         """The files with the changes of the versions that are not applied yet."""
@@ -83,6 +84,15 @@ class FollowedTable:
     def applied(self, version: int) -> None:
         """Versions up to this one will not be requested again."""
         self.known = [one for one in self.known if one.version > version]
+        self._crcs = {one: crc for one, crc in self._crcs.items() if one >= version}
+
+    def crc(self, version: int) -> int | None:
+        """What identifies the commit of a version that was read, for `recall`; None if its file was gone."""
+        return self._crcs.get(version)
+
+    def recall(self, version: int, crc: int) -> None:
+        """An earlier process read this commit: it is compared with the log's when it is next looked at."""
+        self._crcs[version] = crc
 
     def _know(self, version: int) -> None:
         """The table is still the job's: its id is checked at first, and if the last known log file has changed."""
@@ -90,21 +100,25 @@ class FollowedTable:
         if self._at < 0 or version < first:
             self.known = []
             self.require(version)
-            found = commit(self.where, version)
-            self._move(version, stamp(self.where, version), None if found is None else found.crc)
+            self.require_read(version)
+            self._at, self._stamp = version, stamp(self.where, version)
         elif (now := stamp(self.where, self._at)) != self._stamp:
             self.require(self._at)
-            found = commit(self.where, self._at)
-            if found is not None and self._crc is not None and found.crc != self._crc:
-                raise Fatal(
-                    f"{self.where.shown}: version {self._at} of its log is not the one that the job has read "
-                    f"({self.where.log_file(self._at)}): the table was restored from a copy, and written to",
-                    START_OVER,
-                )
+            self.require_read(self._at)
             self._stamp = now
 
-    def _move(self, version: int, seen: Stamp | None, crc: int | None) -> None:
-        self._at, self._stamp, self._crc = version, seen, crc
+    def require_read(self, version: int) -> None:
+        """The log's file of a version is the one that was read, here or by an earlier process. Raises Fatal.
+
+        Of one that nobody has read, and of one that log cleanup removed, nothing is known.
+        """
+        found = commit(self.where, version)
+        if found is not None and found.crc != self._crcs.setdefault(version, found.crc):
+            raise Fatal(
+                f"{self.where.shown}: version {version} of its log is not the one that the job has read "
+                f"({self.where.log_file(version)}): the table was restored from a copy, and written to",
+                START_OVER,
+            )
 
     def require(self, version: int) -> None:
         """It is still the job's table, and it has this version. Raises Fatal."""

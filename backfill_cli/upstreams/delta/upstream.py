@@ -22,7 +22,8 @@ class DeltaUpstream(Pair):
 
     def __init__(self, options: DeltaOptions, tables: Sequence[TableSpec]) -> None:
         snapshot = DeltaSnapshot(options, tables, lambda: self._session())
-        super().__init__(snapshot, DeltaChanges(tables, snapshot))
+        self._changes = DeltaChanges(tables, snapshot)
+        super().__init__(snapshot, self._changes)
         self._tables = snapshot.tables
 
     def use(self, session: "Callable[[], SparkSession]") -> None:
@@ -33,5 +34,6 @@ class DeltaUpstream(Pair):
 
     def rows_at(self, spark: "SparkSession", table: str, position: Position) -> "DataFrame":
         version = position.get(table)
+        self._changes.require_read(table, position)
         with spark_reading(FROM_COPY):
             return spark.read.format("delta").option("versionAsOf", version).load(self._tables[table].where.uri)

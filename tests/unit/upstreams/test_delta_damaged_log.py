@@ -1,5 +1,7 @@
 """A damaged Delta log is described by what is wrong with it: no words of the library's structures, no traces."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -151,3 +153,65 @@ def test_a_table_that_is_an_older_copy_is_not_taken_for_one_where_nothing_happen
         log(table, NEWEST + 1).unlink()
         log(table, NEWEST).write_bytes(newest)
         assert opened(table).pin() == pin
+
+
+@pytest.mark.parametrize("applied", [NEWEST, NEWEST + 2])
+def test_a_table_restored_and_written_on_while_the_job_was_stopped_is_not_followed(
+    table: Path, tmp_path: Path, applied: int
+) -> None:
+    """The copy's versions after the job's would be read as if they followed what the sink has."""
+    position = Position.of({"t": applied})
+    shutil.copytree(table, tmp_path / "older", ignore=shutil.ignore_patterns(log(table, NEWEST).name))
+    first = opened(table)
+    pin = first.pin()
+    append(table, 6)
+    append(table, 7)
+    first.restore(pin)
+    first.observe(pin.position, True)
+    first.acknowledge(position)
+    memory = first.remembered(position)
+    shutil.copytree(table, tmp_path / "whole")
+    shutil.rmtree(table)
+    shutil.copytree(tmp_path / "older", table)
+    for value in range(10, 10 + applied - NEWEST + 2):
+        append(table, value)
+    resumed = opened(table)
+    resumed.restore(pin)
+    resumed.recall(memory)
+    says = f"version {applied} of its log is not the one that the job has read .*: the table was restored"
+    with pytest.raises(Fatal, match=says) as refused:
+        resumed.observe(position, False)
+    verified = opened(table)
+    verified.restore(pin)
+    verified.recall(memory)
+    with pytest.raises(Fatal, match=says):
+        verified.rows_at(None, "t", position)  # type: ignore[arg-type]
+    with typed(refused.value) as hint:
+        hint.says("drop the job and start over")
+        assert opened(table).pin().position == Position.of({"t": applied + 1})
+    shutil.rmtree(table)
+    shutil.copytree(tmp_path / "whole", table)  # the newest copy is the job's table
+    resumed = opened(table)
+    resumed.restore(pin)
+    resumed.recall(memory)
+    assert resumed.observe(position, False).latest == Position.of({"t": NEWEST + 2})
+
+
+def test_a_job_that_remembers_no_commit_learns_it_and_one_whose_log_was_cleaned_up_goes_on(table: Path) -> None:
+    first = opened(table)
+    pin = first.pin()
+    older = opened(table)  # begun by an older version: nothing to recall
+    older.restore(pin)
+    assert older.observe(pin.position, True).pending == ()
+    memory = older.remembered(pin.position)
+    assert memory == first.remembered(pin.position) != ""
+    append(table, 6)
+    DeltaTable(str(table)).create_checkpoint()
+    log(table, NEWEST).unlink()
+    for told in (memory, ""):
+        later = opened(table)
+        later.restore(pin)
+        if told:
+            later.recall(told)
+        assert later.observe(pin.position, True).latest == Position.of({"t": 6})
+        assert json.loads(later.remembered(pin.position)) == json.loads(told or "{}")
