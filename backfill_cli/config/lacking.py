@@ -45,14 +45,19 @@ def computing(transform: "Transform", columns: "Iterable[str]") -> list[str]:
     return found
 
 
-def of_others(select: "Sequence[str]", columns: "Iterable[str]") -> list[str]:
-    """The items of `select` that name what another one makes, and that is no column."""
+def aliases(select: "Sequence[str]") -> set[str]:
+    """The names that items of `select` give (AS), in lower case."""
     from sqlglot import exp, parse_one
 
-    items = {text: parse_one(text, dialect="spark") for text in select}
-    made = {item.alias.lower() for item in items.values() if isinstance(item, exp.Alias)}
-    made -= {name.lower() for name in columns}
-    return [text for text, item in items.items() if made and _names_one(item, made)]
+    items = (parse_one(text, dialect="spark") for text in select)
+    return {item.alias.lower() for item in items if isinstance(item, exp.Alias)}
+
+
+def naming(select: "Sequence[str]", names: set[str]) -> list[str]:
+    """The items of `select` that read one of these names, which are in lower case."""
+    from sqlglot import parse_one
+
+    return [text for text in select if names and _names_one(parse_one(text, dialect="spark"), names)]
 
 
 def _names_one(expression: "exp.Expr", wanted: set[str]) -> bool:

@@ -14,6 +14,7 @@ from backfill_cli.engine.job.tables import sink_tables
 from backfill_cli.engine.spool.folder import owned
 from backfill_cli.engine.staging.files import nothing_left, require_shared
 from backfill_cli.engine.staging.sample import require_readable
+from backfill_cli.engine.staging.schemas import require_own_columns
 from backfill_cli.errors import UsageError
 from backfill_cli.model.checkpoint import Owner
 from backfill_cli.model.job import Phase
@@ -68,6 +69,8 @@ def require_all(
     readable = not isinstance(upstream, HeldUpstream) or asking.may_hold(upstream)
     with nothing_left(Path(config.job.staging)):
         tables = _placed(config, resources, pin, plain=not into_existing)
+        for table in config.tables:
+            require_own_columns(resources.spark, pin.schema[table.name], config.transform_of(table.name))
         if readable:
             asking.ask(lambda: require_readable(lambda: resources.spark, upstream, config, pin, tables))
     _require_sink(config, catalog, sink, tables, into_existing, asking)

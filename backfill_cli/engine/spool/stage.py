@@ -50,7 +50,7 @@ class SpooledStager(SparkStager):
         sinks: dict[str, str] = {}
         for table in self._config.tables:
             shape = self._config.transform_of(table.name)
-            sinks[table.name] = self._sink_schema(table.name, now[table.name])
+            sinks[table.name] = self._sink_schema(table.name, now[table.name], schemas[table.name])
             tables[table.name] = drain.staged(
                 self._spark, self._spool, entries, table.name, table.key, shape, folder
             )

@@ -7,38 +7,70 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, BadData, UsageError
 from backfill_cli.model.schema import columns_of, names_of
-from backfill_cli.spark.causes import cause_in
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from backfill_cli.config.sections import Transform
 
 
 def sink_schema(spark: "SparkSession", source: str, transform: "Transform") -> str:
-    """The sink's schema as JSON: `source` after the transform. Raises UsageError for SQL that does not fit it.
-
-    Each item of `select` can name columns of the source only: another item's alias would mean something else as
-    soon as the upstream adds a column of that name.
-    """
+    """The sink's schema as JSON: `source` after the transform. Raises UsageError for SQL that does not fit it."""
     if transform.is_empty:
         return source
-    from pyspark.errors import PySparkException
+    from backfill_cli.engine.staging.transform import fitting, rows
+
+    with fitting():
+        return rows(_empty(spark, source), transform).schema.json()
+
+
+def require_own_columns(spark: "SparkSession", source: str, transform: "Transform") -> None:
+    """Each item of `select` names columns of the source only, not another item's alias. Raises UsageError.
+
+    Changes cannot compute such an item; and it would mean something else as soon as the upstream adds a column of
+    that name.
+    """
+    from backfill_cli.config.lacking import aliases, naming
+    from backfill_cli.engine.staging.transform import fitting
+
+    select = transform.select or ()
+    for item in naming(select, aliases(select) - _folded(source)):
+        with fitting():
+            _empty(spark, source).selectExpr(item)
+
+
+def require_same_meaning(
+    spark: "SparkSession", table: str, before: str, source: str, transform: "Transform"
+) -> None:
+    """No item of `select` that named another one's alias names a column that the upstream added. Raises BadData.
+
+    before, source: the columns known so far, and those with the added ones. A start refuses such an item; a job of
+    an older version can have it.
+    """
+    from backfill_cli.config.lacking import aliases, naming
+
+    select = transform.select or ()
+    made = aliases(select) - _folded(before)
+    added = [name for name in columns_of(source) if name.lower() in made]
+    for item in naming(select, {name.lower() for name in added}):
+        try:
+            require_own_columns(spark, before, transform)
+        except UsageError as exc:
+            raise BadData(
+                f"table {table!r}: column {', '.join(map(repr, added))} was added upstream: in {item!r}, that "
+                "name meant what the transform makes, and would mean this column from now on",
+                f"write that expression out, without the name of another one; then {START_OVER}",
+            ) from exc
+
+
+def _empty(spark: "SparkSession", source: str) -> "DataFrame":
     from pyspark.sql.types import StructType
 
-    from backfill_cli.config.lacking import of_others
-    from backfill_cli.engine.staging.transform import rows
+    return spark.createDataFrame([], StructType.fromJson(json.loads(source)))
 
-    frame = spark.createDataFrame([], StructType.fromJson(json.loads(source)))
-    try:
-        for item in of_others(transform.select or (), columns_of(source)):
-            frame.selectExpr(item)
-        return rows(frame, transform).schema.json()
-    except PySparkException as exc:
-        raise UsageError(
-            f"the transform does not fit the upstream's columns: {cause_in(str(exc))}",
-            f"correct [transform]; then {START_OVER}",
-        ) from exc
+
+def _folded(schema: str) -> set[str]:
+    return {name.lower() for name in columns_of(schema)}
 
 
 def require_apart(table: str, schema: str) -> None:

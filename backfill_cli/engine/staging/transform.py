@@ -1,10 +1,12 @@
 """What happens to a row between upstream and sink: select and where, and the net change of each key."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
-from backfill_cli.errors import START_OVER, BadData
+from backfill_cli.errors import START_OVER, BadData, UsageError
+from backfill_cli.spark.causes import cause_in
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
@@ -32,6 +34,20 @@ def failure(exc: Exception, config: "JobConfig") -> BadData | None:
         f"the transform cannot be computed for a row{f', in {sql!r}' if sql else ''}: {said}",
         f"correct [transform]: use try_divide, try_cast, or a where that excludes such rows; then {START_OVER}",
     )
+
+
+@contextmanager
+def fitting() -> Iterator[None]:
+    """Raises UsageError for SQL of the transform that does not fit the columns."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as exc:
+        raise UsageError(
+            f"the transform does not fit the upstream's columns: {cause_in(str(exc))}",
+            f"correct [transform]; then {START_OVER}",
+        ) from exc
 
 
 def rows(frame: "DataFrame", transform: "Transform") -> "DataFrame":
@@ -111,7 +127,8 @@ def _selected(latest: "DataFrame", select: Sequence[str]) -> list["Column"]:
     row = latest.drop(own.OP)
     columns = []
     for text in select:
-        names = row.selectExpr(text).columns
+        with fitting():  # an older version let an item name another one's alias, which only rows can compute
+            names = row.selectExpr(text).columns
         if text.lstrip().startswith("*"):
             columns += [quoted(name) for name in names]
         elif _is_reference(text):

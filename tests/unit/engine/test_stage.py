@@ -141,7 +141,10 @@ def test_spark_is_asked_for_a_sinks_columns_once_per_schema(
     monkeypatch.setattr("backfill_cli.engine.staging.stage.sink_schema", shape)
     stager = SparkStager(SimpleNamespace, SimpleNamespace(), load(tmp_path / "job.toml"))  # type: ignore[arg-type]
     stager.__dict__["_spark"] = None
-    first = [stager._sink_schema(table, SCHEMAS[table]) for table in ("items", "orders", "items", "orders")]
-    wider = stager._sink_schema("items", SCHEMAS["orders"])
+    first = [
+        stager._sink_schema(table, SCHEMAS[table], SCHEMAS[table])
+        for table in ("items", "orders", "items", "orders")
+    ]
+    wider = stager._sink_schema("items", SCHEMAS["orders"], SCHEMAS["items"])
     assert first[0] == first[2] == SCHEMAS["items"] + " "
     assert (wider, len(asked)) == (SCHEMAS["orders"] + " ", 3)
