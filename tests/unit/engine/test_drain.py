@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spool_entries import at
+from stage_world import struct
 from taking_cases import KEY, MAY_LACK, Change, few, found, frame, in_order, many
 
 from backfill_cli.config.sections import Transform
@@ -128,7 +129,8 @@ def test_the_sinks_schema_of_a_table_is_derived_once_and_not_per_epoch(
     upstream: Any = SimpleNamespace(taker=SimpleNamespace(entries=()))
     stager = SpooledStager(lambda: session, upstream, Spool(str(tmp_path), "j", "me"), config)
     plan = EpochPlan(window=ChangeWindow(at(0), at(1), 0, 0, 1), spooled=True)
+    first, wider = ({"t": struct(**columns)} for columns in ({"n": "long"}, {"n": "long", "m": "long"}))
     for epoch in (1, 2):
-        assert stager.stage(plan, epoch, {"t": "first"}).sink_schemas == {"t": "first"}
-    assert stager.stage(plan, 3, {"t": "wider"}).sink_schemas == {"t": "wider"}
-    assert asked == ["first", "wider"]
+        assert stager.stage(plan, epoch, first).sink_schemas == first
+    assert stager.stage(plan, 3, wider).sink_schemas == wider
+    assert asked == [first["t"], wider["t"]]
