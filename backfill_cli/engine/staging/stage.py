@@ -95,7 +95,7 @@ class SparkStager:
         except Exception as exc:
             shutil.rmtree(folder, ignore_errors=True)
             failure = (
-                self._upstream.failure(exc) or no_room(exc, self._root) or transform.failure(exc, self._config)
+                no_room(exc, self._root) or self._upstream.failure(exc) or transform.failure(exc, self._config)
             )
             if failure is None:
                 raise

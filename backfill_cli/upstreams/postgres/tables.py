@@ -191,8 +191,9 @@ SELECT array_agg((to_regclass(n)::oid, c.relreplident, c.relpersistence, c.relto
     SELECT array_agg((indexrelid, indimmediate, indisvalid, indisreplident) ORDER BY indexrelid) FROM pg_index
     WHERE indisunique AND indrelid = {PARTS}),
     pg_relation_filenode(c.oid), (
-    SELECT array_agg((relid, a.xmin) ORDER BY relid, attnum) FROM pg_partition_ancestors(c.oid)
-    JOIN pg_attribute a ON a.attrelid = relid WHERE relid <> c.oid AND attnum > 0), {HEIRS},
+    CASE WHEN c.relispartition THEN (SELECT array_agg((relid, (
+        SELECT array_agg(xmin ORDER BY attnum) FROM pg_attribute WHERE attrelid = relid AND attnum > 0))
+        ORDER BY relid) FROM pg_partition_ancestors(c.oid) WHERE relid <> c.oid) END), {HEIRS},
     ARRAY(SELECT oid FROM pg_publication_rel WHERE prrelid = {PARTS} ORDER BY oid)))::text
 FROM unnest(%s::text[]) n LEFT JOIN pg_class c ON c.oid = to_regclass(n)
 """
