@@ -1,6 +1,7 @@
 """Whether the keys of a few rows are unique and complete, before a sink has any of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,48 +18,75 @@ if TYPE_CHECKING:
 NAMED = 5
 """This many keys are named, as by the sinks."""
 
+ROWS, BYTES = 500_000, 32 << 20
+"""About the keys of this many rows, of this size, are compared: it takes less than a second, and 100 MB."""
+
 PART = "the rows at its beginning"
 """What was looked at of a large snapshot, for messages."""
 
 
-def made_here(tasks: ArrowTasks, key: Sequence[str]) -> "pa.Table":
-    """The key columns of rows that workers would produce, produced in this process: they are few.
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The key columns of some rows, in the key's order. whole: there are no more rows."""
+
+    rows: "pa.Table"
+    whole: bool = True
+
+
+def made_here(tasks: ArrowTasks, key: Sequence[str]) -> Keys:
+    """Of rows that workers would produce, produced in this process: they are few.
 
     Raises BadData for a value that no sink takes; our own errors are raised as a worker raises them.
     """
-    import pyarrow as pa
 
-    held: list[pa.RecordBatch] = []
-    for piece in (piece for part in tasks.parts for piece in part):
-        before = 0
-        with raising_in_worker():
+    def made() -> "Iterator[pa.RecordBatch]":
+        for piece in (piece for part in tasks.parts for piece in part):
+            before = 0
             for batch in tasks.make(piece.what):
                 require_storable(batch, piece.what, before)
                 before += batch.num_rows
-                held.append(batch.select(list(key)))
-    return pa.Table.from_batches(held) if held else pa.table({name: [] for name in key})
+                yield batch
+
+    with raising_in_worker():
+        return _few(made(), key)
 
 
-def staged_here(folder: Path, files: Sequence[StagedFile], key: Sequence[str]) -> "pa.Table":
-    """The key columns of staged files."""
-    import pyarrow as pa
+def staged_here(folder: Path, files: Sequence[StagedFile], key: Sequence[str]) -> Keys:
+    """Of staged files."""
     import pyarrow.parquet as pq
 
-    read = [pq.read_table(folder / file.path, columns=list(key), partitioning=None) for file in files]
-    return pa.concat_tables(read) if read else pa.table({name: [] for name in key})
+    def staged() -> "Iterator[pa.RecordBatch]":
+        for file in files:
+            with pq.ParquetFile(folder / file.path) as parquet:
+                yield from parquet.iter_batches(columns=list(key))
+
+    return _few(staged(), key)
 
 
-def require_unique(table: SinkTable, keys: "pa.Table", whole: bool) -> None:
-    """No key occurs twice, and none is NULL. whole: the rows are all of the snapshot's.
+def _few(batches: "Iterator[pa.RecordBatch]", key: Sequence[str]) -> Keys:
+    """No further batch is read once there are more rows than are compared."""
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    while rows <= ROWS and size <= BYTES and (batch := next(batches, None)) is not None:
+        held.append(batch.select(list(key)))
+        rows, size = rows + batch.num_rows, size + held[-1].nbytes
+    whole = rows <= ROWS and size <= BYTES
+    return Keys(pa.Table.from_batches(held) if held else pa.table({name: [] for name in key}), whole)
+
+
+def require_unique(table: SinkTable, keys: Keys) -> None:
+    """No key occurs twice, and none is NULL.
 
     Raises BadData as staging and the sink would. A key of a nested type passes: only the sink compares it.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    columns = [keys.column(name) for name in table.key]
+    columns = keys.rows.columns
     refuse_null_keys_of_snapshot(table.name, table.key, [column.null_count for column in columns])
-    if not keys.num_rows:
+    if not keys.rows.num_rows:
         return
     names = [str(index) for index in range(len(columns))]
     try:
@@ -69,7 +97,7 @@ def require_unique(table: SinkTable, keys: "pa.Table", whole: bool) -> None:
     twice = counted.filter(pc.greater(counted["count_all"], 1)).slice(0, NAMED).to_pylist()
     if twice:
         shown = sorted((", ".join(_shown(row[name]) for name in names), row["count_all"]) for row in twice)
-        raise duplicate_keys(table, shown, "the snapshot" if whole else PART)
+        raise duplicate_keys(table, shown, "the snapshot" if keys.whole else PART)
 
 
 def _as_compared(column: "pa.ChunkedArray") -> "pa.ChunkedArray":

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import SinkTable, TakingUpstream, Upstream
+from backfill_cli.contracts import ArrowTasks, SinkTable, TakingUpstream, Upstream
 from backfill_cli.engine.staging import keys, workers
 from backfill_cli.engine.staging.files import nothing_left
 from backfill_cli.engine.staging.schemas import evolved
 from backfill_cli.engine.staging.stage import SparkStager
-from backfill_cli.errors import BackfillError, Transient
+from backfill_cli.errors import BackfillError, BadData, Transient
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import Split
@@ -32,6 +32,12 @@ _BYTES = 64 << 20
 
 _BEGINNING_BYTES = 4 << 20
 """About this much is read of each table of a larger snapshot."""
+
+_BEGINNING_ROWS = 100_000
+"""No more rows are read of such a table: they can be much larger than their file."""
+
+_STAGED_TABLES = 4
+"""Spark stages this many tables although metadata has their types: each costs a job of 0.3 s."""
 
 _OFFSETS, _PARTITIONS = 100, 16
 """This many offsets at each end of this many partitions, the fullest ones."""
@@ -65,9 +71,7 @@ def require_readable(
             for plan in _of_partitions(pin, view):
                 tried.stage(plan, pin.schema)
             return
-        by_name = {table.name: table for table in tables}
-        for name, reads, whole in _of_snapshot(pin):
-            tried.snapshot(by_name[name], reads, whole)
+        tried.snapshot({table.name: table for table in tables})
         for plan, schemas in _of_changes(pin, view):
             tried.stage(plan, schemas)
 
@@ -90,33 +94,54 @@ class _Tried:
         try:
             if table is not None:
                 folder, files = Path(stager.folder(_EPOCH, staged.attempt)), staged.tables[table.name].inserts
-                keys.require_unique(table, keys.staged_here(folder, files, table.key), whole)
+                _require_unique(table, keys.staged_here(folder, files, table.key), whole)
         finally:
             stager.discard(_EPOCH, staged.attempt)
 
-    def snapshot(self, table: SinkTable, reads: Sequence[SnapshotRead], whole: bool) -> None:
-        """In this process, without a Spark job, if workers would do without Spark.
+    def snapshot(self, tables: Mapping[str, SinkTable]) -> None:
+        """Each table's rows are produced in this process, without a Spark job, if workers would do without Spark.
 
-        The beginning of a file is read in no other way: Spark would read all of the file for it.
+        They are the rows before a transform, which excludes keys and makes none: what is wrong with them, Spark
+        decides. It stages other tables, too, for what their transforms compute: text, as only reading it tells
+        whether it has its types, and a few of the rest. The beginning of a file is read in no other way: Spark
+        would read all of the file for it.
         """
-        upstream = self.upstream
-        if self.config.transform_of(table.name).is_empty:
-            closed = upstream.closed(table.name, reads)
-            made = workers.made_in_workers(upstream, self.session(), table.name, closed)
-            if made is not None:
-                try:
-                    found = keys.made_here(made, table.key)
-                except BackfillError:
-                    raise
-                except Exception as exc:
-                    failure = upstream.failure(exc)
-                    if failure is None:
-                        raise
-                    raise failure from exc
-                keys.require_unique(table, found, whole)
-                return
-        if all(read.limit_rows is None for read in reads):
-            self.stage(EpochPlan(reads=tuple(reads)), self.pin.schema, table, whole)
+        text = {split.table for split in self.pin.splits if split.rows is None and not split.cuttable}
+        left = _STAGED_TABLES
+        for name, reads, whole in _of_snapshot(self.pin):
+            plain = self.config.transform_of(name).is_empty
+            closed = self.upstream.closed(name, reads)
+            made = workers.made_in_workers(self.upstream, self.session(), name, closed)
+            good = made is not None and self._good_here(tables[name], made, whole, plain)
+            if (good and plain) or any(read.limit_rows is not None for read in reads):
+                continue
+            needed = name in text or (made is not None and not good)
+            if needed or left:
+                self.stage(EpochPlan(reads=tuple(reads)), self.pin.schema, tables[name], whole)
+                left -= not needed
+
+    def _good_here(self, table: SinkTable, made: ArrowTasks, whole: bool, plain: bool) -> bool:
+        """Whether the rows can be read here, with unique keys. plain: if not, raises the error."""
+        try:
+            found = keys.made_here(made, self.config.table(table.name).key)
+            _require_unique(table, found, whole)
+        except BadData:
+            if plain:
+                raise
+            return False
+        except BackfillError:
+            raise
+        except Exception as exc:
+            failure = self.upstream.failure(exc)
+            if failure is None:
+                raise
+            raise failure from exc
+        return True
+
+
+def _require_unique(table: SinkTable, found: keys.Keys, whole: bool) -> None:
+    """whole: all rows of the snapshot were to be read."""
+    keys.require_unique(table, replace(found, whole=found.whole and whole))
 
 
 def _moved(config: "JobConfig", plan: EpochPlan) -> "tuple[Table, ...]":
@@ -134,12 +159,13 @@ def _moved(config: "JobConfig", plan: EpochPlan) -> "tuple[Table, ...]":
 
 def _of_snapshot(pin: Pin) -> Iterator[tuple[str, tuple[SnapshotRead, ...], bool]]:
     """By table: what to read of it, and whether that is all. Small tables first, so that most are read whole."""
-    sizes = {table: [s for s in pin.splits if s.table == table and s.rows != 0] for table in pin.schema}
-    left = _BYTES
-    for table, splits in sorted(sizes.items(), key=lambda one: sum(s.size_bytes for s in one[1])):
-        size = sum(split.size_bytes for split in splits)
-        whole = size <= left
-        left -= size if whole else 0
+    of_table = {table: [s for s in pin.splits if s.table == table and s.rows != 0] for table in pin.schema}
+    left, left_rows = _BYTES, keys.ROWS
+    for table, splits in sorted(of_table.items(), key=lambda one: sum(s.size_bytes for s in one[1])):
+        size, rows = sum(split.size_bytes for split in splits), sum(split.rows or 0 for split in splits)
+        whole = size <= left and rows <= left_rows
+        if whole:
+            left, left_rows = left - size, left_rows - rows
         reads = tuple(SnapshotRead(table, s.id) for s in splits) if whole else tuple(_beginning(splits))
         if reads:
             yield table, reads, whole
@@ -148,12 +174,13 @@ def _of_snapshot(pin: Pin) -> Iterator[tuple[str, tuple[SnapshotRead, ...], bool
 def _beginning(splits: Sequence[Split]) -> Iterator[SnapshotRead]:
     """A part of the first split that allows it; of a text file, which is read whole, if it is not too large."""
     for split in splits:
-        if split.size_bytes <= (_BEGINNING_BYTES if split.cuttable else _BYTES):
+        small = split.size_bytes <= (_BEGINNING_BYTES if split.cuttable else _BYTES)
+        if small and (split.rows or 0) <= _BEGINNING_ROWS:
             yield SnapshotRead(split.table, split.id)
             return
         if split.cuttable and split.rows:
-            rows = max(1, split.rows * _BEGINNING_BYTES // split.size_bytes)
-            yield SnapshotRead(split.table, split.id, limit_rows=rows)
+            share = split.rows * _BEGINNING_BYTES // max(1, split.size_bytes)
+            yield SnapshotRead(split.table, split.id, limit_rows=max(1, min(_BEGINNING_ROWS, share)))
             return
 
 

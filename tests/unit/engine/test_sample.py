@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.job.tables import sink_tables
-from backfill_cli.engine.staging import sample
-from backfill_cli.engine.staging.keys import require_unique
+from backfill_cli.engine.staging import keys, sample
+from backfill_cli.engine.staging.keys import Keys, require_unique
 from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.errors import BadData
-from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.plan import SnapshotRead, StagedFile
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, UpstreamView
@@ -190,6 +190,67 @@ def test_of_a_large_snapshot_the_beginning_is_looked_at(
     tried(with_rows(tmp_path / "later", "parquet", "1,a,1", "2,a,1 2,a,1"), spark)  # the sink finds it
 
 
+def test_of_a_small_file_with_many_rows_the_beginning_is_looked_at(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "ROWS", 3)
+    monkeypatch.setattr(sample, "_BEGINNING_ROWS", 2)
+    with pytest.raises(BadData, match=r"not unique in the rows at its beginning: \(1, a\) 2 times"):
+        tried(with_rows(tmp_path / "first", "parquet", "1,a,1 1,a,1 2,a,1 3,a,1"), spark)
+    tried(with_rows(tmp_path / "later", "parquet", "1,a,1 2,a,1 3,a,1 3,a,1"), spark)  # the sink finds it
+    tried(with_rows(tmp_path / "both", "parquet", "1,a,1 2,a,1", "2,a,1 4,a,1"), spark)
+
+
+@pytest.mark.parametrize("bound", ["ROWS", "BYTES"])
+def test_no_more_keys_of_staged_files_are_read_than_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    rows = pa.table({"n": range(200_000), "id": range(200_000)})
+    files = [StagedFile(f"{name}.parquet", 1) for name in "ab"]
+    for file in files:
+        pq.write_table(rows, tmp_path / file.path, row_group_size=70_000)
+    assert keys.staged_here(tmp_path, files, ["id"]).rows.num_rows == 400_000
+    monkeypatch.setattr(keys, bound, 100_000 if bound == "ROWS" else 800_000)
+    found = keys.staged_here(tmp_path, files, ["id"])
+    assert not found.whole
+    assert 100_000 < found.rows.num_rows < 200_000
+    monkeypatch.undo()
+    assert keys.staged_here(tmp_path, files, ["id"]).whole
+    assert keys.staged_here(tmp_path, files[:0], ["id"]) == Keys(pa.table({"id": []}))
+
+
+MANY = """
+[job]
+name = "many"
+[upstream]
+type = "files"
+snapshot = { path = "HERE/{table}", format = "parquet" }
+[transform]
+select = ["id AS k", "n"]
+where = "n > 0"
+[sink]
+type = "duckdb"
+path = "w.duckdb"
+"""
+
+
+def test_of_many_tables_with_a_transform_spark_stages_a_few_and_those_whose_keys_it_may_exclude(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"t{at:02}" for at in range(20)]
+    rows: dict[str, list[int | None]] = {name: [1, 2] for name in names} | {"t18": [1, 1], "t19": [1, None]}
+    for name, ids in rows.items():
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.table({"id": pa.array(ids, pa.int64()), "n": [1, 0]}), tmp_path / name / "0.parquet")
+    tables = "".join(f'[[tables]]\nname = "{name}"\nkey = ["id"]\n' for name in names)
+    (tmp_path / "job.toml").write_text(MANY.replace("HERE", str(tmp_path)) + tables)
+    staged: list[str] = []
+    monkeypatch.setattr(sample._Tried, "stage", lambda _, plan, *more: staged.extend(r.table for r in plan.reads))
+    tried(load(tmp_path / "job.toml"), spark)
+    assert len(staged) == sample._STAGED_TABLES + 2
+    assert {"t18", "t19"} < set(staged)
+
+
 def test_of_a_delta_table_the_keys_are_looked_at_whether_or_not_its_files_are_plain(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
@@ -238,7 +299,7 @@ def test_keys_that_occur_twice_or_are_missing_are_those_that_plain_python_counts
     twice = [count for count in Counter(rows).values() if count > 1]
     missing = [name for n, name in enumerate(table.key) if any(row[n] is None for row in rows)]
     with pytest.raises(BadData) if twice or missing else nullcontext() as refused:
-        require_unique(table, pa.table(columns, list(table.key)), whole=True)
+        require_unique(table, Keys(pa.table(columns, list(table.key))))
     if missing:
         assert f"key column {missing[0]!r} is NULL in" in refused.value.message
     elif twice:
@@ -246,31 +307,36 @@ def test_keys_that_occur_twice_or_are_missing_are_those_that_plain_python_counts
         assert sorted(int(n) for n in re.findall(r"\) (\d) times", said)) == sorted(twice)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.booleans()), max_size=8))
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.integers(0, 30), st.booleans()), max_size=8))
 def test_what_is_read_of_a_snapshot_is_all_of_small_tables_and_a_part_of_others(
-    given: list[tuple[int, int, bool]],
+    given: list[tuple[int, int, int, bool]],
 ) -> None:
     splits = tuple(
-        Split(f"t{table}", str(n), size or None, size, cuttable=cuttable)
-        for n, (table, size, cuttable) in enumerate(given)
+        Split(f"t{table}", str(n), rows or None, size, cuttable=cuttable)
+        for n, (table, rows, size, cuttable) in enumerate(given)
     )
     pin = Pin(Position(), None, None, splits, {f"t{table}": "{}" for table in range(4)})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sample, "_BYTES", 40)
         patch.setattr(sample, "_BEGINNING_BYTES", 4)
+        patch.setattr(sample, "_BEGINNING_ROWS", 3)
+        patch.setattr(keys, "ROWS", 30)
         found = list(sample._of_snapshot(pin))
     sizes = {split.id: split.size_bytes for split in splits}
-    read_whole = 0
+    numbers = {split.id: split.rows or 0 for split in splits}
+    read_whole = rows_whole = 0
     for table, reads, whole in found:
         of_table = [split.id for split in splits if split.table == table]
         if whole:
             assert [read.split for read in reads] == of_table
             read_whole += sum(sizes[split] for split in of_table)
+            rows_whole += sum(numbers[split] for split in of_table)
         else:
             (read,) = reads
             assert read.split in of_table
-            assert read.limit_rows is None or 1 <= read.limit_rows <= 4
+            assert 1 <= read.limit_rows <= 3 if read.limit_rows is not None else numbers[read.split] <= 3
     assert read_whole <= 40
+    assert rows_whole <= 30
 
 
 def test_of_a_topic_both_ends_of_its_fullest_partitions_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
