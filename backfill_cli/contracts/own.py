@@ -49,6 +49,7 @@ TABLE = "_backfill_table"
 SUB = "_backfill_sub"
 TRACE = "_backfill_trace"
 BEFORE = "_backfill_before"
+HELD = "_backfill_held"
 
 # While changes are netted, applied and compared.
 ALL = "_backfill_all"

@@ -46,11 +46,13 @@ def changes(
     known: Known,
     numbered: bool,
     images: Sequence[str] | None = None,
+    blanks: Mapping[str, frozenset[str]] | None = None,
 ) -> "DataFrame":
     """Envelopes as changes. at: the struct that holds the envelope. known: the tables they can be of.
 
-    numbered: whether `own.AT.row` is the row's place in its file, which errors then name. images: the columns that
-    `before` holds, for debezium_order; None: the order needs no check.
+    numbered: whether `own.AT.row` is the row's place in its file, which errors then name. images: the columns of
+    `before` that debezium_order compares; None: the order needs no check. blanks: those of the columns, by the
+    schema block; None without one.
     """
     from pyspark.sql import functions as F
 
@@ -65,19 +67,28 @@ def changes(
         known,
         numbered,
         images,
+        None if blanks is None else tuple(sorted((name, tuple(sorted(of))) for name, of in blanks.items())),
     )
+
+    def sure(name: str, raw: "Column") -> "Column":
+        known = (blanks or {}).get(name)
+        if known is None:
+            return F.lit(False)
+        kind = str(raw_type(encodings[name], columns[name]["type"]))
+        alike = raw.isin(*(F.lit(text).try_cast(kind) for text in sorted(known))) if known else F.lit(False)
+        return F.coalesce(~alike, F.lit(False))
 
     def build() -> "tuple[Column, list[Column]]":
         file = F.col(own.FILE)
         file = exact.row_of(file, F.col(f"{own.AT}.row"), F.col(own.LINE)) if numbered else file
         shown = _shown(at, key, columns, encodings, epoch, file)
         if images is not None:
-            shown.append(debezium_order.trace(at, key, images, columns, encodings, file).alias(own.TRACE))
+            shown.append(debezium_order.trace(at, key, images, columns, encodings, file, sure).alias(own.TRACE))
         return _ops(at, key, columns, encodings, known, file), shown
 
     ops, shown = reused(built, build)
     found = mine.select("*", F.posexplode(ops).alias(own.SUB, own.OP)).select(*shown)
-    return found if images is None else debezium_order.refusing(found, key)
+    return found if images is None else debezium_order.refusing(found, key, images, blanks is not None)
 
 
 def _shown(

@@ -8,14 +8,14 @@ Sources that check each row never write that, except by delivering a part of a t
 place in its log must increase. Only PostgreSQL and Oracle can check late, and their connectors write the place.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER
 from backfill_cli.formats import exact
-from backfill_cli.formats.source_table import name_in, source_of
-from backfill_cli.formats.unsent import UNAVAILABLE, unsent
+from backfill_cli.formats.source_table import name_in
+from backfill_cli.formats.unsent import unsent
 from backfill_cli.formats.values import Encoding, raw_type
 from backfill_cli.model.schema import Columns, SparkType, field
 from backfill_cli.spark.names import quoted
@@ -23,8 +23,8 @@ from backfill_cli.spark.names import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-Event = tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]] | None]
-"""An envelope, and the fields of its row in the schema block, None without one."""
+Sure = Callable[[str, "Column"], "Column"]
+"""Whether a column's value in `before` is none of its `blanks`: never NULL, and false if these are not known."""
 
 _PLACE = ("txId", "lsn", "scn", "rs_id", "ssn")
 _LATE = "one transaction put a row at this key and then removed another row from it; key"
@@ -42,49 +42,32 @@ def is_placed(envelope: Mapping[str, Any]) -> bool:
     return told.get("txId") is not None and (told.get("lsn") or told.get("scn")) is not None
 
 
-def images_in(events: Iterable[Event], key: Sequence[str], several: bool) -> frozenset[str] | None:
-    """The columns beside the key whose values the images in `before` hold; of other columns they hold a constant.
+def can_be_late(envelopes: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the log that has these envelopes can prove it: a few suffice, as all changes are placed, or none."""
+    changes = [one for one in envelopes if is_placed(one) or one.get("op") in ("c", "u", "d")]
+    return not changes or any(is_placed(one) for one in changes)
 
-    several: whether tables are read as one. Returns None if no order needs a check: none of these events removes a
-    row and says where in the source's log, or none of the images tells two rows of one key apart.
 
-    An image is whole (REPLICA IDENTITY FULL), or it has the values of some columns only, and in each other column
-    its default, NULL or zero. So a column is known to have its values by one that is none of these, as far as the
-    schema block tells them, or by two that differ.
+def blanks(told: Mapping[str, Any]) -> frozenset[str] | None:
+    """What `before` has in a column whose value it lacks, beside NULL, by its field in the schema block.
+
+    None if the field does not say it. An old row is whole (REPLICA IDENTITY FULL), or it has the values of some
+    columns only, and in each other one its default, NULL or zero.
     """
-    found: dict[str, dict[str, set[Any]]] = {}
-    for envelope, told in events:
-        before = envelope.get("before")
-        if envelope.get("op") not in ("u", "d") or not isinstance(before, dict) or not is_placed(envelope):
-            continue
-        values = found.setdefault(source_of(envelope), {})
-        for name, value in before.items():
-            if name not in key and isinstance(value, str | int | float) and value != UNAVAILABLE:
-                known = _stands_for_none((told or {}).get(name))
-                values.setdefault(name, set()).update([value, *known])
-    of_tables = [{name for name, seen in values.items() if len(seen) > 1} for values in found.values()]
-    common = frozenset(set.intersection(*of_tables)) if of_tables else frozenset[str]()
-    return common if common or (several and of_tables) else None
-
-
-def _stands_for_none(told: Mapping[str, Any] | None) -> list[Any]:
-    """What an image has in a column whose value it does not have; empty if that is not known."""
-    if told is None or "optional" not in told:
-        return []
-    if isinstance(told.get("default"), str | int | float):
-        return [told["default"]]
-    if told["optional"]:
-        return [None]
-    return ["" if told.get("type") == "string" else 0] if not told.get("name") else []
-
-
-def comparable(
-    images: frozenset[str] | None, columns: Columns, encodings: Mapping[str, Encoding]
-) -> tuple[str, ...] | None:
-    """Those of the columns that are simple values as they are written."""
-    if images is None:
+    if told.get("default") is not None:
+        default = told["default"]
+        return frozenset({str(default).lower() if isinstance(default, bool) else str(default)})
+    if "optional" not in told or (not told["optional"] and told.get("name")):
         return None
-    return tuple(n for n in columns if n in images and isinstance(raw_type(encodings[n], columns[n]["type"]), str))
+    zero = "" if told.get("type") in ("string", "bytes") else "0"
+    return frozenset() if told["optional"] else frozenset({zero})
+
+
+def comparable(key: Sequence[str], columns: Columns, encodings: Mapping[str, Encoding]) -> tuple[str, ...]:
+    """The columns beside the key that are simple values as they are written."""
+    return tuple(
+        n for n in columns if n not in key and isinstance(raw_type(encodings[n], columns[n]["type"]), str)
+    )
 
 
 def fields() -> list[SparkType]:
@@ -99,6 +82,7 @@ def trace(
     columns: Columns,
     encodings: Mapping[str, Encoding],
     place: "Column",
+    sure: Sure,
 ) -> "Column":
     """`own.TRACE`, which `refusing` needs of each change: from an envelope, `own.OP` and `own.SUB`.
 
@@ -107,15 +91,16 @@ def trace(
     from pyspark.sql import functions as F
 
     after, before, op = (F.col(f"{at}.{part}") for part in ("after", "before", "op"))
-    put, gone = [], []
+    put, gone, known = [], [], []
     for name in images:
         how, kind = encodings[name], columns[name]["type"]
         text = before.getField(name)
         absent = unsent(text, how, kind)
-        known = text if absent is None else F.when(~absent, text)
-        raw = known.try_cast(str(raw_type(how, kind)))
+        sent = text if absent is None else F.when(~absent, text)
+        raw, new = sent.try_cast(str(raw_type(how, kind))), after.getField(name)
         gone.append(F.when(raw.isNotNull(), F.xxhash64(raw)))
-        put.append(F.xxhash64(after.getField(name)))
+        known.append(sure(name, raw))
+        put.append(F.when(new.isNotNull(), F.xxhash64(new)))  # NULL may be a column that did not exist yet
     number = F.coalesce(F.col(f"{at}.source.lsn"), F.col(f"{at}.source.scn")).try_cast("decimal(38,0)")
     ssn = F.col(f"{at}.source.ssn").try_cast("bigint")
     lsn = F.struct(number.alias("number"), F.col(f"{at}.source.rs_id").alias("record"), ssn.alias("row"))
@@ -126,6 +111,7 @@ def trace(
         lsn.alias("lsn"),
         F.when(F.col(own.OP) == "U", F.array(*put).cast("array<bigint>")).alias("put"),
         F.when(removes, F.array(*gone).cast("array<bigint>")).alias("gone"),
+        F.when(removes, F.array(*known).cast("array<boolean>")).alias("sure"),
         place.alias("place"),
         F.concat_ws(", ", *(F.coalesce(before.getField(n), after.getField(n)).cast("string") for n in key)).alias(
             "key"
@@ -133,21 +119,34 @@ def trace(
     ).alias(own.TRACE)
 
 
-def refusing(changes: "DataFrame", key: Sequence[str]) -> "DataFrame":
-    """The changes, without `own.TRACE`; a removal that proves that the source checks the key late raises."""
+def refusing(changes: "DataFrame", key: Sequence[str], images: Sequence[str], with_block: bool) -> "DataFrame":
+    """The changes, without `own.TRACE`; a removal that proves that the source checks the key late raises.
+
+    with_block: whether schema blocks say which values in `before` are not the row's. Without them, the values of a
+    column are the rows' if the old rows of the transaction have two of them.
+    """
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
 
     of_key = Window.partitionBy(*(quoted(name) for name in key)).orderBy(own.SEQ)
-    told = changes.withColumn(own.BEFORE, F.lag(own.TRACE).over(of_key))
+    traced = changes.withColumn(own.BEFORE, F.lag(own.TRACE).over(of_key))
     now, held = F.col(own.TRACE), F.col(own.BEFORE)
-    values = F.arrays_zip(now["gone"].alias("gone"), held["put"].alias("put"))
+    sure = now["sure"]
+    if not with_block:
+        image = F.coalesce(now["tx"].isNotNull() & F.exists(now["gone"], lambda v: v.isNotNull()), F.lit(False))
+        apart = [F.when(~image, quoted(name)) for name in key]  # the other rows stay spread over the tasks
+        of_images = Window.partitionBy(F.when(image, now["tx"]), F.when(image, now["table"]), *apart)
+        one = [now["gone"][i] for i in range(len(images))]
+        two = [F.min(value).over(of_images) != F.max(value).over(of_images) for value in one]
+        traced = traced.withColumn(own.HELD, F.array(*two).cast("array<boolean>"))
+        sure = F.col(own.HELD)
+    values = F.arrays_zip(now["gone"].alias("gone"), held["put"].alias("put"), sure.alias("sure"))
     other = (held["table"] != now["table"]) | F.coalesce(
-        F.exists(values, lambda v: v["gone"] != v["put"]), F.lit(False)
+        F.exists(values, lambda v: v["sure"] & (v["gone"] != v["put"])), F.lit(False)
     )
     both = held["put"].isNotNull() & now["gone"].isNotNull() & (held["tx"] == now["tx"])
     late = F.coalesce(both & (held["lsn"] < now["lsn"]) & other, F.lit(False))
     op = F.when(late, exact.refused(now["place"], _LATE, now["key"], _HINT).cast("string")).otherwise(
         F.col(own.OP)
     )
-    return told.withColumn(own.OP, op).drop(own.TRACE, own.BEFORE)
+    return traced.withColumn(own.OP, op).drop(own.TRACE, own.BEFORE, own.HELD)

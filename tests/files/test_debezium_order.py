@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TABLE = {"id": pa.int64(), "code": pa.string(), "state": pa.string(), "n": pa.int32(), "note": pa.string()}
+COMMON = {"state": "new", "n": 1, "note": None}
 LATE = "one transaction put a row at this key and then removed another row from it; key"
 
 
@@ -57,12 +58,14 @@ def held(*sources: Source) -> dict[int, Row]:
         ("default", False, "postgresql"),
         ("index", False, "postgresql"),
         ("full", True, "oracle"),
+        ("changing", True, "postgresql"),
+        ("changing", False, "postgresql"),
     ],
 )
 def test_a_key_that_is_checked_row_by_row_is_never_refused(
     tmp_path: Path, spark: "SparkSession", identity: str, with_block: bool, system: str
 ) -> None:
-    """With parts of transactions that are delivered again, some across files."""
+    """With parts of transactions that are delivered again, some across files, and under changing identities."""
     sources = [
         Source(random.Random(SEED + n), identity, False, 100 * n, system=system) for n in range(int(30 * TIMES))
     ]
@@ -77,9 +80,10 @@ def test_a_key_that_is_checked_late_ends_exact_or_refused(tmp_path: Path, spark:
     refused = []
     for number in range(int(8 * TIMES)):
         system = "oracle" if number % 8 > 3 else "postgresql"
-        source = Source(random.Random(SEED + number), "full", True, 100 * number, system=system)
+        with_block = number % 2 == 0
+        source = Source(random.Random(SEED + number), "full", True, 100 * number, system=system, told=with_block)
         source.run(3)
-        lines = [text(event, number % 2 == 0) for event in source.delivered()]
+        lines = [text(event, with_block) for event in source.delivered()]
         try:
             assert followed(write(tmp_path / str(number), [lines]), spark) == held(source)
         except FAILURES as exc:
@@ -102,6 +106,45 @@ def test_an_update_that_moves_all_keys_by_one_is_refused_until_the_key_is_checke
         after.run(3)
         upstream = write(tmp_path / "early", [[text(event, False) for event in after.events]])
         assert followed(upstream, spark, source.rows) == held(after)
+
+
+def inserts(first: int, count: int) -> list[str]:
+    rows = [{"id": first + n, "code": f"x{n}", "state": "new", "n": 1, "note": None} for n in range(count)]
+    place = {"db": "d", "schema": "public", "table": "t", "ts_ms": 5}
+    return [
+        text(
+            {"op": "c", "before": None, "after": row, "source": {**place, "lsn": row["id"], "txId": row["id"]}},
+            False,
+        )
+        for row in rows
+    ]
+
+
+def test_a_late_key_is_seen_wherever_its_transaction_stands(tmp_path: Path, spark: "SparkSession") -> None:
+    """No line of the first and the last thousand has an old row."""
+    late = [text(event, False) for event in shift(10).events]
+    refused = failure(write(tmp_path, [[*inserts(5_000, 1_001), *late, *inserts(9_000, 1_001)]]), spark)
+    assert f"{LATE}: 2" in refused.message
+
+
+def test_a_column_that_a_transaction_adds_with_a_default_says_nothing_of_the_key(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """UPDATE; ALTER TABLE … ADD COLUMN code TEXT DEFAULT 'EU'; UPDATE: of each of two rows, by one transaction."""
+    source = Source(random.Random(SEED), "full", False, 0)
+    for code in (None, "EU"):
+        for key, new in ((1, "US"), (2, "DE")):
+            row = {"id": key, "code": code, "state": "new", "n": 1, "note": None}
+            source._log("u", row, {**row, "code": code and new, "n": 2})
+    source._log("u", {"id": 3, **COMMON, "code": "FR"}, {"id": 3, **COMMON, "code": "IT"})
+    for event in source.events:
+        event["source"]["txId"] = 9
+        for image in (event["before"], event["after"]):
+            if image["code"] is None:
+                del image["code"]
+    upstream = write(tmp_path, [[text(event, False) for event in source.events]])
+    found = {key: row["code"] for key, row in followed(upstream, spark).items()}
+    assert found == {1: "US", 2: "DE", 3: "IT"}
 
 
 def second_of(root: Path, spark: "SparkSession", files: Sequence[Sequence[str]]) -> "DataFrame":

@@ -24,7 +24,7 @@ from backfill_cli.errors import BadData, ConfigError
 from backfill_cli.upstreams.kafka import connector
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 FAILURES = (BadData, PySparkException, Py4JError)
 UNAVAILABLE = "__debezium_unavailable_value"
@@ -349,6 +349,42 @@ def test_an_update_that_moves_all_keys_by_one_stops_at_its_record(topic: Topic, 
         "the record at partition 0, offset 12: one transaction put a row at this key and then removed another row "
         "from it; key: 2"
     ) in str(caught.value)
+
+
+CODED = {"id": {"type": "int64", "optional": False}, "code": {"type": "string", "optional": False}}
+
+
+def placed(op: str, old: dict[str, Any] | None, new: dict[str, Any] | None, tx: int, lsn: int) -> bytes:
+    told = json.loads(record(new, CODED, op, txId=str(tx), lsn=str(lsn)))
+    told["payload"]["before"] = old
+    return json.dumps(told).encode()
+
+
+def test_a_late_key_is_seen_after_any_number_of_windows_of_inserts(topic: Topic, spark: "SparkSession") -> None:
+    topic.write([placed("c", None, {"id": 1, "code": "a"}, 1, 1)])
+    upstream = topic.open(["id"], value={"format": "debezium"})
+    pin = upstream.pin()
+    at = pin.position
+
+    def window(*values: bytes) -> "DataFrame":
+        nonlocal at
+        after = at
+        topic.write(values)
+        at = upstream.observe(at, True).latest
+        found: DataFrame = upstream.changes(spark, TABLE, after, at, pin.schema[TABLE])
+        return found.select("_backfill_op", "id").orderBy("_backfill_seq")
+
+    for n in range(2, 23):
+        window(placed("c", None, {"id": n, "code": "a"}, n, n))
+    key_only = window(
+        placed("c", None, {"id": 50, "code": "b"}, 50, 50), placed("d", {"id": 50, "code": ""}, None, 50, 51)
+    )
+    assert [tuple(row) for row in key_only.collect()] == [("U", 50), ("D", 50)]
+    late = window(
+        placed("c", None, {"id": 1, "code": "b"}, 60, 60), placed("d", {"id": 1, "code": "a"}, None, 60, 61)
+    )
+    with pytest.raises(FAILURES, match="put a row at this key and then removed another row from it; key: 1"):
+        late.collect()
 
 
 def test_the_keys_of_a_source_that_checks_each_row_are_followed(topic: Topic, spark: "SparkSession") -> None:

@@ -30,7 +30,8 @@ class Clash(Exception):
 class Source:
     """late: whether the key is checked at the end of a transaction. base: keys are base to base + 9.
 
-    system: whose connector it is: postgresql or oracle.
+    system: whose connector it is: postgresql or oracle. identity: of IDENTITIES, or `changing`: now one,
+    now another, between transactions. told: whether each event has its schema block.
     """
 
     chance: random.Random
@@ -42,6 +43,7 @@ class Source:
     lsn: int = 1000
     tokens: int = 0
     system: str = "postgresql"
+    told: bool = True
 
     def run(self, transactions: int) -> None:
         self._commit([self._insert] * 4)
@@ -57,16 +59,21 @@ class Source:
         """Whether the statements were one transaction of the log; otherwise nothing has happened."""
         rows, events = [dict(row) for row in self.rows], len(self.events)
         self._came: dict[int, int] = {}
+        if self.identity == "changing":
+            self._logged = IDENTITIES[self.chance.choice(list(IDENTITIES))]
         try:
             for one in statements:
                 one()
             if len({row["id"] for row in self.rows}) < len(self.rows):
                 raise Clash
+            codes = {event["before"]["code"] for event in self.events[events:] if event["before"]}
+            if self.late and not self.told and len(codes) == 1:  # nothing says that it is no default
+                raise Clash
         except Clash:
             self.rows, self.events = rows, self.events[:events]
             return False
         for event in self.events[events:]:
-            event["source"]["txId"] = 500 + self.lsn
+            event["source"]["txId"] = 1_000_000 * self.base + self.lsn
         self.lsn += 10
         return len(self.events) > events
 
@@ -156,8 +163,8 @@ class Source:
 
     def _image(self, op: str, old: Row, new: Row | None) -> Row | None:
         """The old row as far as the log has it; in the other columns what Kafka Connect writes for NULL."""
-        told = IDENTITIES[self.identity]
-        if new is not None and self.identity != "full" and all(old[name] == new[name] for name in told):
+        told = self._logged if self.identity == "changing" else IDENTITIES[self.identity]
+        if new is not None and told != IDENTITIES["full"] and all(old[name] == new[name] for name in told):
             return None
         blank = {"code": "", "state": "new", "n": 7, "note": None}
         return {name: old[name] if name in told else blank[name] for name in COLUMNS}

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 _ASKED = 8
 """How many partitions are asked for the age of what they hold: some 20 ms each."""
 
-_SEARCHED = 20
-"""Windows of a process in which images of rows are looked for, until some are found: some 20 ms each."""
-
 
 class Topic:
     """One topic and the one table that it fills. Nothing is asked of the cluster before `begin` or `look`."""
@@ -45,8 +42,7 @@ class Topic:
         self.cluster = Cluster(self.connection, options.topic)
         self.records = Records(options, self.connection, archive)
         self._seen: Seen | None = None
-        self._images: frozenset[str] | None = None
-        self._searched = 0
+        self._late: bool | None = None
 
     def begin(self) -> Seen:
         """A first look. Raises UsageError listing topics with similar names if this one does not exist."""
@@ -173,7 +169,7 @@ class Topic:
         key, fast = self.table.key, None
         ranges = [Range(index, int(p), int(after.get(p) or 0), int(end)) for index, (p, end) in enumerate(up_to)]
         if self._options.value.format == "debezium":
-            rules = replace(self._rules(value, json.loads(identity), whole), images=self._images_in(ranges))
+            rules = replace(self._rules(value, json.loads(identity), whole), late=self._can_be_late(ranges))
             of_records: Decoder = partial(debezium.as_changes, columns=value, key=key, rules=rules)
         else:
             fast = self.fast_path(value, key) if whole is None else None  # it does not check for other columns
@@ -188,16 +184,16 @@ class Topic:
             fast,
         )
 
-    def _images_in(self, ranges: Sequence[Range]) -> frozenset[str] | None:
-        """Rules.images, by the first windows of this process that have images of rows."""
-        if self._images is None and self._searched < _SEARCHED:
+    def _can_be_late(self, ranges: Sequence[Range]) -> bool:
+        """Rules.late, by the first window of this process that has a change at its ends."""
+        if self._late is None:
             oldest = self.oldest()
             there = [replace(one, after=max(one.after, oldest.get(one.partition, 0))) for one in ranges]
-            found = samples.events(self.connection, self._options.topic, there)
-            placed = any(debezium_order.is_placed(envelope) for envelope, _ in found)
-            self._searched = self._searched + 1 if placed or not found else _SEARCHED
-            self._images = debezium_order.images_in(found, self.table.key, bool(self._options.value.tables))
-        return self._images
+            found = samples.envelopes(self.connection, self._options.topic, there)
+            if not any(one.get("op") in ("c", "u", "d") for one in found):
+                return True
+            self._late = debezium_order.can_be_late(found)
+        return self._late
 
     def _rules(
         self,

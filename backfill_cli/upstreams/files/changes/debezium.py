@@ -8,9 +8,8 @@ nothing to the delete before them.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backfill_cli.contracts import TableSpec, own
@@ -19,7 +18,7 @@ from backfill_cli.formats import frames
 from backfill_cli.formats.debezium_changes import NEW_SNAPSHOT, TABLES_HINT, changes, envelope_columns
 from backfill_cli.formats.debezium_forms import Lack, lacks
 from backfill_cli.formats.debezium_forms import undeclared as undeclared_columns
-from backfill_cli.formats.debezium_order import Event, comparable, images_in, is_placed
+from backfill_cli.formats.debezium_order import blanks, can_be_late, comparable, is_placed
 from backfill_cli.formats.debezium_types import Connect, encoding, own_type
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.formats.schemas import Unsupported
@@ -46,15 +45,18 @@ _ONE_FORM = "divide the file where that changes, in the order of its lines: one 
 _SAMPLED = 20
 """Lines read at each end of a file to see how its values are written."""
 
-_IMAGED, _SEARCHED = 50, 1_000
-"""Row images read at each end of a file to see which columns they hold, among how many lines."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How one file writes its lines. told: each column's field in the schema block, None without a block."""
+    """How one file writes its lines. told: each column's field in the schema block, None without a block.
+
+    blanks: those of the columns (see debezium_order), as far as they are known. late: whether the order of the
+    lines can prove that the source checks its key late.
+    """
 
     told: Mapping[str, Connect] | None
+    blanks: Mapping[str, frozenset[str]]
+    late: bool
 
     @property
     def key(self) -> str:
@@ -185,19 +187,18 @@ class Debezium:
         columns: Columns,
         before: File | None = None,
     ) -> "DataFrame | None":
-        groups: dict[str, tuple[_Shape, list[File]]] = {}
+        groups: dict[str, tuple[list[_Shape], list[File]]] = {}
         begun = [before] if before is not None and _goes_on(where, before, files[0]) else []
+        read = [*begun, *files]
         with ThreadPoolExecutor(THREADS) as pool:
-            events = pool.map(lambda f: _removals(where, f, self._known), (*begun, *files))
-            images = images_in(chain.from_iterable(events), self._table.key, bool(self._options.tables))
-            begun = begun if images is not None else []
-            read = [*begun, *files]
             for file, shape in zip(read, pool.map(lambda f: _shape(where, f, self._known), read), strict=True):
                 if shape is not None:
-                    groups.setdefault(shape.key, (shape, []))[1].append(file)
+                    shapes, alike = groups.setdefault(shape.key, ([], []))
+                    shapes.append(shape)
+                    alike.append(file)
         if not groups:
             return None
-        parts = [self._of_shape(spark, where, group, shape, columns, images) for shape, group in groups.values()]
+        parts = [self._of_shape(spark, where, alike, shapes, columns) for shapes, alike in groups.values()]
         found = balanced(lambda a, b: a.unionByName(b), parts)
         return found.where(~found[own.SEQ]["at"]["file"].isin([file.name for file in begun])) if begun else found
 
@@ -206,10 +207,10 @@ class Debezium:
         spark: "SparkSession",
         where: Place,
         files: Sequence[File],
-        shape: _Shape,
+        shapes: Sequence[_Shape],
         columns: Columns,
-        images: frozenset[str] | None,
     ) -> "DataFrame":
+        shape = shapes[0]
         encodings: dict[str, Encoding] = {}
         for name, column in columns.items():
             try:
@@ -219,16 +220,17 @@ class Debezium:
                 if shape.told is None:
                     raise BadData(what, DECIMALS_HINT) from exc
                 raise BadData(what, NEW_SNAPSHOT) from exc
-        shown = comparable(images, columns, encodings)
-        envelope = envelope_columns(self._table.key, columns, encodings, self._options.epoch, shown)
+        key, epoch = self._table.key, self._options.epoch
+        images = comparable(key, columns, encodings) if any(one.late for one in shapes) else None
+        envelope = envelope_columns(key, columns, encodings, epoch, images)
         at = "r" if shape.told is None else "r.payload"
         if shape.told is not None:
             envelope = {"payload": field("payload", {"type": "struct", "fields": list(envelope.values())})}
         numbered = arrow_tasks.workers_know_us(spark)
         told = rows.json_lines(spark, where, files, None, CHANGES_HINT, numbered)
         parsed = frames.json_objects(told, envelope, read_as_text(columns, encodings))
-        key, epoch = self._table.key, self._options.epoch
-        return changes(parsed, at, key, columns, encodings, epoch, self._known, numbered, shown)
+        told_blanks = None if shape.told is None else _together([one.blanks for one in shapes])
+        return changes(parsed, at, key, columns, encodings, epoch, self._known, numbered, images, told_blanks)
 
     def _encoding(self, shape: _Shape, name: str, target: SparkType) -> Encoding:
         if shape.told is None:
@@ -254,15 +256,26 @@ def _shape(where: Place, file: File, known: Known) -> _Shape | None:
     last = _first_read(file, lines.last(where, file, "debezium"), known)
     if first is None or last is None:
         return None
+    late = can_be_late(payload for one in (first, last) if (payload := payload_of(one)) is not None)
     begin, end = told_of(first), told_of(last)
     if (begin is None) != (end is None):
         raise BadData(f"{file.path}: some lines have a schema block and some do not", _ONE_FORM)
     if begin is None or end is None:
-        return _Shape(None)
+        return _Shape(None, {}, late)
     for name in begin.keys() & end.keys():
         if _meaning(begin[name]) != _meaning(end[name]):
             raise BadData(f"{file.path}: column '{name}' changes its type within the file", _ONE_FORM)
-    return _Shape({name: _meaning(one) for name, one in {**begin, **end}.items()})
+    told = {name: _meaning(one) for name, one in {**begin, **end}.items()}
+    certain = [
+        {name: of for name, one in ends.items() if (of := blanks(one)) is not None} for ends in (begin, end)
+    ]
+    return _Shape(told, _together(certain), late)
+
+
+def _together(found: Sequence[Mapping[str, frozenset[str]]]) -> Mapping[str, frozenset[str]]:
+    """The blanks of the columns that all of these know."""
+    common = set(found[0]).intersection(*found[1:])
+    return {name: frozenset().union(*(one[name] for one in found)) for name in common}
 
 
 def _first_read(file: File, some: Iterable[str], known: Known) -> Mapping[str, Any] | None:
@@ -277,30 +290,6 @@ def _goes_on(where: Place, before: File, file: File) -> bool:
         return False
     last = payload_of(lines.parsed(before, next(lines.last(where, before, "debezium"), "{}"))) or {}
     return is_placed(last) and last["source"]["txId"] == first["source"]["txId"]
-
-
-def _removals(where: Place, file: File, known: Known) -> list[Event]:
-    """Events at both ends of a file that have an image of the row before; none of a source without places.
-
-    A line that cannot be read ends the search: Spark reads all lines, and names that one.
-    """
-    found: list[Event] = []
-    for read in (lines.forward, lines.last):
-        images = 0
-        with suppress(BadData):
-            for line in islice(read(where, file, "debezium"), _SEARCHED):
-                if '"before":null' in line:
-                    continue
-                envelope = lines.parsed(file, line, numbers=float)
-                payload = payload_of(envelope) or {}
-                if not is_placed(payload):
-                    break
-                if known.reads(source_of(payload)):
-                    found.append((payload, told_of(envelope)))
-                    images += 1
-                if images == _IMAGED:
-                    break
-    return found
 
 
 def _meaning(told: Connect) -> Connect:

@@ -23,7 +23,7 @@ from backfill_cli.formats.unsent import UNAVAILABLE, unsent
 from backfill_cli.formats.values import Encoding, Undecided, convert, read_as_text, schemaless
 from backfill_cli.model.schema import Columns, SparkType, field, shown
 from backfill_cli.upstreams.kafka.decode.columns_of_row import IN_ROW, lacking, new_column
-from backfill_cli.upstreams.kafka.decode.debezium_block import encoding_of, fault, told_of, with_block
+from backfill_cli.upstreams.kafka.decode.debezium_block import encoding_of, fault, sure, told_of, with_block
 from backfill_cli.upstreams.kafka.decode.events import PLACE, no_text, with_text
 from backfill_cli.upstreams.kafka.decode.upserts import null_key
 from backfill_cli.upstreams.kafka.options import Values
@@ -57,8 +57,8 @@ class Rules:
     columns that no row may lack. blockless: the fault of a record without a block, None if it is read as the
     others are. tables: those whose records are read (`schema.table`, * for anything), others are skipped; empty:
     only those of `source`, the one table that the topic had, None if it had no record yet. named: topic and table,
-    one of which names the source then; None in jobs that are older than this. images: the columns that `before`
-    holds, for debezium_order; None: the order needs no check.
+    one of which names the source then; None in jobs that are older than this. late: whether the order of the
+    records can prove that the source checks its key late (debezium_order).
     """
 
     how: Mapping[str, Encoding]
@@ -69,7 +69,7 @@ class Rules:
     tables: tuple[str, ...] = ()
     source: str | None = None
     named: tuple[str, str] | None = None
-    images: frozenset[str] | None = None
+    late: bool = False
 
     @property
     def known(self) -> Known:
@@ -117,7 +117,7 @@ def as_changes(records: "DataFrame", columns: Columns, key: Sequence[str], rules
     from pyspark.sql import functions as F
 
     how = rules.how
-    images = debezium_order.comparable(rules.images, columns, how)
+    images = debezium_order.comparable(key, columns, how) if rules.late else None
     envelope = envelope_columns(key, _widened(columns), how, None, images)
     placed = [] if images is None else debezium_order.fields()
     envelope["source"] = field("source", {"type": "struct", "fields": [*_SOURCE, *placed]})
@@ -148,7 +148,9 @@ def as_changes(records: "DataFrame", columns: Columns, key: Sequence[str], rules
     traced = []
     if images is not None:
         record = (F.lit("the record at partition "), "kafka_partition", F.lit(", offset "), "kafka_offset")
-        trace = debezium_order.trace(own.ENVELOPE, key, images, columns, how, F.concat(*record))
+        trace = debezium_order.trace(
+            own.ENVELOPE, key, images, columns, how, F.concat(*record), sure(columns, how)
+        )
         traced = [F.when(good, trace).alias(own.TRACE)]
     found = rows.select(
         own.OP,
@@ -162,7 +164,9 @@ def as_changes(records: "DataFrame", columns: Columns, key: Sequence[str], rules
         *values,
         *traced,
     )
-    return found if images is None else debezium_order.refusing(found, key)
+    if images is None:
+        return found
+    return debezium_order.refusing(found, key, images, any(map(told_of, columns.values())))
 
 
 def _widened(columns: Columns) -> Columns:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import BadData
+from backfill_cli.formats.debezium_order import Sure
 from backfill_cli.formats.debezium_types import DECIMAL, Connect, encoding, forms, own_type
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.formats.schemas import Unsupported
-from backfill_cli.formats.values import Encoding, schemaless
+from backfill_cli.formats.values import Encoding, raw_type, schemaless
 from backfill_cli.model.schema import Columns, SparkType, field, shown
 from backfill_cli.upstreams.kafka.decode.columns_of_row import IN_BLOCK, new_column
 from backfill_cli.upstreams.kafka.options import DECLARE
@@ -155,6 +156,24 @@ def fault(columns: Columns, how: Mapping[str, Encoding], others: frozenset[str] 
     return F.when(block.isNotNull(), F.coalesce(*faults))
 
 
+def sure(columns: Columns, how: Mapping[str, Encoding]) -> Sure:
+    """By a record's block: see debezium_order, and there `blanks`, which says the same of a parsed one."""
+    from pyspark.sql import functions as F
+
+    place = {name: str(i) for i, name in enumerate(columns)}
+
+    def is_sure(name: str, raw: "Column") -> "Column":
+        told = F.col(own.BLOCK)[place[name]]
+        kind = str(raw_type(how[name], columns[name]["type"]))
+        zero = F.when(told["type"].isin("string", "bytes"), "").otherwise("0")
+        blank = F.when(told["default"].isNotNull(), told["default"]).when(told["name"].isNull(), zero)
+        nullable = told["default"].isNull() & (told["optional"] == "true")
+        none = F.when(told["optional"].isNotNull() | told["default"].isNotNull(), blank).try_cast(kind)
+        return F.coalesce(nullable | (raw != none), F.lit(False))
+
+    return is_sure
+
+
 def _field(depth: int) -> SparkType:
     """A field of a block as `from_json` reads it."""
     scale: SparkType = {"type": "struct", "fields": [field("scale", "string")]}
@@ -162,6 +181,8 @@ def _field(depth: int) -> SparkType:
         field("field", "string"),
         field("type", "string"),
         field("name", "string"),
+        field("default", "string"),
+        field("optional", "string"),
         field("parameters", scale),
     ]
     if depth > 1:

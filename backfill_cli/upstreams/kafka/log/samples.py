@@ -10,7 +10,6 @@ from typing import Any
 
 from backfill_cli.errors import ConfigError
 from backfill_cli.formats.debezium_changes import UNWRAPPED
-from backfill_cli.formats.debezium_order import Event
 from backfill_cli.formats.debezium_types import Connect
 from backfill_cli.formats.source_table import matching, source_of
 from backfill_cli.upstreams.kafka.decode.debezium_block import envelope_of, together
@@ -21,9 +20,6 @@ from backfill_cli.upstreams.kafka.tasks import Range
 
 _RECORDS, _PARTITIONS, _CLIENTS = 10, 16, 4
 """Offsets read at each end of a partition; how many partitions, the fullest ones; clients at once."""
-
-_SEARCHED = 100
-"""Offsets among which images of rows are looked for, at each end of a partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +58,11 @@ def of_debezium(connection: Connection, topic: str, seen: Seen, tables: Sequence
     return Samples(told, names | told.keys(), source, tuple(blockless))
 
 
-def events(connection: Connection, topic: str, ranges: Sequence[Range]) -> list[Event]:
+def envelopes(connection: Connection, topic: str, ranges: Sequence[Range]) -> list[Mapping[str, Any]]:
     """Envelopes at both ends of these ranges."""
     spans = {one.partition: (one.after, one.up_to) for one in ranges}
-    found = (envelope_of(value) for value in _at_ends(connection, topic, spans, _SEARCHED))
-    return [(envelope, _fields(block)) for envelope, block in filter(None, found)]
-
-
-def _fields(block: Mapping[str, Any] | None) -> Mapping[str, Connect] | None:
-    """The row's fields in a schema block, with what they say beside the type."""
-    rows = [part.get("fields", ()) for part in (block or {}).get("fields", ()) if part.get("field") == "after"]
-    return {one["field"]: one for one in rows[0]} if rows else None
+    found = (envelope_of(value) for value in _at_ends(connection, topic, spans))
+    return [envelope for envelope, _ in filter(None, found)]
 
 
 def unwrapped(connection: Connection, topic: str, seen: Seen) -> list[str]:
@@ -91,17 +81,15 @@ def _images(envelope: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _values(connection: Connection, topic: str, seen: Seen) -> list[bytes]:
     """Values at both ends of the fullest partitions."""
-    return _at_ends(connection, topic, {p: (seen.oldest[p], end) for p, end in seen.ends.items()}, _RECORDS)
+    return _at_ends(connection, topic, {p: (seen.oldest[p], end) for p, end in seen.ends.items()})
 
 
-def _at_ends(
-    connection: Connection, topic: str, spans: Mapping[int, tuple[int, int]], records: int
-) -> list[bytes]:
-    """Values of so many records at both ends of the longest spans. spans: (first, end) offset by partition."""
+def _at_ends(connection: Connection, topic: str, spans: Mapping[int, tuple[int, int]]) -> list[bytes]:
+    """Values at both ends of the longest spans. spans: (first, end) offset by partition."""
     held = {p: span for p, span in spans.items() if span[1] > span[0]}
     fullest = sorted(held, key=lambda p: held[p][0] - held[p][1])[:_PARTITIONS]
-    ranges = {Range(0, p, held[p][0], min(held[p][0] + records, held[p][1])) for p in fullest}
-    ranges |= {Range(0, p, max(held[p][1] - records, held[p][0]), held[p][1]) for p in fullest}
+    ranges = {Range(0, p, held[p][0], min(held[p][0] + _RECORDS, held[p][1])) for p in fullest}
+    ranges |= {Range(0, p, max(held[p][1] - _RECORDS, held[p][0]), held[p][1]) for p in fullest}
     of = client().Message
 
     def read(one: Range) -> list[bytes]:
