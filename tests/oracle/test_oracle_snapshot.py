@@ -30,10 +30,10 @@ CASES = [(form, route.name) for form in FORMS for route in routes.of(form)]
 def drawn(form: str) -> list[Drawn]:
     match form:
         case "json":
-            made = [*generated(json_inputs.cells(), 140), *generated(json_inputs.files(), 30)]
+            made = [*generated(json_inputs.cells(), 100), *generated(json_inputs.files(), 22)]
             return [*written(json_inputs.EXAMPLES), *made]
         case "csv":
-            made = [*generated(csv_inputs.cells(), 140), *generated(csv_inputs.files(), 40)]
+            made = [*generated(csv_inputs.cells(), 100), *generated(csv_inputs.files(), 28)]
             return [*written(csv_inputs.EXAMPLES), *made]
         case "parquet":
             return [*written(parquet_examples.EXAMPLES), *generated(parquet_inputs.files(), 50)]
