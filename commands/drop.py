@@ -101,7 +101,7 @@ def drop(
     if done.left:
         say(f"the upstream still has what the job held: {done.why}. To remove it, run there:")
         for statement in done.left:
-            say(f"  {statement}")
+            say(f"  {statement};")
 
 
 def _of_live(live: "Sequence[LiveName]") -> "Iterator[str]":

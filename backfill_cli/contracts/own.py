@@ -127,6 +127,5 @@ def refuse_twins(what: str, names: Iterable[str], error: type[BackfillError] = U
         alike = f"columns {seen[key]!r} and {name!r} differ in case only, which Spark and the sinks ignore"
         raise error(
             f"{what}: {f'two columns are called {name!r}' if seen[key] == name else alike}",
-            "rename one where it gets its name: upstream, or by AS in the transform's select, which cannot tell "
-            "two such columns of the upstream apart",
+            "rename one upstream; a name that the transform's select gives is changed there, by AS",
         )

@@ -95,7 +95,10 @@ def test_the_statements_are_printed_each_on_a_line(
     monkeypatch.delenv("ORDERS_DSN", raising=False)
     done = run("drop", "orders", "--without-upstream", "--confirm", "orders")
     assert "the upstream still has what the job held" in done.stderr
-    assert "".join(f"\n  {statement}" for statement in STATEMENTS) in done.stderr
+    printed = [line for line in done.stderr.splitlines() if line.startswith("  ")]
+    for line, statement in zip(printed, STATEMENTS, strict=True):
+        assert line.startswith(f"  {statement}")
+        assert line.endswith(";")
 
 
 def test_a_tag_is_named_with_the_statement_that_drops_it(run: Run, folder: Path) -> None:
