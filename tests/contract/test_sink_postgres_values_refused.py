@@ -172,7 +172,7 @@ def test_a_column_that_is_converted_as_the_hint_says_is_accepted(spark: "SparkSe
 def test_a_name_that_the_table_cannot_have_is_refused(db: Database, name: str) -> None:
     fields = [{"name": n, "type": "long", "nullable": True, "metadata": {}} for n in ("id", name)]
     table = SinkTable("odd", "odd", ("id",), json.dumps({"type": "struct", "fields": fields}))
-    with pytest.raises(BadData, match="'odd'") as told:
+    with pytest.raises(UsageError, match="'odd'") as told:
         sink_of(db.dsn).check("other", (table,), into_existing=False)
     with typed(told.value) as hint:
         hint.says("rename" if name else "give it a name upstream")
