@@ -8,7 +8,7 @@ import pytest
 from broker import Broker
 from kafka_topics import history, new_topic, scanned
 
-from backfill_cli.errors import BadData, ConfigError
+from backfill_cli.errors import BadData, ConfigError, UsageError
 from backfill_cli.formats.fast_json import fast_path
 from backfill_cli.formats.fast_json import read as read_fast
 from backfill_cli.formats.schemas import of_ddl
@@ -174,7 +174,7 @@ def test_odd_column_names_are_read(broker: Broker, spark: "SparkSession") -> Non
 @pytest.mark.parametrize("name", ["_backfill_error", "_BACKFILL_RAW", "kafka_offset", "KAFKA_PARTITION"])
 def test_a_column_that_would_be_taken_for_one_of_ours_is_refused(broker: Broker, name: str) -> None:
     topic = new_topic(broker)
-    with pytest.raises(BadData, match=name):
+    with pytest.raises(UsageError, match=name):
         topic.open(value={"format": "json", "schema": f"{name} STRING"}).pin()
 
 
