@@ -8,7 +8,7 @@ import pytest
 from broker import Broker
 from kafka_topics import history, new_topic, scanned
 
-from backfill_cli.errors import BadData, ConfigError, UsageError
+from backfill_cli.errors import ConfigError, UsageError
 from backfill_cli.formats.fast_json import fast_path
 from backfill_cli.formats.fast_json import read as read_fast
 from backfill_cli.formats.schemas import of_ddl

@@ -72,8 +72,8 @@ def test_the_ways_are_found() -> None:
     assert "files.snapshot.format=csv" in ways_of_the_options()
 
 
-MISSING = {"kafka.reader=spark", "kafka.value.format=bytes"}
-"""Ways that have no route yet."""
+MISSING = {"kafka.reader=spark", "kafka.value.format=bytes", "staging.sample.snapshot:made_in_workers"}
+"""Ways that have no route: two have none yet; what a sample reads is discarded, and comes again by its own way."""
 
 
 @pytest.mark.parametrize("way", sorted(ways_of_the_engine() | ways_of_the_options()))
