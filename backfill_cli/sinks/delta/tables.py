@@ -139,9 +139,8 @@ def _is_kept(kind: Any) -> bool:
 
 
 def _is_known_to_spark_alone(kind: Any, within: bool = False) -> bool:
-    """Whether only Spark can create a table for it: the library declares the feature for columns alone.
-
-    within: the type is inside another one.
+    """Whether only Spark can create a table for it: the library declares the feature only for a table that has a
+    column of this very type. within: the type is inside another one.
     """
     if isinstance(kind, str):
         return within and kind == "timestamp_ntz"
@@ -153,8 +152,9 @@ def _is_known_to_spark_alone(kind: Any, within: bool = False) -> bool:
 def _missing(table: SinkTable, where: Where, ours: bool) -> Lacking:
     columns = columns_of(table.schema)
     if not where.exists():
+        declared = any(column["type"] == "timestamp_ntz" for column in columns.values())
         for name, column in columns.items():
-            if _is_known_to_spark_alone(column["type"]):
+            if not declared and _is_known_to_spark_alone(column["type"]):
                 raise _cannot_hold(table, name, column["type"])
         return Lacking(table, where, columns, create=True)
     opened = where.open()
