@@ -218,7 +218,7 @@ def test_no_name_of_our_code_is_taken_for_ours(
     tmp_path: Path,
 ) -> None:
     of = halves(systems, foreign)
-    if upstream in (Dms, Feed):  # one half each: files of both have the same rows after they are parsed
+    if upstream in (Dms, Feed):  # a table each: all names are its columns, a half of them is its key
         of = {name: table for name, table in of.items() if name == ("t" if upstream is Dms else "s")}
     made = upstream(tmp_path / "in", of)
     into = {"path": str(tmp_path / "w.duckdb")} if sink == "duckdb" else {"table": f"{tmp_path}/{{table}}"}
