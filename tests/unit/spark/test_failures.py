@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -55,12 +56,11 @@ def refused(path: Path, kind: type[BackfillError], said: str) -> BackfillError:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """A whole file that everybody may read."""
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        with suppress(PermissionError):
-            folder.chmod(0o755)
-    return parquet(tmp_path / "a.parquet")
+def file() -> Iterator[Path]:
+    """A whole file that everybody may read: pytest's own folders are closed to others."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield parquet(Path(folder) / "a.parquet")
 
 
 def test_a_file_that_is_gone_or_no_file_any_more_is_restored(file: Path) -> None:
