@@ -28,17 +28,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": SHARED | {"contracts", "registry"},
     "spark": SHARED | {"contracts", "__init__"},
     "formats": SHARED | {"contracts", "spark"},
+    "lake": SHARED | {"contracts", "spark", "formats"},
     "upstreams": SHARED
-    | {"contracts", "failpoint", "spark", "formats", "__init__"}
+    | {"contracts", "failpoint", "spark", "formats", "lake", "__init__"}
     | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_says"},
     "sinks": SHARED
-    | {"contracts", "failpoint", "spark", "formats", "duckdb_says"}
+    | {"contracts", "failpoint", "spark", "formats", "lake", "duckdb_says"}
     | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_says"},
     "catalog": SHARED | {"contracts", "failpoint", "duckdb_says"},
     "view": SHARED | {"catalog"},
     "engine": SHARED
     | {"contracts", "registry", "config", "strategies", "upstreams", "sinks", "catalog", "failpoint", "__init__"}
-    | {"spark", "formats", "tried"},
+    | {"spark", "formats", "lake", "tried"},
     "commands": SHARED | {"config", "catalog", "view"},
     "main": {"errors", "commands", "view", "__init__"},
     "__main__": {"main"},
@@ -48,12 +49,12 @@ MAY_IMPORT: dict[str, set[str]] = {
 IN_FUNCTIONS = {"commands": {"engine"}}
 """What may be imported inside functions only: importing it costs what the command should not."""
 
-PYSPARK_IN_FUNCTIONS = {"spark", "formats", "upstreams", "sinks", "engine"}
+PYSPARK_IN_FUNCTIONS = {"spark", "formats", "lake", "upstreams", "sinks", "engine"}
 """Who may import pyspark at all, and then in functions or for types only."""
 
 CONNECTOR_CLIENTS = {
     "duckdb": {"sinks", "catalog", "duckdb_says", "upstreams"},
-    "pyarrow": {"spark", "formats", "upstreams", "sinks", "engine"},
+    "pyarrow": {"spark", "formats", "lake", "upstreams", "sinks", "engine"},
 }
 
 FORBIDDEN_ATTRIBUTES = {

@@ -11,7 +11,7 @@ from sink_contract import Epochs, a_table, rows
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.cutover import NamelessSink, Swap
 from backfill_cli.errors import Fatal, StateConflict, UsageError
-from backfill_cli.formats.delta import names
+from backfill_cli.lake.delta import names
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.sinks.delta import connector

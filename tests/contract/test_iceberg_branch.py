@@ -14,7 +14,7 @@ from sink_epochs import schema_json
 from test_sink_iceberg import at_point, dies, refs
 
 from backfill_cli.errors import Held, UsageError
-from backfill_cli.formats.iceberg.places import Place as IcebergPlace
+from backfill_cli.lake.iceberg.places import Place as IcebergPlace
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.cutover import Found, Live
 from backfill_cli.sinks.iceberg import live, writing

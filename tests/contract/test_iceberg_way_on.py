@@ -14,10 +14,10 @@ from rest_catalog import running
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BadData, ConfigError, Fatal, Transient, UsageError
-from backfill_cli.formats.iceberg import metadata
-from backfill_cli.formats.iceberg.metadata import Look
-from backfill_cli.formats.iceberg.places import SPARK_CATALOG, Place
-from backfill_cli.formats.iceberg.types import columns, wanted
+from backfill_cli.lake.iceberg import metadata
+from backfill_cli.lake.iceberg.metadata import Look
+from backfill_cli.lake.iceberg.places import SPARK_CATALOG, Place
+from backfill_cli.lake.iceberg.types import columns, wanted
 from backfill_cli.model.schema import field, schema_text
 from backfill_cli.upstreams.iceberg import connector
 

@@ -10,7 +10,7 @@ from hint_typed import typed
 from sink_contract import Epochs, a_table, rows, schema_json
 
 from backfill_cli.errors import Fatal, Transient, UsageError
-from backfill_cli.formats.delta.edge import Where
+from backfill_cli.lake.delta.edge import Where
 from backfill_cli.model.schema import columns_of
 from backfill_cli.sinks.delta.creating import create
 from backfill_cli.sinks.delta.options import DeltaOptions

@@ -12,7 +12,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from sink_contract import Epochs, Row, rows
 
 from backfill_cli.errors import StateConflict
-from backfill_cli.formats.delta.edge import Where
+from backfill_cli.lake.delta.edge import Where
 from backfill_cli.sinks.delta import connector
 from backfill_cli.sinks.delta import sink as module
 from backfill_cli.sinks.delta.marks import MarkedTable

@@ -15,9 +15,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from hint_typed import typed
 
 from backfill_cli.errors import Fatal, StateConflict, Transient
-from backfill_cli.formats.delta.edge import Where
-from backfill_cli.formats.lake.blobs import Blobs
-from backfill_cli.formats.lake.state import Claim
+from backfill_cli.lake.blobs import Blobs
+from backfill_cli.lake.delta.edge import Where
+from backfill_cli.lake.state import Claim
 from backfill_cli.sinks.delta import restored
 from backfill_cli.sinks.delta.marks import EPOCH_BITS, MarkedTable, epoch_of, number_of
 from backfill_cli.sinks.delta.restored import Kept

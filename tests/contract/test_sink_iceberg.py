@@ -19,7 +19,7 @@ from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows
 from backfill_cli.contracts import EpochCommit
 from backfill_cli.errors import RESTORE, Held, SinkInUse, StateConflict, UsageError
 from backfill_cli.formats.digests import words_digest
-from backfill_cli.formats.iceberg.places import SPARK_CATALOG, Place
+from backfill_cli.lake.iceberg.places import SPARK_CATALOG, Place
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.digest import spec_of
 from backfill_cli.model.plan import Staged

@@ -22,7 +22,7 @@ from backfill_cli.config.sections import Transform
 from backfill_cli.contracts import SinkTable, TableSpec, Upstream
 from backfill_cli.engine.verify.expected import Expected
 from backfill_cli.errors import BackfillError, BadData, ConfigError, Fatal, HistoryGone, UsageError
-from backfill_cli.formats.delta.edge import NO_TABLE_HINT, Where
+from backfill_cli.lake.delta.edge import NO_TABLE_HINT, Where
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import SnapshotRead

@@ -9,7 +9,7 @@ from upstream_world import TABLE, row
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import Fatal, HistoryGone, UsageError
-from backfill_cli.formats.iceberg.places import SPARK_CATALOG
+from backfill_cli.lake.iceberg.places import SPARK_CATALOG
 from backfill_cli.model.schema import names_of
 from backfill_cli.upstreams.iceberg import connector
 from backfill_cli.view.hints import laid_out

@@ -13,8 +13,8 @@ from test_delta_hostile import KEYS, exact, opened, slices_of
 from backfill_cli.contracts import BatchedUpstream, Upstream
 from backfill_cli.engine.staging import workers
 from backfill_cli.errors import HistoryGone
-from backfill_cli.formats.delta.edge import Where
-from backfill_cli.formats.delta.plain import plain_files
+from backfill_cli.lake.delta.edge import Where
+from backfill_cli.lake.delta.plain import plain_files
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import field
 

@@ -11,9 +11,9 @@ from pyarrow import fs
 from sink_contract import Epochs, a_table, schema_json
 
 from backfill_cli.contracts import EpochCommit
-from backfill_cli.formats.lake.blobs import Blobs
-from backfill_cli.formats.lake.merge import Bounds, key_bounds, planned_for
-from backfill_cli.formats.lake.state import JobRecord, JobState
+from backfill_cli.lake.blobs import Blobs
+from backfill_cli.lake.merge import Bounds, key_bounds, planned_for
+from backfill_cli.lake.state import JobRecord, JobState
 from backfill_cli.model.checkpoint import Owner
 from backfill_cli.model.plan import StagedFile, StagedTable
 from backfill_cli.upstreams.iceberg.log import rows

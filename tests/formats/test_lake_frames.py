@@ -10,9 +10,9 @@ import pytest
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
 from backfill_cli.errors import BadData
-from backfill_cli.formats.lake.merge import key_bounds, refuse_lost
-from backfill_cli.formats.lake.staged import changes, inserts, net
-from backfill_cli.formats.lake.unique import refuse_duplicates
+from backfill_cli.lake.merge import key_bounds, refuse_lost
+from backfill_cli.lake.staged import changes, inserts, net
+from backfill_cli.lake.unique import refuse_duplicates
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable

@@ -9,9 +9,9 @@ import pytest
 from hint_typed import typed
 
 from backfill_cli.errors import UsageError
-from backfill_cli.formats.delta.edge import Where
-from backfill_cli.formats.delta.names import schema_folder
-from backfill_cli.formats.iceberg.places import SPARK_CATALOG, Place
+from backfill_cli.lake.delta.edge import Where
+from backfill_cli.lake.delta.names import schema_folder
+from backfill_cli.lake.iceberg.places import SPARK_CATALOG, Place
 
 
 def test_a_name_of_an_iceberg_table_says_where_it_is(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from postgres import Server
 from postgres_database import database
 
 from backfill_cli.contracts import ArrowTasks
-from backfill_cli.formats.key_reads import Held
-from backfill_cli.formats.lake.plain_files import PlainFiles
+from backfill_cli.lake.key_reads import Held
+from backfill_cli.lake.plain_files import PlainFiles
 from oracle import (
     debezium_inputs,
     lake_histories,

@@ -10,7 +10,7 @@ from backfill_cli.contracts import EpochCommit
 from backfill_cli.contracts.marker import is_due, refuse_old_token
 from backfill_cli.errors import Transient
 from backfill_cli.failpoint import hit
-from backfill_cli.formats.iceberg.metadata import Held
+from backfill_cli.lake.iceberg.metadata import Held
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.iceberg import markers
 from backfill_cli.sinks.iceberg.heads import Head

@@ -11,7 +11,7 @@ from typing import Any
 
 from backfill_cli.contracts import EpochCommit, SavedJob
 from backfill_cli.errors import Transient
-from backfill_cli.formats.lake.state import Claim, JobState
+from backfill_cli.lake.state import Claim, JobState
 
 from .memory_sink import MemorySink
 from .two_tables import EVEN, ODD
@@ -23,7 +23,7 @@ STRANGERS = 1000
 
 
 class Files:
-    """As formats.lake.blobs.Blobs, in the sink's memory; replaced whole, so that a copied sink keeps its own."""
+    """As lake.blobs.Blobs, in the sink's memory; replaced whole, so that a copied sink keeps its own."""
 
     def __init__(self, sink: "LakeTables", root: str) -> None:
         self._sink, self.root = sink, root

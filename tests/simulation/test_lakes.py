@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from backfill_cli.errors import BackfillError
-from backfill_cli.formats.lake.state import JobState
+from backfill_cli.lake.state import JobState
 from backfill_cli.sinks.delta import marks
 
 from .delta_tables import DeltaTables

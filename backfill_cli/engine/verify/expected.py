@@ -9,7 +9,7 @@ from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.partitions import events, quarantined
 from backfill_cli.engine.staging.workers import made_in_workers
-from backfill_cli.formats.lake.unique import refuse_duplicates
+from backfill_cli.lake.unique import refuse_duplicates
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import SnapshotRead

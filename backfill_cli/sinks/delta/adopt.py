@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import EpochCommit, SinkTable
-from backfill_cli.formats.delta.commits import schema_fields
-from backfill_cli.formats.delta.edge import Where
-from backfill_cli.formats.lake.staged import size_bytes
+from backfill_cli.lake.delta.commits import schema_fields
+from backfill_cli.lake.delta.edge import Where
+from backfill_cli.lake.staged import size_bytes
 from backfill_cli.model.plan import StagedFile
 from backfill_cli.model.schema import columns_of, same_type
 

@@ -10,15 +10,15 @@ from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import duplicate_keys
 from backfill_cli.contracts.targets import LESS_OFTEN
 from backfill_cli.errors import BackfillError, Fatal, Transient, free_space
-from backfill_cli.formats.delta.edge import Where, delta_errors
-from backfill_cli.formats.delta.faults import faulty
-from backfill_cli.formats.delta.names import sql_at
-from backfill_cli.formats.delta.plain import plain_files, rows_met, version_files
-from backfill_cli.formats.lake.merge import Bounds, key_bounds, merge_sql, planned_for, refuse_lost
-from backfill_cli.formats.lake.plain_files import bounded
-from backfill_cli.formats.lake.staged import changes, inserts, net
-from backfill_cli.formats.lake.unique import refuse_duplicates
-from backfill_cli.formats.lake.unique_files import unique_in_files
+from backfill_cli.lake.delta.edge import Where, delta_errors
+from backfill_cli.lake.delta.faults import faulty
+from backfill_cli.lake.delta.names import sql_at
+from backfill_cli.lake.delta.plain import plain_files, rows_met, version_files
+from backfill_cli.lake.merge import Bounds, key_bounds, merge_sql, planned_for, refuse_lost
+from backfill_cli.lake.plain_files import bounded
+from backfill_cli.lake.staged import changes, inserts, net
+from backfill_cli.lake.unique import refuse_duplicates
+from backfill_cli.lake.unique_files import unique_in_files
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.model.schema import columns_of, names_of
 from backfill_cli.sinks.delta.partitions import require_representable

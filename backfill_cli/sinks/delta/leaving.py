@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import StateConflict
-from backfill_cli.formats.delta.edge import Where, delta_place
-from backfill_cli.formats.lake.blobs import Blobs
-from backfill_cli.formats.lake.state import JobRecord, jobs
+from backfill_cli.lake.blobs import Blobs
+from backfill_cli.lake.delta.edge import Where, delta_place
+from backfill_cli.lake.state import JobRecord, jobs
 from backfill_cli.sinks.delta.marks import MarkedTable, marks_of
 from backfill_cli.sinks.delta.places import Template, where_of
 

@@ -14,10 +14,10 @@ from urllib.parse import quote
 from backfill_cli.contracts.marker import refuse_old_token
 from backfill_cli.contracts.targets import written_too_often
 from backfill_cli.errors import RESTORE, START_OVER, Fatal, StateConflict
-from backfill_cli.formats.delta.commits import stamp
-from backfill_cli.formats.delta.edge import Where, delta_errors
-from backfill_cli.formats.lake.blobs import Blobs
-from backfill_cli.formats.lake.state import Claim
+from backfill_cli.lake.blobs import Blobs
+from backfill_cli.lake.delta.commits import stamp
+from backfill_cli.lake.delta.edge import Where, delta_errors
+from backfill_cli.lake.state import Claim
 from backfill_cli.model.checkpoint import Marker
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.formats.delta.edge import Where
-from backfill_cli.formats.lake.partitions import LONGEST_NAME, refuse_partitions
+from backfill_cli.lake.delta.edge import Where
+from backfill_cli.lake.partitions import LONGEST_NAME, refuse_partitions
 from backfill_cli.model.schema import columns_of
 from backfill_cli.spark.names import quoted
 

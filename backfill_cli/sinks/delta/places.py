@@ -1,11 +1,11 @@
 """Where a job's tables are, and the folder beside them with the sink's state."""
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.formats.delta.edge import Where
-from backfill_cli.formats.delta.names import Session, located, schema_folder, sql_of
-from backfill_cli.formats.lake.blobs import Blobs
-from backfill_cli.formats.lake.state import FOLDER
 from backfill_cli.formats.listing import Place, place
+from backfill_cli.lake.blobs import Blobs
+from backfill_cli.lake.delta.edge import Where
+from backfill_cli.lake.delta.names import Session, located, schema_folder, sql_of
+from backfill_cli.lake.state import FOLDER
 
 TABLE = "{table}"
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.errors import START_OVER, StateConflict
-from backfill_cli.formats.delta.commits import Stamp, stamp
-from backfill_cli.formats.delta.edge import Where
-from backfill_cli.formats.lake.damage import FROM_COPY
+from backfill_cli.lake.damage import FROM_COPY
+from backfill_cli.lake.delta.commits import Stamp, stamp
+from backfill_cli.lake.delta.edge import Where
 from backfill_cli.sinks.delta.marks import MarkedTable, epoch_of
 from backfill_cli.sinks.delta.times import version_at
 from backfill_cli.spark.failures import reading

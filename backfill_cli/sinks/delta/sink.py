@@ -17,10 +17,10 @@ from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
 from backfill_cli.contracts.targets import written_too_often
 from backfill_cli.errors import RETRIED, StateConflict, Transient
 from backfill_cli.failpoint import hit
-from backfill_cli.formats.delta.edge import delta_place, where_at
-from backfill_cli.formats.delta.names import is_name, sql_at, sql_of
-from backfill_cli.formats.lake.blobs import Blobs
-from backfill_cli.formats.lake.state import JobRecord, JobState, jobs
+from backfill_cli.lake.blobs import Blobs
+from backfill_cli.lake.delta.edge import delta_place, where_at
+from backfill_cli.lake.delta.names import is_name, sql_at, sql_of
+from backfill_cli.lake.state import JobRecord, JobState, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.cutover import kept_name
 from backfill_cli.sinks.delta.adopt import adoptable, linked
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction
     from pyspark.sql import SparkSession
 
-    from backfill_cli.formats.lake.copy import LakeCopy
+    from backfill_cli.lake.copy import LakeCopy
 
 HOLDER = "folder"
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import SinkTable, own
 from backfill_cli.contracts.targets import belongs_to, gone, other_type, require_key, rows_of_others
 from backfill_cli.errors import BadData, StateConflict, UsageError, start_over
-from backfill_cli.formats.delta.edge import Where, delta_place
-from backfill_cli.formats.delta.names import FORGETS
-from backfill_cli.formats.lake.blobs import Blobs
-from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
+from backfill_cli.lake.blobs import Blobs
+from backfill_cli.lake.delta.edge import Where, delta_place
+from backfill_cli.lake.delta.names import FORGETS
+from backfill_cli.lake.state import Claim, JobRecord, JobState, jobs
 from backfill_cli.model.schema import Columns, columns_of, fields_of, same_type, shown
 from backfill_cli.sinks.delta.marks import MarkedTable, marks_of
 from backfill_cli.sinks.delta.places import Named, Template, where_of

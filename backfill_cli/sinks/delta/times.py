@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from backfill_cli.formats.delta.commits import commit, stamp
-from backfill_cli.formats.delta.edge import Where
-from backfill_cli.formats.lake.damage import FROM_COPY
+from backfill_cli.lake.damage import FROM_COPY
+from backfill_cli.lake.delta.commits import commit, stamp
+from backfill_cli.lake.delta.edge import Where
 from backfill_cli.spark.failures import reading
 
 EAST, WEST = timedelta(hours=14), timedelta(hours=12)

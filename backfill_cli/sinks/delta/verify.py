@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import BackfillError
-from backfill_cli.formats.delta.commits import stamp
-from backfill_cli.formats.delta.faults import faulty
-from backfill_cli.formats.delta.plain import version_files
-from backfill_cli.formats.lake.copy import LakeCopy, at_one_epoch
-from backfill_cli.formats.lake.state import JobState
+from backfill_cli.lake.copy import LakeCopy, at_one_epoch
+from backfill_cli.lake.delta.commits import stamp
+from backfill_cli.lake.delta.faults import faulty
+from backfill_cli.lake.delta.plain import version_files
+from backfill_cli.lake.state import JobState
 from backfill_cli.model.schema import names_of
 from backfill_cli.sinks.delta.marks import MarkedTable
 from backfill_cli.spark.beside import session_beside

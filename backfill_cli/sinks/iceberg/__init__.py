@@ -14,7 +14,7 @@ def _open(options: IcebergSinkOptions) -> Sink:
 
 
 def _fingerprint(options: IcebergSinkOptions) -> Mapping[str, Any]:
-    from backfill_cli.formats.iceberg.places import Place
+    from backfill_cli.lake.iceberg.places import Place
 
     own = {} if options.branch is None else {"branch": options.branch}
     return {"type": "iceberg", "table": str(Place.of(options.table)), **own}

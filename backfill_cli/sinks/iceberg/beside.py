@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from backfill_cli.formats.iceberg.metadata import Look, file_io
-from backfill_cli.formats.iceberg.places import Place, Settings, template
-from backfill_cli.formats.lake.blobs import Blobs
-from backfill_cli.formats.lake.state import FOLDER
+from backfill_cli.lake.blobs import Blobs
+from backfill_cli.lake.iceberg.metadata import Look, file_io
+from backfill_cli.lake.iceberg.places import Place, Settings, template
+from backfill_cli.lake.state import FOLDER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,8 +6,8 @@ A commit is the job's if its last snapshot has the job's marker.
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import START_OVER
-from backfill_cli.formats.iceberg.places import Place
-from backfill_cli.formats.lake.state import Claim, Cut
+from backfill_cli.lake.iceberg.places import Place
+from backfill_cli.lake.state import Claim, Cut
 from backfill_cli.sinks.iceberg.heads import PREFIX, Head, told_by
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ catalog, and from then on its ancestors have the marker of the job's claim.
 
 from typing import TYPE_CHECKING
 
-from backfill_cli.formats.iceberg.metadata import Held
-from backfill_cli.formats.lake.state import Claim
+from backfill_cli.lake.iceberg.metadata import Held
+from backfill_cli.lake.state import Claim
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot

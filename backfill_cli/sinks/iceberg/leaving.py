@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from backfill_cli.errors import UsageError
-from backfill_cli.formats.iceberg.places import Place
-from backfill_cli.formats.lake.blobs import Blobs
-from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
+from backfill_cli.lake.blobs import Blobs
+from backfill_cli.lake.iceberg.places import Place
+from backfill_cli.lake.state import Claim, JobRecord, JobState, jobs
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.iceberg.heads import Head
 

@@ -14,10 +14,10 @@ from backfill_cli.contracts.cutover import Swap
 from backfill_cli.contracts.targets import gone, no_record
 from backfill_cli.errors import START_OVER, UsageError
 from backfill_cli.failpoint import hit
-from backfill_cli.formats.iceberg.edge import Moved, failing
-from backfill_cli.formats.iceberg.places import Place
-from backfill_cli.formats.lake.merge import literal
-from backfill_cli.formats.lake.state import Claim, Cut, JobRecord, JobState
+from backfill_cli.lake.iceberg.edge import Moved, failing
+from backfill_cli.lake.iceberg.places import Place
+from backfill_cli.lake.merge import literal
+from backfill_cli.lake.state import Claim, Cut, JobRecord, JobState
 from backfill_cli.model.cutover import Found, Live, Lives
 from backfill_cli.sinks.iceberg.foreign import left_by, moved, written_since
 from backfill_cli.sinks.iceberg.heads import MAIN, Head

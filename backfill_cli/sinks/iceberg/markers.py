@@ -8,9 +8,9 @@ import re
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import START_OVER, StateConflict
-from backfill_cli.formats.iceberg.metadata import Held
-from backfill_cli.formats.iceberg.places import Place
-from backfill_cli.formats.lake.state import Claim
+from backfill_cli.lake.iceberg.metadata import Held
+from backfill_cli.lake.iceberg.places import Place
+from backfill_cli.lake.state import Claim
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.iceberg.heads import PREFIX, Head, told_by
 

@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from backfill_cli.contracts.example import Example
 from backfill_cli.errors import UsageError
-from backfill_cli.formats.iceberg.places import NO_PLACE, Place
-from backfill_cli.formats.lake.uris import without_secrets
+from backfill_cli.lake.iceberg.places import NO_PLACE, Place
+from backfill_cli.lake.uris import without_secrets
 
 
 class IcebergSinkOptions(BaseModel):

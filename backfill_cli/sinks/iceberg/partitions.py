@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.formats.iceberg.metadata import Held
-from backfill_cli.formats.lake.partitions import LONGEST_NAME, refuse_partitions
 from backfill_cli.formats.listing import local_path
+from backfill_cli.lake.iceberg.metadata import Held
+from backfill_cli.lake.partitions import LONGEST_NAME, refuse_partitions
 from backfill_cli.spark.names import backticked
 
 if TYPE_CHECKING:

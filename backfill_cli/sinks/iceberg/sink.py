@@ -1,7 +1,7 @@
 """Iceberg tables as a sink: each commit to a table checks the marker that it replaces, see `writing`.
 
 Reading order: `tables` checks and creates tables, `markers` reads a table's marker, `writing` commits. What is
-kept beside the tables is in formats/lake/state.py. Tables commit one by one.
+kept beside the tables is in lake/state.py. Tables commit one by one.
 """
 
 import threading
@@ -16,10 +16,10 @@ from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
 from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
 from backfill_cli.contracts.targets import no_record, written_too_often
 from backfill_cli.errors import Transient
-from backfill_cli.formats.iceberg import metadata
-from backfill_cli.formats.iceberg.edge import Moved, failing
-from backfill_cli.formats.iceberg.places import Place, settings_of
-from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
+from backfill_cli.lake.iceberg import metadata
+from backfill_cli.lake.iceberg.edge import Moved, failing
+from backfill_cli.lake.iceberg.places import Place, settings_of
+from backfill_cli.lake.state import Claim, JobRecord, JobState, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.sinks.iceberg import tables as shape
 from backfill_cli.sinks.iceberg.beside import Beside
@@ -35,7 +35,7 @@ from backfill_cli.spark.beside import session_beside
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backfill_cli.formats.lake.copy import LakeCopy
+    from backfill_cli.lake.copy import LakeCopy
 
 TRIES = 8
 """Tries of one commit if other writers commit in between; each try writes the epoch's rows again."""

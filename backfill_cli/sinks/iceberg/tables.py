@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.targets import belongs_to, gone, other_type, require_key, rows_of_others
 from backfill_cli.errors import START_OVER, Fatal, SinkInUse, StateConflict, UsageError
-from backfill_cli.formats.iceberg import metadata
-from backfill_cli.formats.iceberg.places import Place, template
-from backfill_cli.formats.iceberg.types import columns, wanted
-from backfill_cli.formats.lake.state import Claim, JobRecord
+from backfill_cli.lake.iceberg import metadata
+from backfill_cli.lake.iceberg.places import Place, template
+from backfill_cli.lake.iceberg.types import columns, wanted
+from backfill_cli.lake.state import Claim, JobRecord
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.schema import Columns, same_type, schema_text, shown
 from backfill_cli.sinks.iceberg.heads import Head

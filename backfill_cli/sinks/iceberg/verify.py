@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import BackfillError
-from backfill_cli.formats.iceberg.data_files import snapshot_fault
-from backfill_cli.formats.iceberg.metadata import reading_metadata
-from backfill_cli.formats.iceberg.places import Place
-from backfill_cli.formats.lake.copy import LakeCopy, Reads, at_one_epoch
-from backfill_cli.formats.lake.state import Claim, JobRecord, JobState
+from backfill_cli.lake.copy import LakeCopy, Reads, at_one_epoch
+from backfill_cli.lake.iceberg.data_files import snapshot_fault
+from backfill_cli.lake.iceberg.metadata import reading_metadata
+from backfill_cli.lake.iceberg.places import Place
+from backfill_cli.lake.state import Claim, JobRecord, JobState
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.iceberg.heads import Head
 from backfill_cli.sinks.iceberg.markers import marker_of

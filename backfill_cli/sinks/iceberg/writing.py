@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.errors import RETRIED, BackfillError
 from backfill_cli.failpoint import hit
-from backfill_cli.formats.iceberg.data_files import snapshot_fault
-from backfill_cli.formats.iceberg.edge import Moved, failing
-from backfill_cli.formats.iceberg.metadata import Look, reading_metadata
-from backfill_cli.formats.iceberg.places import Place
-from backfill_cli.formats.lake import merge, staged
-from backfill_cli.formats.lake.unique import refuse_duplicates
+from backfill_cli.lake import merge, staged
+from backfill_cli.lake.iceberg.data_files import snapshot_fault
+from backfill_cli.lake.iceberg.edge import Moved, failing
+from backfill_cli.lake.iceberg.metadata import Look, reading_metadata
+from backfill_cli.lake.iceberg.places import Place
+from backfill_cli.lake.unique import refuse_duplicates
 from backfill_cli.sinks.iceberg.heads import Head, told_by
 from backfill_cli.sinks.iceberg.markers import branch, tag
 from backfill_cli.sinks.iceberg.partitions import require_representable

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from backfill_cli.errors import RESTORE, START_OVER, Fatal, HistoryGone
-from backfill_cli.formats.delta.commits import (
+from backfill_cli.lake.damage import Stored
+from backfill_cli.lake.delta.commits import (
     FEED,
     Commit,
     Stamp,
@@ -15,9 +16,8 @@ from backfill_cli.formats.delta.commits import (
     later,
     stamp,
 )
-from backfill_cli.formats.delta.damage import lost
-from backfill_cli.formats.delta.edge import Where
-from backfill_cli.formats.lake.damage import Stored
+from backfill_cli.lake.delta.damage import lost
+from backfill_cli.lake.delta.edge import Where
 from backfill_cli.model.schema import schema_text
 from backfill_cli.model.upstream import UpstreamEpoch
 from backfill_cli.upstreams.delta.table import columns_of_delta, require_names, require_same_physical

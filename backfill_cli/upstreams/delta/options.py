@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from backfill_cli.contracts.example import Example
-from backfill_cli.formats.delta.names import NO_PLACE, is_place
-from backfill_cli.formats.lake.uris import without_secrets
+from backfill_cli.lake.delta.names import NO_PLACE, is_place
+from backfill_cli.lake.uris import without_secrets
 
 
 class DeltaOptions(BaseModel):

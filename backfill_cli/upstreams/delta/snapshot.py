@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, TableSpec
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone, UsageError
-from backfill_cli.formats.delta.edge import Where, named_in
-from backfill_cli.formats.delta.faults import faulty
-from backfill_cli.formats.delta.names import Session, beside, is_name, located
-from backfill_cli.formats.delta.plain import plain_files, version_files
-from backfill_cli.formats.key_ranges import KeyRange
-from backfill_cli.formats.key_reads import Held, closed_read, frame_of
-from backfill_cli.formats.lake.damage import FROM_COPY
-from backfill_cli.formats.lake.plain_files import PlainFiles
+from backfill_cli.lake.damage import FROM_COPY
+from backfill_cli.lake.delta.edge import Where, named_in
+from backfill_cli.lake.delta.faults import faulty
+from backfill_cli.lake.delta.names import Session, beside, is_name, located
+from backfill_cli.lake.delta.plain import plain_files, version_files
+from backfill_cli.lake.key_ranges import KeyRange
+from backfill_cli.lake.key_reads import Held, closed_read, frame_of
+from backfill_cli.lake.plain_files import PlainFiles
 from backfill_cli.model.nearest import spell_known
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import columns_of, schema_text
@@ -110,7 +110,7 @@ class DeltaSnapshot:
             return frame_of(one.frame, key, columns[key]["type"], one.held_reads(reads))
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
-        """See contracts.BatchedUpstream: plain files of a local disk, see formats/lake/plain_files.py."""
+        """See contracts.BatchedUpstream: plain files of a local disk, see lake/plain_files.py."""
         one = self.tables[table]
         files = one.plain_files()
         return None if files is None else files.tasks(one.held_reads(reads), arrow_tasks.cores(spark))

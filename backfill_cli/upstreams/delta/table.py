@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import START_OVER, Fatal, HistoryGone, UsageError
-from backfill_cli.formats.delta.commits import FEED, commit
-from backfill_cli.formats.delta.edge import Where, delta_errors
-from backfill_cli.formats.delta.plain import COUNTED_ROWS, add_actions, column_values, selections
-from backfill_cli.formats.key_points import point_of
-from backfill_cli.formats.key_ranges import FileKeys, planned
+from backfill_cli.lake.delta.commits import FEED, commit
+from backfill_cli.lake.delta.edge import Where, delta_errors
+from backfill_cli.lake.delta.plain import COUNTED_ROWS, add_actions, column_values, selections
+from backfill_cli.lake.key_points import point_of
+from backfill_cli.lake.key_ranges import FileKeys, planned
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.model.split import Split
 from backfill_cli.upstreams.delta.options import moment

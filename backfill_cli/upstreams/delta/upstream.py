@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.pair import Pair
-from backfill_cli.formats.delta.edge import delta_place
-from backfill_cli.formats.lake.damage import FROM_COPY
+from backfill_cli.lake.damage import FROM_COPY
+from backfill_cli.lake.delta.edge import delta_place
 from backfill_cli.model.position import Position
 from backfill_cli.spark.failures import spark_reading
 from backfill_cli.upstreams.delta.changes import DeltaChanges

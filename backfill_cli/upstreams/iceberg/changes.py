@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, BackfillError, BadData
 from backfill_cli.formats import frames
-from backfill_cli.formats.lake.damage import FROM_COPY
-from backfill_cli.formats.lake.merge import literal
+from backfill_cli.lake.damage import FROM_COPY
+from backfill_cli.lake.merge import literal
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, field
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamEpoch, UpstreamView

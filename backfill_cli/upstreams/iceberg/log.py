@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import START_OVER, Fatal
-from backfill_cli.formats.iceberg.metadata import Held
-from backfill_cli.formats.iceberg.types import columns
+from backfill_cli.lake.iceberg.metadata import Held
+from backfill_cli.lake.iceberg.types import columns
 from backfill_cli.model.schema import schema_text
 from backfill_cli.model.upstream import UpstreamEpoch
 from backfill_cli.upstreams.iceberg.snapshot import expired

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone
-from backfill_cli.formats.iceberg import data_files
-from backfill_cli.formats.iceberg.data_files import changed_files, snapshot_files
-from backfill_cli.formats.iceberg.metadata import reading_metadata
-from backfill_cli.formats.key_ranges import KeyRange
-from backfill_cli.formats.key_reads import Held, closed_read, frame_of
-from backfill_cli.formats.lake.damage import FROM_COPY
-from backfill_cli.formats.lake.plain_files import PlainFiles
+from backfill_cli.lake.damage import FROM_COPY
+from backfill_cli.lake.iceberg import data_files
+from backfill_cli.lake.iceberg.data_files import changed_files, snapshot_files
+from backfill_cli.lake.iceberg.metadata import reading_metadata
+from backfill_cli.lake.key_ranges import KeyRange
+from backfill_cli.lake.key_reads import Held, closed_read, frame_of
+from backfill_cli.lake.plain_files import PlainFiles
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.upstream import Pin, SnapshotPin
@@ -102,7 +102,7 @@ class IcebergSnapshot:
         return frame_of(rows, key, columns[key]["type"], one.held_reads(reads))
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
-        """See contracts.BatchedUpstream: plain files of a local disk, see formats/lake/plain_files.py."""
+        """See contracts.BatchedUpstream: plain files of a local disk, see lake/plain_files.py."""
         one = self.tables[table]
         files = one.plain_files()
         return None if files is None else files.tasks(one.held_reads(reads), arrow_tasks.cores(spark))

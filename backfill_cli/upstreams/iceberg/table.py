@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import START_OVER, HistoryGone, UsageError
-from backfill_cli.formats.iceberg.data_files import snapshot_files
-from backfill_cli.formats.iceberg.metadata import Held, Look, reading_metadata
-from backfill_cli.formats.iceberg.places import Place, Settings, template
-from backfill_cli.formats.iceberg.types import TAKEN, columns
-from backfill_cli.formats.key_points import Point, point_of
-from backfill_cli.formats.key_ranges import FileKeys, planned
+from backfill_cli.lake.iceberg.data_files import snapshot_files
+from backfill_cli.lake.iceberg.metadata import Held, Look, reading_metadata
+from backfill_cli.lake.iceberg.places import Place, Settings, template
+from backfill_cli.lake.iceberg.types import TAKEN, columns
+from backfill_cli.lake.key_points import Point, point_of
+from backfill_cli.lake.key_ranges import FileKeys, planned
 from backfill_cli.model.nearest import spell_known
 from backfill_cli.model.schema import Columns
 from backfill_cli.model.split import Split

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.pair import Pair
 from backfill_cli.errors import START_OVER, StateConflict
-from backfill_cli.formats.iceberg.edge import failing
-from backfill_cli.formats.iceberg.places import settings_of
+from backfill_cli.lake.iceberg.edge import failing
+from backfill_cli.lake.iceberg.places import settings_of
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
 from backfill_cli.spark.beside import session_beside

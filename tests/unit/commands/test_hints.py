@@ -60,12 +60,12 @@ tests/crash/test_kill_fix.py types them.
 NEEDS_SPARK = {
     "backfill_cli/contracts/targets.py:no_record",
     "backfill_cli/sinks/iceberg/live.py:_require_none_lost",
-    "backfill_cli/formats/lake/state.py:at_one_epoch",
+    "backfill_cli/lake/state.py:at_one_epoch",
     "backfill_cli/sinks/delta/restored.py:_require_same",
     "backfill_cli/sinks/delta/tables.py:marked",
     "backfill_cli/sinks/iceberg/leaving.py:refuse_live",
     "backfill_cli/sinks/iceberg/live.py:_forward",
-    "backfill_cli/formats/lake/copy.py:at_one_epoch",
+    "backfill_cli/lake/copy.py:at_one_epoch",
 }
 """Of Iceberg tables, which Spark makes; of two tables at two epochs; of a sink whose folder of attempts is gone;
 of a table on an object store. `tests/contract/test_sink_*.py` reach them.

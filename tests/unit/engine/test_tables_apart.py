@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 from backfill_cli.contracts import LocatedSink, LocatedUpstream, Sink, SinkTable, TableSpec, Upstream
 from backfill_cli.engine.job.select import require_apart
 from backfill_cli.errors import Fatal, Held, UsageError
-from backfill_cli.formats.iceberg.places import SPARK_CATALOG, Place
 from backfill_cli.formats.listing import local_path
+from backfill_cli.lake.iceberg.places import SPARK_CATALOG, Place
 from backfill_cli.sinks.delta import connector as delta_sink
 from backfill_cli.sinks.iceberg import connector as iceberg_sink
 from backfill_cli.spark.object_store import one_spelling

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import StateConflict
-from backfill_cli.formats.delta.edge import Where
+from backfill_cli.lake.delta.edge import Where
 from backfill_cli.sinks.delta import places
 from backfill_cli.sinks.delta.options import DeltaOptions
 from backfill_cli.sinks.delta.sink import DeltaSink

@@ -11,8 +11,8 @@ from hint_typed import typed
 from pyarrow.fs import FileType
 
 from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
-from backfill_cli.formats.delta.edge import Where, delta_place
-from backfill_cli.formats.iceberg.places import Place
+from backfill_cli.lake.delta.edge import Where, delta_place
+from backfill_cli.lake.iceberg.places import Place
 from backfill_cli.spark import object_store
 from backfill_cli.spark.object_store import Store, meant, on_s3, one_spelling, store, store_errors, store_of
 

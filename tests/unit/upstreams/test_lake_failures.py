@@ -10,9 +10,9 @@ from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import HistoryGone
-from backfill_cli.formats.delta.edge import Where, named_in
-from backfill_cli.formats.iceberg.places import Place as IcebergPlace
 from backfill_cli.formats.listing import Place
+from backfill_cli.lake.delta.edge import Where, named_in
+from backfill_cli.lake.iceberg.places import Place as IcebergPlace
 from backfill_cli.model.position import Position
 from backfill_cli.upstreams.delta.changes import DeltaChanges
 from backfill_cli.upstreams.delta.snapshot import vacuumed

@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 
 from backfill_cli.contracts import TableSpec, Upstream
 from backfill_cli.errors import Fatal, HistoryGone, UsageError
-from backfill_cli.formats.iceberg.types import wanted
+from backfill_cli.lake.iceberg.types import wanted
 from backfill_cli.model.schema import names_of
 from backfill_cli.upstreams.delta import connector as delta
 from backfill_cli.upstreams.iceberg import connector as iceberg
