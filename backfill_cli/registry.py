@@ -1,6 +1,6 @@
-"""Connectors by name, from the entry points `backfill.upstreams` and `backfill.sinks`.
+"""Connectors and formats by name, from the entry points `backfill.upstreams`, `.sinks` and `.decoders`.
 
-Only the requested connector is imported.
+Only what is requested is imported.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,13 @@ from typing import Any
 from pydantic import ConfigDict, Field, create_model
 
 from backfill_cli.contracts import Pair, SinkConnector, TableSpec, UpstreamConnector
+from backfill_cli.contracts.decoder import Decoder
 from backfill_cli.errors import UsageError
 from backfill_cli.model.nearest import nearest_first
 
 UPSTREAMS = "backfill.upstreams"
 SINKS = "backfill.sinks"
+DECODERS = "backfill.decoders"
 _CONFIG = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, serialize_by_alias=True)
 
 
@@ -76,6 +78,12 @@ def sink(kind: str) -> SinkConnector:
     found = _find(SINKS, "sink", kind).load()
     if not isinstance(found, SinkConnector):
         raise UsageError(f"sink type {kind!r} does not name a SinkConnector", "reinstall its package")
+    return found
+
+
+def decoder(kind: str) -> Decoder:
+    """The format of that name. Raises UsageError listing the known ones, nearest first."""
+    found: Decoder = _find(DECODERS, "format", kind).load()
     return found
 
 

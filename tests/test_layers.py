@@ -29,8 +29,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark": SHARED | {"contracts", "__init__"},
     "formats": SHARED | {"contracts", "spark"},
     "lake": SHARED | {"contracts", "spark", "formats"},
+    "decode": SHARED | {"contracts", "spark", "formats"},
     "upstreams": SHARED
-    | {"contracts", "failpoint", "spark", "formats", "lake", "__init__"}
+    | {"contracts", "failpoint", "spark", "formats", "lake", "decode", "registry", "__init__"}
     | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_says"},
     "sinks": SHARED
     | {"contracts", "failpoint", "spark", "formats", "lake", "duckdb_says"}
@@ -49,12 +50,12 @@ MAY_IMPORT: dict[str, set[str]] = {
 IN_FUNCTIONS = {"commands": {"engine"}}
 """What may be imported inside functions only: importing it costs what the command should not."""
 
-PYSPARK_IN_FUNCTIONS = {"spark", "formats", "lake", "upstreams", "sinks", "engine"}
+PYSPARK_IN_FUNCTIONS = {"spark", "formats", "lake", "decode", "upstreams", "sinks", "engine"}
 """Who may import pyspark at all, and then in functions or for types only."""
 
 CONNECTOR_CLIENTS = {
     "duckdb": {"sinks", "catalog", "duckdb_says", "upstreams"},
-    "pyarrow": {"spark", "formats", "lake", "upstreams", "sinks", "engine"},
+    "pyarrow": {"spark", "formats", "lake", "decode", "upstreams", "sinks", "engine"},
 }
 
 FORBIDDEN_ATTRIBUTES = {

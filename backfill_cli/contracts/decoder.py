@@ -1,0 +1,124 @@
+"""What a format of records (or of a file's lines) is: how raw records become rows, as Arrow, where they are read.
+
+A decoder plugs in by an entry point of the group `backfill.decoders`. Its instance is asked on the driver which
+columns there are; what `open` returns is asked, for each window, for a function that the workers call.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from backfill_cli.model.schema import Columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Rows in the order of their records; all arrays are equally long.
+
+    columns: the table's columns, each of the Arrow type of its Spark type (decode/stored.py).
+    record: INT32, the index of the record that a row is of; None: one row for each record.
+    op: 'U' is the row after a change, 'D' a deleted one (at least its key is set); None: all are 'U'.
+    ms: INT64, when the source made the change, milliseconds since 1970, NULL where unknown; None: everywhere.
+    error: STRING, why a record cannot be read, its columns are NULL then; None: all can be.
+    beside: what `Decode.beside` announces.
+    """
+
+    columns: "dict[str, pa.Array]"
+    record: "pa.Array | None" = None
+    op: "pa.Array | None" = None
+    ms: "pa.Array | None" = None
+    error: "pa.Array | None" = None
+    beside: "dict[str, pa.Array]" = field(default_factory=dict)
+
+
+class Decode(Protocol):
+    """Decodes records in a worker. It is pickled: a frozen dataclass with this method.
+
+    beside: columns that it adds to the table's, with names of ours.
+    """
+
+    @property
+    def beside(self) -> Columns: ...
+
+    def __call__(self, records: Sequence[bytes | None]) -> Decoded:
+        """The rows of these records. None: a record without a value; a decoder of rows makes a row of NULLs of it.
+
+        Never raises for a record that cannot be read: `Decoded.error` says what is wrong with it, without its
+        place, which the caller knows. A record can become no row, one, or two (a change of its key).
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a config says about the records of a place (`topic 'orders'`), and the table that they fill.
+
+    name: the place's own (the topic's). key: the table's key columns; empty if each record is a row by itself.
+    declared: its columns, None if no schema is given. options: those of the format, at `at` in the config.
+    whole: (columns that rows may have besides the table's, columns that no row may lack), None: any, none.
+    of_keys: the records are other records' keys, and a scalar stands for the one column.
+    """
+
+    place: str
+    name: str
+    table: str
+    key: tuple[str, ...]
+    declared: Columns | None
+    options: Mapping[str, Any]
+    at: str
+    whole: tuple[frozenset[str], frozenset[str]] | None = None
+    of_keys: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """columns: those that are read, each with what reading it needs in its metadata. names: that records show.
+
+    facts: what must be remembered of the samples for the job's life, as JSON.
+    """
+
+    columns: Columns
+    names: frozenset[str] = frozenset()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Opened(Protocol):
+    """A format's reading of one place, for as long as the job's process runs."""
+
+    def decode(self, recent: Callable[[], Sequence[bytes]]) -> Decode:
+        """What reads the next window. recent: reads a few values of it."""
+        ...
+
+    def checked(self, rows: "DataFrame", decode: Decode, place: "Column") -> "DataFrame":
+        """All rows of a window (`own.OP`, `own.SEQ`, columns, `Decode.beside`), without what stands beside them.
+
+        place: names a row's record in errors. Raises, once computed, for rows that contradict each other.
+        """
+        ...
+
+
+class Decoder(Protocol):
+    """A format, by its name in the config.
+
+    changes: whether records are changes of a table's rows, which need a key; otherwise each is a row, and for a
+    table with a key the newest of a key counts, and a record without a value deletes by its own key.
+    options: the names of the options that it knows, of those in the config's part for the values.
+    """
+
+    changes: bool
+    options: frozenset[str]
+
+    def columns(self, asked: Asked, samples: Callable[[], Sequence[bytes]]) -> Found:
+        """The columns: those declared, or that the format or samples of the values show, which `samples` reads.
+
+        Raises ConfigError, naming all missing options, or BadData for values that contradict each other.
+        """
+        ...
+
+    def open(self, asked: Asked, columns: Columns, facts: Mapping[str, Any]) -> Opened:
+        """columns, facts: as `columns` returned them when the job began."""
+        ...

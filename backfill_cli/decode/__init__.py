@@ -1,0 +1,12 @@
+"""Formats of records and lines: raw bytes to rows as Arrow, in the worker that reads them (contracts/decoder.py).
+
+| module | what it is |
+| --- | --- |
+| `tokens` | JSON without loss: numbers as they are written |
+| `stored` | plain Python values as Arrow arrays of a column's type |
+| `values` | a JSON value or a text as a column's value, exactly, or `Unreadable` |
+| `arrow_json` | Arrow's parser for a batch of objects, and which of them it cannot take |
+| `arrow_values` | `values` for whole columns |
+| `json_rows`, `debezium`, `plain` | the formats |
+| `upserts` | rows by key: the newest of a key, tombstones |
+"""

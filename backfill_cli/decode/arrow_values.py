@@ -1,0 +1,146 @@
+"""The rules of values.py for whole columns: what Arrow parsed, as arrays of the columns' types.
+
+Each function also says which values it cannot convert exactly, or is not sure of: their records are read again one
+by one, by values.py, which says what is wrong with them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backfill_cli.decode import stored, values
+from backfill_cli.decode.stored import arrow_type, decimal_of
+from backfill_cli.decode.unreadable import Unreadable
+from backfill_cli.formats.values import Encoding
+from backfill_cli.model.schema import SparkType
+
+Odd: TypeAlias = pa.Array | None
+"""BOOLEAN without NULLs: whether a value has to be read again; None: none has."""
+
+_RAW = {"boolean": pa.bool_(), "float": pa.float64(), "double": pa.float64(), "string": pa.string()}
+
+
+def read_as(kind: SparkType, how: Encoding, in_json: bool) -> pa.DataType | None:
+    """What Arrow's parser reads for a column; None for one whose values only values.py can read.
+
+    in_json: plain JSON, whose decimals are numbers, and times texts. An instant of Debezium is one or the other.
+    """
+    if not isinstance(kind, str) or how.kind == "variable":
+        return None
+    if how.kind in ("days", "units") or (how.kind == "plain" and kind in values.BITS):
+        return pa.int64()
+    if how.kind == "plain":
+        return _RAW[kind]
+    if how.kind == "double":
+        return pa.float64()
+    if in_json and kind.startswith("decimal"):
+        return arrow_type(kind)
+    return pa.string()
+
+
+def converted(raw: pa.Array, kind: str, how: Encoding) -> tuple[pa.Array, Odd]:
+    """The column in its own type, NULL where a value is odd."""
+    if raw.type == pa.int64():
+        if how.kind == "days":
+            return _within(
+                raw, values.FIRST_DAY, values.LAST_DAY, lambda days: days.cast(pa.int32()).cast(pa.date32())
+            )
+        if how.kind in ("units", "instant"):
+            return _units(raw, how.unit or "us", kind)
+        edge = 1 << (values.BITS[kind] - 1)
+        return (raw, None) if kind == "long" else _within(raw, -edge, edge - 1, lambda a: a.cast(arrow_type(kind)))
+    if pa.types.is_decimal(raw.type):
+        return _each(raw, kind, None) if _is_invalid(raw) else (raw, None)
+    if raw.type == pa.float64():
+        if how.kind == "double":
+            return _each(raw, kind, lambda value: values.of_double(value, kind))
+        return _floats(raw, kind)
+    if raw.type == pa.bool_() or kind == "string":
+        return raw, None
+    if how.kind == "base64":
+        return _each(raw, kind, values.of_base64)
+    if how.kind == "unscaled":
+        scale = decimal_of(kind)[1] if how.scale is None else how.scale
+        return _each(raw, kind, lambda text: values.of_unscaled(text, scale, kind))
+    if how.kind == "instant" or kind.startswith("decimal"):
+        return _each(raw, kind, lambda text: values.of_text(text, kind))
+    try:
+        return raw.cast(arrow_type(kind)), None
+    except (pa.ArrowException, ValueError):
+        return _each(raw, kind, lambda text: values.of_text(text, kind))
+
+
+def either(a: Odd, b: Odd) -> Odd:
+    return a if b is None else b if a is None else pc.or_(a, b)
+
+
+def _masked(array: pa.Array, odd: pa.Array) -> tuple[pa.Array, Odd]:
+    """The array without its odd values. odd: NULL where there is no value."""
+    odd = pc.fill_null(odd, False)
+    if not pc.any(odd).as_py():
+        return array, None
+    return pc.if_else(odd, pa.scalar(None, array.type), array), odd
+
+
+def _within(raw: pa.Array, low: int, high: int, cast: Callable[[Any], Any]) -> tuple[pa.Array, Odd]:
+    fitting, odd = _masked(raw, pc.or_(pc.less(raw, low), pc.greater(raw, high)))
+    return cast(fitting), odd
+
+
+def _units(raw: pa.Array, unit: str, kind: str) -> tuple[pa.Array, Odd]:
+    a_second = values.PER_SECOND[unit]
+    low, high = values.FIRST_DAY * 86_400 * a_second, (values.LAST_DAY + 1) * 86_400 * a_second - 1
+    low, high = max(low, -(2**63)), min(high, 2**63 - 1)
+    outside = pc.or_(pc.less(raw, low), pc.greater(raw, high))
+    if unit == "ns":
+        micros = pc.divide(raw, 1000)
+        outside = pc.or_(outside, pc.not_equal(pc.multiply(micros, 1000), raw))
+        # division rounds towards zero, which is exact where nothing is left
+        fitting, odd = _masked(micros, outside)
+    else:
+        fitting, odd = _masked(raw, outside)
+        fitting = pc.multiply(fitting, 1000) if unit == "ms" else fitting
+    return fitting.cast(arrow_type(kind)), odd
+
+
+def _floats(raw: pa.Array, kind: str) -> tuple[pa.Array, Odd]:
+    """A zero of negative sign is odd: written as a whole number it has none."""
+    bits = raw.view(pa.int64())
+    odd = pc.or_(pc.invert(pc.is_finite(raw)), pc.equal(bits, pa.scalar(-(2**63), pa.int64())))
+    if kind == "float":
+        size = pc.abs(raw)
+        tie = pc.equal(pc.bit_wise_and(bits, 0x1FFFFFFF), 0x10000000)
+        subnormal = pc.and_(pc.less(size, 2.0**-126), pc.greater(size, 0.0))
+        odd = pc.or_(odd, pc.or_(pc.or_(tie, subnormal), pc.greater(size, 3.4028234663852886e38)))
+        raw, odd = _masked(raw, odd)
+        return raw.cast(pa.float32(), safe=False), odd
+    return _masked(raw, odd)
+
+
+def _is_invalid(array: pa.Array) -> bool:
+    try:
+        array.validate(full=True)
+    except (pa.ArrowException, ValueError):
+        return True
+    return False
+
+
+def _each(raw: pa.Array, kind: str, read: Callable[[Any], Any] | None) -> tuple[pa.Array, Odd]:
+    """One by one, each distinct value once. read: None: all of them are odd."""
+    listed: Sequence[Any] = raw.to_pylist() if read is not None else [None] * len(raw)
+    if read is None:
+        return pa.nulls(len(raw), arrow_type(kind)), pa.repeat(pa.scalar(True), len(raw))
+    known: dict[Any, Any] = {None: None}
+    found, odd = [], []
+    for value in listed:
+        if value not in known:
+            try:
+                known[value] = read(value)
+            except Unreadable:
+                known[value] = None
+                odd.append(value)
+        found.append(known[value])
+    made = stored.array(found, kind)
+    return made, pc.fill_null(pc.is_in(raw, pa.array(odd, raw.type)), False) if odd else None

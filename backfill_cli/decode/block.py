@@ -1,0 +1,179 @@
+"""Debezium's schema block in records: the columns it describes, and whether a record's block agrees with them.
+
+The blocks of a few records are read when a job begins. What they say about a column (`connect` in its metadata)
+decides how it is read; a record whose block says something else is a fault, as its values would be misread.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from backfill_cli.decode.whole import IN_BLOCK, new_column
+from backfill_cli.errors import BadData
+from backfill_cli.formats.debezium_types import DECIMAL, Connect, encoding, forms, own_type
+from backfill_cli.formats.schemas import Unsupported
+from backfill_cli.formats.values import Encoding, schemaless
+from backfill_cli.model.schema import Columns, SparkType, field, shown
+
+_WHOLE, _WIDE = ("int8", "int16", "int32", "int64"), ("byte", "short", "integer", "long")
+
+
+def envelope_of(value: bytes | None) -> tuple[Mapping[str, Any], Mapping[str, Any] | None] | None:
+    """(envelope, schema block or None) of a record; None if it is not a Debezium envelope."""
+    try:
+        told = json.loads(value or b"null")
+    except (ValueError, RecursionError):
+        return None
+    block = None
+    if isinstance(told, dict) and "payload" in told and "op" not in told:
+        told, block = told["payload"], told.get("schema")
+    if not isinstance(told, dict) or "op" not in told:
+        return None
+    return told, block if isinstance(block, dict) and "fields" in block else None
+
+
+def row_of(block: Mapping[str, Any]) -> list[Connect] | None:
+    """The fields of the row as a block has them, None if it has none."""
+    parts = block.get("fields")
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, dict) and part.get("field") == "after":
+            fields = part.get("fields")
+            return [one for one in fields if isinstance(one, dict)] if isinstance(fields, list) else []
+    return None
+
+
+def row_fields(block: Mapping[str, Any]) -> dict[str, Connect]:
+    """What a block says about each column of the row."""
+    return {one["field"]: meaning(one) for one in row_of(block) or ()}
+
+
+def meaning(told: Connect) -> dict[str, Any]:
+    """A field without what does not describe its type: defaults, docs, whether it is nullable."""
+    kept: dict[str, Any] = {k: told[k] for k in ("field", "type", "name") if told.get(k) is not None}
+    if "scale" in (told.get("parameters") or {}):
+        kept["parameters"] = {
+            k: v for k, v in told["parameters"].items() if k in ("scale", "connect.decimal.precision")
+        }
+    for part in ("items", "keys", "values"):
+        if isinstance(told.get(part), dict):
+            kept[part] = meaning(told[part])
+    if "fields" in told:
+        kept["fields"] = [meaning(one) for one in told["fields"]]
+    return kept
+
+
+def together(place: str, blocks: Iterable[Mapping[str, Any]]) -> dict[str, Connect]:
+    """The columns of all blocks. Raises BadData for one that changes its type between them."""
+    found: dict[str, Connect] = {}
+    for block in blocks:
+        for name, told in row_fields(block).items():
+            if _kind(found.setdefault(name, told)) != _kind(told):
+                both = f"{_said(found[name])} and {_said(told)}"
+                raise BadData(
+                    f"{place}: column '{name}' changes its type: the schema blocks say {both}",
+                    "fill a new topic by a new snapshot of Debezium, whose records have one type",
+                )
+    return found
+
+
+def columns_of(place: str, told: Mapping[str, Connect], declare: str) -> Columns:
+    """The columns that the blocks describe. Raises BadData for one whose block gives no exact type."""
+    columns: Columns = {}
+    for name, one in told.items():
+        try:
+            kind, metadata = own_type(one)
+        except Unsupported as exc:
+            raise BadData(f"{place}: column '{name}': {exc}", declare) from exc
+        columns[name] = field(name, kind, metadata)
+    return columns
+
+
+def with_told(columns: Columns, told: Mapping[str, Connect]) -> Columns:
+    """The columns, each with what the blocks say about it."""
+    return {
+        name: {**c, "metadata": {**c["metadata"], "connect": told[name]}} if name in told else c
+        for name, c in columns.items()
+    }
+
+
+def told_of(column: Mapping[str, Any]) -> Connect | None:
+    found: Connect | None = column["metadata"].get("connect")
+    return found
+
+
+def encoding_of(told: Connect, target: SparkType) -> Encoding:
+    """How to read a column that a block describes. Raises Unsupported if it does not fit the type.
+
+    A number or a text with a logical type may be kept as the number or the text that it is.
+    """
+    try:
+        return encoding(told, target)
+    except Unsupported:
+        kind = str(told.get("type"))
+        if isinstance(target, str) and target.startswith("decimal") and kind == "double":
+            return schemaless(target, None, "double")
+        if kind in (*_WHOLE, "boolean", "string") and target == "string":
+            return Encoding("plain")
+        if kind in _WHOLE and target in _WIDE[_WHOLE.index(kind) :]:
+            return Encoding("plain")
+        raise
+
+
+def disagreement(
+    row: Sequence[Connect] | None, columns: Columns, how: Mapping[str, Encoding], others: frozenset[str] | None
+) -> str | None:
+    """How a record's block differs from how the record is read; None for no difference.
+
+    row: the block's fields of the row. others: the columns that the table may have besides these; any other is a
+    fault. None: any.
+    """
+    by_name = {str(one.get("field")): one for one in reversed(row or ())}
+    for name, column in columns.items():
+        mine = by_name.get(name)
+        if mine is not None and not _agrees(mine, how[name], column["type"]):
+            read = _shown(column, how[name])
+            return f"column '{name}': its schema block says {_said(mine)}, but it is read as {read}"
+        if mine is None and told_of(column) is None:
+            return f"column '{name}' is not {IN_BLOCK}"
+    return None if others is None else new_column(by_name, columns, others, IN_BLOCK)
+
+
+def _agrees(mine: Connect, how: Encoding, target: SparkType) -> bool:
+    """Whether a block's description of a field agrees with how it is read."""
+    kind, name = mine.get("type") or "", mine.get("name") or ""
+    if isinstance(target, str):
+        scale = (mine.get("parameters") or {}).get("scale")
+        # a logical name of such a type says nothing about how it is written
+        free = kind in ("float", "double", "boolean", "bytes") and name != DECIMAL
+        one = (str(kind), "" if free else str(name), "" if scale is None else str(scale))
+        return one in forms(how, target, encoding_of)
+    inner = dict(how.inner)
+    if target["type"] == "array":
+        return kind == "array" and _agrees(mine.get("items") or {}, inner[""], target["elementType"])
+    if target["type"] == "map":
+        return kind == "map" and _agrees(mine.get("values") or {}, inner[""], target["valueType"])
+    parts = {part.get("field"): part for part in mine.get("fields") or ()}
+    return kind == "struct" and all(
+        f["name"] in parts and _agrees(parts[f["name"]], inner[f["name"]], f["type"]) for f in target["fields"]
+    )
+
+
+def _kind(told: Connect) -> tuple[Any, ...]:
+    """What must be the same in all records."""
+    scale = (told.get("parameters") or {}).get("scale")
+    inner = tuple(_kind(told[part]) for part in ("items", "values") if part in told)
+    parts: Sequence[Connect] = told.get("fields", ())
+    return told.get("type"), told.get("name"), scale, inner, tuple((p["field"], _kind(p)) for p in parts)
+
+
+def _said(told: Connect) -> str:
+    return " ".join(str(part) for part in _kind(told)[:3] if part is not None)
+
+
+def _shown(column: Mapping[str, Any], how: Encoding) -> str:
+    told = told_of(column)
+    if told is not None:
+        return _said(told)
+    return " ".join(
+        str(part) for part in (shown(column["type"]), how.kind, how.unit, how.scale) if part is not None
+    )

@@ -1,0 +1,517 @@
+"""Debezium envelopes as changes of a table: one row each, two for a change of the key, none for a message.
+
+An envelope is the record itself or its `payload`; the block beside the payload says how it is written (block.py),
+or the options if there is none. Tombstones add nothing to the delete before them.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from backfill_cli.contracts import own
+from backfill_cli.contracts.decoder import Asked, Decode, Decoded, Found, Opened
+from backfill_cli.decode import block, order, stored, values
+from backfill_cli.decode.tokens import Token, first_value, parsed, text_of, whole_object, written
+from backfill_cli.decode.unreadable import Misfit, Rounded, Unreadable
+from backfill_cli.decode.unsent import UNAVAILABLE, is_unsent
+from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
+from backfill_cli.errors import ConfigError
+from backfill_cli.formats import debezium_forms
+from backfill_cli.formats.debezium_changes import HEARTBEAT, NO_HEARTBEATS, NO_TRUNCATES
+from backfill_cli.formats.debezium_order import blanks, can_be_late, comparable
+from backfill_cli.formats.debezium_types import Connect, encoding, is_time
+from backfill_cli.formats.exact import decimal_of
+from backfill_cli.formats.schemas import Unsupported
+from backfill_cli.formats.source_table import Known, matching, source_of
+from backfill_cli.formats.values import Encoding, Undecided, schemaless
+from backfill_cli.model.schema import Columns, SparkType, columns_of, schema_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_FLAT = (
+    "no 'op': not a Debezium envelope; rows that ExtractNewRecordState has unwrapped are read with "
+    'value.format = "json"'
+)
+_MONGODB = (
+    "an envelope of MongoDB, which holds documents as text: let ExtractNewDocumentState unwrap them, and read "
+    'them with value.format = "json"'
+)
+_TRUNCATE = (
+    f"truncate is not supported: set {NO_TRUNCATES} in the connector, and fill the table from a topic without "
+    "such a record, as the rows that it removed would stay"
+)
+_ROUNDED = "a number with a fraction in a column that is read as text: its digits would be rounded"
+_NO_ENVELOPE = "not a Debezium envelope of the table's columns"
+_NOT_EXACT = "does not fit its type exactly"
+
+_WRITES = ("c", "r", "u")
+_BEGIN = re.compile(r'\s*\{\s*"schema"\s*:\s*')
+_MIDDLE = re.compile(r'\s*,\s*"payload"\s*:')
+_KNOWN_BLOCKS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Envelopes:
+    """A `Decode` of Debezium's envelopes.
+
+    schema: of the columns. how: each column's encoding. others: columns that rows may have besides those that are
+    read; None: any. required: columns that no row may lack. blockless: the fault of a record without a block, None
+    if it is read as the others are. images: the columns whose old values `order` compares; None: the order of the
+    records cannot prove anything.
+    """
+
+    schema: str
+    key: tuple[str, ...]
+    how: tuple[tuple[str, Encoding], ...]
+    at: str
+    known: Known
+    others: frozenset[str] | None = None
+    required: frozenset[str] = frozenset()
+    blockless: str | None = None
+    images: tuple[str, ...] | None = None
+
+    @property
+    def beside(self) -> Columns:
+        return {} if self.images is None else order.beside(self.images, columns_of(self.schema))
+
+    def __call__(self, records: Sequence[bytes | None]) -> Decoded:
+        return _reading(self)(records)
+
+
+@cache
+def _reading(of: Envelopes) -> Callable[[Sequence[bytes | None]], Decoded]:
+    """Made once in a worker: what does not depend on the records."""
+    from backfill_cli.decode.debezium_arrow import ByArrow
+
+    slow = OneByOne(of)
+    return ByArrow(of, slow).decoded
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What a schema block says. fault: how it differs from how records are read. blanks: see debezium_order."""
+
+    fault: str | None
+    blanks: Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one row of an envelope is. row: by column, as stored. trace: for `own.TRACE`, as stored."""
+
+    op: str
+    ms: int | None
+    row: tuple[Any, ...]
+    trace: tuple[Any, ...] | None = None
+
+
+class OneByOne:
+    """Reads envelopes in plain Python: every rule, record by record."""
+
+    def __init__(self, of: Envelopes) -> None:
+        self.of = of
+        self.columns = columns_of(of.schema)
+        self.how = dict(of.how)
+        self._readers: dict[str, values.Reader] = {
+            name: values.of_debezium(column["type"], self.how[name]) for name, column in self.columns.items()
+        }
+        self._blocks: dict[bytes, Block | None] = {}
+
+    # The block
+
+    def split(self, record: bytes) -> tuple[Block | None, bytes] | None:
+        """(block, payload) of a record that begins with its block; None for any other record."""
+        if not record.startswith(b'{"schema"'):
+            return None
+        for prefix, known in self._blocks.items():
+            if record.startswith(prefix) and record.endswith(b"}"):
+                return known, record[len(prefix) : -1]
+        return self._learnt(record)
+
+    def _learnt(self, record: bytes) -> tuple[Block | None, bytes] | None:
+        try:
+            text = text_of(record)
+            begin = _BEGIN.match(text)
+            if begin is None:
+                return None
+            told, end = first_value(text, begin.end())
+        except Unreadable:
+            return None
+        middle = _MIDDLE.match(text, end)
+        if middle is None or not text.endswith("}"):
+            return None
+        if len(self._blocks) >= _KNOWN_BLOCKS:
+            self._blocks.clear()
+        prefix = text[: middle.end()].encode()
+        self._blocks[prefix] = self._block(told)
+        return self._blocks[prefix], record[len(prefix) : -1]
+
+    def _block(self, told: Token) -> Block | None:
+        if told is None:
+            return None
+        row = block.row_of(told) if isinstance(told, dict) else None
+        fault = block.disagreement(row, self.columns, self.how, self.of.others)
+        by_name = {str(one.get("field")): one for one in row or ()}
+        certain = {n: found for n, one in by_name.items() if (found := blanks(one)) is not None}
+        return Block(fault, certain)
+
+    # The envelope
+
+    def changes(self, record: bytes) -> list[Change]:
+        """The rows of a record. Raises Unreadable."""
+        split = self.split(record)
+        if split is not None:
+            return self._of_envelope(parsed(text_of(split[1])), split[0])
+        told = whole_object(record)
+        inner = told.get("payload")
+        if "op" in told or inner is None:
+            return self._of_envelope(told, None)
+        return self._of_envelope(inner, self._block(told.get("schema")))
+
+    def _of_envelope(self, envelope: Token, known: Block | None) -> list[Change]:
+        if envelope is None:
+            raise Unreadable(_FLAT)
+        shape = self._shape_fault(envelope)
+        if shape is not None:
+            is_mongo = '"mongodb"' in written(envelope)
+            raise Unreadable(_MONGODB if is_mongo else shape)
+        source = envelope.get("source") or {}
+        of = source_of(envelope)
+        if not self.of.known.reads(of):
+            return []
+        before, after = envelope.get("before"), envelope.get("after")
+        op = _text(envelope.get("op"))
+        new, new_faults = self._row(after, self.columns)
+        old, old_faults = self._row(before, self.of.key)
+        self._refuse_kinds(new_faults, old_faults, source)
+        if op is None:
+            if envelope.keys() == {"ts_ms"}:
+                raise Unreadable(f"{HEARTBEAT}: {NO_HEARTBEATS}")
+            raise Unreadable(_FLAT)
+        self._refuse(op, before, after, known, of)
+        for name in self.columns:
+            for fault in (new_faults.get(name), old_faults.get(name)):
+                if fault is not None:
+                    raise Unreadable(f"column '{name}': {_NOT_EXACT}")
+            if after is not None and op in _WRITES and self._is_unsent(name, after.get(name)):
+                raise Unreadable(not_sent(name))
+        return self._rows(op, envelope, source, before, new, old, known)
+
+    def _shape_fault(self, envelope: Token) -> str | None:
+        if not isinstance(envelope, dict):
+            return _NO_ENVELOPE
+        for part in ("source", "before", "after"):
+            if not isinstance(envelope.get(part), dict | None):
+                return _NO_ENVELOPE
+        for holder in (envelope, envelope.get("source") or {}):
+            ms = holder.get("ts_ms")
+            if ms is not None and not (isinstance(ms, str) and re.fullmatch("-?[0-9]{1,19}", ms)):
+                return _NO_ENVELOPE
+        return None
+
+    def _row(self, image: Token, names: Any) -> tuple[dict[str, Any], dict[str, Unreadable]]:
+        """The values of these columns, None for what cannot be read, and why it cannot."""
+        found: dict[str, Any] = {}
+        faults: dict[str, Unreadable] = {}
+        for name in names if image is not None else ():
+            try:
+                found[name] = self._readers[name](image.get(name))
+            except Unreadable as exc:
+                found[name], faults[name] = None, exc
+        return found, faults
+
+    def _refuse_kinds(self, new: Mapping[str, Unreadable], old: Mapping[str, Unreadable], source: Any) -> None:
+        """Raises for values of another kind than their columns'."""
+        faults = [(name, fault) for part in (new, old) for name, fault in part.items()]
+        for name, fault in faults:
+            if isinstance(fault, Rounded):
+                raise Unreadable(f"{_ROUNDED}: column '{name}': {fault}")
+        if source.get("connector") == "mongodb":
+            raise Unreadable(_MONGODB)
+        for name, fault in faults:
+            if isinstance(fault, Misfit):
+                raise Unreadable(f"{_NO_ENVELOPE}: column '{name}': {fault}")
+
+    def _refuse(self, op: str, before: Any, after: Any, known: Block | None, of: str) -> None:
+        rules = self.of
+        if (other := self._other(of)) is not None:
+            raise Unreadable(other)
+        if op == "t":
+            raise Unreadable(_TRUNCATE)
+        if op not in (*_WRITES, "d", "m"):
+            raise Unreadable(f"unknown op {op}")
+        if op in _WRITES and after is None:
+            raise Unreadable(f"no 'after' in an envelope with op {op}")
+        if op == "d" and before is None:
+            raise Unreadable("no 'before', so no key, in an envelope with op d")
+        image = after if op in _WRITES else before if op == "d" else None
+        lacking = next((name for name in rules.key if image is not None and image.get(name) is None), None)
+        if lacking is not None:
+            raise Unreadable(f"column '{lacking}': the key is NULL")
+        if known is not None and known.fault is not None:
+            raise Unreadable(known.fault)
+        fault = None
+        if rules.others is not None and known is None and after is not None:
+            fault = new_column(after, self.columns, rules.others, IN_ROW)
+        if fault is None and op in _WRITES:
+            fault = lacking_column(after, rules.required)
+        if fault is None and known is None:
+            fault = rules.blockless
+        if fault is not None:
+            raise Unreadable(fault)
+
+    def _other(self, of: str) -> str | None:
+        """The fault of a record of another table than the topic's; none if the options name tables."""
+        known = self.of.known
+        if known.named is None or not known.is_other(of):
+            return None
+        meant = (
+            f", not of '{known.named[1]}'" if known.source is None else f", but the topic's are of {known.source}"
+        )
+        return f"a record of table {of}{meant}; name the tables to read: {self.of.at}.tables"
+
+    def _is_unsent(self, name: str, token: Token) -> bool:
+        return token is not None and is_unsent(token, self.how[name], self.columns[name]["type"])
+
+    def _rows(
+        self, op: str, envelope: Any, source: Any, before: Any, new: Any, old: Any, known: Block | None
+    ) -> list[Change]:
+        if op == "m":
+            return []
+        told = source.get("ts_ms") if source.get("ts_ms") is not None else envelope.get("ts_ms")
+        ms = None if told is None else int(told)
+        gone = tuple(old.get(name) if name in self.of.key else None for name in self.columns)
+        there = tuple(new.get(name) for name in self.columns)
+        removes = self._trace(source, before or {}, known)
+        if op == "d":
+            return [Change("D", ms, gone, removes)]
+        if op == "u" and any(old.get(n) is not None and old[n] != new[n] for n in self.of.key):
+            return [Change("D", ms, gone, removes), Change("U", ms, there, self._trace(source, None, known))]
+        return [Change("U", ms, there, removes if op == "u" else self._trace(source, None, known))]
+
+    def _trace(self, source: Any, before: Any, known: Block | None) -> tuple[Any, ...] | None:
+        """before: the old row that the change removes, None if it removes none."""
+        if self.of.images is None:
+            return None
+        gone: tuple[Any, ...] | None = None
+        sure: list[bool] | None = None
+        if before is not None:
+            gone = tuple(self._old(name, before.get(name)) for name in self.of.images)
+            sure = [self._is_sure(name, before.get(name), known) for name in self.of.images]
+        return (*order.place_of(source), *([gone] if self.of.images else []), sure)
+
+    def _is_sure(self, name: str, raw: Token, known: Block | None) -> bool:
+        blank = None if known is None else known.blanks.get(name)
+        return blank is not None and raw is not None and _text(raw) not in blank
+
+    def _old(self, name: str, raw: Token) -> Any:
+        """The value of an old row, None where it was not sent or cannot be read."""
+        if raw is None or self._is_unsent(name, raw):
+            return None
+        try:
+            return self._readers[name](raw)
+        except Unreadable:
+            return None
+
+    # Rows
+
+    def decoded(self, records: Sequence[bytes], at: Sequence[int]) -> Decoded:
+        """The rows of these records. at: their indices."""
+        import pyarrow as pa
+
+        found: list[tuple[int, Change | None, str | None]] = []
+        for index, record in zip(at, records, strict=True):
+            try:
+                found += [(index, change, None) for change in self.changes(record)]
+            except Unreadable as exc:
+                found.append((index, None, str(exc.args[0])))
+        columns = {
+            name: stored.array([None if c is None else c.row[i] for _, c, _ in found], column["type"])
+            for i, (name, column) in enumerate(self.columns.items())
+        }
+        beside = {}
+        if self.of.images is not None:
+            kind = self.of.beside[own.TRACE]["type"]
+            beside = {own.TRACE: stored.array([None if c is None else c.trace for _, c, _ in found], kind)}
+        return Decoded(
+            columns,
+            pa.array([index for index, _, _ in found], pa.int32()),
+            pa.array(["U" if c is None else c.op for _, c, _ in found], pa.string()),
+            pa.array([None if c is None else c.ms for _, c, _ in found], pa.int64()),
+            pa.array([error for _, _, error in found], pa.string()),
+            beside,
+        )
+
+
+def _text(token: Token) -> str | None:
+    return None if token is None else token if isinstance(token, str) else written(token)
+
+
+def not_sent(name: str) -> str:
+    hint = "ALTER TABLE … REPLICA IDENTITY FULL at the source sends it"
+    return f"column '{name}': {UNAVAILABLE}: the value did not change and was not sent; {hint}"
+
+
+# On the driver
+
+
+def encodings(
+    columns: Columns, timestamps: str | None, decimals: str | None, at: str
+) -> tuple[Mapping[str, Encoding], str | None]:
+    """How each column is written, and the fault of records without a schema block, None if it is no fault.
+
+    at: where the options stand. Raises ConfigError if neither a block nor the options say it.
+    """
+    found, faults, unlike = {}, [], []
+    for name, column in columns.items():
+        told = block.told_of(column)
+        try:
+            if told is not None:
+                found[name] = block.encoding_of(told, column["type"])
+                if not _alike(found[name], column["type"], timestamps, decimals):
+                    unlike.append(name)
+            else:
+                found[name] = schemaless(column["type"], timestamps, decimals)
+        except Undecided as exc:
+            forms = '"precise", or "string", or "double"'
+            faults.append(f"{at}: column '{name}': {exc}: set {at}.decimals = {forms}")
+        except Unsupported as exc:
+            faults.append(f"{at}: column '{name}': {exc}")
+    if faults:
+        raise ConfigError("upstream", faults)
+    blockless = f"no schema block, which is needed to say how these are written: {', '.join(unlike)}"
+    return found, blockless if unlike else None
+
+
+def _alike(how: Encoding, kind: SparkType, timestamps: str | None, decimals: str | None) -> bool:
+    """Whether a value without a block is read the same way."""
+    try:
+        mine = schemaless(kind, timestamps, decimals)
+    except Unsupported:
+        return False
+    if mine.kind == "unscaled" and how.kind == "unscaled":
+        return how.scale == decimal_of(kind)[1]
+    return mine == how or (mine.kind == "instant" and (how.kind == "text" or how.unit == mine.unit))
+
+
+class _Opened:
+    """See contracts.decoder.Opened."""
+
+    def __init__(self, asked: Asked, columns: Columns, facts: Mapping[str, Any]) -> None:
+        options = asked.options
+        how, blockless = encodings(columns, options.get("timestamps"), options.get("decimals"), asked.at)
+        self._how, self._columns, self._key = how, columns, asked.key
+        named = (asked.name, asked.table) if "source" in facts else None
+        others = frozenset[str]() if asked.declared is None else None
+        self._rules: dict[str, Any] = {
+            "schema": schema_text(columns),
+            "key": asked.key,
+            "how": tuple(how.items()),
+            "at": asked.at,
+            "known": Known(tuple(options.get("tables") or ()), facts.get("source"), named),
+            "others": others if asked.whole is None else asked.whole[0],
+            "required": frozenset() if asked.whole is None else asked.whole[1],
+            "blockless": blockless,
+        }
+        self._late: bool | None = None
+
+    def decode(self, recent: Callable[[], Sequence[bytes]]) -> Decode:
+        images = comparable(self._key, self._columns, self._how) if self._can_be_late(recent) else None
+        return Envelopes(**self._rules, images=images)
+
+    def _can_be_late(self, recent: Callable[[], Sequence[bytes]]) -> bool:
+        """Whether the order can prove that the source checks keys late, by the first window that has a change."""
+        if self._late is None:
+            found = [one[0] for one in map(block.envelope_of, recent()) if one is not None]
+            if not any(one.get("op") in ("c", "u", "d") for one in found):
+                return True
+            self._late = can_be_late(found)
+        return self._late
+
+    def checked(self, rows: "DataFrame", decode: Decode, place: "Column") -> "DataFrame":
+        assert isinstance(decode, Envelopes)
+        if decode.images is None:
+            return rows
+        told = any(map(block.told_of, self._columns.values()))
+        return order.refusing(rows, self._key, decode.images, told, place)
+
+
+class Debezium:
+    """See contracts.decoder.Decoder."""
+
+    changes: ClassVar[bool] = True
+    options: ClassVar[frozenset[str]] = frozenset(("timestamps", "decimals", "tables"))
+
+    def columns(self, asked: Asked, samples: Callable[[], Sequence[bytes]]) -> Found:
+        tables = asked.options.get("tables") or ()
+        found = [one for one in map(block.envelope_of, samples()) if one is not None]
+        mine = [one for one in found if not tables or re.search(matching(tables), source_of(one[0]))]
+        sources = sorted({source_of(envelope) for envelope, _ in mine} - {""})
+        if len(sources) > 1 and not tables:
+            fault = f"{asked.at.rpartition('.')[0]}.topic: '{asked.name}' holds records of several tables: "
+            hint = f'name those to read: {asked.at}.tables = ["{sources[0]}"]'
+            raise ConfigError("upstream", [fault + ", ".join(sources[:5])], hint)
+        told = block.together(asked.place, [one for _, one in mine if one is not None])
+        images = [envelope.get("after") for envelope, _ in mine]
+        names = frozenset(name for image in images if isinstance(image, dict) for name in image) | told.keys()
+        facts = {"source": sources[0] if len(sources) == 1 and not tables else None}
+        columns = self._of_table(asked, told, names)
+        if asked.whole is not None:
+            _refuse_other_times(columns, asked.at.rpartition(".")[0])
+        blockless = [image for envelope, one in mine if one is None for image in _images(envelope)]
+        self._refuse_lacking(asked, columns, blockless)
+        return Found(columns, names, facts)
+
+    def _of_table(self, asked: Asked, told: Mapping[str, Connect], names: frozenset[str]) -> Columns:
+        """The declared columns, or else those of the schema blocks, each with what the blocks say about it."""
+        declare = f'declare all columns, each with its type: {asked.at}.schema = "id BIGINT, note STRING"'
+        if asked.declared is None:
+            if not told:
+                fault = f"{asked.at}.schema: missing, and no record of {asked.place} has a schema block"
+                raise ConfigError("upstream", [fault], declare)
+            return block.with_told(block.columns_of(asked.place, told, declare), told)
+        unknown = [name for name in asked.declared if name not in names]
+        if asked.whole is None and names and unknown:
+            near = difflib.get_close_matches(unknown[0], list(names), 3, 0.5) or sorted(names)
+            fault = f"{asked.at}.schema: no record of {asked.place} has a column '{unknown[0]}'"
+            raise ConfigError("upstream", [fault], f"its columns are: {', '.join(near[:10])}")
+        return block.with_told(asked.declared, told)
+
+    def _refuse_lacking(self, asked: Asked, columns: Columns, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Raises ConfigError if neither a schema block nor the options say how columns are written."""
+        timestamps, decimals = asked.options.get("timestamps"), asked.options.get("decimals")
+        untold = {name: column for name, column in columns.items() if block.told_of(column) is None}
+        faults = debezium_forms.lacking(untold, rows, timestamps, decimals, at=asked.at)
+        if faults:
+            raise ConfigError("upstream", faults)
+        encodings(columns, timestamps, decimals, asked.at)
+
+    def open(self, asked: Asked, columns: Columns, facts: Mapping[str, Any]) -> Opened:
+        return _Opened(asked, columns, facts)
+
+
+def _refuse_other_times(columns: Columns, at: str) -> None:
+    """Raises ConfigError for a time that a snapshot has otherwise: a number of days is no text of a date."""
+    faults = []
+    for name, column in columns.items():
+        told = block.told_of(column)
+        if told is not None and is_time(told):
+            try:
+                encoding(told, column["type"])
+            except Unsupported as exc:
+                faults.append(f"{at}: column '{name}' of the snapshot: {exc}, as records of the topic have it")
+    if faults:
+        raise ConfigError(
+            "upstream", faults, "take a snapshot in which these columns have the types of the source"
+        )
+
+
+def _images(envelope: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [row for row in (envelope.get("before"), envelope.get("after")) if isinstance(row, dict)]
+
+
+decoder = Debezium()

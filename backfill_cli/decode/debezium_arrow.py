@@ -1,0 +1,270 @@
+"""Debezium envelopes by Arrow's parser: a batch of them at once, without those that only debezium.py can read.
+
+What is read here is one row of an envelope each: a change that moves a key, a message, and whatever is a fault or
+unusual are left to `OneByOne`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backfill_cli.contracts import own
+from backfill_cli.contracts.decoder import Decoded
+from backfill_cli.decode import arrow_json, arrow_values, order
+from backfill_cli.decode.arrow_values import Odd, either
+from backfill_cli.decode.debezium import Block, Envelopes, OneByOne
+from backfill_cli.decode.merged import merged
+from backfill_cli.decode.stored import arrow_type
+from backfill_cli.decode.tokens import Number, parsed
+from backfill_cli.decode.unreadable import Unreadable
+from backfill_cli.decode.unsent import placeholders
+from backfill_cli.formats.source_table import PARTS
+
+_SEEN = 20
+"""Envelopes that show whether values are written as numbers or as texts where both are usual."""
+
+
+class ByArrow:
+    """Reads batches by the rules of `Envelopes`."""
+
+    def __init__(self, of: Envelopes, slow: OneByOne) -> None:
+        self._of, self._slow = of, slow
+        raw = {n: arrow_values.read_as(c["type"], slow.how[n], False) for n, c in slow.columns.items()}
+        self._raw: dict[str, pa.DataType] | None = None
+        if None not in raw.values():
+            self._raw = {name: kind for name, kind in raw.items() if kind is not None}
+        self._unsent = {
+            n: pa.array(texts) for n, c in slow.columns.items() if (texts := placeholders(slow.how[n], c["type"]))
+        }
+
+    def decoded(self, records: Sequence[bytes | None]) -> Decoded:
+        groups: dict[int, tuple[Block | None, list[int], list[bytes]]] = {}
+        odd: list[int] = []
+        for i, record in enumerate(records):
+            if record is None:
+                continue
+            split = self._slow.split(record)
+            known, payload = (None, record) if split is None else split
+            if self._raw is None or not self._is_readable(known):
+                odd.append(i)
+                continue
+            _, at, payloads = groups.setdefault(id(known), (known, [], []))
+            at.append(i)
+            payloads.append(payload)
+        parts = []
+        for known, at, payloads in groups.values():
+            part, left = self._group(known, payloads, at)
+            parts += [] if part is None else [part]
+            odd += left
+        if odd or not parts:
+            odd.sort()
+            parts.append(self._slow.decoded([records[i] or b"" for i in odd], odd))
+        return merged(parts)
+
+    def _is_readable(self, known: Block | None) -> bool:
+        """Whether records with this block, or without one, can be read without looking at their rows' names."""
+        of = self._of
+        if known is not None:
+            return known.fault is None
+        return of.blockless is None and of.others is None and not of.required
+
+    def _group(
+        self, known: Block | None, payloads: Sequence[bytes], at: Sequence[int]
+    ) -> tuple[Decoded | None, list[int]]:
+        """The rows of records with one block, and the indices of those that are left."""
+        raw, places = self._seen_types(payloads)
+        table, kept = arrow_json.parse(payloads, self._schema(raw, places))
+        if not kept:
+            return None, list(at)
+        part = {name: _combined(table[name]) for name in table.column_names}
+        op, before, after, source = part["op"], part["before"], part["after"], part["source"]
+        rows = _Rows(op, before, after, source)
+        odd, skipped = self._odd(rows)
+        columns: dict[str, pa.Array] = {}
+        for i, (name, column) in enumerate(self._slow.columns.items()):
+            new = rows.new(i)
+            if name in self._of.key:
+                old = rows.old(self._of.key.index(name))
+                moved = pc.and_(rows.updates, pc.fill_null(pc.not_equal(old, new), False))
+                new = pc.if_else(rows.deletes, old, new)
+                odd = either(odd, pc.or_(moved, pc.is_null(new)))
+            elif name in self._of.required:
+                odd = either(odd, pc.and_(pc.invert(rows.deletes), pc.is_null(new)))
+            columns[name], bad = arrow_values.converted(new, column["type"], self._slow.how[name])
+            odd = either(odd, bad)
+            if name in self._unsent:
+                odd = either(odd, _is_in(new, self._unsent[name]))
+        ms = pc.coalesce(pc.struct_field(source, [0]), part["ts_ms"])
+        beside = {own.TRACE: self._trace(rows, known, raw)} if self._of.images is not None else {}
+        assert odd is not None, "what an op may be is looked at"
+        record = pa.array([at[i] for i in kept], pa.int32())
+        good = pc.and_(pc.invert(odd), pc.invert(skipped))
+        left = set[int]()
+        if len(kept) < len(at) or not pc.all(good).as_py():
+            left = set(at) - set(record.filter(pc.or_(good, skipped)).to_pylist())
+        found = Decoded(
+            columns,
+            record,
+            pc.if_else(rows.deletes, pa.scalar("D"), pa.scalar("U")),
+            ms.cast(pa.int64()),
+            None,
+            beside,
+        )
+        return _filtered(found, good), sorted(left)
+
+    def _schema(self, raw: Mapping[str, pa.DataType], places: Mapping[str, pa.DataType]) -> pa.Schema:
+        old = [*self._of.key, *(self._of.images or ())]
+        source = [("ts_ms", pa.int64()), *((part, pa.string()) for part in (*PARTS, "connector")), *places.items()]
+        return pa.schema(
+            [
+                ("op", pa.string()),
+                ("before", pa.struct([(name, raw[name]) for name in dict.fromkeys(old)])),
+                ("after", pa.struct(list(raw.items()))),
+                ("source", pa.struct(source)),
+                ("ts_ms", pa.int64()),
+            ]
+        )
+
+    def _seen_types(self, payloads: Sequence[bytes]) -> tuple[dict[str, pa.DataType], dict[str, pa.DataType]]:
+        """What Arrow reads for each column, and for the place in the source's log, as a few envelopes show it."""
+        assert self._raw is not None
+        raw = dict(self._raw)
+        places = dict.fromkeys(order.PLACE, pa.string()) if self._of.images is not None else {}
+        open_ = {name for name, how in self._slow.how.items() if how.kind == "instant"}
+        left = set(places)
+        for payload in payloads[:_SEEN]:
+            if not open_ and not left:
+                break
+            try:
+                envelope = parsed(payload.decode())
+            except (Unreadable, UnicodeDecodeError):
+                continue
+            for names, kinds, holder in ((open_, raw, "after"), (left, places, "source")):
+                image = envelope.get(holder) if isinstance(envelope, dict) else None
+                shown = image if isinstance(image, dict) else {}
+                for name in [name for name in names if shown.get(name) is not None]:
+                    kinds[name] = pa.int64() if isinstance(shown[name], Number) else pa.string()
+                    names.discard(name)
+        return raw, places
+
+    def _odd(self, rows: "_Rows") -> tuple[Odd, pa.Array]:
+        """(whether an envelope is left to plain Python, whether it is of a table that is not read)."""
+        odd = pc.invert(pc.is_in(rows.op, pa.array(["c", "r", "u", "d"])))
+        odd = pc.or_(odd, pc.and_(rows.deletes, pc.or_(pc.is_null(rows.before), pc.is_valid(rows.after))))
+        odd = pc.or_(odd, pc.and_(pc.invert(rows.deletes), pc.is_null(rows.after)))
+        odd = pc.or_(odd, pc.fill_null(pc.equal(pc.struct_field(rows.source, [len(PARTS) + 1]), "mongodb"), False))
+        known = self._of.known
+        names = pc.unique(rows.table).to_pylist()
+        other = [of for of in names if known.named is not None and known.is_other(of)]
+        unread = [of for of in names if not known.reads(of)]
+        if other:
+            odd = pc.or_(odd, _is_in(rows.table, pa.array(other)))
+        skipped = _is_in(rows.table, pa.array(unread, pa.string()))
+        return odd, skipped
+
+    def _trace(self, rows: "_Rows", known: Block | None, raw: Mapping[str, pa.DataType]) -> pa.Array:
+        images = self._of.images or ()
+        first = len(PARTS) + 2
+        place = [pc.struct_field(rows.source, [first + i]).cast(pa.string()) for i in range(len(order.PLACE))]
+        tx, lsn, scn, record, row = place
+        old = list(dict.fromkeys((*self._of.key, *images)))
+        removes = pc.or_(rows.updates, rows.deletes)
+        gone, sure = [], []
+        for name in images:
+            column = self._slow.columns[name]
+            value = rows.old(old.index(name))
+            sure.append(self._is_sure(name, value, known))
+            if name in self._unsent:
+                value = pc.if_else(_is_in(value, self._unsent[name]), pa.scalar(None, value.type), value)
+            gone.append(arrow_values.converted(value, column["type"], self._slow.how[name])[0])
+        kind = arrow_type(self._of.beside[own.TRACE]["type"])
+        count = len(removes)
+        parts = [tx, pc.coalesce(lsn, scn), record, row, rows.table]
+        if images:
+            fields = list(kind.field("gone").type)
+            parts.append(pa.StructArray.from_arrays(gone, fields=fields, mask=pc.invert(removes)))
+        parts.append(_lists(sure, removes, count, kind.field("sure").type))
+        return pa.StructArray.from_arrays(parts, fields=list(kind))
+
+    def _is_sure(self, name: str, value: pa.Array, known: Block | None) -> pa.Array:
+        """Whether an old value is none of its column's blanks; false where these are not known."""
+        none = None if known is None else known.blanks.get(name)
+        if none is None:
+            return pa.repeat(pa.scalar(False), len(value))
+        if not none:
+            return pc.is_valid(value)
+        blank = [made for text in none for made in _typed(text, value.type)]
+        return pc.and_(pc.is_valid(value), pc.invert(_is_in(value, pa.array(blank, value.type))))
+
+
+class _Rows:
+    """Parsed envelopes: their parts, and what they do."""
+
+    def __init__(self, op: pa.Array, before: pa.Array, after: pa.Array, source: pa.Array) -> None:
+        self.op, self.before, self.after, self.source = op, before, after, source
+        self.deletes = pc.fill_null(pc.equal(op, "d"), False)
+        self.updates = pc.fill_null(pc.equal(op, "u"), False)
+        parts = [pc.struct_field(source, [1 + i]) for i in range(len(PARTS))]
+        # Arrow's own `skip` leaves out rows of which all parts are NULL (26.0)
+        joined = pc.binary_join_element_wise(*parts, "\0", null_handling="replace").dictionary_encode()
+        names = [".".join(filter(None, one.split("\0"))) for one in joined.dictionary.to_pylist()]
+        self.table = pa.array(names, pa.string()).take(joined.indices)
+
+    def new(self, column: int) -> pa.Array:
+        return pc.struct_field(self.after, [column])
+
+    def old(self, column: int) -> pa.Array:
+        return pc.struct_field(self.before, [column])
+
+
+def _combined(column: pa.ChunkedArray) -> pa.Array:
+    found = column.combine_chunks()
+    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+
+
+def _is_in(array: pa.Array, values: pa.Array) -> pa.Array:
+    """Whether each value is one of these; none is if they are of another type."""
+    if array.type != values.type:
+        return pa.repeat(pa.scalar(False), len(array))
+    return pc.fill_null(pc.is_in(array, values), False)
+
+
+def _typed(text: str, kind: pa.DataType) -> list[Any]:
+    """A block's default as a value of a type; none if it is not one."""
+    if pa.types.is_string(kind):
+        return [text]
+    try:
+        if pa.types.is_boolean(kind):
+            return [{"true": True, "false": False}[text]]
+        return [float(text) if pa.types.is_floating(kind) else int(text)]
+    except (KeyError, ValueError):
+        return []
+
+
+def _lists(parts: Sequence[pa.Array], there: pa.Array, count: int, kind: pa.DataType) -> pa.Array:
+    """Each row's values as a list, NULL where `there` is not."""
+    width = len(parts)
+    offsets = pa.array(range(0, width * count + 1, width) if width else [0] * (count + 1), pa.int32())
+    flat = pa.nulls(0, pa.bool_())
+    if width:
+        order_ = pa.array([i * count + row for row in range(count) for i in range(width)], pa.int64())
+        flat = pa.concat_arrays(parts).take(order_)
+    return pa.ListArray.from_arrays(offsets, flat, type=kind, mask=pc.invert(there))
+
+
+def _filtered(found: Decoded, good: pa.Array) -> Decoded:
+    if pc.all(good).as_py():
+        return found
+    assert found.record is not None
+    assert found.op is not None
+    assert found.ms is not None
+    return Decoded(
+        {name: column.filter(good) for name, column in found.columns.items()},
+        found.record.filter(good),
+        found.op.filter(good),
+        found.ms.filter(good),
+        None,
+        {name: column.filter(good) for name, column in found.beside.items()},
+    )

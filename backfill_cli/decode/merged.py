@@ -1,0 +1,48 @@
+"""Puts the rows of several ways of reading one batch together again, in the order of their records."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backfill_cli.contracts.decoder import Decoded
+
+
+def merged(parts: Sequence[Decoded]) -> Decoded:
+    """All rows of these parts, by record; each part has `Decoded.record`, and at least one is given.
+
+    Rows of one record, which are of one part, keep their order.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    records = [_given(part.record) for part in parts]
+    order = pc.array_sort_indices(pa.concat_arrays(records))
+
+    def joined(name: str, kind: pa.DataType) -> pa.Array | None:
+        arrays = [getattr(part, name) for part in parts]
+        if all(array is None for array in arrays):
+            return None
+        given = [
+            _default(name, kind, len(record)) if array is None else array
+            for array, record in zip(arrays, records, strict=True)
+        ]
+        return pa.concat_arrays(given).take(order)
+
+    first = parts[0]
+    return Decoded(
+        {name: pa.concat_arrays([part.columns[name] for part in parts]).take(order) for name in first.columns},
+        joined("record", pa.int32()),
+        joined("op", pa.string()),
+        joined("ms", pa.int64()),
+        joined("error", pa.string()),
+        {name: pa.concat_arrays([part.beside[name] for part in parts]).take(order) for name in first.beside},
+    )
+
+
+def _given(record: pa.Array | None) -> pa.Array:
+    assert record is not None, "a part says which records its rows are of"
+    return record
+
+
+def _default(name: str, kind: pa.DataType, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar("U"), rows) if name == "op" else pa.nulls(rows, kind)

@@ -1,0 +1,111 @@
+"""JSON without loss: numbers stay as they are written, and what only some parsers accept is refused."""
+
+import json
+import re
+from typing import Any
+
+from backfill_cli.decode.unreadable import Unreadable
+
+NOT_WHOLE = "not one whole JSON object (cut short, a duplicate name, text after the object, …)"
+_HALF = "half of a surrogate pair (\\ud800 to \\udfff) is not a character"
+_NO_TEXT = "not UTF-8 text"
+_REGISTERED = (
+    "written with a schema registry (schema id {}): Avro, Protobuf and a registry's JSON are not supported; write "
+    "plain JSON (Kafka Connect's JsonConverter), or copy the topic to one that has it"
+)
+_LONE_SURROGATE = re.compile(
+    r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F])"
+)
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_WHOLE_NUMBER = re.compile(r"-?[0-9]+")
+
+Token = Any
+"""None, bool, str, Number, Constant, list, or dict in the order of its members."""
+
+
+class Number(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+    @property
+    def is_whole(self) -> bool:
+        return _WHOLE_NUMBER.fullmatch(self) is not None
+
+
+class Constant(str):
+    """NaN, Infinity or -Infinity, which many write though JSON has none."""
+
+    __slots__ = ()
+
+
+def _members(pairs: list[tuple[str, Token]]) -> dict[str, Token]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Unreadable(NOT_WHOLE)
+    return found
+
+
+_DECODER = json.JSONDecoder(
+    parse_float=Number, parse_int=Number, parse_constant=Constant, object_pairs_hook=_members
+)
+
+
+def text_of(raw: bytes) -> str:
+    """The bytes as text. Raises Unreadable for what is no text, or what a schema registry's client wrote."""
+    if raw[:1] == b"\0" and len(raw) >= 5:
+        raise Unreadable(_REGISTERED.format(int.from_bytes(raw[1:5], "big")))
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise Unreadable(_NO_TEXT) from None
+
+
+def parsed(text: str) -> Token:
+    """One JSON value. Raises Unreadable for anything else, a duplicate member, or half of a surrogate pair."""
+    if "\\u" in text and _LONE_SURROGATE.search(text):
+        raise Unreadable(_HALF)
+    try:
+        return _DECODER.decode(text)
+    except RecursionError:
+        raise Unreadable(NOT_WHOLE) from None
+    except ValueError:
+        if "\t" not in text:
+            raise Unreadable(NOT_WHOLE) from None
+    # a tab inside a text is no JSON, but it cannot be mistaken
+    try:
+        return _DECODER.decode(_STRING.sub(lambda found: found[0].replace("\t", "\\t"), text))
+    except (ValueError, RecursionError):
+        raise Unreadable(NOT_WHOLE) from None
+
+
+def first_value(text: str, at: int) -> tuple[Token, int]:
+    """The JSON value that begins at `at`, and where it ends. Raises Unreadable."""
+    try:
+        return _DECODER.raw_decode(text, at)
+    except (ValueError, RecursionError):
+        raise Unreadable(NOT_WHOLE) from None
+
+
+def whole_object(raw: bytes) -> dict[str, Token]:
+    """The members of a record that is one JSON object. Raises Unreadable."""
+    found = parsed(text_of(raw))
+    if not isinstance(found, dict):
+        raise Unreadable(NOT_WHOLE)
+    return found
+
+
+def written(token: Token) -> str:
+    """A token as JSON without blanks, numbers as they were."""
+    if isinstance(token, Number | Constant):
+        return str(token)
+    if isinstance(token, list):
+        return f"[{','.join(map(written, token))}]"
+    if isinstance(token, dict):
+        return "{" + ",".join(f"{_quoted(name)}:{written(one)}" for name, one in token.items()) + "}"
+    return _quoted(token)
+
+
+def _quoted(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,17 @@
+"""Why a record has no exact row."""
+
+
+class Unreadable(Exception):
+    """A record, or a value in it, that cannot be read. args[0]: why, for people."""
+
+
+class Misfit(Unreadable):
+    """A value of another kind than its column's: a text for a number, a number that its type cannot hold."""
+
+
+class Unfit(Unreadable):
+    """A text that is no number, or one that is too large."""
+
+
+class Rounded(Misfit):
+    """A number with a fraction in a column that is read as text, whose digits a reader of JSON would round."""
