@@ -29,7 +29,7 @@ from backfill_cli.engine.staging.files import (
 )
 from backfill_cli.engine.staging.partitions import PartitionStager
 from backfill_cli.engine.staging.schemas import evolved, require_apart, require_same_meaning, sink_schema
-from backfill_cli.engine.verify.folder import sweep as sweep_copies
+from backfill_cli.engine.staging.scratch import sweep as sweep_copies
 from backfill_cli.errors import START_OVER, BackfillError, BadData
 from backfill_cli.failpoint import hit
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable

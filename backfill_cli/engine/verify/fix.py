@@ -26,17 +26,18 @@ from backfill_cli.engine.loop.process import Heartbeat, Wake
 from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.engine.staging.files import footers, listed, require_all, sync, write
 from backfill_cli.engine.staging.stage import SparkStager
-from backfill_cli.engine.verify.fixable import converging, why_not
 from backfill_cli.engine.verify.job import (
     Changes,
     Tell,
     Verification,
+    converging,
+    history_named,
     noted,
     require_drained,
     require_known,
     verify,
+    why_not,
 )
-from backfill_cli.engine.verify.named import history_named
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.errors import BadData, Held, UsageError
 from backfill_cli.failpoint import hit

@@ -1,18 +1,23 @@
 """`backfill verify`: compares upstream and sink at one checkpoint, table by table. Read-only; blocks no runner."""
 
+import hashlib
+import json
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from backfill_cli import __version__
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import (
     BlockingCopy,
     JobDefinition,
     RetainingUpstream,
+    SinkCopy,
     SinkTable,
     TakingUpstream,
     VerifiableSink,
@@ -20,19 +25,16 @@ from backfill_cli.contracts import (
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.staging import transform
-from backfill_cli.engine.verify.current import CurrentRows
-from backfill_cli.engine.verify.expected import Expected
-from backfill_cli.engine.verify.fixable import converging, why_not
-from backfill_cli.engine.verify.folder import folder_of
-from backfill_cli.engine.verify.independent import IndependentRows
-from backfill_cli.engine.verify.memory import Memory
-from backfill_cli.engine.verify.named import history_named
-from backfill_cli.engine.verify.progress import Steps
+from backfill_cli.engine.staging.scratch import folder_of
+from backfill_cli.engine.verify.expected import CurrentRows, Expected, IndependentRows
+from backfill_cli.engine.verify.progress import Steps, TaskCounts
 from backfill_cli.engine.verify.table import compare
-from backfill_cli.errors import RETRIED, BackfillError, Transient, UsageError
+from backfill_cli.errors import RETRIED, BackfillError, HistoryGone, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
-from backfill_cli.model.verify import EVERYTHING, Asked, VerifyProgress, VerifyReport
-from backfill_cli.spark.tasks import TaskCounts
+from backfill_cli.model.codec import encode
+from backfill_cli.model.job import Phase
+from backfill_cli.model.position import Position
+from backfill_cli.model.verify import EVERYTHING, Asked, TableVerdict, VerifyProgress, VerifyReport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +64,7 @@ def verify(
 
     restart: also compare what an unfinished verify has already compared.
 
-    independent: DuckDB reads the upstream instead of our readers (see independent.py for what it refuses).
+    independent: DuckDB reads the upstream instead of our readers (see `IndependentRows` for what it refuses).
     tell: receives the progress, also from another thread.
 
     Raises UsageError for a sink that cannot be read back or holds nothing yet, and what the connectors raise.
@@ -116,6 +118,69 @@ def require_drained(definition: JobDefinition, catalog: "Catalog", live: bool) -
             f"{run}backfill wait {job} --for caught-up; backfill pause {job} --all --wait; backfill verify {job}; "
             f"backfill resume {job}",
         )
+
+
+@contextmanager
+def history_named(job: str) -> Iterator[None]:
+    """Reports an upstream that no longer has what a comparison needs as such, not as a fault in the sink's rows.
+
+    Replaces an error whose hint, meant for a run, would be to start over: the sink's rows may still be right.
+    """
+    try:
+        yield
+    except HistoryGone as gone:
+        keep = "" if gone.starts_over or not gone.hint else f"{gone.hint}; "
+        raise HistoryGone(
+            f"job {job!r} cannot be verified: {gone.message}",
+            f"{keep}its tables are unchanged, and may still be right; to see the job: backfill status {job}",
+        ) from gone
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What an unfinished `verify` had compared: whole tables that were equal, kept in the catalog.
+
+    A table is skipped only if nothing that its comparison depends on can have changed: the basis covers all of
+    that, and nothing is remembered for another basis. basis: None if nothing is kept, see `at`.
+    """
+
+    catalog: "Catalog"
+    job: str
+    asked: Asked
+    independent: bool
+    basis: str | None = None
+
+    def at(self, definition: JobDefinition, at: Checkpoint, copy: SinkCopy) -> "Memory":
+        """The memory for exactly this comparison; empty if the sink cannot tell whether it was written to."""
+        mark = copy.mark()
+        if mark is None:
+            return self
+        told = [
+            __version__,
+            encode(definition),
+            encode(at),
+            list(self.asked.tables),
+            self.asked.sample,
+            self.independent,
+            mark,
+        ]
+        return replace(self, basis=hashlib.sha256(json.dumps(told).encode()).hexdigest())
+
+    def equal(self, tables: Sequence[SinkTable]) -> Mapping[str, tuple[TableVerdict, int]]:
+        """By table that was found equal: its verdict, and when it was found, ms."""
+        if self.basis is None:
+            return {}
+        targets = {table.name: table.target for table in tables}
+        return {
+            name: (TableVerdict(name, targets[name], True, upstream, sink), at_ms)
+            for name, upstream, sink, at_ms in self.catalog.verified.equal(self.job, self.basis)
+        }
+
+    def note(self, verdict: TableVerdict) -> None:
+        """Remembers an equal table for later verifies with this basis. A table that differs is read again."""
+        if self.basis is not None and verdict.equal:
+            with suppress(BackfillError):  # the verdict is valid even if the catalog cannot be written
+                self.catalog.verified.note_equal(self.job, self.basis, verdict)
 
 
 @dataclass(frozen=True)
@@ -193,18 +258,29 @@ class Verification:
     def _compared(self, rows: Expected, take: Changes | None) -> VerifyReport:
         upstream, spark = self.resources.upstream, self.resources.spark
         staging = Path(self.config.job.staging)
+        against = partial(
+            verify_against,
+            spark,
+            self.definition,
+            self.sink,
+            self.live,
+            staging,
+            asked=self.asked,
+            steps=self.steps,
+            take=take,
+        )
         taken = isinstance(upstream, TakingUpstream)
         needs = folder_of(staging / self.definition.name) if self.independent or taken else nullcontext(Path())
         with needs as folder:
             if self.independent:
                 read = IndependentRows(spark, upstream, self.config, self.definition.pin, folder)
-                return replace(self._against(staging, read, take, self.memory), independent=True)
+                return replace(against(read, memory=self.memory), independent=True)
             if not taken:
-                return self._against(staging, rows, take, self.memory)
+                return against(rows, memory=self.memory)
             now = CurrentRows(spark, upstream, self.config, folder, self.live, self.asked.tables)
             with self._retained() as held_up:  # before the sink's checkpoint is known: it is not older
                 self.steps.holds(held_up)
-                return replace(self._against(staging, now, take, None), not_compared=now.not_compared)
+                return replace(against(now), not_compared=now.not_compared)
 
     def _retained(self) -> AbstractContextManager[str]:
         """While a runner lets the log go, it is held back for what is compared. Yields what that holds up."""
@@ -212,22 +288,6 @@ class Verification:
         if self.live and isinstance(upstream, RetainingUpstream):
             return upstream.retained()
         return nullcontext("")
-
-    def _against(
-        self, staging: Path, expected: "Rows | CurrentRows", take: Changes | None, memory: Memory | None
-    ) -> VerifyReport:
-        return verify_against(
-            self.resources.spark,
-            self.definition,
-            self.sink,
-            self.live,
-            staging,
-            expected,
-            self.asked,
-            self.steps,
-            take,
-            memory,
-        )
 
 
 def verify_against(
@@ -280,7 +340,7 @@ def verify_against(
             if memory is not None:
                 memory.note(compared.verdict)
             if take is not None and not compared.verdict.equal:
-                with steps.further(f"writing the rows that make table {table.target} equal"):
+                with steps.work(f"writing the rows that make table {table.target} equal", further=True):
                     take(table, compared.changes())
     return VerifyReport(
         definition.name,
@@ -304,3 +364,50 @@ def tables_at(definition: JobDefinition, at: Checkpoint) -> Sequence[SinkTable]:
 def _weight(table: str, at: Checkpoint) -> float:
     """About how much work a pass over a table is: the rows that were read for it."""
     return 1.0 + sum(progress.rows for (of, _), progress in at.splits.items() if of == table)
+
+
+BY_SQL = "correct the rows that verify lists with SQL"
+
+
+def why_not(definition: JobDefinition, at: Checkpoint, converging: bool) -> tuple[str, str] | None:
+    """Why `verify --fix` cannot repair a job at a checkpoint, and what to do instead; None if it can: if the sink
+    must hold the upstream's rows there."""
+    name = definition.name
+    others = [table.target for table in definition.tables if not table.plain_inserts and not table.side]
+    if others:
+        return (
+            f"it was started --into-existing, and rows that were in {', '.join(others)} before cannot be told "
+            "from extra ones",
+            BY_SQL,
+        )
+    if _thins(json.loads(definition.config).get("upstream", {})):
+        return (
+            "its topic is compacted: rows removed by compaction appear missing or extra, and may be neither",
+            BY_SQL,
+        )
+    later = (
+        f"backfill resume {name} --detach; backfill wait {name} --for caught-up; backfill stop {name} --wait; "
+        f"backfill verify {name} --fix"
+    )
+    if at.phase == Phase.SNAPSHOT:
+        return "its snapshot is still being read", later
+    if converging:
+        return "it is converging: present differences may disappear by themselves", later
+    return None
+
+
+def converging(definition: JobDefinition, at: Checkpoint) -> bool:
+    """Whether changes are still to come that the snapshot already shows: of a fuzzy load, or of current state."""
+    state = json.loads(at.state)
+    if state.get("uncovered"):
+        return True
+    learnt = state.get("complete_at")
+    complete_at = definition.pin.complete_at if learnt is None else Position.of(learnt)
+    return complete_at is not None and not complete_at <= at.position
+
+
+def _thins(upstream: Mapping[str, Any]) -> bool:
+    """Whether the config says that records can disappear from the log other than at its beginning."""
+    changes = upstream.get("changes")
+    sides = (upstream, changes if isinstance(changes, Mapping) else {})
+    return any(side.get(option) is True for side in sides for option in ("compacted", "accept_compaction"))

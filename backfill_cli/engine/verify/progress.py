@@ -3,13 +3,16 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from backfill_cli.model.verify import VerifyProgress
-from backfill_cli.spark.tasks import TaskCounts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TICK_S = 0.5
 LEAST_SHARE = 0.01  # under this an ETA is a guess
@@ -124,21 +127,10 @@ class Steps:
         self._weight = weight
 
     @contextmanager
-    def work(self, doing: str) -> Iterator[None]:
-        """One announced pass over the current table."""
-        with self._pass(doing, alone=False):
-            yield
-
-    @contextmanager
-    def further(self, doing: str) -> Iterator[None]:
-        """An unannounced pass over the current table: its progress is reported separately."""
-        with self._pass(doing, alone=True):
-            yield
-
-    @contextmanager
-    def _pass(self, doing: str, alone: bool) -> Iterator[None]:
+    def work(self, doing: str, further: bool = False) -> Iterator[None]:
+        """A pass over the current table. further: one that was not announced, and is reported separately."""
         with self._turn:
-            self._work.begin(self._weight, alone)
+            self._work.begin(self._weight, further)
             if self.counts is not None:
                 self.counts.begin()
         self.doing(doing)
@@ -173,3 +165,51 @@ class Steps:
     ) -> None:
         self._over.set()
         self._thread.join()
+
+
+Stages = dict[object, tuple[int, int]]
+"""Stage -> (number of its tasks that are done, number of its tasks)."""
+
+
+class TaskCounts:
+    """The tasks of the stages that ran since `begin`. Can be read from another thread."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        from pyspark.sql.utils import is_remote
+
+        self._stages: Stages = {}
+        self._look: Callable[[], None] = lambda: None
+        if is_remote():
+            spark.registerProgressHandler(self._heard)
+        else:
+            from pyspark import SparkContext
+
+            tracker = SparkContext.getOrCreate().statusTracker()
+            self._look = lambda: self._see(tracker)
+
+    def begin(self) -> None:
+        self._stages = {}
+
+    def reached(self) -> float | None:
+        """The share of tasks done, 0 to 1, in the stages that have begun; None if none has."""
+        self._look()
+        told = list(self._stages.values())
+        every = sum(tasks for _, tasks in told)
+        return sum(done for done, _ in told) / every if every else None
+
+    def _see(self, tracker: Any) -> None:
+        """Updates the counts. Spark lists the active stages; one that is no longer listed has ended."""
+        active = tracker.getActiveStageIds()
+        ended = {stage: (tasks, tasks) for stage, (_, tasks) in self._stages.items() if stage not in active}
+        found = {stage: tracker.getStageInfo(stage) for stage in active}
+        told = {s: (info.numCompletedTasks, info.numTasks) for s, info in found.items() if info is not None}
+        self._stages = {**self._stages, **ended, **told}
+
+    def _heard(
+        self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool
+    ) -> None:
+        """Called by the Spark Connect client, with these argument names."""
+        told: Stages = {
+            (operation_id, one.stage_id): (one.num_completed_tasks, one.num_tasks) for one in stages or ()
+        }
+        self._stages = {**self._stages, **told}

@@ -1,15 +1,17 @@
-"""`verify` of one table: first a hash over all rows; if it differs, by key range and column; then the rows."""
+"""`verify` of one table: first a hash over all rows; if it differs, by key range and column; then the rows.
 
-from collections.abc import Mapping, Sequence
+The hash is that of model/digest.py, computed in Spark, and Spark's own for columns without a word."""
+
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from operator import or_
+from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import SinkCopy, SinkTable, Survey
-from backfill_cli.engine.verify.digest import hashed_part, key_part, sampled, spark_digest
+from backfill_cli.contracts import SinkCopy, SinkTable, Survey, own
 from backfill_cli.engine.verify.progress import Steps
-from backfill_cli.engine.verify.rows import changes, differences
-from backfill_cli.formats.digests import words_digest
+from backfill_cli.formats.digests import DIALECT, digests, word, words_digest
+from backfill_cli.model.balanced import balanced
 from backfill_cli.model.digest import (
     NO_ROWS,
     RANGES,
@@ -17,15 +19,18 @@ from backfill_cli.model.digest import (
     DigestSpec,
     KeyRanges,
     Word,
+    range_sql,
     sample_parts,
+    sampled_sql,
     spec_of,
+    word_of,
 )
-from backfill_cli.model.schema import names_of
-from backfill_cli.model.verify import DifferentRange, TableVerdict
+from backfill_cli.model.schema import columns_of, names_of
+from backfill_cli.model.verify import DifferentRange, DifferentRow, TableVerdict
 from backfill_cli.spark.names import backticked
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 EVERY_KEY = KeyRanges(0, 1, 1)
 """One range that contains all keys."""
@@ -55,10 +60,12 @@ def compare(
     if upstream == sink:
         return Compared(TableVerdict(table.name, table.target, True, *rows), comparison, ())
     ranges = comparison.ranges
-    with steps.further(f"comparing table {table.target}: it differs, finding the ranges"):
+    with steps.work(f"comparing table {table.target}: it differs, finding the ranges", further=True):
         upstream, sink = comparison.digests(ranges)
     parts = tuple(part for part in sorted({*upstream, *sink}) if upstream.get(part) != sink.get(part))
-    with steps.further(f"comparing table {table.target}: rows of {len(parts)} of {_count(ranges)} ranges"):
+    with steps.work(
+        f"comparing table {table.target}: rows of {len(parts)} of {_count(ranges)} ranges", further=True
+    ):
         found = differences(*comparison.rows_in(ranges, parts), table, limit, comparison.part(ranges))
     described = (comparison.described(ranges, part, upstream, sink, found.columns[part]) for part in parts)
     verdict = TableVerdict(
@@ -215,3 +222,208 @@ def _merged(sides: Sequence[Digests]) -> Digests:
 
 def _rows(digests: Digests) -> int:
     return sum(digest.rows for digest in digests.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """missing, extra, changed: as in TableVerdict. rows: the first of them.
+
+    columns: by range, those that differ in rows that both sides have once.
+    """
+
+    missing: int
+    extra: int
+    changed: int
+    rows: tuple[DifferentRow, ...]
+    columns: Mapping[int, tuple[str, ...]]
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.extra or self.changed)
+
+
+def differences(expected: "DataFrame", held: "DataFrame", table: SinkTable, limit: int, part: str) -> Differences:
+    """All differences counted, at most `limit` listed: first rows not occurring once on each side, then values.
+
+    One pass over both sides: rows are grouped by key, and the row of each side is compared per key. Each in key
+    order. The job that finds the first ones also counts them. part: SQL for a row's range, of which
+    there are at most 64: for each column, the ranges in which it differs are the bits of a number.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    seen = Observation()
+    more = F.col("upstream") - F.col("sink")
+    counted = {
+        "missing": F.sum(F.greatest(more, F.lit(0))),
+        "extra": F.sum(F.greatest(-more, F.lit(0))),
+        "changed": F.sum(F.when(more == 0, 1).otherwise(0)),
+    }
+    names = names_of(table.schema)
+    bit = F.expr("shiftleft(1L, CAST(part AS INT))")
+    for at in range(len(names)):
+        counted[f"c{at}"] = F.bit_or(F.when((more == 0) & _differs(at), bit))
+    keys = [F.col(f"k{at}") for at in range(len(table.key))]
+    first = (
+        _different(expected, held, table, part)
+        .observe(seen, *(count.alias(name) for name, count in counted.items()))
+        .orderBy(more == 0, *keys)
+        .limit(limit)
+        .select(
+            *(F.expr(shown(table, name, f"k{at}")).alias(f"t{at}") for at, name in enumerate(table.key)),
+            "upstream",
+            "sink",
+            *(_pair(at, table, name) for at, name in enumerate(names)),
+        )
+    )
+    found = [row for one in first.toArrow().to_pylist() for row in _named(one, table, names)]
+    told = seen.get
+    missing, extra, changed, *bits = (int(told.get(name) or 0) for name in counted)
+    columns = {at: tuple(n for n, b in zip(names, bits, strict=True) if b >> at & 1) for at in range(RANGES)}
+    return Differences(missing, extra, changed, tuple(found[:limit]), columns)
+
+
+def changes(expected: "DataFrame", held: "DataFrame", table: SinkTable) -> "DataFrame":
+    """What makes the sink's rows those of `expected`: `(own.OP 'U'|'D', row…)`, unique by key, like net changes.
+
+    All rows of a duplicate key are deleted, and one is written.
+    """
+    from pyspark.sql import functions as F
+
+    names = names_of(table.schema)
+    there = F.col("upstream") > 0
+    row, key = F.col("row"), F.col("key")
+    columns = [
+        F.when(there, row.getField(name)).otherwise(key.getField(name)).alias(name)
+        if name in table.key
+        else row.getField(name).alias(name)
+        for name in names
+    ]
+    op = F.when(there, "U").otherwise("D").alias(own.OP)
+    return _different(expected, held, table, "0L").select(op, *columns)
+
+
+def _different(expected: "DataFrame", held: "DataFrame", table: SinkTable, part: str) -> "DataFrame":
+    """The keys that differ, one row each: `(k…, part, upstream, sink, ours, theirs, row, key)`.
+
+    part: the key's range, by the given SQL. upstream, sink: row counts. ours, theirs: a row of each in comparable
+    form. row: the upstream's, unchanged. key: the sink's.
+    """
+    from pyspark.sql import functions as F
+
+    keys = [F.expr(comparable(table, name)).alias(f"k{at}") for at, name in enumerate(table.key)]
+    names = names_of(table.schema)
+    compared = F.struct(*(F.expr(comparable(table, name)).alias(f"c{at}") for at, name in enumerate(names)))
+    row = F.struct(*(F.col(backticked(name)) for name in names))
+    key = F.struct(*(F.col(backticked(name)) for name in table.key))
+    keys.append(F.expr(part).alias("part"))
+    ours = expected.select(*keys, compared.alias("ours"), row.alias("row"))
+    theirs = held.select(*keys, compared.alias("theirs"), key.alias("key"))
+    together = (
+        ours.unionByName(theirs, allowMissingColumns=True)
+        .groupBy(*(f"k{at}" for at in range(len(table.key))))
+        .agg(
+            F.count("ours").alias("upstream"),
+            F.count("theirs").alias("sink"),
+            *(F.first(name, ignorenulls=True).alias(name) for name in ("part", "ours", "theirs", "row", "key")),
+        )
+    )
+    return together.where(balanced(or_, [F.col("upstream") != F.col("sink"), *map(_differs, range(len(names)))]))
+
+
+def _differs(at: int) -> "Column":
+    """Whether a value differs. Done per column: single columns can be comparable when whole rows are not."""
+    from pyspark.sql import functions as F
+
+    return ~F.col(f"ours.c{at}").eqNullSafe(F.col(f"theirs.c{at}"))
+
+
+def _pair(at: int, table: SinkTable, name: str) -> "Column":
+    """`v<at>`: whether a value differs, and both as text."""
+    from pyspark.sql import functions as F
+
+    ours, theirs = (F.expr(shown(table, name, f"{side}.c{at}")) for side in ("ours", "theirs"))
+    return F.struct(_differs(at).alias("differs"), ours.alias("upstream"), theirs.alias("sink")).alias(f"v{at}")
+
+
+def _named(found: dict[str, Any], table: SinkTable, names: list[str]) -> Iterator[DifferentRow]:
+    """The differences of one key."""
+    key = tuple((name, found[f"t{at}"]) for at, name in enumerate(table.key))
+    if found["upstream"] != found["sink"]:
+        yield DifferentRow(key, None, _spell_rows(found["upstream"]), _spell_rows(found["sink"]))
+        return
+    for at, name in enumerate(names):
+        pair = found[f"v{at}"]
+        if pair["differs"]:
+            yield DifferentRow(key, name, pair["upstream"], pair["sink"])
+
+
+def _spell_rows(rows: int) -> str:
+    return f"{rows} row{'' if rows == 1 else 's'}"
+
+
+# Times with microseconds, as to_json would truncate them to milliseconds. NULL fields are kept, to be compared.
+_JSON_OPTIONS = (
+    "map('ignoreNullFields', 'false', 'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
+    "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\")"
+)
+
+
+def spark_digest(
+    rows: "DataFrame", table: SinkTable, groups: Sequence[Sequence[str]], part: str
+) -> dict[int, Digest]:
+    """By `part` (SQL, a BIGINT): row count, and Spark's hash of each group of columns together with the key."""
+    from pyspark.sql import functions as F
+
+    key = [comparable(table, name) for name in table.key]
+    folded: list[Column] = []
+    for group in groups:
+        # xxhash64 skips NULLs: IS NULL is hashed too, so that a NULL moving from column to column is noticed.
+        values = [sql for name in group for sql in (comparable(table, name), f"{backticked(name)} IS NULL")]
+        folded.append(F.expr(f"bit_xor(xxhash64({', '.join([*key, *values])}))").alias(f"h{len(folded)}"))
+    parted = rows.select(F.expr(part).alias(own.PART), "*").groupBy(own.PART)
+    return digests(parted.agg(F.count(F.lit(1)).alias("n"), *folded).withColumnRenamed(own.PART, "part"))
+
+
+def hashed_part(table: SinkTable) -> str:
+    """SQL for the number of the part that a row belongs to, for keys without a word."""
+    key = ", ".join(comparable(table, name) for name in table.key)
+    return f"pmod(xxhash64({key}), {RANGES}L)"
+
+
+def sampled(table: SinkTable, parts: int) -> str:
+    """SQL for whether a row's key is in the sample of so many of PARTS.
+
+    Does not depend on what the sink can hash of the key, which can change with its statistics at each verify.
+    """
+    columns = [word_of(_field(table, name), frozenset(table.key)) for name in table.key]
+    words = [
+        f"xxhash64({comparable(table, name)})" if column is None else word(column)
+        for name, column in zip(table.key, columns, strict=True)
+    ]
+    return sampled_sql(parts, words, DIALECT)
+
+
+def key_part(spec: DigestSpec, ranges: KeyRanges) -> str:
+    return range_sql(ranges, DIALECT, word(spec.columns[0]))
+
+
+def comparable(table: SinkTable, name: str) -> str:
+    """SQL for a column as a value for which `=` and hashes differ exactly when it does: nested values as JSON."""
+    field = _field(table, name)
+    if not isinstance(field["type"], str):
+        return f"to_json({backticked(name)}, {_JSON_OPTIONS})"
+    if (field.get("metadata") or {}).get("logical") == "uuid":
+        return f"lower({backticked(name)})"
+    return backticked(name)
+
+
+def shown(table: SinkTable, name: str, compared: str | None = None) -> str:
+    """SQL for a column as text for display, at most 200 characters. compared: SQL of its comparable value."""
+    binary = _field(table, name)["type"] == "binary"
+    value = comparable(table, name) if compared is None else compared
+    return f"substring({f'hex({value})' if binary else f'CAST({value} AS STRING)'}, 1, 200)"
+
+
+def _field(table: SinkTable, name: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = columns_of(table.schema)[name]
+    return found

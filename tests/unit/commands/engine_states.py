@@ -36,7 +36,7 @@ def nothing_to_verify(s: Scene) -> str:
 
 
 def history_gone_for_verify(s: Scene) -> str:
-    from backfill_cli.engine.verify.named import history_named
+    from backfill_cli.engine.verify.job import history_named
 
     def compared() -> None:
         with history_named("orders"):
@@ -207,7 +207,7 @@ def with_live_name(s: Scene) -> JobConfig:
 
 STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/engine/verify/job.py:verify_against": (nothing_to_verify,),
-    "backfill_cli/engine/verify/named.py:history_named": (history_gone_for_verify,),
+    "backfill_cli/engine/verify/job.py:history_named": (history_gone_for_verify,),
     "backfill_cli/engine/loop/recovery.py:_drop": (staging_damaged_between_tables,),
     "backfill_cli/engine/loop/recovery.py:_require_agreement": (sink_newer, sink_older),
     "backfill_cli/engine/loop/run.py:_ended": (stopped_early,),

@@ -34,7 +34,7 @@ COMMAND = re.compile(rf"backfill (?:{VERBS})\b(?: (?!or\b)[^\s;,(#]+)*")
 STATES = catalog_states.STATES | sink_states.STATES | engine_states.STATES | command_states.STATES
 
 NEEDS_A_SERVER = {
-    "backfill_cli/engine/verify/current.py:_applied_first",
+    "backfill_cli/engine/verify/expected.py:_applied_first",
     "backfill_cli/sinks/postgres/verify.py:_export",
 }
 """The sink's say what DuckDB's says in the same states; `tests/contract/test_sink_postgres*.py` reach them, and

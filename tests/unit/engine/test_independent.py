@@ -14,7 +14,7 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
 from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.loop.run import start
-from backfill_cli.engine.verify.independent import IndependentRows
+from backfill_cli.engine.verify.expected import IndependentRows
 from backfill_cli.engine.verify.job import verify
 from backfill_cli.errors import BadData, UsageError
 from backfill_cli.formats.listing import Listing, place

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from backfill_cli.engine.verify.folder import folder_of, sweep
+from backfill_cli.engine.staging.scratch import folder_of, sweep
 
 HOLDS = """
 import sys
 from pathlib import Path
-from backfill_cli.engine.verify.folder import folder_of
+from backfill_cli.engine.staging.scratch import folder_of
 with folder_of(Path(sys.argv[1])) as folder:
     (folder / "copy.duckdb").write_bytes(b"x" * 1000)
     print(folder, flush=True)

@@ -18,9 +18,7 @@ from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.verify import fix
 from backfill_cli.engine.verify.expected import Expected
-from backfill_cli.engine.verify.fixable import converging, why_not
-from backfill_cli.engine.verify.job import Verification, require_known
-from backfill_cli.engine.verify.named import history_named
+from backfill_cli.engine.verify.job import Verification, converging, history_named, require_known, why_not
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.errors import START_OVER, BadData, HistoryGone, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint

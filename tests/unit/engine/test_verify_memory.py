@@ -13,7 +13,7 @@ import pytest
 from backfill_cli.catalog import Catalog
 from backfill_cli.contracts import JobDefinition, SavedJob, SinkTable
 from backfill_cli.engine.verify import job as verify_job
-from backfill_cli.engine.verify.memory import Memory
+from backfill_cli.engine.verify.job import Memory
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.position import START, Position

@@ -54,7 +54,7 @@ def test_a_table_that_differs_is_looked_at_again_and_what_was_told_of_the_whole_
     steps.table(50.0)
     with steps.work("comparing table a"):
         pass
-    with steps.further("table a: it differs"):
+    with steps.work("table a: it differs", further=True):
         assert (said[-1].doing, said[-1].share, said[-1].alone) == ("table a: it differs", 0.0, True)
     with steps.work("comparing table b"):
         assert (said[-1].share, said[-1].alone) == (pytest.approx(0.5), False)
@@ -87,7 +87,7 @@ def test_a_further_pass_that_fails_is_not_reported_on_as_if_it_went_on() -> None
     said: list[VerifyProgress] = []
     steps = Steps("orders", said.append, lambda: 1.0)
     steps.expect([50.0])
-    with pytest.raises(Transient), steps.further("table a: it differs"):
+    with pytest.raises(Transient), steps.work("table a: it differs", further=True):
         raise Transient("a commit in between")
     steps.doing("opening the sink")
     assert (said[-1].share, said[-1].alone) == (pytest.approx(0.0), False)
