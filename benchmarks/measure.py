@@ -128,8 +128,7 @@ class Job:
     def status(self) -> dict:
         """The job as `status --json` says, read through the catalog without starting a process."""
         from backfill_cli.catalog import Catalog
-        from backfill_cli.view.model import as_json
-        from backfill_cli.view.read import read_jobs
+        from backfill_cli.view.model import as_json, read_jobs
 
         return as_json(read_jobs(Catalog(self.catalog), JOB))["jobs"][0]
 

@@ -12,7 +12,6 @@ import typer
 
 from backfill_cli.errors import BackfillError, BadData, UsageError
 from backfill_cli.model.job import JobState
-from backfill_cli.view.closing import RunView, Tally, closing_lines, run_json
 from backfill_cli.view.console import answer_json, interactive, say
 from backfill_cli.view.journal import (
     EVERY_S,
@@ -29,9 +28,8 @@ from backfill_cli.view.journal import (
 )
 from backfill_cli.view.log import JobLog, Unless, log_of
 from backfill_cli.view.model import as_json as to_json
-from backfill_cli.view.quarantine import look_at, spell_quarantined
-from backfill_cli.view.read import read_jobs
-from backfill_cli.view.running import Viewer
+from backfill_cli.view.model import look_at, read_jobs, spell_quarantined
+from backfill_cli.view.running import RunView, Tally, Viewer, closing_lines, run_json
 
 from ._detached import bounded_log, in_background
 from ._hooks import HookRunner

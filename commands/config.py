@@ -44,7 +44,7 @@ def show(file: FileArgument = None, config: ConfigOption = None, as_json: JsonOp
 
         answer_json({"schema": 1, "file": str(path), "options": [asdict(one) for one in settings]})
         return
-    from backfill_cli.view.settings import show_settings
+    from backfill_cli.view.reports import show_settings
 
     noted = [(one.path, f"{one.origin}: {one.note}" if one.note else one.origin, one.value) for one in settings]
     show_settings(noted)

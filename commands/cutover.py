@@ -35,7 +35,7 @@ def cutover(
     behind. Whatever had a name before is kept under another one. The job continues. Exit code 2 if a
     gate is closed: nothing has changed then.
     """
-    from backfill_cli.view.cutover import show_cutover
+    from backfill_cli.view.reports import show_cutover
 
     if dry_run and reverse:
         raise UsageError("--dry-run and --reverse cannot be used together", "leave one of them out")

@@ -22,7 +22,7 @@ def doctor(
     Without FILE or --config, only the machine is checked. Exit code 1 if a check failed.
     """
     from backfill_cli.engine.doctor import examine
-    from backfill_cli.view.checkup import show_checks
+    from backfill_cli.view.reports import show_checks
 
     named = None if file is None and config is None else config_file(file, config)
     found = examine(named, open_catalog(catalog, above=named is None), os.environ)

@@ -22,7 +22,7 @@ def history(
     """List a job's newest epochs, oldest first: times, rows, durations, and the commands taken."""
     from backfill_cli.catalog.ledger import KEPT
     from backfill_cli.view.history import show_history
-    from backfill_cli.view.read import read_jobs
+    from backfill_cli.view.model import read_jobs
 
     if not last.isdecimal() or int(last) < 1:
         raise UsageError(f"--last {last}: not a whole number above 0", "name a number: --last 100")

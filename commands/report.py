@@ -64,7 +64,7 @@ def _write_whole(file: Path, text: str) -> None:
 
 def _reported(store: "Catalog", name: str) -> "Reported":
     from backfill_cli.catalog.ledger import KEPT
-    from backfill_cli.view.read import read_jobs
+    from backfill_cli.view.model import read_jobs
     from backfill_cli.view.report import Reported
 
     (view,) = read_jobs(store, name)

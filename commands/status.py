@@ -47,7 +47,7 @@ def status(
 ) -> None:
     """Show all jobs, one per line, or one job in full. With --watch --json: one line per second."""
     from backfill_cli.view.model import as_json as to_json
-    from backfill_cli.view.read import read_jobs, watched_jobs
+    from backfill_cli.view.model import read_jobs, watched_jobs
 
     if (max_lag is not None or fail_on_quarantine) and not check:
         named = "--fail-on-quarantine" if max_lag is None else "--max-lag"
@@ -76,8 +76,7 @@ def status(
             raise typer.Exit(1)
         return
     if watch:
-        from backfill_cli.view.live import watch_jobs
-        from backfill_cli.view.show import nothing_in
+        from backfill_cli.view.status import nothing_in, watch_jobs
 
         def nothing() -> str:
             said, hint = nothing_in(store)
@@ -91,6 +90,6 @@ def status(
 
         answer_json(to_json(views))
     else:
-        from backfill_cli.view.show import show_status
+        from backfill_cli.view.status import show_status
 
         show_status(views, job is not None, store, lambda said: as_typed(said, ctx))

@@ -70,8 +70,7 @@ def verify(
             f"--confirm names {confirm!r}, the job is {name!r}" if fix else "--confirm works only with --fix",
             f"backfill verify {name} --fix --confirm {name}" if fix else "leave --confirm out",
         )
-    from backfill_cli.view.verdict import show_verify
-    from backfill_cli.view.verifying import shown, tell_before
+    from backfill_cli.view.verify import show_verify, shown, tell_before
 
     with shown() as tell:
         if not fix:

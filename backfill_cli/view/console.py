@@ -5,12 +5,12 @@ import os
 import shutil
 import sys
 import textwrap
+import unicodedata
 from contextlib import suppress
 from typing import Any, TextIO
 
 from backfill_cli.errors import BackfillError, ConfigError
 from backfill_cli.view.hints import laid_out
-from backfill_cli.view.text import shown_lines
 
 RED, DIM, RESET = "\x1b[31m", "\x1b[2m", "\x1b[0m"
 ERROR_FILE = "BACKFILL_DETACHED_ERROR"  # tells a background process where to write the error that ends it
@@ -100,3 +100,20 @@ def wrapped(text: str, indent: int) -> str:
         textwrap.fill(line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
         for line in text.split("\n")
     )
+
+
+# Cc: ESC and the like move the cursor. Cf: right-to-left marks change what is read. Cs: has no UTF-8.
+_UNSHOWN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def shown(value: object) -> str:
+    """One line of text without control characters, so that a terminal takes nothing in it for a command."""
+    text = str(value)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char for char in text.replace("\n", " ") if unicodedata.category(char) not in _UNSHOWN)
+
+
+def shown_lines(value: object) -> str:
+    """As `shown`, line by line."""
+    return "\n".join(map(shown, str(value).split("\n")))

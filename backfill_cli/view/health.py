@@ -9,8 +9,7 @@ from backfill_cli.model.units import spell_duration
 from backfill_cli.model.upstream import HeldLog
 from backfill_cli.view.console import answer, answer_json
 from backfill_cli.view.lines import spell_held_up
-from backfill_cli.view.model import DEAD, SCHEMA, JobView, spell_phase
-from backfill_cli.view.quarantine import look_at, spell_quarantined
+from backfill_cli.view.model import DEAD, SCHEMA, JobView, look_at, spell_phase, spell_quarantined
 
 SILENT_S = 60.0
 """Time without an observation of the upstream, beyond the interval; normally staging an epoch takes longest."""

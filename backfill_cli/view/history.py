@@ -9,8 +9,7 @@ from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.units import spell_duration
 from backfill_cli.view.console import answer, answer_json, interactive, say
-from backfill_cli.view.model import SCHEMA, JobView
-from backfill_cli.view.verified import spell_verified
+from backfill_cli.view.model import SCHEMA, JobView, spell_verified
 
 HEAD = (
     "TIME (UTC)",

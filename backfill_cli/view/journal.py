@@ -13,10 +13,9 @@ from backfill_cli.errors import BackfillError, NoSuchJob, StoppedEarly, parted, 
 from backfill_cli.model.checkpoint import Totals
 from backfill_cli.model.job import Verb
 from backfill_cli.model.units import spell_duration
+from backfill_cli.view.console import shown
 from backfill_cli.view.lines import spell_progress
-from backfill_cli.view.model import ENDED, SCHEMA, JobView, job_view
-from backfill_cli.view.quarantine import look_at, spell_quarantined
-from backfill_cli.view.text import shown
+from backfill_cli.view.model import ENDED, SCHEMA, JobView, job_view, look_at, spell_quarantined
 
 EVERY_S = 10.0
 LAG_EVERY_S = 10.0

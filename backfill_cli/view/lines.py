@@ -7,9 +7,17 @@ from backfill_cli.catalog.moments import spell_epoch, spell_moment
 from backfill_cli.model.checkpoint import PartitionProgress, Totals, Written
 from backfill_cli.model.units import spell_duration, spell_size
 from backfill_cli.model.upstream import SpoolView
-from backfill_cli.view.model import ENDED, JobView, spell_age, spell_eta, spell_phase, spell_share
-from backfill_cli.view.quarantine import spell_count, spell_quarantined
-from backfill_cli.view.verified import spell_verified
+from backfill_cli.view.model import (
+    ENDED,
+    JobView,
+    spell_age,
+    spell_count,
+    spell_eta,
+    spell_phase,
+    spell_quarantined,
+    spell_share,
+    spell_verified,
+)
 
 FOLLOWED, LIVE = "finished", "live"
 """A partition whose history is finished: the catalog's word for it, and the one that people see."""

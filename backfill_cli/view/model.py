@@ -1,19 +1,21 @@
 """What people see of a job: one read model, rendered as a table, as lines and as JSON."""
 
+import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from backfill_cli.catalog import JobRow, SplitGroup
+from backfill_cli.catalog import Catalog, JobRow, SplitGroup
 from backfill_cli.catalog.moments import spell_moment
-from backfill_cli.errors import parted
+from backfill_cli.errors import NoSuchJob, parted
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, Written
 from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.units import spell_duration
 from backfill_cli.model.upstream import SpoolView
+from backfill_cli.model.verified import Verified
 from backfill_cli.view.limits import limited_by
-from backfill_cli.view.verified import VerifiedView, verified_view
 
 SCHEMA = 1
 ENDED = frozenset(state.value for state in ENDED_STATES)
@@ -32,6 +34,25 @@ class RunnerView:
     renewed_ms: int | None
     alive: bool
     claimed_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedView:
+    """What the last verify found, over all its tables. share: of the keys; None for all. age_s: how long ago.
+
+    not_compared: how many keys changed upstream since the checkpoint and could not be compared.
+    """
+
+    equal: bool
+    epoch: int
+    at_ms: int
+    age_s: float | None
+    share: float | None
+    tables: Sequence[str]
+    missing: int
+    extra: int
+    changed: int
+    not_compared: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,3 +282,86 @@ def spell_share(share: float | None) -> str:
     if share is None:
         return "N/A"
     return "100%" if share >= 1 else f"{min(share * 100, 99.9):.1f}%"
+
+
+def verified_view(tables: Sequence[Verified], now_ms: int | None) -> VerifiedView | None:
+    """What the last verify found; None before one. now_ms: None where its age does not matter."""
+    if not tables:
+        return None
+    first = tables[0]
+    return VerifiedView(
+        all(one.equal for one in tables),
+        first.epoch,
+        first.at_ms,
+        None if now_ms is None else max(0, now_ms - first.at_ms) / 1000,
+        first.share,
+        tuple(one.table for one in tables),
+        sum(one.missing for one in tables),
+        sum(one.extra for one in tables),
+        sum(one.changed for one in tables),
+        sum(one.not_compared for one in tables),
+    )
+
+
+def spell_verified(found: VerifiedView) -> str:
+    """`equal at epoch 1795465042722, 2h ago`; with the numbers of rows that differ, the share of a sample, and
+    how many keys were not compared."""
+    counted = f": {found.missing:,} missing, {found.extra:,} extra, {found.changed:,} changed"
+    said = "equal" if found.equal else "different"
+    sample = "" if found.share is None else f", in a sample of {found.share * 100:.6g}% of the keys"
+    ago = spell_moment(found.at_ms) if found.age_s is None else f"{spell_duration(found.age_s)} ago"
+    left_out = spell_not_compared(found.not_compared)
+    return f"{said} at epoch {found.epoch}{'' if found.equal else counted}{sample}{left_out}, {ago}"
+
+
+def spell_not_compared(keys: int) -> str:
+    """What follows a verdict on the other keys; empty if all were compared."""
+    noun, verb = ("key", "was") if keys == 1 else ("keys", "were")
+    return f", {keys:,} {noun} that changed meanwhile {verb} not compared" if keys else ""
+
+
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+
+
+def spell_quarantined(quarantined: Mapping[str, int]) -> str:
+    """`3 rows in _backfill_quarantine_orders`; empty if there are none."""
+    return ", ".join(f"{spell_count(rows, 'row')} in {table}" for table, rows in quarantined.items())
+
+
+def look_at(quarantined: Mapping[str, int]) -> str:
+    """The SQL that shows them, for the sink's own client."""
+    return "; ".join(f"SELECT * FROM {_sql_name(table)} LIMIT 20" for table in quarantined)
+
+
+def spell_count(number: int, word: str) -> str:
+    """`1 row`, `1,200 rows`."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def _sql_name(table: str) -> str:
+    """The table's name as DuckDB and PostgreSQL read it; quoted only if necessary."""
+    parts = table.split(".")
+    return ".".join(part if _PLAIN.fullmatch(part) else '"' + part.replace('"', '""') + '"' for part in parts)
+
+
+LEDGER = 120  # epochs that the lag's curve spans
+GROUPS = 6  # bars of one table's files
+
+
+def read_jobs(catalog: Catalog, name: str | None) -> list[JobView]:
+    """One job in full, or all of them, oldest first. Raises NoSuchJob for an unknown name."""
+    now_ms = time.time_ns() // 1_000_000
+    if name is not None:
+        return [job_view(*catalog.close_look(name, GROUPS, LEDGER), now_ms=now_ms)]
+    return [job_view(row, now_ms=now_ms) for row in catalog.listed()]
+
+
+def watched_jobs(catalog: Catalog, name: str | None) -> list[JobView]:
+    """As `read_jobs`, but a single job is read in full."""
+    if name is not None:
+        return read_jobs(catalog, name)
+    try:
+        views = read_jobs(catalog, None)
+        return read_jobs(catalog, views[0].name) if len(views) == 1 else views
+    except NoSuchJob:  # dropped, or the catalog was moved away, between two reads
+        return []

@@ -6,21 +6,28 @@ from dataclasses import dataclass, replace
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
+from rich.segment import Segment
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from backfill_cli.catalog import SplitGroup
 from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.errors import parted
 from backfill_cli.model.units import spell_duration
-from backfill_cli.view.bars import bars
+from backfill_cli.view.console import shown, shown_lines
+from backfill_cli.view.hints import laid_out
 from backfill_cli.view.lines import (
     spell_allowed,
     spell_doing,
     spell_held,
     spell_lag,
     spell_limit,
+    spell_part,
+    spell_partition_state,
     spell_pending,
     spell_rate,
+    spell_read,
     spell_runner,
     spell_spool,
     spell_written,
@@ -32,12 +39,10 @@ from backfill_cli.view.model import (
     spell_age,
     spell_eta,
     spell_phase,
+    spell_quarantined,
     spell_share,
+    spell_verified,
 )
-from backfill_cli.view.quarantine import spell_quarantined
-from backfill_cli.view.shapes import BAD, CALM, DONE, QUIET, STATE_STYLE, WARN, Commands, Curve, Facts, row
-from backfill_cli.view.text import shown, shown_lines
-from backfill_cli.view.verified import spell_verified
 
 PHASES = ("snapshot", "log-store", "upstream")
 WIDEST = 10_000  # columns, to measure how wide a table would be
@@ -273,3 +278,146 @@ def _parted(limited_by: str) -> tuple[str, str]:
     """What limits the job, and `to continue: …`."""
     limit, to, command = parted(limited_by)
     return limit, f"{to}: {command}" if to else ""
+
+
+PARTITIONS_SHOWN = 8
+
+
+def bars(view: JobView, most: int | None = None) -> RenderableType:
+    """most: groups shown at most, those not yet read first; the others are counted. None: all."""
+    grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, overflow="ellipsis", max_width=24)
+    grid.add_column(ratio=1)
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(justify="right", no_wrap=True)
+    colour = DONE if view.share == 1 else CALM
+    grid.add_row(Text("snapshot"), Bar(view.share, colour), Text(spell_share(view.share)), Text(spell_read(view)))
+    if len(view.groups) > 1 and most != 0:
+        shown_groups = _first(view.groups, most)
+        for group in shown_groups:
+            done = _is_read(group)
+            grid.add_row(
+                Text(f"  {shown(group.label)}", style=QUIET),
+                Bar(group.share, DONE if done else CALM),
+                Text(spell_share(1.0 if done else group.share), style=QUIET),
+                Text(spell_part(group, view.rows_estimated), style=QUIET),
+            )
+        if more := len(view.groups) - len(shown_groups):
+            grid.add_row(Text(f"  and {more} more", style=QUIET))
+    return Group(grid, Text(), _partitions(view)) if view.partitions else grid
+
+
+def _is_read(group: SplitGroup) -> bool:
+    return group.splits_read == group.splits
+
+
+def _first(groups: Sequence[SplitGroup], most: int | None) -> Sequence[SplitGroup]:
+    """At most so many, in their order."""
+    places = sorted(range(len(groups)), key=lambda place: _is_read(groups[place]))[:most]
+    return [groups[place] for place in sorted(places)]
+
+
+def _partitions(view: JobView) -> RenderableType:
+    """The state of each partition; those that do not fit are counted."""
+    grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
+    for column in range(5):
+        grid.add_column(justify="left" if column < 2 else "right", no_wrap=True, ratio=1)
+    names = ("  partition", "state", "next offset", "history ends", "behind")
+    grid.add_row(*(Text(name, style=QUIET) for name in names))
+    for one in view.partitions[:PARTITIONS_SHOWN]:
+        told = (f"{one.offset:,}", *("" if n is None else f"{n:,}" for n in (one.target, one.lag)))
+        state = Text(spell_partition_state(one), style=DONE if one.state == "finished" else CALM)
+        grid.add_row(Text(f"  {shown(one.partition)}"), state, *(Text(number) for number in told))
+    more = len(view.partitions) - PARTITIONS_SHOWN
+    if more > 0:
+        grid.add_row(Text(f"  and {more} more", style=QUIET))
+    return grid
+
+
+CURVE = "▁▂▃▄▅▆▇█"
+ASCII_CURVE = "_.-~=+*#"
+
+CALM, DONE, WARN, BAD, QUIET = "cyan", "green", "yellow", "red", "dim"
+STATE_STYLE = {
+    "running": DONE,
+    "done": DONE,
+    "starting": CALM,
+    "pausing": WARN,
+    "paused": WARN,
+    "stopping": WARN,
+    "stopped": QUIET,
+    "failed": BAD,
+    "dead": BAD,
+}
+
+
+class Bar:
+    """A progress bar, as wide as there is room. share: 0 to 1, None if not known."""
+
+    def __init__(self, share: float | None, style: str) -> None:
+        self._share = share
+        self._style = style
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        full, half, rest = ("#", "", "-") if options.ascii_only else ("━", "╸", "─")
+        halves = round((self._share or 0.0) * width * 2)
+        filled = full * (halves // 2) + (half if halves % 2 else "")
+        filled = filled[:width]
+        yield Segment(filled, Style.parse(self._style))
+        yield Segment(rest * (width - len(filled)), Style.parse("bright_black"))
+
+
+class Commands:
+    """What to type, as `laid_out`."""
+
+    def __init__(self, text: str, style: str) -> None:
+        self._text, self._style = text, style
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text("\n".join(laid_out(self._text, options.max_width)), style=self._style)
+
+
+class Facts:
+    """A name and a value each, values below each other. wide: of that name, a command is not broken if it fits."""
+
+    def __init__(self, facts: Sequence[tuple[str, str, str]], wide: str) -> None:
+        self._facts, self._wide = facts, wide
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        names = max(10, *(len(name) for name, _, _ in self._facts))
+        room = options.max_width - names - 2
+        for name, value, style in self._facts:
+            lines = laid_out(value, room) if name == self._wide else [value]
+            if name == self._wide and any(len(line) > room for line in lines):
+                yield Text(name, style=QUIET)
+                yield Commands(value, style)
+                continue
+            grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
+            grid.add_column(no_wrap=True, width=names)
+            grid.add_column(ratio=1, overflow="fold")
+            grid.add_row(Text(name, style=QUIET), Text("\n".join(lines), style=style))
+            yield grid
+
+
+class Curve:
+    """Values as a line of blocks, newest at the right; from 0 to the largest one."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        self._values = values
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        blocks = ASCII_CURVE if options.ascii_only else CURVE
+        values = self._values[-options.max_width :]
+        top = max(values, default=0.0)
+        levels = (round(value / top * (len(blocks) - 1)) if top > 0 else 0 for value in values)
+        yield Segment("".join(blocks[level] for level in levels), Style.parse(CALM))
+
+
+def row(left: RenderableType, right: RenderableType) -> Table:
+    """Both on one line; a left one that is too long is folded."""
+    grid = Table.grid(expand=True, padding=(0, 1, 0, 0), pad_edge=False)
+    grid.add_column(ratio=1, overflow="fold")
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_row(left, right)
+    return grid

@@ -1,11 +1,18 @@
-"""The output of `plan`, as text and as JSON."""
+"""The output of `plan`, `doctor`, `cutover` and `config show`, as text and as JSON."""
 
-from dataclasses import asdict
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
 
+from backfill_cli.catalog.moments import spell_moment
+from backfill_cli.model.checkup import Check, Status
+from backfill_cli.model.cutover import CutoverReport, Found, LiveName
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
 from backfill_cli.model.units import spell_size
-from backfill_cli.view.console import answer, answer_json, wrapped
-from backfill_cli.view.model import SCHEMA, spell_eta
+from backfill_cli.view.console import RED, RESET, answer, answer_json, coloured, say, told_hint, wrapped
+from backfill_cli.view.model import SCHEMA, spell_count, spell_eta
 
 
 def show_plan(report: PlanReport, as_json: bool) -> None:
@@ -50,7 +57,7 @@ def _change_log(report: PlanReport) -> str:
     if report.pending_epochs is None:
         return f"from {report.position}"
     size = f" ({spell_size(report.pending_bytes)})" if report.pending_bytes else ""  # a topic does not report it
-    return f"from {report.position}; {_count(report.pending_epochs, 'upstream epoch')} waiting{size}"
+    return f"from {report.position}; {spell_count(report.pending_epochs, 'upstream epoch')} waiting{size}"
 
 
 def _table_lines(table: PlannedTable) -> list[str]:
@@ -58,10 +65,110 @@ def _table_lines(table: PlannedTable) -> list[str]:
     rows = "rows unknown until read" if table.rows is None else f"{about}{table.rows:,} rows"
     name = table.name if table.name == table.target else f"{table.name} → {table.target}"
     size = spell_size(table.size_bytes)
-    head = f"table {name}: {_count(table.splits, 'split')}, {rows}, {size}; key {', '.join(table.key)}"
+    head = f"table {name}: {spell_count(table.splits, 'split')}, {rows}, {size}; key {', '.join(table.key)}"
     width = max((len(column) for column, _ in table.columns), default=0)
     return [head, *(f"  {column:<{width}}  {kind}" for column, kind in table.columns)]
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
+GREEN, YELLOW = "\x1b[32m", "\x1b[33m"
+COLOURS = {Status.OK: GREEN, Status.WARNING: YELLOW, Status.FAILED: RED}
+CHECKS = 16
+"""As wide as the longest name of our own checks."""
+
+GATES = 21
+"""As wide as the longest gate name, plus two spaces."""
+
+
+def show_checks(checks: Iterable[Check], as_json: bool) -> bool:
+    """Print the checks to stdout. Returns whether none failed."""
+    found = []
+    for check in checks:
+        found.append(check)
+        if not as_json:
+            _lead(check.status.value, COLOURS[check.status])
+            answer(check_text(check))
+    well = all(check.status is not Status.FAILED for check in found)
+    if as_json:
+        answer_json({"schema": SCHEMA, "ok": well, "checks": [asdict(check) for check in found]})
+        return well
+    counts = {status: sum(check.status is status for check in found) for status in Status}
+    say(", ".join(f"{count} {status}" for status, count in counts.items() if count))
+    return well
+
+
+def _lead(word: str, colour: str) -> str:
+    """Print the first word of a line, in its colour; the rest may hold names from outside, and is text."""
+    word = word.ljust(8)
+    print(f"{colour}{word}{RESET}" if coloured(sys.stdout) else word, end="")
+    return word
+
+
+def check_text(check: Check) -> str:
+    """What follows the status: the name and the finding, with the fix below, as in an error."""
+    said = check.said.replace("\n", "\n  ")
+    status = check.status.value.ljust(8)
+    line = wrapped(f"{status}{check.name:<{CHECKS}}{said}", len(status) + CHECKS).removeprefix(status)
+    return f"{line}\n        Try: {told_hint(check.fix, sys.stdout, len(status))}" if check.fix else line
+
+
+def show_cutover(report: CutoverReport, typed: Callable[[str], str], as_json: bool) -> None:
+    """Print it to stdout. typed: a hint, its commands as the user would type them."""
+    report = replace(report, gates=tuple(replace(gate, fix=typed(gate.fix)) for gate in report.gates))
+    if as_json:
+        answer_json({"schema": SCHEMA, "open": report.open, "cut_over": report.is_cut_over, **asdict(report)})
+        return
+    for gate in report.gates:
+        word = _lead("open" if gate.open else "closed", GREEN if gate.open else RED)
+        said = wrapped(f"{word}{gate.name:<{GATES}}{gate.said}", len(word) + GATES).removeprefix(word)
+        answer(said + (f"\n        Try: {gate.fix}" if gate.fix else ""))
+    for name in report.names:
+        answer(_name_text(name))
+    for statement in report.by_hand if report.open else ():
+        answer(f"        {statement}")
+    answer(typed(_end_text(report)))
+
+
+def _name_text(name: LiveName) -> str:
+    if name.now.found is not Found.OURS:
+        return f"{name.live}  is {name.now.found}"
+    since = f" since {spell_moment(name.now.since_ms)}" if name.now.since_ms is not None else ""
+    before = f"; what was there before is kept as {name.now.kept}" if name.now.kept else ""
+    made = name.now.made or f"a view of {name.target}"
+    return f"{name.live}  is {made}{since}{before}"
+
+
+def _end_text(report: CutoverReport) -> str:
+    job = report.job
+    if report.by_hand:
+        way = "run these statements where people's names are" if report.open else "nothing to run yet"
+        return f"job {job}: {way}; the sink writes folders and cannot change names"
+    if report.reversed:
+        return f"job {job}: the cutover is reversed; its tables are kept, and the job continues"
+    if report.changed:
+        until = min(name.now.until_ms or 0 for name in report.names)
+        reverse = f"backfill cutover {job} --reverse"
+        return f"job {job}: cut over; can be reversed until {spell_moment(until)}: {reverse}"
+    if report.is_cut_over:
+        return f"job {job}: already cut over; nothing to do"
+    return f"job {job}: not cut over; every gate is open" if report.open else f"job {job}: not cut over"
+
+
+HEAD = ("OPTION", "FROM", "VALUE")
+
+
+def settings_table(rows: Sequence[tuple[str, str, Any]]) -> str:
+    """(option, origin, value), columns aligned, the longest last; nothing is cut off."""
+    told = [HEAD, *((option, origin, _value(value)) for option, origin, value in rows)]
+    widths = [max(len(row[column]) for row in told) for column in range(2)]
+    return "\n".join(
+        f"{option:<{widths[0]}}  {origin:<{widths[1]}}  {value}".rstrip() for option, origin, value in told
+    )
+
+
+def show_settings(rows: Sequence[tuple[str, str, Any]]) -> None:
+    answer(settings_table(rows))
+
+
+def _value(value: Any) -> str:
+    """As JSON, which is nearly TOML; empty for None."""
+    return "" if value is None else json.dumps(value, ensure_ascii=False)

@@ -16,8 +16,7 @@ from cluster import Cluster, began, cluster, typed
 from kafka_topics import new_topic
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.view.model import as_json
-from backfill_cli.view.read import read_jobs
+from backfill_cli.view.model import as_json, read_jobs
 
 if TYPE_CHECKING:
     from broker import Broker

@@ -18,7 +18,7 @@ from backfill_cli.engine.verify.fix import fix
 from backfill_cli.engine.verify.job import verify
 from backfill_cli.errors import BadData, HistoryGone, SinkInUse, StateConflict
 from backfill_cli.model.verify import EVERYTHING, VerifyReport
-from backfill_cli.view.read import read_jobs
+from backfill_cli.view.model import read_jobs
 
 if TYPE_CHECKING:
     from broker import Broker

@@ -14,8 +14,7 @@ from demo_upstream import changes, land, write_snapshot
 from kept_java import kept_java
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.view.model import as_json
-from backfill_cli.view.read import read_jobs
+from backfill_cli.view.model import as_json, read_jobs
 
 ROWS, FILES, CHANGE_FILES = 6_000, 3, 3
 PATIENCE_S = 60.0

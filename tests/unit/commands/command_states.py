@@ -12,7 +12,7 @@ from hint_scene import Scene
 
 from backfill_cli.model.job import JobState
 from backfill_cli.model.verify import TableVerdict, VerifyReport
-from backfill_cli.view.verdict import show_verify
+from backfill_cli.view.verify import show_verify
 
 
 def no_config_named(s: Scene) -> str:
@@ -144,7 +144,7 @@ def not_caught_up_in_time(s: Scene) -> str:
 STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/config/__init__.py:read": (no_config,),
     "backfill_cli/config/__init__.py:_checked": (faulty_config,),
-    "backfill_cli/view/verdict.py:show_verify": (differs, differs_while_converging),
+    "backfill_cli/view/verify.py:show_verify": (differs, differs_while_converging),
     "commands/init.py:init": (config_is_there,),
     "backfill_cli/config/looked.py:look": (init_of_no_files,),
     "backfill_cli/upstreams/files/looking/sample.py:folder": (init_of_a_name_that_is_a_pattern,),

@@ -23,7 +23,7 @@ from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
 from backfill_cli.model.verified import Verified
-from backfill_cli.view.cutover import show_cutover
+from backfill_cli.view.reports import show_cutover
 
 EPOCH = 100
 PROGRESS = Progress(Phase.UPSTREAM, EPOCH, 10, 10, 1, 1, {}, 0, 0, None, None, "")

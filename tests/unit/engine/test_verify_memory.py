@@ -21,7 +21,7 @@ from backfill_cli.model.upstream import Pin
 from backfill_cli.model.verify import EVERYTHING, Asked, TableVerdict, VerifyReport
 from backfill_cli.sinks.duckdb.file import Limits
 from backfill_cli.sinks.duckdb.verify import copied
-from backfill_cli.view.verdict import verify_text
+from backfill_cli.view.verify import verify_text
 
 TABLES = tuple(SinkTable(name, f"main.{name}", ("id",), "{}") for name in ("a", "b", "c"))
 JOB = JobDefinition("shop", "{}", "{}", Pin(START, None, None, ()), "forever", "snapshot", TABLES)

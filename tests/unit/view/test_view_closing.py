@@ -1,7 +1,7 @@
 """What a run says last: its own numbers, and the job's where they are others."""
 
 from backfill_cli.model.checkpoint import Totals
-from backfill_cli.view.closing import RunView, Tally, closing_lines, run_json
+from backfill_cli.view.running import RunView, Tally, closing_lines, run_json
 
 SIDE = "_backfill_quarantine_orders"
 BEFORE = Tally(Totals(9, 1_000, 10, 1_015, 8), {SIDE: 5})

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from backfill_cli.errors import BackfillError
 from backfill_cli.model.checkup import ok, warning
 from backfill_cli.view import console
-from backfill_cli.view.checkup import check_text
 from backfill_cli.view.hints import laid_out
+from backfill_cli.view.reports import check_text
 
 SAID = "/srv/orders/.backfill/catalog.duckdb is accessible only to its owner, and to nobody else"
 

@@ -14,11 +14,11 @@ from backfill_cli.catalog import Lease, SplitGroup
 from backfill_cli.errors import with_way_on
 from backfill_cli.model.checkpoint import PartitionProgress, Written
 from backfill_cli.model.job import Control, JobState, Phase
+from backfill_cli.view.console import shown, shown_lines
 from backfill_cli.view.lines import job_details, jobs_table, progress_line
-from backfill_cli.view.live import Lines
 from backfill_cli.view.model import JobView, job_view
 from backfill_cli.view.picture import Jobs, beginning_picture, job_picture, live_picture
-from backfill_cli.view.text import shown, shown_lines
+from backfill_cli.view.status import Lines
 
 FULL = job_view(row(), GROUPS, ledger([1000, 3000, 2000]))
 FULL_OF_SPLITS = job_view(row(), tuple(SplitGroup(f"splits {n}", 4, 1, 10, 40, 0.25) for n in range(6)))

@@ -15,9 +15,8 @@ from view_builders import GROUPS, ledger, progress, row
 from backfill_cli.errors import UsageError
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Totals, Written
 from backfill_cli.model.job import Phase
-from backfill_cli.view.curves import binned, curves, phase_spans
 from backfill_cli.view.model import job_view
-from backfill_cli.view.report import Reported, report
+from backfill_cli.view.report import Reported, binned, curves, phase_spans, report
 
 NOW_MS = 1_763_700_000_000
 TOTALS = Totals(7, 84_200, 1_300, 85_000)

@@ -9,7 +9,7 @@ from backfill_cli.errors import VerifyMismatch
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
 from backfill_cli.model.verify import DifferentRange, DifferentRow, TableVerdict, VerifyReport
 from backfill_cli.view.reports import plan_text, show_plan
-from backfill_cli.view.verdict import show_verify
+from backfill_cli.view.verify import show_verify
 
 TABLE = PlannedTable(
     "orders", "main.orders", ("id",), 20, 200_000, 4 << 20, (("id", "BIGINT"), ("status", "VARCHAR"))

@@ -3,7 +3,7 @@
 import pytest
 
 from backfill_cli.model.verify import VerifyProgress
-from backfill_cli.view.verifying import Lines, progress_text, shown
+from backfill_cli.view.verify import Lines, progress_text, shown
 
 
 def test_a_line_says_what_is_done_how_far_it_is_and_until_when() -> None:
