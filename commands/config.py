@@ -22,7 +22,7 @@ def config() -> None:
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of the config file, for editors and checks."""
-    from backfill_cli.config.reference import json_schema
+    from backfill_cli.config.schema import json_schema
     from backfill_cli.view.console import answer_json
 
     answer_json(json_schema())

@@ -52,7 +52,7 @@ def init(
 
     With --path it is filled in from the files; a comment marks every guess.
     """
-    from backfill_cli.config.looked import look
+    from backfill_cli.config.connectors import look
     from backfill_cli.config.template import FILL_IN, template
     from backfill_cli.view.hints import of_file
 

@@ -16,12 +16,9 @@ from backfill_cli.config.connectors import (
     sink_of,
     upstream_of,
 )
-from backfill_cli.config.event_key import with_event_key, with_primary_keys, without_key
-from backfill_cli.config.faults import spell_faults, spell_path
-from backfill_cli.config.hooks import hook_faults
-from backfill_cli.config.paths import absolute
-from backfill_cli.config.references import REFERENCE, each_string, reference_faults, resolve
-from backfill_cli.config.secrets import secret_faults
+from backfill_cli.config.faults import spell_faults, spell_path, table_faults
+from backfill_cli.config.loading import absolute, hook_faults, with_event_key, with_primary_keys, without_key
+from backfill_cli.config.secrets import REFERENCE, each_string, reference_faults, resolve, secret_faults
 from backfill_cli.config.sections import (
     JOB_NAME,
     Barrier,
@@ -36,7 +33,6 @@ from backfill_cli.config.sections import (
     Throttle,
     Transform,
 )
-from backfill_cli.config.table_faults import table_faults
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.secrets import STORED
 from backfill_cli.errors import ConfigError

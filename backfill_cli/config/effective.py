@@ -1,5 +1,9 @@
-"""The configuration in force, option by option, and where each value comes from. No secret is ever read."""
+"""The configuration in force, option by option, and where each value comes from; what differs between two.
 
+No secret is ever read.
+"""
+
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from backfill_cli.config import JobConfig
 from backfill_cli.config.faults import Path, spell_path
-from backfill_cli.config.references import REFERENCE
+from backfill_cli.config.secrets import REFERENCE
 from backfill_cli.config.sections import JobFile
 from backfill_cli.model.units import duration_s, spell_duration
 
@@ -88,3 +92,43 @@ def _setting(value: Any, told: Any, at: Path, field: FieldInfo | None) -> Settin
             there = os.access(name, os.R_OK)
             return Setting(path, value, "secret file", f"{name}{'' if there else ', which cannot be read'}")
     return Setting(path, value, "file")
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The differences between two fingerprints, each `path: old → new`."""
+    before, after = dict(_leaves(old)), dict(_leaves(new))
+    return [
+        f"{spell_path(path)}: {_spell(before.get(path))} → {_spell(after.get(path))}"
+        for path in dict.fromkeys([*before, *after])
+        if before.get(path) != after.get(path)
+    ]
+
+
+def moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The folder that was moved, and its new path, if that alone explains every difference of two fingerprints."""
+    before, after = dict(_leaves(old)), dict(_leaves(new))
+    pairs = {
+        _without_common_end(str(before.get(path)), str(after.get(path)))
+        for path in before.keys() | after.keys()
+        if before.get(path) != after.get(path)
+    }
+    return pairs.pop() if len(pairs) == 1 and all("/" in one for one in next(iter(pairs))) else None
+
+
+def _without_common_end(one: str, other: str) -> tuple[str, str]:
+    left, right = one.split("/"), other.split("/")
+    while left and right and left[-1] == right[-1]:
+        left.pop()
+        right.pop()
+    return "/".join(left), "/".join(right)
+
+
+def _leaves(tree: Mapping[str, Any], at: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    leaves: list[tuple[tuple[str, ...], Any]] = []
+    for key, value in tree.items():
+        leaves += _leaves(value, (*at, key)) if isinstance(value, Mapping) else [((*at, key), value)]
+    return leaves
+
+
+def _spell(value: Any) -> str:
+    return "nothing" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,14 +1,22 @@
-"""Config faults as people read them: `path.in.file: what is wrong`, never with the value."""
+"""Config faults as people read them: `path.in.file: what is wrong`, never with the value.
+
+Those of one model, and those between tables, which no single table shows.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from backfill_cli.config.sections import Table, Transform
+
 Path = Sequence[str | int]
+Tree = dict[str, Any]
+Part = TypeVar("Part", bound=BaseModel)
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -77,7 +85,7 @@ def _keys(model: type[BaseModel], parents: Sequence[str]) -> list[str]:
     found: list[type[BaseModel]] = [model]
     for parent in parents:
         below = [field for one in found for key, field in _fields(one).items() if key == parent]
-        found = [inner for annotation in below for inner in _models(annotation)]
+        found = [inner for annotation in below for inner in models_in(annotation)]
     return sorted({key for one in found for key in _fields(one)})
 
 
@@ -85,8 +93,62 @@ def _fields(model: type[BaseModel]) -> dict[str, Any]:
     return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
 
 
-def _models(annotation: Any) -> list[type[BaseModel]]:
+def models_in(annotation: Any) -> list[type[BaseModel]]:
     """The models anywhere in a type: in unions, lists, Annotated."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [model for inner in get_args(annotation) for model in _models(inner)]
+    return [model for inner in get_args(annotation) for model in models_in(inner)]
+
+
+def table_faults(tree: Tree) -> list[str]:
+    """Faults between tables and in transforms, among those that are well-formed."""
+    faults = []
+    seen: dict[tuple[str, str], int] = {}
+    told = tree.get("tables")
+    tables = _well_formed(Table, told if isinstance(told, list) else [])
+    for index, table in tables.items():
+        for word, name in (("name", table.name), ("target", table.sink_name)):
+            first = seen.setdefault((word, name.lower()), index)
+            if first != index and not (word == "target" and table.target is None):
+                faults.append(f"tables[{index}].{word}: {name} is also the {word} of tables[{first}]")
+        if table.live is not None:
+            faults += _live_faults(index, table.live, tables)
+        if table.transform is not None:
+            faults += _transform_faults(table.transform, [table], ("tables", index, "transform"))
+    sharing = [table for table in tables.values() if table.transform is None]
+    for transform in _well_formed(Transform, [tree.get("transform", {})]).values():
+        faults += _transform_faults(transform, sharing, ("transform",))
+    return faults
+
+
+def _live_faults(index: int, live: str, tables: Mapping[int, Table]) -> list[str]:
+    """Faults if the name that people query is the target or the live name of another table."""
+    at = f"tables[{index}].live: {live}"
+    own = [f"tables[{other}]" for other, table in tables.items() if table.sink_name.lower() == live.lower()]
+    if own:
+        elsewhere = f"another_schema.{live.rpartition('.')[2]}"
+        return [
+            f"{at} is the target of {own[0]}: rename that target, for example {live}_v2; or, for a job that "
+            f"exists, whose targets cannot change, name a table in another schema: {elsewhere}"
+        ]
+    before = (other for other in tables if other < index)
+    twins = [other for other in before if (tables[other].live or "").lower() == live.lower()]
+    return [f"{at} is also the live name of tables[{twins[0]}]"] if twins else []
+
+
+def _transform_faults(transform: Transform, tables: Sequence[Table], at: tuple[str | int, ...]) -> list[str]:
+    """As `transforms.transform_faults`; the SQL parser is loaded only if there is SQL."""
+    if transform.is_empty:
+        return []
+    from backfill_cli.config.transforms import transform_faults
+
+    return transform_faults(transform, tables, at)
+
+
+def _well_formed(model: type[Part], told: list[Any]) -> dict[int, Part]:
+    """The items that are a valid `model`, by index; faults of the others are reported elsewhere."""
+    parts: dict[int, Part] = {}
+    for index, item in enumerate(told):
+        with suppress(ValidationError):
+            parts[index] = model.model_validate(item)
+    return parts

@@ -1,16 +1,106 @@
-"""Secrets in plain text are refused, because the config is stored in the catalog and in the sink as it is."""
+"""Secrets by reference: `${env:NAME}` and `${file:PATH}`. They stay references until something connects.
 
+Secrets in plain text are refused, because the config is stored in the catalog and in the sink as it is.
+"""
+
+import os
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, get_args
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from backfill_cli.config.faults import spell_path
-from backfill_cli.config.references import REFERENCE
+from backfill_cli.config.faults import models_in, spell_faults, spell_path
 from backfill_cli.contracts.secrets import NoSecret, Secret, SecretKeys
+from backfill_cli.errors import ConfigError
 
-Path = tuple[str | int, ...]
+Model = TypeVar("Model", bound=BaseModel)
+
+REFERENCE = re.compile(r"\$\{([^:}]*)(?::([^}]*))?\}")
+
+Steps = tuple[str | int, ...]
+Leaf = Callable[[Steps, str], str]
+
+
+def each_string(value: Any, leaf: Leaf, at: Steps = ()) -> Any:
+    """A copy of a TOML or JSON tree with `leaf(path, text)` for each string in it."""
+    if isinstance(value, str):
+        return leaf(at, value)
+    if isinstance(value, dict):
+        return {key: each_string(item, leaf, (*at, key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [each_string(item, leaf, (*at, index)) for index, item in enumerate(value)]
+    return value
+
+
+def reference_faults(part: Any, at: Steps) -> list[str]:
+    """The faults of references of an unknown kind in a part of the config."""
+    faults: list[str] = []
+
+    def look(path: Steps, text: str) -> str:
+        for kind, name in REFERENCE.findall(text):
+            if kind not in ("env", "file") or not name:
+                faults.append(f"{spell_path(path)}: a reference must be ${{env:NAME}} or ${{file:PATH}}")
+        return text
+
+    each_string(part, look, at)
+    return faults
+
+
+def resolve(options: Model, at: str, context: Any = None) -> Model:
+    """The same options with the values of their references: for connecting, never for storing or showing.
+
+    at: the options' place in the config, for errors ("upstream"). context: STORED for a stored config. Raises
+    ConfigError naming path and reference, never a value.
+    """
+    values: list[tuple[str, str]] = []
+    faults: list[str] = []
+
+    def fill(path: Steps, text: str) -> str:
+        return REFERENCE.sub(lambda found: look_up(path, found), text)
+
+    def look_up(path: Steps, found: re.Match[str]) -> str:
+        try:
+            value = _value(found[1], found[2] or "")
+        except LookupError as error:
+            faults.append(f"{spell_path((at, *path))}: {found[0]}: {error.args[0]}")
+            return ""
+        values.append((value, found[0]))
+        return value
+
+    kept = options.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    filled = each_string(kept, fill)
+    if faults:
+        raise ConfigError("config", faults)
+    if not values:
+        return options
+    try:
+        return type(options).model_validate(filled, context=context)
+    except ValidationError as error:
+        told = [_scrub(fault, values) for fault in spell_faults(error, type(options), filled, (at,))]
+    raise ConfigError("config", told)
+
+
+def _scrub(text: str, values: list[tuple[str, str]]) -> str:
+    for value, reference in values:
+        if value:
+            text = text.replace(value, reference)
+    return text
+
+
+def _value(kind: str, name: str) -> str:
+    if kind == "env":
+        if name not in os.environ:
+            raise LookupError("not set in the environment")
+        return os.environ[name]
+    try:
+        return Path(name).read_text("utf-8").rstrip("\r\n")
+    except OSError as error:
+        raise LookupError((error.strerror or "cannot be read").lower()) from None
+    except UnicodeDecodeError:
+        raise LookupError("not UTF-8 text") from None
+
 
 # The names that Spark redacts by default, and others with the same meaning.
 _SECRET_NAME = re.compile(
@@ -46,7 +136,7 @@ def secret_faults(part: str, told: Any, model: type[BaseModel] | None) -> list[s
     ]
 
 
-def _leaves(value: Any, at: Path = ()) -> Iterator[tuple[Path, Any]]:
+def _leaves(value: Any, at: Steps = ()) -> Iterator[tuple[Steps, Any]]:
     """Texts and numbers with their paths. A number can be a secret as well; true and false cannot."""
     if isinstance(value, dict):
         for key, item in value.items():
@@ -58,7 +148,7 @@ def _leaves(value: Any, at: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield at, value
 
 
-def _name(path: Path) -> str:
+def _name(path: Steps) -> str:
     return next((step for step in reversed(path) if isinstance(step, str)), "")
 
 
@@ -82,7 +172,7 @@ def _names_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None and _ABOUT_SECRET.search(name) is None
 
 
-def _declared(model: type[BaseModel] | None, path: Path) -> bool | None:
+def _declared(model: type[BaseModel] | None, path: Steps) -> bool | None:
     """Whether the marks along a path declare a secret."""
     models = [model] if model is not None else []
     free: frozenset[str] = frozenset()
@@ -100,7 +190,7 @@ def _declared(model: type[BaseModel] | None, path: Path) -> bool | None:
         if any(isinstance(mark, Secret) for mark in marks):
             return True
         free = frozenset(name for mark in marks if isinstance(mark, SecretKeys) for name in mark.names)
-        models = [inner for field in fields for inner in _models(field.annotation)]
+        models = [inner for field in fields for inner in models_in(field.annotation)]
     return None
 
 
@@ -108,9 +198,3 @@ def _metadata(annotation: Any) -> Sequence[Any]:
     """The marks anywhere in a type: `Annotated[str, Secret()] | None`."""
     own = list(getattr(annotation, "__metadata__", ()))
     return own + [mark for inner in get_args(annotation) for mark in _metadata(inner)]
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for inner in get_args(annotation) for model in _models(inner)]

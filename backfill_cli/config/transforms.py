@@ -1,6 +1,9 @@
-"""What can be checked in a transform's SQL without Spark: its names, and that it is a function of one row."""
+"""What can be said of a transform's SQL without Spark: faults, names, and what uses a column that a change lacks.
 
-from collections.abc import Iterator, Sequence
+Imported inside functions only: the parser takes longer to load than a command takes.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 
 import sqlglot
 from sqlglot import exp
@@ -52,7 +55,7 @@ def transform_faults(transform: Transform, tables: Sequence[Table], at: Steps) -
 
 def sink_key(table: Table, transform: Transform) -> tuple[str, ...]:
     """The key's columns as the sink names them, in the key's order. The transform has no faults."""
-    columns = [sqlglot.parse_one(text, dialect="spark") for text in transform.select or ("*",)]
+    columns = [_parsed(text) for text in transform.select or ("*",)]
     return tuple(name for column in table.key if (name := name_in_sink(columns, column)) is not None)
 
 
@@ -154,3 +157,50 @@ def name_in_sink(columns: Sequence[exp.Expr], key: str) -> str | None:
         if isinstance(plain, exp.Column) and len(plain.parts) == 1 and plain.name.lower() == key.lower():
             return str(column.alias_or_name)
     return None
+
+
+def kept(transform: Transform, columns: Iterable[str]) -> dict[str, str]:
+    """Source column → its name in the sink, for columns that reach the sink unchanged or just renamed."""
+    select = [_parsed(text) for text in transform.select or ("*",)]
+    named = {column: name_in_sink(select, column) for column in columns}
+    return {column: name for column, name in named.items() if name is not None}
+
+
+def computing(transform: Transform, columns: Iterable[str]) -> list[str]:
+    """The expressions that need the value of one of these columns; a `where` needs it to decide on the row.
+
+    With a `where`, every column that reaches the sink counts: a row that returns to the sink has to be complete.
+    """
+    columns = list(columns)
+    wanted = {name.lower() for name in columns}
+    found = []
+    for text in transform.select or ():
+        item = _parsed(text)
+        plain = item.this if isinstance(item, exp.Alias) else item
+        if isinstance(plain, exp.Star) or (isinstance(plain, exp.Column) and len(plain.parts) == 1):
+            continue
+        if _names_one(plain, wanted):
+            found.append(text)
+    if transform.where is not None and (kept(transform, columns) or _names_one(_parsed(transform.where), wanted)):
+        found.append(f"where {transform.where}")
+    return found
+
+
+def aliases(select: Sequence[str]) -> set[str]:
+    """The names that items of `select` give (AS), in lower case."""
+    return {item.alias.lower() for item in map(_parsed, select) if isinstance(item, exp.Alias)}
+
+
+def naming(select: Sequence[str], names: set[str]) -> list[str]:
+    """The items of `select` that read one of these names, which are in lower case."""
+    return [text for text in select if names and _names_one(_parsed(text), names)]
+
+
+def _parsed(text: str) -> exp.Expr:
+    """An expression without faults."""
+    return sqlglot.parse_one(text, dialect="spark")
+
+
+def _names_one(expression: exp.Expr, wanted: set[str]) -> bool:
+    """Whether the expression reads one of these columns, or a field of one."""
+    return any(one.parts[0].name.lower() in wanted for one in expression.find_all(exp.Column))

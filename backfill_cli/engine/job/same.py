@@ -5,7 +5,7 @@ import os
 import shlex
 
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.config.differences import differences, moved
+from backfill_cli.config.effective import differences, moved
 from backfill_cli.contracts import JobDefinition, Upstream
 from backfill_cli.engine.job.select import choose
 from backfill_cli.engine.spool.folder import holds_entries, owned

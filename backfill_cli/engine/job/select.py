@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from backfill_cli.config.lacking import computing, kept
 from backfill_cli.contracts import (
     LocatedSink,
     LocatedUpstream,
@@ -101,6 +100,8 @@ def require_whole(config: "JobConfig", upstream: Upstream, sink: Sink) -> None:
     """
     if not isinstance(upstream, TakingUpstream):
         return
+    from backfill_cli.config.transforms import computing, kept
+
     for table in config.tables:
         lacking = sorted(upstream.may_lack(table.name))
         shape = config.transform_of(table.name)

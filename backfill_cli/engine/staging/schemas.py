@@ -30,7 +30,7 @@ def require_own_columns(spark: "SparkSession", source: str, transform: "Transfor
     Changes cannot compute such an item; and it would mean something else as soon as the upstream adds a column of
     that name.
     """
-    from backfill_cli.config.lacking import aliases, naming
+    from backfill_cli.config.transforms import aliases, naming
     from backfill_cli.engine.staging.transform import fitting
 
     select = transform.select or ()
@@ -47,7 +47,7 @@ def require_same_meaning(
     before, source: the columns known so far, and those with the added ones. A start refuses such an item; a job of
     an older version can have it.
     """
-    from backfill_cli.config.lacking import aliases, naming
+    from backfill_cli.config.transforms import aliases, naming
 
     select = transform.select or ()
     made = aliases(select) - _folded(before)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.config.lacking import computing
 from backfill_cli.contracts import Taken, TakenTable, TakingUpstream, own
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, write_net
@@ -77,6 +76,8 @@ def staged(
 
 def require_whole(table: str, partial: Sequence[str], shape: "Transform") -> None:
     """No expression needs a value that was left out: the upstream can send less than when the job was created."""
+    from backfill_cli.config.transforms import computing
+
     needs = computing(shape, partial)
     if needs:
         raise BadData(

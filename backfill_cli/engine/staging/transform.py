@@ -95,7 +95,7 @@ def net_partial(
     """
     from pyspark.sql import functions as F
 
-    from backfill_cli.config.lacking import kept
+    from backfill_cli.config.transforms import kept
 
     names = kept(transform, lacking)
     last = F.struct(*(quoted(c) for c in changes.columns if c not in (own.SEQ, own.MS)))

@@ -2,17 +2,16 @@
 
 from pathlib import Path
 
+import pages
+
 from backfill_cli.catalog import Catalog
-from backfill_cli.catalog.describe import describe
 from backfill_cli.catalog.store import Store
 
 PAGE = Path(__file__).parents[3] / "docs" / "catalog.md"
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == describe(), (
-        "python -m backfill_cli.catalog.describe > docs/catalog.md"
-    )
+    assert PAGE.read_text(encoding="utf-8") == pages.catalog(), "python scripts/pages.py catalog > docs/catalog.md"
 
 
 def test_every_table_and_column_has_a_comment(catalog: Catalog, path: Path) -> None:

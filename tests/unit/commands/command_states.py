@@ -146,7 +146,7 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/config/__init__.py:_checked": (faulty_config,),
     "backfill_cli/view/verify.py:show_verify": (differs, differs_while_converging),
     "commands/init.py:init": (config_is_there,),
-    "backfill_cli/config/looked.py:look": (init_of_no_files,),
+    "backfill_cli/config/connectors.py:look": (init_of_no_files,),
     "backfill_cli/upstreams/files/looking/sample.py:folder": (init_of_a_name_that_is_a_pattern,),
     "backfill_cli/upstreams/files/looking/sample.py:opened": (init_of_a_broken_file,),
     "commands/drop.py:drop": (not_confirmed, not_confirmed_for_a_sink, not_confirmed_with_rows),

@@ -119,7 +119,7 @@ def test_a_file_that_appears_while_init_looks_is_left_and_another_one_named(
     def looked(*_: object) -> None:
         (folder / "job.toml").write_text("mine")
 
-    monkeypatch.setattr("backfill_cli.config.looked.look", looked)
+    monkeypatch.setattr("backfill_cli.config.connectors.look", looked)
     refused = run("init")
     assert (refused.exit_code, (folder / "job.toml").read_text()) == (2, "mine")
     with typed(refused.stderr.split("Try: ", 1)[1]) as hint:

@@ -7,7 +7,7 @@ import pytest
 from config_builders import Load
 
 from backfill_cli.config import JobConfig, load
-from backfill_cli.config.looked import look
+from backfill_cli.config.connectors import look
 from backfill_cli.config.template import template
 
 

@@ -9,7 +9,7 @@ import pytest
 from config_builders import GOOD, Load
 
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.config.differences import differences, moved
+from backfill_cli.config.effective import differences, moved
 from backfill_cli.config.template import template
 
 

@@ -12,7 +12,7 @@ import pytest
 from config_builders import Load, ready
 from hint_typed import typed
 
-from backfill_cli.config.looked import look
+from backfill_cli.config.connectors import look
 from backfill_cli.config.template import template
 from backfill_cli.errors import UsageError
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from config_builders import Load, ready
 
-from backfill_cli.config.looked import look
+from backfill_cli.config.connectors import look
 from backfill_cli.config.template import FILL_IN, template
 
 DMS_LOAD, DMS_CDC = (

@@ -4,17 +4,19 @@ import re
 from pathlib import Path
 from typing import Any
 
-from backfill_cli.config.reference import json_schema, markdown
+import pages
+
+from backfill_cli.config.schema import json_schema
 
 PAGE = Path(__file__).parents[3] / "docs" / "config.md"
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text("utf-8") == markdown(), "python -m backfill_cli.config.reference > docs/config.md"
+    assert PAGE.read_text("utf-8") == pages.config(), "python scripts/pages.py config > docs/config.md"
 
 
 def test_every_option_says_what_it_means() -> None:
-    rows = re.findall(r"^\| `.*$", markdown(), re.MULTILINE)
+    rows = re.findall(r"^\| `.*$", pages.config(), re.MULTILINE)
     assert len(rows) > 30
     assert [row for row in rows if row.endswith(("|  |", "| . |"))] == []
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from backfill_cli.config.lacking import computing, kept
 from backfill_cli.config.sections import Transform
+from backfill_cli.config.transforms import computing, kept
 
 LACKING = ["big", "a doc"]
 

@@ -1,62 +1,39 @@
-"""The options of a config file, derived from the models: as JSON Schema, and as docs/config.md.
+"""Prints a page of docs/ that is derived from the code: `python scripts/pages.py config > docs/config.md`.
 
-`python -m backfill_cli.config.reference > docs/config.md` writes the page.
+config: the options, from the models. catalog: the tables, from the comments in the migrations.
 """
 
 import json
+import sys
 from collections.abc import Iterator
-from typing import Any
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any
 
 from backfill_cli import registry
+from backfill_cli.catalog.store import shipped_migrations
+from backfill_cli.config.schema import Schema, options_by_type, with_type
 from backfill_cli.config.sections import JobFile, Table
 from backfill_cli.model.units import spell_duration
 
-Schema = dict[str, Any]
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
 Row = tuple[str, str, str, str]
 
 
-def json_schema() -> Schema:
-    """The JSON Schema of the file, with the installed connectors."""
-    whole = JobFile.model_json_schema(by_alias=True)
-    whole["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    whole["title"] = "backfill job"
-    for part in ("upstream", "sink"):
-        kinds = [_with_type(kind, model) for kind, model in _options(part)]
-        if part == "upstream":
-            kinds += [_named(f"{one}+{other}", model) for one, other, model in _two_systems()]
-        for kind in kinds:
-            whole["$defs"] |= kind.pop("$defs")
-        whole["properties"][part] = {"oneOf": kinds}
-    return whole
-
-
-def markdown() -> str:
+def config() -> str:
     """docs/config.md: a table of options for each part of the file."""
     lines = [INTRODUCTION]
     sections = JobFile.model_json_schema(by_alias=True)
     for name, field in sections["properties"].items():
         if name in ("upstream", "sink"):
-            for kind, model in _options(name):
-                lines += _section(f'[{name}] type = "{kind}"', _with_type(kind, model))
+            for kind, model in options_by_type(name):
+                lines += _section(f'[{name}] type = "{kind}"', with_type(kind, model))
             lines += _of_two_systems() if name == "upstream" else []
         elif name == "tables":
             lines += _section("[[tables]]", Table.model_json_schema(by_alias=True))
         else:
             lines += _section(f"[{name}]", {**_resolved(field, sections), "$defs": sections["$defs"]})
     return "\n".join(lines)
-
-
-def _options(part: str) -> list[tuple[str, type[BaseModel]]]:
-    if part == "upstream":
-        return [(kind, registry.upstream(kind).options) for kind in registry.known(registry.UPSTREAMS)]
-    return [(kind, registry.sink(kind).options) for kind in registry.known(registry.SINKS)]
-
-
-def _two_systems() -> list[tuple[str, str, type[BaseModel]]]:
-    """(the snapshot's type, the changes' type, the options of both) of every upstream of two systems."""
-    return [(one, other, registry.two_systems(one, other).options) for one, other in registry.pairs()]
 
 
 def _of_two_systems() -> list[str]:
@@ -70,22 +47,6 @@ def _of_two_systems() -> list[str]:
                 schema["properties"] = {"type": schema["properties"]["type"]} | schema["properties"]
                 lines += _section(f'[upstream.{side}] type = "{kind}"', schema)
     return lines
-
-
-def _named(kind: str, model: type[BaseModel]) -> Schema:
-    """A model's schema, its parts prefixed with `kind`."""
-    schema = model.model_json_schema(by_alias=True, ref_template=f"#/$defs/{kind}.{{model}}")
-    schema["$defs"] = {f"{kind}.{name}": inner for name, inner in schema.get("$defs", {}).items()}
-    return schema
-
-
-def _with_type(kind: str, model: type[BaseModel]) -> Schema:
-    """A connector's schema with `type` fixed to its name, first."""
-    schema = _named(kind, model)
-    named = {"const": kind, "type": "string", "description": "Which connector."}
-    schema["properties"] = {"type": named} | schema["properties"] | {"type": named}
-    schema["required"] = sorted({"type", *schema.get("required", ())})
-    return schema
 
 
 def _section(title: str, schema: Schema) -> list[str]:
@@ -181,8 +142,57 @@ A job is one TOML file; `backfill init` writes one to start from, `backfill plan
   before). So can `[barrier]`, `[throttle]`, `[catch_up]`, `[retry]`, `[spool]`, `[spark]`, `[hooks]`,
   `job.staging` and a table's `live`. If you change the spool's path, move its folder, too.
 
-This page is written by `python -m backfill_cli.config.reference > docs/config.md`.
+This page is written by `python scripts/pages.py config > docs/config.md`.
+"""
+
+
+def catalog() -> str:
+    """Markdown: a section per table, a row per column. Reads the migrations, not a catalog."""
+    import duckdb
+
+    with duckdb.connect(":memory:") as db:
+        for script in shipped_migrations():
+            db.execute(script)
+        tables = db.execute(
+            "SELECT table_name, comment FROM duckdb_tables() WHERE NOT internal ORDER BY table_oid"
+        ).fetchall()
+        sections = [_catalog_table(db, name, comment) for name, comment in tables]
+    return "\n".join([CATALOG, *sections])
+
+
+def _catalog_table(db: "DuckDBPyConnection", table: str, comment: str | None) -> str:
+    columns = db.execute(
+        """SELECT column_name, lower(data_type), is_nullable, comment FROM duckdb_columns()
+           WHERE table_name = ? ORDER BY column_index""",
+        [table],
+    ).fetchall()
+    lines = [f"## {table}", "", comment or "", "", "| column | type | what |", "| --- | --- | --- |"]
+    for name, kind, nullable, what in columns:
+        lines.append(f"| `{name}` | {kind}{', or NULL' if nullable else ''} | {what or ''} |")
+    return "\n".join([*lines, ""])
+
+
+CATALOG = """# The catalog
+
+<!-- Written by `python scripts/pages.py catalog > docs/catalog.md`; a test checks it. -->
+
+`backfill` keeps the state of its jobs in one small DuckDB file: `--catalog`, else `BACKFILL_CATALOG`, else
+`.backfill/catalog.duckdb`. It holds no secrets and none of your rows. Every access opens it for milliseconds, so
+you can query it while jobs run. DuckDB lets one process at a time open the file: close your own session soon,
+because the jobs wait for it.
+
+```
+duckdb -readonly .backfill/catalog.duckdb -c "
+  SELECT make_timestamp_ms(committed_ms) AS at, rows_written, lag_ms FROM ledger WHERE job = 'orders' ORDER BY at"
+```
+
+Do not change anything in it: use the commands (`backfill pause`, `throttle`, `resume`, `stop`). Times are
+milliseconds since 1970, UTC.
+
+Beside `catalog.duckdb` are `.lock` and `.queue` (which decide who opens it next), `.JOB.runner` (locked while a
+runner has the job), `.wake` (written by each command) and, after an upgrade, `.v1`, `.v2`, … (copies of the older
+file). The logs of the runners are in the same folder, in `logs/JOB.log`.
 """
 
 if __name__ == "__main__":
-    print(markdown(), end="")
+    print({"config": config, "catalog": catalog}[sys.argv[1]](), end="")

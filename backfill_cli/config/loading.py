@@ -1,0 +1,105 @@
+"""What loading does to a config's tree: paths become absolute, keys are filled in, hooks are tried out."""
+
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from backfill_cli.config.secrets import REFERENCE, each_string, secret_faults
+from backfill_cli.config.sections import DEFAULT_SPOOL, DEFAULT_STAGING, Hooks
+
+Tree = dict[str, Any]
+_MAYBE_PATHS = (("hooks", "command", 0), ("upstream", "table"), ("sink", "table"))
+_NO_FILE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/|\$\{|:memory:")
+
+
+def absolute(tree: Tree, base: Path) -> Tree:
+    """The tree, with its paths and those of `${file:…}` made absolute."""
+
+    def settle(path: tuple[str | int, ...], text: str) -> str:
+        text = REFERENCE.sub(lambda found: _absolute_reference(found, base), text)
+        is_path = path in (("job", "staging"), ("spool", "path")) or (
+            path[0] in ("upstream", "sink") and path[-1] == "path"
+        )
+        is_path = is_path or (path in _MAYBE_PATHS and "/" in text)
+        return _absolute_path(text, base) if is_path and text else text
+
+    if isinstance(job := tree.get("job"), dict):
+        tree = {**tree, "job": {"staging": DEFAULT_STAGING, **job}}
+        if job.get("strategy") == "chain" and isinstance(spool := tree.get("spool", {}), dict):
+            tree["spool"] = {"path": DEFAULT_SPOOL, **spool}
+    settled: Tree = each_string(tree, settle)
+    return settled
+
+
+def _absolute_reference(found: re.Match[str], base: Path) -> str:
+    return f"${{file:{_absolute_path(found[2], base)}}}" if found[1] == "file" and found[2] else found[0]
+
+
+def _absolute_path(text: str, base: Path) -> str:
+    if _NO_FILE.match(text):
+        return text
+    return os.path.normpath(base / Path(text).expanduser())
+
+
+def with_event_key(tree: Tree, key: Sequence[str]) -> Tree:
+    """The config's tree, with `key` for each table that names none, and in every `select` that such a table uses.
+
+    An empty `key` changes nothing: a table without a key is then a fault.
+    """
+    told = tree.get("tables")
+    if not key or not isinstance(told, list) or all("key" in table for table in told if isinstance(table, dict)):
+        return tree
+    tables = [_table(table, key) if isinstance(table, dict) and "key" not in table else table for table in told]
+    return {**tree, "tables": tables, **_kept(tree, key)}
+
+
+def without_key(tree: Tree) -> list[str]:
+    """The names of the tables that name no key."""
+    told = tree.get("tables")
+    tables = [table for table in told if isinstance(table, dict)] if isinstance(told, list) else []
+    return [table["name"] for table in tables if "key" not in table and isinstance(table.get("name"), str)]
+
+
+def with_primary_keys(tree: Tree, keys: Mapping[str, Sequence[str]]) -> Tree:
+    """The config's tree with these keys, by table."""
+    if not keys:
+        return tree
+    tables = [
+        {**table, "key": list(keys[table["name"]])}
+        if isinstance(table, dict) and "key" not in table and table.get("name") in keys
+        else table
+        for table in tree["tables"]
+    ]
+    return {**tree, "tables": tables}
+
+
+def _table(table: Mapping[str, Any], key: Sequence[str]) -> Tree:
+    return {**table, "key": list(key), **_kept(table, key)}
+
+
+def _kept(holder: Mapping[str, Any], key: Sequence[str]) -> Tree:
+    """The `transform` of a table or of the whole config, the key put in front of a select that lacks it."""
+    transform = holder.get("transform")
+    if not isinstance(transform, dict) or not isinstance(select := transform.get("select"), list):
+        return {}
+    text = " ".join(item for item in select if isinstance(item, str)).lower()
+    missing = [] if "*" in select else [column for column in key if column.lower() not in text]
+    return {"transform": {**transform, "select": [*missing, *select]}}
+
+
+def hook_faults(tree: Tree) -> list[str]:
+    """A command that cannot be run here, and secrets in plain text. The tree's paths are absolute."""
+    hooks = tree.get("hooks")
+    command = hooks.get("command") if isinstance(hooks, dict) else None
+    if not isinstance(command, list) or not command or not isinstance(command[0], str):
+        return []
+    secret = "this option is stored in the catalog; let the command read its secrets itself"
+    faults = [f"{fault.partition(': ')[0]}: {secret}" for fault in secret_faults("hooks", hooks, Hooks)]
+    program = command[0]
+    if program and shutil.which(program) is None:
+        why = "not executable: chmod +x" if os.path.isfile(program) else "no such program"
+        faults.append(f"hooks.command[0]: {program}: {why}")
+    return faults
