@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, create_model
 from backfill_cli.contracts import Pair, SinkConnector, TableSpec, UpstreamConnector
 from backfill_cli.contracts.decoder import Decoder
 from backfill_cli.errors import UsageError
-from backfill_cli.model.nearest import nearest_first
+from backfill_cli.model.units import nearest_first
 
 UPSTREAMS = "backfill.upstreams"
 SINKS = "backfill.sinks"

@@ -186,7 +186,7 @@ def listed_job(catalog: "Catalog", name: str | None) -> "JobRow":
 
 def no_job(catalog: "Catalog") -> NoSuchJob:
     """The error for a catalog without jobs. One in a folder above, only used for a named job, is shown."""
-    from backfill_cli.catalog.lost import told_of
+    from backfill_cli.catalog.store import told_of
 
     if not os.path.lexists(catalog.path) and catalog.path == Path(DEFAULT_CATALOG).absolute():
         above = catalog_file("", above=True)

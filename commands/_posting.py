@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.errors import WaitTimedOut
 from backfill_cli.model.job import JobState, Phase, Verb
+from backfill_cli.model.units import spell_epoch
 from backfill_cli.view.console import answer_json, say
 from backfill_cli.view.hints import as_typed
 from backfill_cli.view.lines import spell_held
@@ -53,7 +53,7 @@ def post(
     ctx: that of the verb. Raises NoSuchJob; with `wait` WaitTimedOut.
     """
     limit_s = seconds(timeout, "--timeout")
-    from backfill_cli.catalog.actor import actor
+    from backfill_cli.catalog.lease import actor
 
     store = open_catalog(catalog, above=job is not None)
     before = named_job(store, job)

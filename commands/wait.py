@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from backfill_cli.catalog.lease import this_host
-from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.errors import Fatal, StoppedEarly, WaitTimedOut, parted
 from backfill_cli.model.job import JobState, Phase
+from backfill_cli.model.units import spell_epoch
 from backfill_cli.view.console import answer_json, say
 from backfill_cli.view.limits import limited_by, reason_of
 from backfill_cli.view.model import committed_epoch, shown_state

@@ -9,26 +9,21 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import (
     checkpoints,
-    groups,
     inbox,
     job_rows,
     jobs,
     lease,
     ledger,
-    starters,
     starts,
     verified,
 )
-from backfill_cli.catalog.change_logs import ChangeLogs
-from backfill_cli.catalog.claim import Claim
 from backfill_cli.catalog.job_rows import JobRow
 from backfill_cli.catalog.jobs import check_name
-from backfill_cli.catalog.lease import JobLock
-from backfill_cli.catalog.liveness import Liveness
-from backfill_cli.catalog.lost import left_behind
-from backfill_cli.catalog.runner import RunnerStore
-from backfill_cli.catalog.starters import Starter, Starters
-from backfill_cli.catalog.store import Store
+from backfill_cli.catalog.lease import JobLock, Liveness
+from backfill_cli.catalog.runner import Claim, RunnerStore
+from backfill_cli.catalog.spool import ChangeLogs
+from backfill_cli.catalog.starts import Starter, Starters
+from backfill_cli.catalog.store import Store, left_behind
 from backfill_cli.errors import NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner, Totals
 from backfill_cli.model.job import Control, Verb
@@ -105,7 +100,7 @@ class Catalog:
         with self._store.writing() as db:
             jobs.create(db, definition, control, self._now_ms())
             checkpoints.start_from(db, definition.name, checkpoint)
-            starters.end(db, definition.name)
+            starts.end(db, definition.name)
 
     def rebuild(
         self,
@@ -176,7 +171,7 @@ class Catalog:
     def _listed(self, db: "DuckDBPyConnection") -> tuple[JobRow, ...]:
         rows = self._rows(db)
         made = {row.name for row in rows}
-        return (*rows, *(one.row(self._starts_now(one)) for one in starters.every(db) if one.job not in made))
+        return (*rows, *(one.row(self._starts_now(one)) for one in starts.every(db) if one.job not in made))
 
     def _starts_now(self, starter: Starter) -> bool:
         """Whether the process of a start is alive. The catalog's lock is held."""
@@ -186,7 +181,7 @@ class Catalog:
         """The job exists. Raises NoSuchJob, Held for one that is being created."""
         if job in jobs.names(db):
             return
-        starter = starters.of(db, job)
+        starter = starts.of(db, job)
         raise (
             jobs.no_such_job(db, job)
             if starter is None
@@ -197,10 +192,7 @@ class Catalog:
         """As `job` for a name, also one that is being created, or whose start was killed before it was."""
         check_name(name)
         with self._store.reading() as db:
-            named = {row.name: row for row in self._listed(db)}
-        if name not in named:
-            raise jobs.unknown(name, tuple(named))
-        return named[name]
+            return _named(name, self._listed(db))
 
     def job(self, name: str | None) -> JobRow:
         """The job of this name; without a name, the only job that has not ended.
@@ -277,7 +269,7 @@ class Catalog:
 
     def close_look(
         self, job: str, at_most: int, last: int
-    ) -> tuple[JobRow, tuple[groups.SplitGroup, ...], tuple[EpochRecord, ...]]:
+    ) -> tuple[JobRow, tuple[job_rows.SplitGroup, ...], tuple[EpochRecord, ...]]:
         """One job at one moment, also one that is being created: its row, the progress of its tables (of a single
         table: of up to `at_most` groups of its splits), its newest `last` epochs, oldest first.
 
@@ -285,20 +277,15 @@ class Catalog:
         """
         check_name(job)
         with self._store.reading() as db:
-            rows = {row.name: row for row in self._listed(db)}
-            if job not in rows:
-                raise jobs.unknown(job, tuple(rows))
-            return rows[job], groups.split_groups(db, job, at_most), ledger.newest(db, job, last)
+            row = _named(job, self._listed(db))
+            return row, job_rows.split_groups(db, job, at_most), ledger.newest(db, job, last)
 
     def news(self, job: str, after: int) -> tuple[JobRow, Totals, tuple[inbox.Taken, ...]]:
         """One job at one moment: its row, the totals of its ledger, and the commands that were taken after epoch
         `after`. Raises NoSuchJob."""
         check_name(job)
         with self._store.reading() as db:
-            rows = {row.name: row for row in self._rows(db)}
-            if job not in rows:
-                raise jobs.unknown(job, tuple(rows))
-            return rows[job], ledger.totals(db, job), inbox.taken_after(db, job, after)
+            return _named(job, self._rows(db)), ledger.totals(db, job), inbox.taken_after(db, job, after)
 
     def lock_job(self, job: str) -> JobLock:
         """While the lock is held, nobody else can run or create the job. Raises Held. Use `with`."""
@@ -315,7 +302,7 @@ class Catalog:
         raise lease.held(job, known.get(job, lease.Lease()), self._now_ms())
 
     def left_behind(self) -> dict[str, bool]:
-        """See lost.left_behind."""
+        """See store.left_behind."""
         return left_behind(self._store)
 
     def leave_nothing(self, lock: JobLock, before: Starter | None = None) -> None:
@@ -327,11 +314,11 @@ class Catalog:
             with self._store.writing() as db:
                 if lock.job in jobs.names(db):
                     return
-                row = starters.of(db, lock.job)
+                row = starts.of(db, lock.job)
                 if row is not None and row.is_this_process:
-                    starters.end(db, lock.job)
+                    starts.end(db, lock.job)
                     if before is not None:
-                        starters.put(db, before)
+                        starts.put(db, before)
             if lock.new:
                 self._store.remove(_unused)
         with self._store.locked("lock"):
@@ -371,12 +358,20 @@ class Catalog:
             jobs.standing(db, job)
             self._liveness.refuse_live(lease.read(db, job), job, lock, dead)
             jobs.forget(db, job)
+            starts.end_begun(db, job)
             starts.end(db, job)
-            starters.end(db, job)
+
+
+def _named(job: str, rows: tuple[JobRow, ...]) -> JobRow:
+    """The job's row. Raises NoSuchJob."""
+    found = {row.name: row for row in rows}
+    if job not in found:
+        raise jobs.unknown(job, tuple(found))
+    return found[job]
 
 
 def _unused(db: "DuckDBPyConnection") -> bool:
     """Whether the catalog has never had a job, and none is being created."""
     row = db.execute("SELECT (SELECT count(*) FROM leases) + (SELECT count(*) FROM jobs)").fetchone()
     assert row is not None
-    return row[0] == 0 and not starts.every(db) and not starters.every(db)
+    return row[0] == 0 and not starts.every_begun(db) and not starts.every(db)

@@ -1,18 +1,26 @@
-"""One runner per job: a lock file shows it on this machine, a lease row to other machines; tokens only grow."""
+"""One runner per job: a lock file shows it on this machine, a lease row to other machines; tokens only grow.
 
+A runner of this machine is live while it holds the lock; one of another machine, while it renews its lease.
+"""
+
+import getpass
+import math
 import os
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.errors import Held
+from backfill_cli.model.units import spell_moment
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+    from backfill_cli.catalog.store import Store
 
 # A runner renews every 10 s: it can miss three renewals before another machine considers it dead.
 LEASE_MS = 30_000
@@ -184,3 +192,56 @@ def _holder(lease: Lease) -> str:
     if lease.host is None:
         return "released since"
     return f"{lease.owner} on {lease.host}, pid {lease.pid}, since {spell_moment(lease.claimed_ms)}"
+
+
+class Liveness:
+    """Which runners of one catalog are live. watch_s: how long a lease of another machine is watched."""
+
+    def __init__(self, store: "Store", now_ms: Callable[[], int], watch_s: float) -> None:
+        self._store, self._now_ms, self._watch_s = store, now_ms, watch_s
+
+    def seems_live(self, known: Lease, job: str) -> bool:
+        """For displays: as `is_held`, but by the clocks of both machines, without waiting."""
+        return known.binds(this_host(), self._now_ms()) or runs_at(self._store.path, job)
+
+    def refuse_live(self, known: Lease, job: str, lock: JobLock | None, dead: Lease | None) -> None:
+        """Raise Held while a runner other than `lock`'s holder has the job. dead: see `watched`."""
+        ours = lock is not None and lock.held
+        if known.elsewhere(dead) if ours else self.is_held(known, job, dead):
+            raise held(job, known, self._now_ms())
+
+    def is_held(self, known: Lease, job: str, dead: Lease | None) -> bool:
+        """Whether a runner has it. dead: see `watched`."""
+        return known.elsewhere(dead) or is_locked(self._store.path, job)
+
+    def watched(self, job: str, within_s: float = math.inf, seen: Lease | None = None) -> Lease | None:
+        """The lease of a dead runner on another machine; None if there is none, or if `within_s` was not enough.
+
+        The renewal time is by the other machine's clock, which may be wrong: so a lease that looks expired is
+        watched, and a live runner renews it meanwhile. seen: the lease, if the caller just read it.
+        """
+        if seen is None:
+            with self._store.reading() as db:
+                seen = read(db, job)
+        if not seen.doubtful(this_host(), self._now_ms()):
+            return None
+        ends = time.monotonic() + min(self._watch_s, within_s)
+        while time.monotonic() < ends:
+            time.sleep(min(1.0, self._watch_s))
+            with self._store.reading() as db:
+                if read(db, job) != seen:
+                    return None
+        return seen if within_s >= self._watch_s else None
+
+
+def user() -> str:
+    """The user's name; `uid 1000` if the user has none, as in some containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def actor() -> str:
+    """`user@host`."""
+    return f"{user()}@{this_host()}"

@@ -1,13 +1,16 @@
 """The catalog as one runner uses it: `contracts.JobStore`, each method one transaction that checks the lease."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from threading import Lock
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import checkpoints, inbox, jobs, lease, ledger, spool
+from backfill_cli.catalog.lease import JobLock
 from backfill_cli.catalog.store import Store
+from backfill_cli.errors import BackfillError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState
 
@@ -126,3 +129,28 @@ class RunnerStore:
                 yield db
                 waiting = inbox.waiting(db, self._job)
             self._waiting = waiting
+
+
+class Claim:
+    """A runner's hold on a job, until `with` ends or the process dies.
+
+    token: larger than any before it. store: the job's part of the catalog. lock: the held lock file.
+    """
+
+    def __init__(self, store: RunnerStore, token: int, lock: JobLock) -> None:
+        self.store = store
+        self.token = token
+        self.lock = lock
+
+    def __enter__(self) -> "Claim":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            # A lease that cannot be released now expires in 30 s; the error that came before matters more.
+            with suppress(BackfillError):
+                self.store.release()
+        finally:
+            self.lock.release()

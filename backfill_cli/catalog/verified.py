@@ -1,10 +1,10 @@
 """What the last `verify` found for each table, shown by `status`; and what an unfinished one found equal."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import jobs
-from backfill_cli.model.verified import Verified
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -13,6 +13,26 @@ if TYPE_CHECKING:
     from backfill_cli.model.verify import TableVerdict, VerifyReport
 
 EQUAL, DIFFERENT = "equal", "different"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a job's last verify found in one table. epoch: the checkpoint. share: of the keys; None: all.
+
+    not_compared: how many keys changed upstream since the checkpoint and could not be compared. rows: of the sink
+    that were compared; None for a verify of an older version.
+    """
+
+    table: str
+    epoch: int
+    at_ms: int
+    share: float | None
+    missing: int
+    extra: int
+    changed: int
+    equal: bool
+    not_compared: int = 0
+    rows: int | None = None
 
 
 class Verifies:

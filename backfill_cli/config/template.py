@@ -14,7 +14,7 @@ from backfill_cli import registry
 from backfill_cli.contracts import Looked, Told, UpstreamConnector
 from backfill_cli.contracts.example import Example
 from backfill_cli.errors import UsageError
-from backfill_cli.model.nearest import nearest_first
+from backfill_cli.model.units import nearest_first
 
 FILL_IN = "# <- fill in"
 """After a value that is an example or empty."""

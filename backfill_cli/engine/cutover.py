@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog.actor import user
+from backfill_cli.catalog.lease import user
+from backfill_cli.catalog.verified import Verified
 from backfill_cli.config import from_stored
 from backfill_cli.contracts import JobDefinition, Sink
 from backfill_cli.contracts.cutover import CutoverSink, NamelessSink, Swap
@@ -21,7 +22,6 @@ from backfill_cli.errors import UsageError
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, LiveName, Lives
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.units import spell_share
-from backfill_cli.model.verified import Verified
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog, JobRow

@@ -1,8 +1,11 @@
-"""Durations and sizes as people write them, and back."""
+"""Durations, sizes, times of day, epochs and lists of names, as people write and read them."""
 
 import math
 import re
 import signal
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from difflib import get_close_matches
 
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 BYTES = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
@@ -92,3 +95,30 @@ def spell_exit(code: int) -> str:
         return f"exit code {code}"
     name = next((f" ({one.name})" for one in signal.Signals if one == -code), "")
     return f"signal {-code}{name}"
+
+
+def spell_moment(ms: int | None) -> str:
+    """Milliseconds since 1970: `2026-11-21 04:40:12 UTC`."""
+    return "N/A" if ms is None else f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def spell_epoch(epoch: int) -> str:
+    """An epoch's number with its time: `1763692800123 (2025-11-21 02:40:00 UTC)`; `0` before any."""
+    return f"{epoch} ({spell_moment(epoch)})" if epoch else "0"
+
+
+LISTED = 10
+
+
+def nearest_first(name: str, names: Sequence[str]) -> list[str]:
+    """`names`, those most similar to `name` first."""
+    near = get_close_matches(name, names, n=len(names) or 1, cutoff=0.5)
+    return near + [other for other in names if other not in near]
+
+
+def spell_known(name: str, names: Sequence[str], which: str = "known tables") -> str:
+    """`; known tables: orders, customers`, nearest first, the others counted; nothing if there are none."""
+    if not names:
+        return ""
+    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+    return f"; {which}: {', '.join(nearest_first(name, names)[:LISTED])}{more}"

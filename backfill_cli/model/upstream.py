@@ -140,3 +140,14 @@ class LogStart:
     complete_at: Position | None
     schema: Mapping[str, str]
     identity: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """mark: part of a name that nobody else can have chosen. config: as stored. pin: identifies the upstream."""
+
+    job: str
+    mark: str
+    config: str
+    pin: Pin
+    begun_ms: int

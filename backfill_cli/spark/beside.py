@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from backfill_cli.model.nearest import spell_known
+from backfill_cli.model.units import spell_known
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,8 +17,7 @@ from backfill_cli.errors import (
     Transient,
     UsageError,
 )
-from backfill_cli.spark.causes import cause_in
-from backfill_cli.spark.object_store import meant
+from backfill_cli.spark.object_store import CALLING, meant
 
 MARK = "backfill:"
 """The beginning of messages that our own expressions raise inside Spark."""
@@ -186,3 +185,12 @@ def spark_reading(way_on: str = RENAME_HINT) -> Iterator[None]:
         if ours is None:
             raise
         raise ours from exc
+
+
+_CLASS = re.compile(r"^(?:[a-z_$][\w$]*\.)+[A-Z][\w$]*: (?=\S)")
+
+
+def cause_in(said: str) -> str:
+    """The first line of an error's own message: neither the call from Python, nor Java's class and frames."""
+    lines = CALLING.sub("", said.strip()).splitlines()
+    return _CLASS.sub("", next(filter(None, map(str.strip, lines)), ""))[:300]

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient, UsageError
-from backfill_cli.spark.causes import CALLING
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
+
+CALLING = re.compile(r"^An error occurred while calling [\w.$:]+\s*:?\s*")
+"""The first line of an error whose class PySpark does not know; `z:` stands before a static method."""
 
 _ON_S3 = re.compile(r"s3a?://")
 ENDPOINTS, REGIONS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), ("AWS_REGION", "AWS_DEFAULT_REGION")

@@ -5,9 +5,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.model.checkpoint import EpochRecord
-from backfill_cli.model.units import spell_duration
+from backfill_cli.model.units import spell_duration, spell_moment
 from backfill_cli.view.console import answer, answer_json, interactive, say
 from backfill_cli.view.model import SCHEMA, JobView, spell_verified
 

@@ -1,10 +1,10 @@
 """What limits a job now, in a sentence that ends with the command that changes it."""
 
 from backfill_cli.catalog import JobRow
-from backfill_cli.catalog.moments import spell_epoch, spell_moment
 from backfill_cli.errors import parted, with_way_on
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.job import JobState
+from backfill_cli.model.units import spell_epoch, spell_moment
 from backfill_cli.view.hints import from_here, of_file
 
 

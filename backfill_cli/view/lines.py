@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from backfill_cli.catalog import SplitGroup
-from backfill_cli.catalog.moments import spell_epoch, spell_moment
 from backfill_cli.model.checkpoint import PartitionProgress, Totals, Written
-from backfill_cli.model.units import spell_duration, spell_size
+from backfill_cli.model.units import spell_duration, spell_epoch, spell_moment, spell_size
 from backfill_cli.model.upstream import SpoolView
 from backfill_cli.view.model import (
     ENDED,

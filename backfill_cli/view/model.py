@@ -7,14 +7,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from backfill_cli.catalog import Catalog, JobRow, SplitGroup
-from backfill_cli.catalog.moments import spell_moment
+from backfill_cli.catalog.verified import Verified
 from backfill_cli.errors import NoSuchJob, parted
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, Written
 from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase
-from backfill_cli.model.units import spell_duration
+from backfill_cli.model.units import spell_duration, spell_moment
 from backfill_cli.model.upstream import SpoolView
-from backfill_cli.model.verified import Verified
 from backfill_cli.view.limits import limited_by
 
 SCHEMA = 1

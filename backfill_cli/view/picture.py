@@ -12,9 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from backfill_cli.catalog import SplitGroup
-from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.errors import parted
-from backfill_cli.model.units import spell_duration
+from backfill_cli.model.units import spell_duration, spell_epoch
 from backfill_cli.view.console import shown, shown_lines
 from backfill_cli.view.hints import laid_out
 from backfill_cli.view.lines import (

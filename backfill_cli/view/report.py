@@ -15,11 +15,10 @@ from itertools import groupby, pairwise
 from string import Template
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.errors import UsageError
 from backfill_cli.model.checkpoint import EpochRecord, Totals
 from backfill_cli.model.job import Phase
-from backfill_cli.model.units import spell_duration, spell_size
+from backfill_cli.model.units import spell_duration, spell_moment, spell_size
 from backfill_cli.view.history import HEAD, history_row
 from backfill_cli.view.lines import (
     spell_lag,

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from backfill_cli.catalog.moments import spell_moment
-from backfill_cli.model.checkup import Check, Status
 from backfill_cli.model.cutover import CutoverReport, Found, LiveName
-from backfill_cli.model.plan_report import PlannedTable, PlanReport
-from backfill_cli.model.units import spell_size
+from backfill_cli.model.reports import Check, PlannedTable, PlanReport, Status
+from backfill_cli.model.units import spell_moment, spell_size
 from backfill_cli.view.console import RED, RESET, answer, answer_json, coloured, say, told_hint, wrapped
 from backfill_cli.view.model import SCHEMA, spell_count, spell_eta
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.catalog.lost import told_of
+from backfill_cli.catalog.store import told_of
 from backfill_cli.view.console import answer, answer_json, coloured, interactive, say
 from backfill_cli.view.lines import progress_line
 from backfill_cli.view.model import ENDED, JobView

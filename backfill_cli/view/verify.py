@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 
-from backfill_cli.catalog.moments import spell_epoch, spell_moment
 from backfill_cli.errors import VerifyMismatch
-from backfill_cli.model.units import spell_duration, spell_share
+from backfill_cli.model.units import spell_duration, spell_epoch, spell_moment, spell_share
 from backfill_cli.model.verify import DifferentRow, TableVerdict, VerifyProgress, VerifyReport
 from backfill_cli.view.console import answer, answer_json, interactive, say, shown_lines, wrapped
 from backfill_cli.view.model import SCHEMA, spell_not_compared

@@ -15,7 +15,7 @@ from backfill_cli.engine.job.held import told_by_upstreams
 from backfill_cli.engine.job.preflight import plan
 from backfill_cli.engine.loop.run import start
 from backfill_cli.errors import HistoryGone
-from backfill_cli.model.plan_report import PlanReport
+from backfill_cli.model.reports import PlanReport
 
 CONFIG = """
 [job]

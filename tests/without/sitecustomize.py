@@ -17,7 +17,7 @@ class NoPandas:
 
 RECORDED = (
     "backfill_cli.errors",
-    "backfill_cli.model.checkup",
+    "backfill_cli.model.reports",
     "backfill_cli.model.cutover",
     "backfill_cli.view.console",
 )

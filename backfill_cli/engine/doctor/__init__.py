@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import BackfillError
-from backfill_cli.model.checkup import Check, Status, refused, warning
+from backfill_cli.model.reports import Check, Status, refused, warning
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog

@@ -10,9 +10,8 @@ from backfill_cli.contracts import Clocked
 from backfill_cli.engine.doctor.place import room
 from backfill_cli.engine.job.preflight import plan
 from backfill_cli.errors import BackfillError, HistoryGone
-from backfill_cli.model.checkup import Check, failed, ok, refused, warning
 from backfill_cli.model.job import JobState
-from backfill_cli.model.plan_report import PlanReport
+from backfill_cli.model.reports import Check, PlanReport, failed, ok, refused, warning
 from backfill_cli.model.units import spell_duration, spell_size
 
 if TYPE_CHECKING:

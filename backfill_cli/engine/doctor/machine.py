@@ -9,7 +9,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import UsageError
-from backfill_cli.model.checkup import Check, failed, ok, refused, warning
+from backfill_cli.model.reports import Check, failed, ok, refused, warning
 from backfill_cli.spark import class_data
 from backfill_cli.spark.java import Java, asked, find_java
 from backfill_cli.tried import TRIED

@@ -11,14 +11,13 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from backfill_cli.catalog.files import refuse_unsafe
 from backfill_cli.catalog.lease import runs_at
-from backfill_cli.catalog.moments import spell_moment
-from backfill_cli.catalog.permissions import refuse_unsafe
 from backfill_cli.engine.job.starting import spell_begun
 from backfill_cli.errors import BackfillError, parted
-from backfill_cli.model.checkup import Check, failed, ok, refused, warning
 from backfill_cli.model.job import JobState
-from backfill_cli.model.units import spell_duration, spell_size
+from backfill_cli.model.reports import Check, failed, ok, refused, warning
+from backfill_cli.model.units import spell_duration, spell_moment, spell_size
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog, JobRow

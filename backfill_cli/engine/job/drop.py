@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.catalog.actor import user
-from backfill_cli.catalog.lease import JobLock
+from backfill_cli.catalog.lease import JobLock, user
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import HeldUpstream, JobDefinition, Sink, SinkTable
 from backfill_cli.contracts.cutover import CutoverSink, Swap
@@ -22,10 +21,9 @@ from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.job.starting import settle
 from backfill_cli.errors import BackfillError, ConfigError, HistoryGone, NoSuchJob, StateConflict, UsageError
 from backfill_cli.failpoint import hit
-from backfill_cli.model.begun import Begun
 from backfill_cli.model.codec import decode
 from backfill_cli.model.cutover import Found, LiveName
-from backfill_cli.model.upstream import Pin
+from backfill_cli.model.upstream import Begun, Pin
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.contracts import AdvisingUpstream, HeldUpstream, LogicalSink, SinkTable
 from backfill_cli.engine.job.checks import Answer, require_again, require_all
 from backfill_cli.engine.job.held import held_without_runner
@@ -14,8 +13,9 @@ from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.job.starting import spell_begun
 from backfill_cli.errors import BackfillError, NoSuchJob, SinkInUse, Transient
 from backfill_cli.model.job import JobState
-from backfill_cli.model.plan_report import PlannedTable, PlanReport
+from backfill_cli.model.reports import PlannedTable, PlanReport
 from backfill_cli.model.schema import fields_of, shown_column
+from backfill_cli.model.units import spell_epoch
 from backfill_cli.model.upstream import Pin
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.config import from_stored
 from backfill_cli.contracts import HeldUpstream, Upstream, WaitingUpstream
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.errors import BackfillError, Transient
 from backfill_cli.failpoint import hit
-from backfill_cli.model.begun import Begun
+from backfill_cli.model.units import spell_moment
+from backfill_cli.model.upstream import Begun
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.catalog.actor import actor, user
+from backfill_cli.catalog.lease import actor, user
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import CheckedSink, JobDefinition, JobStore, Upstream
 from backfill_cli.engine.doctor.machine import extras, untried
@@ -38,8 +38,8 @@ from backfill_cli.model.job import JobState, Verb
 from backfill_cli.spark import driver
 
 if TYPE_CHECKING:
-    from backfill_cli.catalog.claim import Claim
     from backfill_cli.catalog.lease import JobLock
+    from backfill_cli.catalog.runner import Claim
 
 SIGNALLED = "a signal"
 ASKED = "a stop was requested"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog.actor import user
+from backfill_cli.catalog.lease import user
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop.process import Heartbeat, Wake
 from backfill_cli.errors import BackfillError, Transient
@@ -12,7 +12,7 @@ from backfill_cli.errors import BackfillError, Transient
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
     from backfill_cli.catalog.lease import JobLock
-    from backfill_cli.catalog.starters import Starter
+    from backfill_cli.catalog.starts import Starter
     from backfill_cli.config import JobConfig
 
 FIRST = "its config and sink are being checked"

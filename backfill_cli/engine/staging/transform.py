@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, BadData, UsageError
-from backfill_cli.spark.causes import cause_in
+from backfill_cli.spark.failures import cause_in
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:

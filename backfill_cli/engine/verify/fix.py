@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog.actor import user
+from backfill_cli.catalog.lease import user
 from backfill_cli.config import from_stored
 from backfill_cli.contracts import JobDefinition, JobStore, SinkTable, own
 from backfill_cli.engine.job.ownership import require_kept, take

@@ -1,6 +1,7 @@
 """`verify` of one table: first a hash over all rows; if it differs, by key range and column; then the rows.
 
-The hash is that of model/digest.py, computed in Spark, and Spark's own for columns without a word."""
+The hash is that of model/digest.py, computed in Spark, and Spark's own for columns without a word.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient, UsageError
 from backfill_cli.formats.listing import Place, place
 from backfill_cli.lake.delta import damage
-from backfill_cli.model.nearest import spell_known
+from backfill_cli.model.units import spell_known
 from backfill_cli.spark.object_store import meant, on_s3, one_spelling, store_of
 
 if TYPE_CHECKING:

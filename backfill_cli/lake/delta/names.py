@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.errors import Fatal, UsageError
 from backfill_cli.lake.delta.edge import Where
 from backfill_cli.spark.beside import CATALOG, defined
-from backfill_cli.spark.causes import cause_in
+from backfill_cli.spark.failures import cause_in
 from backfill_cli.spark.names import backticked
 
 if TYPE_CHECKING:

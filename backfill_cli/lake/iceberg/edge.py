@@ -7,8 +7,7 @@ from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient
 from backfill_cli.lake import refused_properties
 from backfill_cli.lake.iceberg.places import Place
 from backfill_cli.spark.beside import CATALOG
-from backfill_cli.spark.causes import cause_in
-from backfill_cli.spark.failures import from_spark
+from backfill_cli.spark.failures import cause_in, from_spark
 from backfill_cli.spark.object_store import meant
 
 

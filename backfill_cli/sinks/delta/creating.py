@@ -13,7 +13,7 @@ from backfill_cli.lake.refused_properties import blamed
 from backfill_cli.model.schema import Columns
 from backfill_cli.sinks.delta.places import Unplaced
 from backfill_cli.sinks.delta.tables import Lacking
-from backfill_cli.spark.causes import cause_in
+from backfill_cli.spark.failures import cause_in
 
 if TYPE_CHECKING:
     from deltalake import Schema

@@ -15,9 +15,9 @@ from backfill_cli.lake.delta.plain import plain_files, version_files
 from backfill_cli.lake.key_ranges import KeyRange
 from backfill_cli.lake.key_reads import Held, closed_read, frame_of
 from backfill_cli.lake.plain_files import PlainFiles
-from backfill_cli.model.nearest import spell_known
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import columns_of, schema_text
+from backfill_cli.model.units import spell_known
 from backfill_cli.model.upstream import Pin, SnapshotPin
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import GONE, from_spark, spark_reading

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import START_OVER, UsageError
-from backfill_cli.model.nearest import nearest_first, spell_known
 from backfill_cli.model.schema import schema_text
 from backfill_cli.model.split import Split
+from backfill_cli.model.units import nearest_first, spell_known
 from backfill_cli.postgres_says import PLACE
 from backfill_cli.upstreams.postgres.client import asking
 from backfill_cli.upstreams.postgres.keys import cursor_of_key

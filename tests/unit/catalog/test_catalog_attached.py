@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from backfill_cli.catalog.attached import Instance
+from backfill_cli.catalog.files import Instance
 
 HELD = "import duckdb, sys; db = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
 
@@ -79,7 +79,7 @@ def test_a_thread_that_still_has_it_when_the_process_ends_leaves_no_noise(file: 
     ends = """if True:
         import sys, threading, time
         from pathlib import Path
-        from backfill_cli.catalog.attached import Instance
+        from backfill_cli.catalog.files import Instance
         file = Path(sys.argv[1])
         instance = Instance((file,))
         def used():

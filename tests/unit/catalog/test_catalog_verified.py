@@ -5,7 +5,7 @@ from pathlib import Path
 from catalog_builders import Clock, with_job
 
 from backfill_cli.catalog.store import Store
-from backfill_cli.model.verified import Verified
+from backfill_cli.catalog.verified import Verified
 from backfill_cli.model.verify import TableVerdict, VerifyReport
 
 SAME = TableVerdict("orders", "orders", True, 10, 10)

@@ -9,10 +9,10 @@ from caught_up_job import NOW
 from command_builders import Run, end_job, fake_engine, make_job
 
 from backfill_cli.catalog import Catalog, Claim
-from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.catalog.store import Store
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.job import Barrier, Control, JobState, Phase, Verb
+from backfill_cli.model.units import spell_epoch
 
 pytestmark = pytest.mark.seconds
 

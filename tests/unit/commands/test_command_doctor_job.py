@@ -15,11 +15,10 @@ from backfill_cli.catalog.store import Store
 from backfill_cli.engine.doctor import job as of_job
 from backfill_cli.engine.doctor import machine
 from backfill_cli.errors import HistoryGone, Transient, UsageError
-from backfill_cli.model.begun import Begun
 from backfill_cli.model.job import JobState
-from backfill_cli.model.plan_report import PlannedTable, PlanReport
 from backfill_cli.model.position import Position
-from backfill_cli.model.upstream import Pin
+from backfill_cli.model.reports import PlannedTable, PlanReport
+from backfill_cli.model.upstream import Begun, Pin
 
 __all__ = ["java"]
 

@@ -18,7 +18,7 @@ from backfill_cli.catalog import Catalog, lease
 from backfill_cli.catalog.store import Store
 from backfill_cli.engine.doctor import job as of_job
 from backfill_cli.engine.doctor import machine, place
-from backfill_cli.model.checkup import Status
+from backfill_cli.model.reports import Status
 from backfill_cli.tried import TRIED
 
 __all__ = ["java"]

@@ -9,11 +9,10 @@ from command_builders import Run
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
 from backfill_cli.contracts import JobDefinition, SinkTable
-from backfill_cli.model.begun import Begun
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.position import Position
-from backfill_cli.model.upstream import Pin
+from backfill_cli.model.upstream import Begun, Pin
 
 CONFIG = """
 [job]

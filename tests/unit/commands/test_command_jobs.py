@@ -11,7 +11,7 @@ from command_builders import Run, end_job, fake_engine, make_job, write_config
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.model.job import JobState
-from backfill_cli.model.plan_report import PlanReport
+from backfill_cli.model.reports import PlanReport
 from backfill_cli.model.verify import TableVerdict, VerifyReport
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from backfill_cli.catalog import Catalog, JobRow
 from backfill_cli.catalog.lease import Lease
+from backfill_cli.catalog.verified import Verified
 from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.contracts.cutover import Swap
 from backfill_cli.engine import cutover
@@ -22,7 +23,6 @@ from backfill_cli.model.cutover import CutoverReport, Found, Gate, Live, LiveNam
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
-from backfill_cli.model.verified import Verified
 from backfill_cli.view.reports import show_cutover
 
 EPOCH = 100

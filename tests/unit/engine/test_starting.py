@@ -14,9 +14,8 @@ from backfill_cli.engine.job import starting
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.starting import holding, settle, settle_before
 from backfill_cli.errors import BackfillError, ConfigError, Transient
-from backfill_cli.model.begun import Begun
 from backfill_cli.model.position import Position
-from backfill_cli.model.upstream import Pin
+from backfill_cli.model.upstream import Begun, Pin
 
 CONFIG = """
 [job]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.catalog.starters import Starters
+from backfill_cli.catalog.starts import Starters
 from backfill_cli.engine.loop.process import Wake
 from backfill_cli.engine.loop.visible import visible
 

@@ -6,7 +6,7 @@ from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import BackfillError
 from backfill_cli.lake.delta.edge import Where
 from backfill_cli.sinks.delta.apply import delta_writing
-from backfill_cli.spark.causes import cause_in
+from backfill_cli.spark.failures import cause_in
 from backfill_cli.spark.object_store import meant
 
 WRAPPED = {

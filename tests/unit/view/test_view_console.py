@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_cli.errors import BackfillError
-from backfill_cli.model.checkup import ok, warning
+from backfill_cli.model.reports import ok, warning
 from backfill_cli.view import console
 from backfill_cli.view.hints import laid_out
 from backfill_cli.view.reports import check_text

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from view_builders import GROUPS, ROW, drawn, ledger, progress, row
 
 from backfill_cli.catalog import Lease
+from backfill_cli.catalog.verified import Verified
 from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
-from backfill_cli.model.verified import Verified
 from backfill_cli.view.lines import job_details
 from backfill_cli.view.model import as_json, job_view, spell_eta, spell_share
 from backfill_cli.view.picture import job_picture

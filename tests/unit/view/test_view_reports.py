@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from backfill_cli.errors import VerifyMismatch
-from backfill_cli.model.plan_report import PlannedTable, PlanReport
+from backfill_cli.model.reports import PlannedTable, PlanReport
 from backfill_cli.model.verify import DifferentRange, DifferentRow, TableVerdict, VerifyReport
 from backfill_cli.view.reports import plan_text, show_plan
 from backfill_cli.view.verify import show_verify
