@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from threading import Lock
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import checkpoints, inbox, jobs, lease, ledger, spool
@@ -145,9 +144,7 @@ class Claim:
     def __enter__(self) -> "Claim":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             # A lease that cannot be released now expires in 30 s; the error that came before matters more.
             with suppress(BackfillError):

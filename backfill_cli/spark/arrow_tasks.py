@@ -16,22 +16,22 @@ from weakref import WeakKeyDictionary
 from backfill_cli import __version__
 from backfill_cli.contracts import Piece
 from backfill_cli.errors import Fatal
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import SAME_PACKAGE, raising_in_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 PART_ROWS = 500_000  # what is repeated when a task fails
 
 
 def frame(
-    spark: "SparkSession",
+    spark: SparkSession,
     make: "Callable[[Any], Iterator[pa.RecordBatch]]",
     parts: Sequence[Any],
     schema: "StructType | str",
-) -> "DataFrame":
+) -> DataFrame:
     """The batches that `make` yields for each part, one task per part, with the columns of `schema`.
 
     make: called in a worker, so it must be a module's function, or a `partial` of one. Executors need this package
@@ -51,7 +51,7 @@ def frame(
     return found
 
 
-def cores(spark: "SparkSession") -> int:
+def cores(spark: SparkSession) -> int:
     """The number of shuffle partitions: the cores in local mode, what the user has set on a cluster."""
     return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
@@ -74,10 +74,10 @@ def packed(pieces: Sequence[tuple[Piece, int]], cores: int) -> tuple[tuple[Piece
 
 
 # Finding out costs a Spark job, and the answer does not change during a session.
-_KNOWN: "WeakKeyDictionary[SparkSession, bool]" = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 
 
-def workers_know_us(spark: "SparkSession") -> bool:
+def workers_know_us(spark: SparkSession) -> bool:
     """Whether the session's Python workers have this package; checked once. In local mode they always have it.
 
     Raises Fatal if they have another version of it.
@@ -87,14 +87,14 @@ def workers_know_us(spark: "SparkSession") -> bool:
     return _KNOWN[spark]
 
 
-def is_local(spark: "SparkSession") -> bool:
+def is_local(spark: SparkSession) -> bool:
     """Whether tasks run on this machine, in threads of Spark's own process."""
     from pyspark.sql.utils import is_remote
 
     return not is_remote() and (spark.conf.get("spark.master", None) or "").startswith("local")
 
 
-def _one_knows_us(spark: "SparkSession") -> bool:
+def _one_knows_us(spark: SparkSession) -> bool:
     from pyspark.errors import PySparkException
 
     try:

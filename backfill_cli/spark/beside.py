@@ -1,20 +1,17 @@
 """A Spark session beside another one: its settings do not affect the other, and both have the same catalogs."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from backfill_cli.model.units import spell_known
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from backfill_cli.spark.api import SparkSession
 
 CATALOG = "spark.sql.catalog."
 
-_clones: "list[SparkSession]" = []
+_clones: list[SparkSession] = []
 """Each holds a connection, which would keep the process from exiting."""
 
 
-def session_beside(session: "SparkSession") -> "SparkSession":
+def session_beside(session: SparkSession) -> SparkSession:
     """A separate session in the same application; over Spark Connect, a clone of it on the server."""
     clone = getattr(session, "cloneSession", None)
     if clone is not None:

@@ -8,16 +8,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from backfill_cli.spark import class_data, driver
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.java import find_java
 from backfill_cli.spark.session import open_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 KEPT = 3
 """How many archives are kept, including those for other Javas and environments: 160 MB each."""
@@ -61,7 +59,7 @@ def _make(file: Path, scratch: Path) -> None:
     fresh.replace(file)
 
 
-def _exercise(spark: "SparkSession", scratch: Path) -> None:
+def _exercise(spark: SparkSession, scratch: Path) -> None:
     """Runs a snapshot slice, a fold of changes and a comparison, as the engine does."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
@@ -95,7 +93,7 @@ def _exercise(spark: "SparkSession", scratch: Path) -> None:
     _read_from_python(spark).write.parquet(sliced_by_python)
 
 
-def _read_from_python(spark: "SparkSession") -> "DataFrame":
+def _read_from_python(spark: SparkSession) -> DataFrame:
     """Two rows `(id BIGINT)` from an Arrow table function, the way small slices of Parquet are read."""
     from pyspark.sql.functions import arrow_udtf
 

@@ -2,10 +2,8 @@
 
 import json
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from backfill_cli.spark.api import Column, F
 
 _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
@@ -38,8 +36,6 @@ def plain(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else backticked(name)
 
 
-def quoted(name: str, of: str = "") -> "Column":
+def quoted(name: str, of: str = "") -> Column:
     """A column by its exact name; `of`: the struct that holds it."""
-    from pyspark.sql import functions as F
-
     return F.col(f"{of}.{backticked(name)}" if of else backticked(name))

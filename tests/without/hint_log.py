@@ -81,7 +81,7 @@ def _of_console(console: ModuleType) -> None:
 
 _WRAPS = {
     "errors": _of_errors,
-    "checkup": lambda module: _of_fixes(module.Check),
+    "reports": lambda module: _of_fixes(module.Check),
     "cutover": lambda module: _of_fixes(module.Gate),
     "console": _of_console,
 }

@@ -18,7 +18,8 @@ def examine(file: Path | None, catalog: "Catalog", env: Mapping[str, str]) -> It
     With a config it connects to what that names, as `plan` does; if an upstream or sink cannot be reached, its
     check reports that, and the others are still made.
     """
-    from backfill_cli.engine.doctor import job, machine, place
+    from backfill_cli.engine.doctor import job, place
+    from backfill_cli.engine.job import machine
 
     config: JobConfig | None = None
     fault: BackfillError | None = None

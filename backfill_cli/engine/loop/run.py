@@ -11,8 +11,8 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.lease import actor, user
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import CheckedSink, JobDefinition, JobStore, Upstream
-from backfill_cli.engine.doctor.machine import extras, untried
 from backfill_cli.engine.job.create import create, rebuild
+from backfill_cli.engine.job.machine import extras, untried
 from backfill_cli.engine.job.ownership import owners_sought, require_kept, take
 from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
 from backfill_cli.engine.job.same import changed_keys, require_same, require_same_strategy

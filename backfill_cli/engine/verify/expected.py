@@ -1,12 +1,16 @@
 """f(upstream at a checkpoint): what a sink must hold there, as `verify` compares it; three ways to read it."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from backfill_cli.contracts import (
     ArrowTasks,
@@ -39,10 +43,6 @@ from backfill_cli.sinks.duckdb.types import exported_columns
 from backfill_cli.spark.names import backticked, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import DataFrame, SparkSession
-
     from backfill_cli.config import JobConfig
 
 
@@ -53,7 +53,7 @@ class Expected:
     made: what workers were asked to produce from plain rows.
     """
 
-    spark: "SparkSession"
+    spark: SparkSession
     upstream: Upstream
     config: "JobConfig"
     pin: Pin
@@ -63,14 +63,14 @@ class Expected:
         """Whether a failure only means that some rows are not plain: repeated, they take the checked path."""
         return any(made.not_plain(exc) for made in self.made[-1:])
 
-    def __call__(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
+    def __call__(self, table: SinkTable, at: Checkpoint) -> DataFrame:
         """f(upstream at the checkpoint) of one table: the sink's columns, unique by key."""
         recall(self.upstream, at)
         partitioned = self.upstream.capabilities.partitioned
         held = self._log(table, at) if partitioned else self._snapshot_and_log(table, at)
         return held.select(*_columns(table))
 
-    def _snapshot_and_log(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
+    def _snapshot_and_log(self, table: SinkTable, at: Checkpoint) -> DataFrame:
         """The consumed part of each split, with the keys that the log changed replaced by their changed rows."""
         name = table.name
         shape = self.config.transform_of(name)
@@ -93,13 +93,11 @@ class Expected:
         changed = last.where(f"{own.OP} = 'U'").select(*_columns(table))
         return untouched.unionByName(changed, allowMissingColumns=True)
 
-    def _as_of(self, upstream: PastUpstream, table: SinkTable, at: Checkpoint) -> "DataFrame":
+    def _as_of(self, upstream: PastUpstream, table: SinkTable, at: Checkpoint) -> DataFrame:
         """The table at the checkpoint's position; a column that was added later is NULL.
 
         Raises BadData if its key is not unique: changes are applied by key, so the sink has one row per key.
         """
-        from pyspark.sql import functions as F
-
         held = upstream.rows_at(self.spark, table.name, at.position)
         for name in set(names_of(at.schemas[table.name])) - set(held.columns):
             held = held.withColumn(name, F.lit(None))
@@ -107,7 +105,7 @@ class Expected:
         refuse_duplicates(table, rows, "the upstream at this checkpoint")
         return rows
 
-    def _log(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
+    def _log(self, table: SinkTable, at: Checkpoint) -> DataFrame:
         """Every partition from where the job began it up to the checkpoint's offset."""
         (source,) = self.config.tables
         appends = self.upstream.capabilities.appends
@@ -145,9 +143,7 @@ def _columns(table: SinkTable) -> list[str]:
     return [backticked(name) for name in names_of(table.schema)]
 
 
-def _empty(spark: "SparkSession", table: SinkTable) -> "DataFrame":
-    from pyspark.sql.types import StructType
-
+def _empty(spark: SparkSession, table: SinkTable) -> DataFrame:
     return spark.createDataFrame([], StructType.fromJson(json.loads(table.schema)))
 
 
@@ -163,7 +159,7 @@ class CurrentRows:
     not_compared: see VerifyReport.
     """
 
-    spark: "SparkSession"
+    spark: SparkSession
     upstream: Upstream
     config: "JobConfig"
     folder: Path
@@ -172,11 +168,11 @@ class CurrentRows:
     not_compared: dict[str, int] = field(default_factory=dict)
     _taken: Mapping[str, TakenTable] | None = None
 
-    def beside(self, copy: SinkCopy) -> "Callable[[SinkTable, Checkpoint], DataFrame]":
+    def beside(self, copy: SinkCopy) -> Callable[[SinkTable, Checkpoint], DataFrame]:
         """As `Expected`: a table's rows at the checkpoint of the copy."""
         return partial(self._rows, copy)
 
-    def _rows(self, copy: SinkCopy, table: SinkTable, at: Checkpoint) -> "DataFrame":
+    def _rows(self, copy: SinkCopy, table: SinkTable, at: Checkpoint) -> DataFrame:
         if self._taken is None:
             with self._log_first():
                 self._taken = self._read(at)
@@ -252,16 +248,14 @@ class IndependentRows:
     Called like `Expected`. folder: where DuckDB writes what it read, for Spark to compare.
     """
 
-    spark: "SparkSession"
+    spark: SparkSession
     upstream: Upstream
     config: "JobConfig"
     pin: Pin
     folder: Path
 
-    def __call__(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
+    def __call__(self, table: SinkTable, at: Checkpoint) -> DataFrame:
         """The table's rows. Raises UsageError if they are not simply the rows of the snapshot's files."""
-        from pyspark.sql.types import StructType
-
         self._refuse(table, at)
         direct = self._direct()
         assert direct is not None

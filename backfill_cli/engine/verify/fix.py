@@ -15,6 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 from backfill_cli.catalog.lease import user
 from backfill_cli.config import from_stored
 from backfill_cli.contracts import JobDefinition, JobStore, SinkTable, own
@@ -49,8 +52,6 @@ from backfill_cli.model.verify import Asked, Fix, TableFix, VerifyReport
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from backfill_cli.catalog import Catalog
 
 FIXED = "verify --fix"
@@ -229,10 +230,8 @@ class _Stage:
         if self.attempt:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _take(self, table: SinkTable, changes: "DataFrame") -> None:
+    def _take(self, table: SinkTable, changes: DataFrame) -> None:
         """Raises BadData for a sink row with a NULL key, which cannot be removed by key."""
-        from pyspark.sql import functions as F
-
         folder, path = self.folder, self.folder / table.name / "changes"
         nameless = F.lit(False)
         for name in table.key:

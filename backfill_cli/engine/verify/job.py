@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import DataFrame, SparkSession
+
 from backfill_cli import __version__
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import (
@@ -37,18 +39,16 @@ from backfill_cli.model.position import Position
 from backfill_cli.model.verify import EVERYTHING, Asked, TableVerdict, VerifyProgress, VerifyReport
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from backfill_cli.catalog import Catalog
 
 ROWS_NAMED = 20
 
-Rows = Callable[[SinkTable, Checkpoint], "DataFrame"]
+Rows = Callable[[SinkTable, Checkpoint], DataFrame]
 """f(upstream at the checkpoint) of one table: the sink's columns, unique by key."""
 
 Tell = Callable[[VerifyProgress], None]
 
-Changes = Callable[[SinkTable, "DataFrame"], None]
+Changes = Callable[[SinkTable, DataFrame], None]
 """Receives what makes a differing table equal: net changes `(own.OP, row…)`, while both sides are readable."""
 
 
@@ -291,12 +291,12 @@ class Verification:
 
 
 def verify_against(
-    spark: "SparkSession",
+    spark: SparkSession,
     definition: JobDefinition,
     sink: VerifiableSink,
     live: bool,
     staging: Path,
-    expected: "Rows | CurrentRows",
+    expected: Rows | CurrentRows,
     asked: Asked = EVERYTHING,
     steps: Steps | None = None,
     take: Changes | None = None,

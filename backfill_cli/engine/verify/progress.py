@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from backfill_cli.model.verify import VerifyProgress
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TICK_S = 0.5
 LEAST_SHARE = 0.01  # under this an ETA is a guess
@@ -160,9 +160,7 @@ class Steps:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
 
@@ -174,16 +172,12 @@ Stages = dict[object, tuple[int, int]]
 class TaskCounts:
     """The tasks of the stages that ran since `begin`. Can be read from another thread."""
 
-    def __init__(self, spark: "SparkSession") -> None:
-        from pyspark.sql.utils import is_remote
-
+    def __init__(self, spark: SparkSession) -> None:
         self._stages: Stages = {}
         self._look: Callable[[], None] = lambda: None
         if is_remote():
             spark.registerProgressHandler(self._heard)
         else:
-            from pyspark import SparkContext
-
             tracker = SparkContext.getOrCreate().statusTracker()
             self._look = lambda: self._see(tracker)
 

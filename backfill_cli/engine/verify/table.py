@@ -7,7 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 
 from backfill_cli.contracts import SinkCopy, SinkTable, Survey, own
 from backfill_cli.engine.verify.progress import Steps
@@ -30,9 +33,6 @@ from backfill_cli.model.schema import columns_of, names_of
 from backfill_cli.model.verify import DifferentRange, DifferentRow, TableVerdict
 from backfill_cli.spark.names import backticked
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
 EVERY_KEY = KeyRanges(0, 1, 1)
 """One range that contains all keys."""
 
@@ -40,8 +40,8 @@ Digests = Mapping[int, Digest]
 
 
 def compare(
-    spark: "SparkSession",
-    expected: "DataFrame",
+    spark: SparkSession,
+    expected: DataFrame,
     copy: SinkCopy,
     table: SinkTable,
     limit: int,
@@ -92,7 +92,7 @@ class Compared:
     _comparison: "_Comparison"
     _parts: tuple[int, ...]
 
-    def changes(self) -> "DataFrame":
+    def changes(self) -> DataFrame:
         """What makes the sink's table equal, as net changes `(own.OP, row…)`; reads both sides again."""
         comparison = self._comparison
         return changes(*comparison.rows_in(comparison.ranges, self._parts), comparison.table)
@@ -106,8 +106,8 @@ class _Comparison:
     sample: SQL for the rows that count, in Spark; the sink's own hashes use the spec's sample.
     """
 
-    spark: "SparkSession"
-    expected: "DataFrame"
+    spark: SparkSession
+    expected: DataFrame
     copy: SinkCopy
     table: SinkTable
     spec: DigestSpec | None
@@ -117,7 +117,7 @@ class _Comparison:
 
     @classmethod
     def of(
-        cls, spark: "SparkSession", expected: "DataFrame", copy: SinkCopy, table: SinkTable, share: float | None
+        cls, spark: SparkSession, expected: DataFrame, copy: SinkCopy, table: SinkTable, share: float | None
     ) -> "_Comparison":
         survey = copy.survey(table)
         spec = spec_of(table.schema, table.key, survey.few)
@@ -166,14 +166,14 @@ class _Comparison:
             return hashed_part(self.table)
         return "0L" if ranges is None else key_part(self.spec, ranges)
 
-    def rows_in(self, ranges: KeyRanges | None, parts: Sequence[int]) -> "tuple[DataFrame, DataFrame]":
+    def rows_in(self, ranges: KeyRanges | None, parts: Sequence[int]) -> tuple[DataFrame, DataFrame]:
         """The rows of some ranges: (upstream's, sink's)."""
         names = names_of(self.table.schema)
         wanted = f"{self.part(ranges)} IN ({', '.join(str(part) for part in parts)})"
         held = self._held(names, ranges, parts)
         return self.expected.where(wanted), held.where(wanted) if self.spec is None or ranges is None else held
 
-    def _held(self, columns: Sequence[str], ranges: KeyRanges | None, parts: Sequence[int]) -> "DataFrame":
+    def _held(self, columns: Sequence[str], ranges: KeyRanges | None, parts: Sequence[int]) -> DataFrame:
         """Columns of the sink's rows, restricted to some ranges (if these are by words) and to the sample."""
         only = None
         if self.spec is not None and (ranges is not None or self.sample is not None):
@@ -242,16 +242,13 @@ class Differences:
         return bool(self.missing or self.extra or self.changed)
 
 
-def differences(expected: "DataFrame", held: "DataFrame", table: SinkTable, limit: int, part: str) -> Differences:
+def differences(expected: DataFrame, held: DataFrame, table: SinkTable, limit: int, part: str) -> Differences:
     """All differences counted, at most `limit` listed: first rows not occurring once on each side, then values.
 
     One pass over both sides: rows are grouped by key, and the row of each side is compared per key. Each in key
     order. The job that finds the first ones also counts them. part: SQL for a row's range, of which
     there are at most 64: for each column, the ranges in which it differs are the bits of a number.
     """
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
-
     seen = Observation()
     more = F.col("upstream") - F.col("sink")
     counted = {
@@ -283,13 +280,11 @@ def differences(expected: "DataFrame", held: "DataFrame", table: SinkTable, limi
     return Differences(missing, extra, changed, tuple(found[:limit]), columns)
 
 
-def changes(expected: "DataFrame", held: "DataFrame", table: SinkTable) -> "DataFrame":
+def changes(expected: DataFrame, held: DataFrame, table: SinkTable) -> DataFrame:
     """What makes the sink's rows those of `expected`: `(own.OP 'U'|'D', row…)`, unique by key, like net changes.
 
     All rows of a duplicate key are deleted, and one is written.
     """
-    from pyspark.sql import functions as F
-
     names = names_of(table.schema)
     there = F.col("upstream") > 0
     row, key = F.col("row"), F.col("key")
@@ -303,14 +298,12 @@ def changes(expected: "DataFrame", held: "DataFrame", table: SinkTable) -> "Data
     return _different(expected, held, table, "0L").select(op, *columns)
 
 
-def _different(expected: "DataFrame", held: "DataFrame", table: SinkTable, part: str) -> "DataFrame":
+def _different(expected: DataFrame, held: DataFrame, table: SinkTable, part: str) -> DataFrame:
     """The keys that differ, one row each: `(k…, part, upstream, sink, ours, theirs, row, key)`.
 
     part: the key's range, by the given SQL. upstream, sink: row counts. ours, theirs: a row of each in comparable
     form. row: the upstream's, unchanged. key: the sink's.
     """
-    from pyspark.sql import functions as F
-
     keys = [F.expr(comparable(table, name)).alias(f"k{at}") for at, name in enumerate(table.key)]
     names = names_of(table.schema)
     compared = F.struct(*(F.expr(comparable(table, name)).alias(f"c{at}") for at, name in enumerate(names)))
@@ -331,17 +324,13 @@ def _different(expected: "DataFrame", held: "DataFrame", table: SinkTable, part:
     return together.where(balanced(or_, [F.col("upstream") != F.col("sink"), *map(_differs, range(len(names)))]))
 
 
-def _differs(at: int) -> "Column":
+def _differs(at: int) -> Column:
     """Whether a value differs. Done per column: single columns can be comparable when whole rows are not."""
-    from pyspark.sql import functions as F
-
     return ~F.col(f"ours.c{at}").eqNullSafe(F.col(f"theirs.c{at}"))
 
 
-def _pair(at: int, table: SinkTable, name: str) -> "Column":
+def _pair(at: int, table: SinkTable, name: str) -> Column:
     """`v<at>`: whether a value differs, and both as text."""
-    from pyspark.sql import functions as F
-
     ours, theirs = (F.expr(shown(table, name, f"{side}.c{at}")) for side in ("ours", "theirs"))
     return F.struct(_differs(at).alias("differs"), ours.alias("upstream"), theirs.alias("sink")).alias(f"v{at}")
 
@@ -370,11 +359,9 @@ _JSON_OPTIONS = (
 
 
 def spark_digest(
-    rows: "DataFrame", table: SinkTable, groups: Sequence[Sequence[str]], part: str
+    rows: DataFrame, table: SinkTable, groups: Sequence[Sequence[str]], part: str
 ) -> dict[int, Digest]:
     """By `part` (SQL, a BIGINT): row count, and Spark's hash of each group of columns together with the key."""
-    from pyspark.sql import functions as F
-
     key = [comparable(table, name) for name in table.key]
     folded: list[Column] = []
     for group in groups:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from command_builders import Run
 
-from backfill_cli.engine.doctor import machine
+from backfill_cli.engine.job import machine
 from backfill_cli.spark.java import Java
 
 

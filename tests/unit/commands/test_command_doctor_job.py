@@ -13,7 +13,7 @@ from hint_typed import typed
 from backfill_cli.catalog import Catalog, lease
 from backfill_cli.catalog.store import Store
 from backfill_cli.engine.doctor import job as of_job
-from backfill_cli.engine.doctor import machine
+from backfill_cli.engine.job import machine
 from backfill_cli.errors import HistoryGone, Transient, UsageError
 from backfill_cli.model.job import JobState
 from backfill_cli.model.position import Position

@@ -17,7 +17,8 @@ from hint_typed import typed
 from backfill_cli.catalog import Catalog, lease
 from backfill_cli.catalog.store import Store
 from backfill_cli.engine.doctor import job as of_job
-from backfill_cli.engine.doctor import machine, place
+from backfill_cli.engine.doctor import place
+from backfill_cli.engine.job import machine
 from backfill_cli.model.reports import Status
 from backfill_cli.tried import TRIED
 

@@ -11,7 +11,7 @@ from hint_typed import typed
 
 from backfill_cli.catalog import lease
 from backfill_cli.catalog.store import Store
-from backfill_cli.engine.doctor import machine
+from backfill_cli.engine.job import machine
 
 __all__ = ["java", "scene"]
 
