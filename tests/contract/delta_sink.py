@@ -7,8 +7,7 @@ import pytest
 from deltalake import DeltaTable
 from sink_contract import Epochs, Row
 
-from backfill_cli.sinks.delta import connector
-from backfill_cli.sinks.delta.options import DeltaOptions
+from backfill_cli.sinks.delta import DeltaOptions, connector
 from backfill_cli.sinks.delta.sink import DeltaSink
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from test_sink_iceberg import read_table, refs, strange
 
 from backfill_cli.contracts.cutover import CutoverSink, Swap
 from backfill_cli.model.cutover import Live
-from backfill_cli.sinks.iceberg import connector
-from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
+from backfill_cli.sinks.iceberg import IcebergSinkOptions, connector
 from backfill_cli.sinks.iceberg.sink import IcebergSink
 
 if TYPE_CHECKING:

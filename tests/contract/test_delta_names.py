@@ -14,8 +14,7 @@ from backfill_cli.errors import Fatal, StateConflict, UsageError
 from backfill_cli.lake.delta import names
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.plan import SnapshotRead
-from backfill_cli.sinks.delta import connector
-from backfill_cli.sinks.delta.options import DeltaOptions
+from backfill_cli.sinks.delta import DeltaOptions, connector
 from backfill_cli.sinks.delta.sink import DeltaSink
 from backfill_cli.upstreams.delta import connector as upstreams
 from backfill_cli.upstreams.delta.upstream import DeltaUpstream

@@ -14,8 +14,7 @@ from test_sink_iceberg import at_point, dies, read_table, refs, strange
 from backfill_cli.errors import Fatal, SinkInUse, StateConflict, UsageError
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.cutover import Found, Live
-from backfill_cli.sinks.iceberg import connector, live
-from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
+from backfill_cli.sinks.iceberg import IcebergSinkOptions, connector, live
 from backfill_cli.sinks.iceberg.sink import IcebergSink
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import Held
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.plan import SnapshotRead
-from backfill_cli.sinks.iceberg import connector, writing
-from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
+from backfill_cli.sinks.iceberg import IcebergSinkOptions, connector, writing
 from backfill_cli.sinks.iceberg.sink import IcebergSink
 from backfill_cli.upstreams.iceberg import connector as upstreams
 from backfill_cli.upstreams.iceberg.upstream import IcebergUpstream

@@ -18,12 +18,12 @@ from postgres_database import Database, database
 from postgres_sink import sink_of
 
 from backfill_cli.contracts import SinkTable
+from backfill_cli.sinks.delta import DeltaOptions
 from backfill_cli.sinks.delta import connector as delta
-from backfill_cli.sinks.delta.options import DeltaOptions
 from backfill_cli.sinks.duckdb.options import DuckDBOptions
 from backfill_cli.sinks.duckdb.sink import DuckDBSink
+from backfill_cli.sinks.iceberg import IcebergSinkOptions
 from backfill_cli.sinks.iceberg import connector as iceberg
-from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

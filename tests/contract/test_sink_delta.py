@@ -15,8 +15,7 @@ from sink_contract import Epochs, Read, SinkContract, a_table, rows, schema_json
 
 from backfill_cli.errors import RESTORE, SinkInUse, StateConflict
 from backfill_cli.model.checkpoint import Marker
-from backfill_cli.sinks.delta import connector
-from backfill_cli.sinks.delta.options import DeltaOptions
+from backfill_cli.sinks.delta import DeltaOptions, connector
 from backfill_cli.sinks.delta.sink import DeltaSink
 
 if TYPE_CHECKING:

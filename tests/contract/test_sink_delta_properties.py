@@ -12,8 +12,8 @@ from sink_contract import Epochs, a_table, rows, schema_json
 from backfill_cli.errors import Fatal, Transient, UsageError
 from backfill_cli.lake.delta.edge import Where
 from backfill_cli.model.schema import columns_of
+from backfill_cli.sinks.delta import DeltaOptions
 from backfill_cli.sinks.delta.creating import create
-from backfill_cli.sinks.delta.options import DeltaOptions
 from backfill_cli.sinks.delta.sink import DeltaSink
 from backfill_cli.sinks.delta.tables import Lacking
 

@@ -13,10 +13,9 @@ from sink_contract import Epochs, Row, rows
 
 from backfill_cli.errors import StateConflict
 from backfill_cli.lake.delta.edge import Where
-from backfill_cli.sinks.delta import connector
+from backfill_cli.sinks.delta import DeltaOptions, connector
 from backfill_cli.sinks.delta import sink as module
 from backfill_cli.sinks.delta.marks import MarkedTable
-from backfill_cli.sinks.delta.options import DeltaOptions
 from backfill_cli.sinks.delta.sink import DeltaSink
 
 

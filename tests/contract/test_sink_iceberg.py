@@ -24,8 +24,7 @@ from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.digest import spec_of
 from backfill_cli.model.plan import Staged
 from backfill_cli.model.schema import field, fields_of
-from backfill_cli.sinks.iceberg import connector, writing
-from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
+from backfill_cli.sinks.iceberg import IcebergSinkOptions, connector, writing
 from backfill_cli.sinks.iceberg.sink import IcebergSink
 
 if TYPE_CHECKING:

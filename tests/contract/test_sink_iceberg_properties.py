@@ -8,8 +8,7 @@ from hint_typed import typed
 from sink_contract import Epochs
 
 from backfill_cli.errors import Fatal
-from backfill_cli.sinks.iceberg import connector
-from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
+from backfill_cli.sinks.iceberg import IcebergSinkOptions, connector
 from backfill_cli.sinks.iceberg.sink import IcebergSink
 
 if TYPE_CHECKING:

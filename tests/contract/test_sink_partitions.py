@@ -24,7 +24,7 @@ from sink_epochs import Epochs
 from backfill_cli.contracts import Sink, SinkTable
 from backfill_cli.errors import BadData
 from backfill_cli.model.schema import field
-from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
+from backfill_cli.sinks.iceberg import IcebergSinkOptions
 from backfill_cli.sinks.iceberg.sink import IcebergSink
 
 if TYPE_CHECKING:

@@ -33,8 +33,10 @@ def is_name(told: str) -> bool:
     return "/" not in told and len(told.split(".")) == 3 and all(told.split("."))
 
 
-def is_place(told: str) -> bool:
-    return "/" in told or is_name(told)
+def require_place(told: str) -> None:
+    """Raises ValueError for an option that names no table."""
+    if "/" not in told and not is_name(told):
+        raise ValueError(NO_PLACE)
 
 
 def sql_of(name: str) -> str:

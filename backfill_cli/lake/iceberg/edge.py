@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient
-from backfill_cli.lake import refused_properties
 from backfill_cli.lake.iceberg.places import Place
+from backfill_cli.lake.options import REFUSED_PROPERTY, blamed
 from backfill_cli.spark.beside import CATALOG
 from backfill_cli.spark.failures import cause_in, from_spark
 from backfill_cli.spark.object_store import meant
@@ -44,9 +44,9 @@ def failing(
             raise Transient(f"table {place}: {cause_in(said)}", RETRIED) from exc
         if (found := fault()) is not None:
             raise found from exc
-        named = refused_properties.blamed(said, properties or {})
+        named = blamed(said, properties or {})
         hint = (
-            refused_properties.HINT
+            REFUSED_PROPERTY
             if named
             else f"correct that in the table, or in [spark.conf] '{CATALOG}{place.catalog}.…'"
         )

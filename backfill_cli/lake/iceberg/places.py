@@ -114,6 +114,14 @@ class Place:
         spark.conf.set(f"{at}.use-nullable-query-schema", "false")
 
 
+def require_place(told: str) -> None:
+    """Raises ValueError for an option that names no table."""
+    try:
+        Place.of(told)
+    except UsageError:
+        raise ValueError(NO_PLACE) from None
+
+
 def no_catalog(name: str, conf: Mapping[str, str]) -> UsageError:
     """The error for a catalog without settings."""
     at = CATALOG + name

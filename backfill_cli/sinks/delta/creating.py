@@ -9,7 +9,7 @@ from backfill_cli.errors import BackfillError, Transient, UsageError
 from backfill_cli.lake.delta.edge import Where, delta_errors
 from backfill_cli.lake.delta.names import sql_at, sql_of
 from backfill_cli.lake.merge import literal
-from backfill_cli.lake.refused_properties import blamed
+from backfill_cli.lake.options import blamed
 from backfill_cli.model.schema import Columns
 from backfill_cli.sinks.delta.places import Unplaced
 from backfill_cli.sinks.delta.tables import Lacking

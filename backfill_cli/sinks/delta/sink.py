@@ -23,12 +23,12 @@ from backfill_cli.lake.delta.names import is_name, sql_at, sql_of
 from backfill_cli.lake.state import JobRecord, JobState, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.cutover import kept_name
+from backfill_cli.sinks.delta import DeltaOptions
 from backfill_cli.sinks.delta.adopt import adoptable, linked
 from backfill_cli.sinks.delta.apply import Overtaken, apply, require_unique
 from backfill_cli.sinks.delta.creating import create
 from backfill_cli.sinks.delta.leaving import going
 from backfill_cli.sinks.delta.marks import LAST_TOKEN, TRIES, MarkedTable, marks_of, number_of
-from backfill_cli.sinks.delta.options import DeltaOptions
 from backfill_cli.sinks.delta.places import Named, Template, state_of, where_of
 from backfill_cli.sinks.delta.restored import Kept
 from backfill_cli.sinks.delta.tables import check, claim, marked

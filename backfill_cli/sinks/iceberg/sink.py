@@ -21,13 +21,13 @@ from backfill_cli.lake.iceberg.edge import Moved, failing
 from backfill_cli.lake.iceberg.places import Place, settings_of
 from backfill_cli.lake.state import Claim, JobRecord, JobState, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
+from backfill_cli.sinks.iceberg import IcebergSinkOptions
 from backfill_cli.sinks.iceberg import tables as shape
 from backfill_cli.sinks.iceberg.beside import Beside
 from backfill_cli.sinks.iceberg.heads import Head, head_of
 from backfill_cli.sinks.iceberg.leaving import claims_on, keep_markers, refuse_live, statement
 from backfill_cli.sinks.iceberg.live import Cutting, InPlace
 from backfill_cli.sinks.iceberg.markers import marker_of, properties, refs_before
-from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
 from backfill_cli.sinks.iceberg.tables import Target
 from backfill_cli.sinks.iceberg.writing import Writer
 from backfill_cli.spark.beside import session_beside

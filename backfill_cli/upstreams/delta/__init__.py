@@ -1,25 +1,49 @@
 """Delta tables as an upstream: rows at a version, and the change data feed after it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, field_validator
 
 from backfill_cli.contracts import TableSpec, Upstream, UpstreamConnector
-from backfill_cli.errors import ConfigError
-from backfill_cli.upstreams.delta.options import DeltaOptions
+from backfill_cli.contracts.example import Example
+from backfill_cli.lake.delta.names import require_place
+from backfill_cli.lake.options import LakeOptions, fingerprint, moment, require_one_each
+
+
+class DeltaOptions(LakeOptions):
+    """A Delta table: its rows at a version, and its change data feed from there on."""
+
+    require_place: ClassVar[Callable[[str], None]] = require_place
+    type: Literal["delta"] = Field(default="delta", description="this connector")
+    table: Annotated[str, Example("lake/orders")] = Field(
+        min_length=1,
+        description="the table's folder: a local path or a URI, with a `/` in it; or catalog.schema.table, in a "
+        "catalog of the session; contains {table} if there are several tables",
+    )
+    version: int | str = Field(
+        default="latest",
+        description='the version to read as the snapshot: "latest", a version\'s number, or a timestamp '
+        '("2026-11-01T12:00:00Z"), for the version that was the newest then',
+    )
+
+    @field_validator("version")
+    @classmethod
+    def _is_a_version(cls, given: int | str) -> int | str:
+        if isinstance(given, int) or given.isdigit():
+            if int(given) < 0:
+                raise ValueError("a version is 0 or more")
+            return int(given)
+        if given != "latest" and moment(given) is None:
+            raise ValueError('"latest", a number, or a timestamp with its time zone like "2026-11-01T12:00:00Z"')
+        return given
 
 
 def _open(options: DeltaOptions, tables: Sequence[TableSpec]) -> Upstream:
     from backfill_cli.upstreams.delta.upstream import DeltaUpstream
 
-    if len(tables) > 1 and "{table}" not in options.table:
-        fault = f"upstream.table: '{options.table}' has no {{table}}, but the job has {len(tables)} tables"
-        raise ConfigError("upstream", [fault], 'use {table} in it, for example "lake/{table}"')
+    require_one_each(options, tables)
     return DeltaUpstream(options, tables)
 
 
-def _fingerprint(options: DeltaOptions) -> Mapping[str, Any]:
-    """All options. The table itself is identified by its id."""
-    return options.model_dump(mode="json")
-
-
-connector = UpstreamConnector(DeltaOptions, _open, _fingerprint, formats=("delta",))
+connector = UpstreamConnector(DeltaOptions, _open, fingerprint, formats=("delta",))

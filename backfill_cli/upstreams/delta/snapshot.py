@@ -22,7 +22,7 @@ from backfill_cli.model.upstream import Pin, SnapshotPin
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import GONE, from_spark, spark_reading
 from backfill_cli.spark.names import quoted
-from backfill_cli.upstreams.delta.options import DeltaOptions
+from backfill_cli.upstreams.delta import DeltaOptions
 from backfill_cli.upstreams.delta.table import PinnedTable, pinned
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from backfill_cli.lake.delta.edge import Where, delta_errors
 from backfill_cli.lake.delta.plain import COUNTED_ROWS, add_actions, column_values, selections
 from backfill_cli.lake.key_points import point_of
 from backfill_cli.lake.key_ranges import FileKeys, planned
+from backfill_cli.lake.options import moment
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.model.split import Split
-from backfill_cli.upstreams.delta.options import moment
 
 if TYPE_CHECKING:
     import pyarrow as pa

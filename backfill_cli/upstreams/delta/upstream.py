@@ -9,8 +9,8 @@ from backfill_cli.lake.damage import FROM_COPY
 from backfill_cli.lake.delta.edge import delta_place
 from backfill_cli.model.position import Position
 from backfill_cli.spark.failures import spark_reading
+from backfill_cli.upstreams.delta import DeltaOptions
 from backfill_cli.upstreams.delta.changes import DeltaChanges
-from backfill_cli.upstreams.delta.options import DeltaOptions
 from backfill_cli.upstreams.delta.snapshot import DeltaSnapshot
 
 if TYPE_CHECKING:

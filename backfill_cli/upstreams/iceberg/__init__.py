@@ -1,25 +1,48 @@
 """Iceberg tables as an upstream: rows at a snapshot, and the changes between snapshots after it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, field_validator
 
 from backfill_cli.contracts import TableSpec, Upstream, UpstreamConnector
-from backfill_cli.errors import ConfigError
-from backfill_cli.upstreams.iceberg.options import IcebergOptions
+from backfill_cli.contracts.example import Example
+from backfill_cli.lake.iceberg.places import require_place
+from backfill_cli.lake.options import LakeOptions, fingerprint, require_one_each
+
+
+class IcebergOptions(LakeOptions):
+    """An Iceberg table: its rows at a snapshot, and what changed from there on."""
+
+    require_place: ClassVar[Callable[[str], None]] = require_place
+    type: Literal["iceberg"] = Field(default="iceberg", description="this connector")
+    table: Annotated[str, Example("lake/orders")] = Field(
+        min_length=1,
+        description="the table's folder, a path or URI with a `/` in it; or catalog.schema.table, in a catalog "
+        "that spark.conf defines; contains {table} if there are several tables",
+    )
+    version: int | str = Field(
+        default="latest",
+        description='the snapshot to read: "latest", a snapshot\'s id, a tag or branch, or a timestamp '
+        '("2026-11-01T12:00:00Z"), for the snapshot that was the newest then',
+    )
+    tag: bool = Field(
+        default=True,
+        description="whether the job creates a tag that keeps the snapshot from expiring while it is read; false "
+        "if the job may not write to the table",
+    )
+
+    @field_validator("version")
+    @classmethod
+    def _is_a_version(cls, given: int | str) -> int | str:
+        return int(given) if isinstance(given, str) and given.isdigit() else given
 
 
 def _open(options: IcebergOptions, tables: Sequence[TableSpec]) -> Upstream:
     from backfill_cli.upstreams.iceberg.upstream import IcebergUpstream
 
-    if len(tables) > 1 and "{table}" not in options.table:
-        fault = f"upstream.table: '{options.table}' has no {{table}}, but the job has {len(tables)} tables"
-        raise ConfigError("upstream", [fault], 'use {table} in it, for example "lake/{table}"')
+    require_one_each(options, tables)
     return IcebergUpstream(options, tables)
 
 
-def _fingerprint(options: IcebergOptions) -> Mapping[str, Any]:
-    """All options. The table itself is identified by its id."""
-    return options.model_dump(mode="json")
-
-
-connector = UpstreamConnector(IcebergOptions, _open, _fingerprint, formats=("iceberg",))
+connector = UpstreamConnector(IcebergOptions, _open, fingerprint, formats=("iceberg",))

@@ -13,11 +13,11 @@ from backfill_cli.lake.iceberg.places import Place, Settings, template
 from backfill_cli.lake.iceberg.types import TAKEN, columns
 from backfill_cli.lake.key_points import Point, point_of
 from backfill_cli.lake.key_ranges import FileKeys, planned
+from backfill_cli.lake.options import moment
 from backfill_cli.model.schema import Columns
 from backfill_cli.model.split import Split
 from backfill_cli.model.units import spell_known
 from backfill_cli.spark.names import backticked
-from backfill_cli.upstreams.iceberg.options import moment
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile

@@ -12,8 +12,8 @@ from backfill_cli.lake.iceberg.places import settings_of
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
 from backfill_cli.spark.beside import session_beside
+from backfill_cli.upstreams.iceberg import IcebergOptions
 from backfill_cli.upstreams.iceberg.changes import IcebergChanges
-from backfill_cli.upstreams.iceberg.options import IcebergOptions
 from backfill_cli.upstreams.iceberg.snapshot import IcebergSnapshot, SnapshotTable, rows_at
 from backfill_cli.upstreams.iceberg.table import NOTHING, Table, snapshot_of
 

@@ -17,7 +17,7 @@ from backfill_cli.errors import UsageError
 from backfill_cli.lake.iceberg.metadata import Look
 from backfill_cli.lake.iceberg.places import SPARK_CATALOG, Place
 from backfill_cli.model.schema import field, schema_text
-from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
+from backfill_cli.sinks.iceberg import IcebergSinkOptions
 from backfill_cli.sinks.iceberg.sink import IcebergSink
 from backfill_cli.spark.beside import CATALOG
 from backfill_cli.upstreams.iceberg.table import Table

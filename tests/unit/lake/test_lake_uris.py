@@ -8,10 +8,10 @@ from pydantic import BaseModel, ValidationError
 
 from backfill_cli.config import from_stored, load
 from backfill_cli.errors import ConfigError
-from backfill_cli.sinks.delta.options import DeltaOptions as DeltaSinkOptions
-from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
-from backfill_cli.upstreams.delta.options import DeltaOptions
-from backfill_cli.upstreams.iceberg.options import IcebergOptions
+from backfill_cli.sinks.delta import DeltaOptions as DeltaSinkOptions
+from backfill_cli.sinks.iceberg import IcebergSinkOptions
+from backfill_cli.upstreams.delta import DeltaOptions
+from backfill_cli.upstreams.iceberg import IcebergOptions
 
 EVERY = (DeltaSinkOptions, IcebergSinkOptions, DeltaOptions, IcebergOptions)
 

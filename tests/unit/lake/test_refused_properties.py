@@ -8,7 +8,7 @@ from pyspark.errors import IllegalArgumentException
 from backfill_cli.errors import Fatal
 from backfill_cli.lake.iceberg.edge import failing
 from backfill_cli.lake.iceberg.places import Place
-from backfill_cli.lake.refused_properties import blamed
+from backfill_cli.lake.options import blamed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,8 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import StateConflict
 from backfill_cli.lake.delta.edge import Where
-from backfill_cli.sinks.delta import places
-from backfill_cli.sinks.delta.options import DeltaOptions
+from backfill_cli.sinks.delta import DeltaOptions, places
 from backfill_cli.sinks.delta.sink import DeltaSink
 
 SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'

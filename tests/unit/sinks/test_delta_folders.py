@@ -14,9 +14,8 @@ from hint_typed import typed
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import BadData, UsageError
 from backfill_cli.lake.delta.edge import Where
-from backfill_cli.sinks.delta import connector
+from backfill_cli.sinks.delta import DeltaOptions, connector
 from backfill_cli.sinks.delta.adopt import _give_to_group, _has_rights_of_its_own, _umask
-from backfill_cli.sinks.delta.options import DeltaOptions
 
 TABLE = SinkTable(
     "orders",
