@@ -14,6 +14,7 @@ from backfill_cli.lake.state import JobState
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.digest import Digest, DigestSpec, KeyRanges, Word, and_sampled, range_sql, spec_of
 from backfill_cli.model.schema import fields_of
+from backfill_cli.spark.beside import session_beside
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
@@ -98,6 +99,31 @@ class LakeCopy:
             wanted = f"{part} IN ({', '.join(str(number) for number in parts)})"
             rows = rows.where(wanted + and_sampled(spec, DIALECT))
         return rows.select(*(quoted(name) for name in columns))
+
+
+@contextmanager
+def copied(
+    session: "Callable[[], SparkSession]",
+    state: JobState,
+    look: Callable[[], Mapping[str, tuple[Version, Marker] | None]],
+    live: bool,
+    rows: "Callable[[SparkSession, SinkTable, Version | None], DataFrame]",
+    fault: Callable[[str, Version | None], BackfillError | None],
+    known: Callable[[str, Version], object] = lambda _, version: version,
+) -> Iterator[LakeCopy]:
+    """See `contracts.VerifiableSink`. Nothing is copied: versions do not change. Raises as `at_one_epoch`.
+
+    known: what identifies a table's version.
+    """
+    versions, marker = at_one_epoch(state.job, state, look, live)
+    saved = None if marker is None else state.saved(marker)
+    yield LakeCopy(
+        session_beside(session()),
+        lambda spark, table: rows(spark, table, versions.get(table.name)),
+        saved,
+        {name: known(name, version) for name, version in versions.items()},
+        lambda name: fault(name, versions.get(name)),
+    )
 
 
 def at_one_epoch(

@@ -1,6 +1,6 @@
 """The SQL that applies net changes to a lake table, and the checks of rows before a commit."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import no_row_to_fill
+from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.formats.schemas import leaf_of
 from backfill_cli.model.plan import StagedFile, StagedTable
 from backfill_cli.model.schema import columns_of, names_of
@@ -23,6 +24,8 @@ INTERPRETED_MET = 300_000
 """Interpreted, a row that a MERGE reads and copies costs 3.4 µs of CPU more; the generated code once 1.4 s."""
 PRUNED_BY = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT", "date": "DATE"}
 """Types of a first key column whose bounds are written into a MERGE, so that it reads only files within them."""
+LONGEST_NAME = 255
+"""Bytes of a folder's name on this machine's disks."""
 Bounds = tuple[int, int] | tuple[date, date]
 
 
@@ -116,6 +119,38 @@ def refuse_lost(table: SinkTable, changes: "DataFrame", *held: "DataFrame") -> N
     found = lost.select(shown_key(table).alias("key")).limit(NAMED_KEYS).toArrow().column("key").to_pylist()
     if found:
         raise no_row_to_fill(table, sorted(found))
+
+
+def refuse_partitions(
+    frames: Iterable["DataFrame"], table: SinkTable, place: str, tests: Mapping[str, "Column"], what: str
+) -> None:
+    """Raises BadData naming up to five rows with values that the table's partitions cannot hold.
+
+    frames: rows that are about to be written; those that are about to be deleted do not count. place: the table,
+    for the message. tests: by column, under which condition its value cannot be held; never NULL for one that can.
+    what: which values that are, for the hint.
+    """
+    for frame in frames if tests else ():
+        _refuse(frame, table, place, tests, what)
+
+
+def _refuse(frame: "DataFrame", table: SinkTable, place: str, tests: Mapping[str, "Column"], what: str) -> None:
+    from pyspark.sql import functions as F
+
+    written = frame.where(F.col(own.OP) == "U") if own.OP in frame.columns else frame
+    first = F.coalesce(*(F.when(test, F.lit(name)) for name, test in tests.items()))
+    lost = written.select(shown_key(table).alias("key"), first.alias("part")).where("part IS NOT NULL")
+    found = lost.limit(NAMED_KEYS).toArrow().to_pylist()
+    if found:
+        name = found[0]["part"]
+        keys = sorted(f"({one['key']})" for one in found if one["part"] == name)
+        raise BadData(
+            f"table {table.name!r}: {place} is partitioned by {name!r}, and cannot hold its value in the rows "
+            f"with the key ({', '.join(table.key)}): {'; '.join(keys)}",
+            f"a partition cannot hold {what}: {START_OVER}, into a table that is not partitioned "
+            f"by {name!r}, or with other values for these in the transform's select, or without these rows by its "
+            "where",
+        )
 
 
 def literal(text: str) -> str:

@@ -17,7 +17,7 @@ from backfill_cli.formats import group_slices, row_groups, schemas
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.formats.row_groups import FileSlice, Within
 from backfill_cli.lake.key_points import WHOLE, Point
-from backfill_cli.lake.key_reads import Held
+from backfill_cli.lake.key_ranges import Held
 from backfill_cli.model.schema import Columns
 
 if TYPE_CHECKING:

@@ -130,6 +130,15 @@ class JobState:
 
         self.change(owned)
 
+    def note_dropped(self, markers: Mapping[str, Marker]) -> None:
+        """The record keeps the markers of tables that are about to be dropped."""
+
+        def noted(record: JobRecord | None) -> JobRecord:
+            known = record or JobRecord(self.job)
+            return replace(known, dropped={**known.dropped, **markers})
+
+        self.change(noted)
+
     def began(self) -> bool:
         """Whether an epoch was about to be committed: tables that are missing now held rows then."""
         return any(name.startswith("epoch-") for name in self._files.names())

@@ -15,7 +15,7 @@ from postgres import Server
 from postgres_database import database
 
 from backfill_cli.contracts import ArrowTasks
-from backfill_cli.lake.key_reads import Held
+from backfill_cli.lake.key_ranges import Held
 from backfill_cli.lake.plain_files import PlainFiles
 from oracle import (
     debezium_inputs,

@@ -13,7 +13,7 @@ from backfill_cli.failpoint import hit
 from backfill_cli.lake.iceberg.metadata import Held
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.iceberg import markers
-from backfill_cli.sinks.iceberg.heads import Head
+from backfill_cli.sinks.iceberg.markers import Head
 
 from .lake_tables import JOB, STRANGERS, LakeTables
 from .two_tables import EVEN, ODD

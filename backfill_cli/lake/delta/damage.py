@@ -1,13 +1,14 @@
-"""What is wrong with a table's log, found in the log itself: the library's words for it name Rust's structures."""
+"""What is wrong with a table, found in its log and files: the library's words for it name Rust's structures."""
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import START_OVER, BackfillError, Fatal, HistoryGone, UsageError
+from backfill_cli.lake import damage
 from backfill_cli.lake.damage import FROM_COPY, Stored, unreadable
 
 if TYPE_CHECKING:
@@ -121,6 +122,30 @@ def _damaged_checkpoint(where: "Where", version: int) -> Iterator[Fatal]:
     files = [Stored(path) for path, one in found.items() if one == newest]
     if (fault := unreadable(where.place.fs, files)) is not None:
         yield fault
+
+
+def missing(where: "Where", path: str) -> BackfillError:
+    return Fatal(f"{where.shown}: {path} is missing", FROM_COPY)
+
+
+def faulty(
+    where: "Where",
+    files: Callable[[], Sequence[Stored]],
+    gone: "Callable[[Where, str], BackfillError]" = missing,
+) -> BackfillError | None:
+    """What is wrong with the table's log, or with one of these data files; None if nothing is.
+
+    gone: the error for one that does not exist.
+    """
+    try:
+        if (fault := found(where, None)) is not None:
+            return fault
+        known = files()
+    except BackfillError as fault:
+        return fault
+    if (path := damage.lost(where.place.fs, known)) is not None:
+        return gone(where, path)
+    return damage.cut(where.place.fs, known) or unreadable(where.place.fs, known)
 
 
 def damaged(where: "Where", version: int) -> Fatal:

@@ -1,10 +1,13 @@
-"""Maps Iceberg's errors that come through Spark to ours."""
+"""Maps Iceberg's errors to ours: those that come through Spark, and those of pyiceberg, which reads metadata."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient
+from backfill_cli.lake.damage import FROM_COPY
 from backfill_cli.lake.iceberg.places import Place
+from backfill_cli.lake.iceberg.types import OTHER_TYPE
 from backfill_cli.lake.options import REFUSED_PROPERTY, blamed
 from backfill_cli.spark.beside import CATALOG
 from backfill_cli.spark.failures import cause_in, from_spark
@@ -63,3 +66,49 @@ _MOVED = (
     "Cannot commit",
 )
 _PASSING = ("ConnectException", "SocketTimeoutException", "ServiceUnavailable", "No space left on device")
+
+
+def unknown_type(place: Place, exc: Exception) -> Fatal | None:
+    unknown = re.search(r"Unsupported field type: '([^']+)'", str(exc))
+    if unknown is None:
+        return None
+    return Fatal(f"table {place}: it has a column of type {unknown[1]}, which is not supported", OTHER_TYPE)
+
+
+class reading_metadata:
+    """pyiceberg's failures become ours."""
+
+    def __init__(self, place: Place) -> None:
+        self._place, self._option = place, f"{CATALOG}{place.catalog}."
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: object) -> None:
+        import requests
+        from pydantic import ValidationError
+        from pyiceberg import exceptions
+
+        if exc is None or isinstance(exc, BackfillError):
+            return
+        said = " ".join(str(exc).split())[:300]
+        if (of_store := meant(f"table {self._place}", str(exc))) is not None:
+            raise of_store from exc
+        passing = (exceptions.ServerError, exceptions.ServiceUnavailableError, requests.ConnectionError)
+        if isinstance(exc, (*passing, requests.Timeout)):
+            raise Transient(
+                f"table {self._place}: its catalog does not answer: {said}",
+                f"start it, or correct [spark.conf] '{self._option}uri'; {RETRIED}",
+            ) from exc
+        if isinstance(exc, exceptions.UnauthorizedError | exceptions.ForbiddenError):
+            raise Fatal(
+                f"table {self._place}: its catalog refuses: {said}",
+                f"correct [spark.conf] '{self._option}credential', or '{self._option}token'; or let its user read "
+                "the table",
+            ) from exc
+        if isinstance(exc, ValidationError | exceptions.ValidationError):
+            wrong = unknown_type(self._place, exc)
+            raise wrong or Fatal(f"table {self._place}: its metadata cannot be read: {said}", FROM_COPY) from exc
+        if isinstance(exc, PermissionError):
+            raise Fatal(f"table {self._place}: {said}", "give this user the right to read it") from exc
+        if isinstance(exc, OSError):
+            raise Transient(f"table {self._place}: {said}", RETRIED) from exc

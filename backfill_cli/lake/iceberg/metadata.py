@@ -1,20 +1,21 @@
-"""Reads an Iceberg table's metadata with pyiceberg; each version is parsed once."""
+"""Reads an Iceberg table's metadata with pyiceberg: each version is parsed once, and lists its data files."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient, UsageError
-from backfill_cli.lake.damage import FROM_COPY, intact
+from backfill_cli.errors import Fatal, UsageError
+from backfill_cli.lake.damage import FROM_COPY, Stored, cut, damaged, intact, lost, unreadable
+from backfill_cli.lake.iceberg.edge import reading_metadata, unknown_type
 from backfill_cli.lake.iceberg.places import Place, Settings, catalog_properties, no_catalog
-from backfill_cli.lake.iceberg.types import OTHER_TYPE
 from backfill_cli.spark.beside import CATALOG
-from backfill_cli.spark.object_store import meant, on_s3, store, store_of
+from backfill_cli.spark.object_store import on_s3, store, store_of
 
 if TYPE_CHECKING:
     from pyiceberg.io.pyarrow import PyArrowFileIO
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
 
@@ -190,7 +191,7 @@ class Look:
             try:
                 return FromInputFile.table_metadata(self._io.new_input(file))
             except ValidationError as exc:
-                raise _unknown_type(self._place, exc) or exc from None
+                raise unknown_type(self._place, exc) or exc from None
 
     def _hinted(self, folder: str) -> int:
         assert self._io is not None
@@ -249,47 +250,52 @@ def file_io(location: str) -> "PyArrowFileIO":
     return PyArrowFileIO(store_of(location).for_pyiceberg() if on_s3(location) else {})
 
 
-def _unknown_type(place: Place, exc: Exception) -> Fatal | None:
-    unknown = re.search(r"Unsupported field type: '([^']+)'", str(exc))
-    if unknown is None:
+def snapshot_files(held: Held, snapshot: "Snapshot") -> "list[DataFile]":
+    """The snapshot's data files. Raises Fatal for a manifest that is missing, cut off or damaged."""
+    return _files(held, snapshot, changed=False)
+
+
+def changed_files(held: Held, snapshot: "Snapshot") -> "list[DataFile]":
+    """The data files that the snapshot added or removed. Raises as `snapshot_files` does."""
+    return _files(held, snapshot, changed=True)
+
+
+def _files(held: Held, snapshot: "Snapshot", changed: bool) -> "list[DataFile]":
+    with intact(snapshot.manifest_list):
+        manifests = snapshot.manifests(held.io)
+    said = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+    if not manifests and said.get("total-data-files", "0") != "0":
+        raise damaged(snapshot.manifest_list, "it lists no manifest")
+    made: list[DataFile] = []
+    for one in manifests:
+        if changed and one.added_snapshot_id != snapshot.snapshot_id:
+            continue
+        with intact(one.manifest_path):
+            entries = one.fetch_manifest_entry(held.io, discard_deleted=not changed)
+        counts = [one.added_files_count, one.existing_files_count, one.deleted_files_count if changed else 0]
+        expected = sum(count or 0 for count in counts)
+        if None not in counts and len(entries) != expected:  # cut off where a block ends, it can be read
+            raise damaged(one.manifest_path, f"it lists {len(entries)} files of {expected}")
+        made += [entry.data_file for entry in entries]
+    return made
+
+
+def faulty(held: Held, files: "Sequence[DataFile]", content: bool) -> Fatal | None:
+    """What is wrong with one of these files; None if nothing is. content: whether they are read to their end."""
+    if not files:
         return None
-    return Fatal(f"table {place}: it has a column of type {unknown[1]}, which is not supported", OTHER_TYPE)
+    places = [held.io.parse_location(one.file_path) for one in files]
+    fs = held.io.fs_by_scheme(*places[0][:2])
+    known = [
+        Stored(path, one.file_size_in_bytes)
+        for one, (scheme, netloc, path) in zip(files, places, strict=True)
+        if (scheme, netloc) == places[0][:2]
+    ]
+    if (path := lost(fs, known)) is not None:
+        return Fatal(f"{path} is missing", FROM_COPY)
+    return cut(fs, known) or (unreadable(fs, known) if content else None)
 
 
-class reading_metadata:
-    """pyiceberg's failures become ours."""
-
-    def __init__(self, place: Place) -> None:
-        self._place, self._option = place, f"{CATALOG}{place.catalog}."
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: object) -> None:
-        import requests
-        from pydantic import ValidationError
-        from pyiceberg import exceptions
-
-        if exc is None or isinstance(exc, BackfillError):
-            return
-        said = " ".join(str(exc).split())[:300]
-        if (of_store := meant(f"table {self._place}", str(exc))) is not None:
-            raise of_store from exc
-        passing = (exceptions.ServerError, exceptions.ServiceUnavailableError, requests.ConnectionError)
-        if isinstance(exc, (*passing, requests.Timeout)):
-            raise Transient(
-                f"table {self._place}: its catalog does not answer: {said}",
-                f"start it, or correct [spark.conf] '{self._option}uri'; {RETRIED}",
-            ) from exc
-        if isinstance(exc, exceptions.UnauthorizedError | exceptions.ForbiddenError):
-            raise Fatal(
-                f"table {self._place}: its catalog refuses: {said}",
-                f"correct [spark.conf] '{self._option}credential', or '{self._option}token'; or let its user read "
-                "the table",
-            ) from exc
-        if isinstance(exc, ValidationError | exceptions.ValidationError):
-            wrong = _unknown_type(self._place, exc)
-            raise wrong or Fatal(f"table {self._place}: its metadata cannot be read: {said}", FROM_COPY) from exc
-        if isinstance(exc, PermissionError):
-            raise Fatal(f"table {self._place}: {said}", "give this user the right to read it") from exc
-        if isinstance(exc, OSError):
-            raise Transient(f"table {self._place}: {said}", RETRIED) from exc
+def snapshot_fault(held: Held, snapshot: "Snapshot") -> Fatal | None:
+    """What is wrong with a data file of the snapshot; None if nothing is. Raises as `snapshot_files` does."""
+    return faulty(held, snapshot_files(held, snapshot), content=True)

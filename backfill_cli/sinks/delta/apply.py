@@ -1,35 +1,51 @@
 """Writes one table's part of an epoch as one commit of its Delta table, which carries the transaction's number."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import duplicate_keys
 from backfill_cli.contracts.targets import LESS_OFTEN
 from backfill_cli.errors import BackfillError, Fatal, Transient, free_space
+from backfill_cli.lake.delta.damage import faulty
 from backfill_cli.lake.delta.edge import Where, delta_errors
-from backfill_cli.lake.delta.faults import faulty
 from backfill_cli.lake.delta.names import sql_at
 from backfill_cli.lake.delta.plain import plain_files, rows_met, version_files
-from backfill_cli.lake.merge import Bounds, key_bounds, merge_sql, planned_for, refuse_lost
+from backfill_cli.lake.merge import (
+    LONGEST_NAME,
+    Bounds,
+    key_bounds,
+    merge_sql,
+    planned_for,
+    refuse_lost,
+    refuse_partitions,
+)
 from backfill_cli.lake.plain_files import bounded
 from backfill_cli.lake.staged import changes, inserts, net
-from backfill_cli.lake.unique import refuse_duplicates
-from backfill_cli.lake.unique_files import unique_in_files
+from backfill_cli.lake.unique import refuse_duplicates, unique_in_files
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.model.schema import columns_of, names_of
 from backfill_cli.sinks.delta.partitions import require_representable
+from backfill_cli.spark.causes import cause_in
 from backfill_cli.spark.failures import cause_in
 from backfill_cli.spark.names import quoted
 from backfill_cli.spark.object_store import meant
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 APP, NUMBER = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+NULL_IN_HIVE = "__HIVE_DEFAULT_PARTITION__"
+YEAR_1_US = -62_135_596_800_000_000
+_LOST = (
+    f"'', {NULL_IN_HIVE}, U+0000, bytes that are not UTF-8, a time before the year 1, or what is too long for a "
+    "folder's name"
+)
+_ESCAPED = r"""[\x01-\x1F\x7F"#%'*/:=?\\{\[\]^]"""
+"""Characters for which a folder's name has three."""
 
 
 class Overtaken(Exception):
@@ -148,6 +164,38 @@ def _rows_met(where: Where, table: SinkTable, bounds: Bounds | None) -> int | No
     with suppress(BackfillError), delta_errors(where.shown):
         return rows_met(where.open(), table.key[0], bounds)
     return None
+
+
+def require_representable(frames: Iterable["DataFrame"], table: SinkTable, where: Where) -> None:
+    """Raises BadData naming up to five rows with values that the table's partition columns cannot hold.
+
+    frames: rows that are about to be written; those that are about to be deleted do not count. Delta's log holds
+    such values as text: two texts and empty bytes become NULL, other bytes are replaced, and times before the year
+    1 lose their sign. A row with NULL in its key is found by no change.
+    """
+    opened = where.open()
+    metadata, columns = opened.metadata(), columns_of(table.schema)
+    there = {name.lower(): name for name in columns}
+    parts = [there[name.lower()] for name in metadata.partition_columns if name.lower() in there]
+    in_path = where.place.local and metadata.configuration.get("delta.columnMapping.mode", "none") == "none"
+    tests = {name: test for name in parts if (test := _lost(name, columns[name]["type"], in_path)) is not None}
+    refuse_partitions(frames, table, where.shown, tests, _LOST)
+
+
+def _lost(name: str, kind: Any, in_path: bool) -> "Column | None":
+    """Under which condition a value is lost; None if the type has no such value."""
+    from pyspark.sql import functions as F
+
+    if kind == "timestamp":
+        return F.unix_micros(quoted(name)) < YEAR_1_US
+    if kind not in ("string", "binary"):
+        return None
+    text = quoted(name).cast("string")
+    lost = text.isin("", NULL_IN_HIVE) | ~F.is_valid_utf8(text) | text.contains("\0")
+    if in_path:
+        room = LONGEST_NAME - len(f"{name}=".encode())
+        lost = lost | (F.octet_length(F.regexp_replace(text, _ESCAPED, "%00")) > room)
+    return lost
 
 
 @contextmanager

@@ -1,67 +1,57 @@
 """Delta tables as a sink: each table of an epoch is one commit, whose number is made of token and epoch.
 
-Reading order: `places` locates the tables, `tables` finds what is missing, `creating` creates it, `marks` makes
-each commit count once and for one runner, `apply` writes.
+Reading order: `tables` locates the tables and finds what is missing, `creating` creates it, `marks` makes each
+commit count once and for one runner, `apply` writes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
+from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.contracts.cutover import Swap
 from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
 from backfill_cli.contracts.targets import written_too_often
-from backfill_cli.errors import RETRIED, StateConflict, Transient
+from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.lake.blobs import Blobs
+from backfill_cli.lake.copy import LakeCopy, copied
+from backfill_cli.lake.delta.commits import stamp
+from backfill_cli.lake.delta.damage import faulty
 from backfill_cli.lake.delta.edge import delta_place, where_at
 from backfill_cli.lake.delta.names import is_name, sql_at, sql_of
-from backfill_cli.lake.state import JobRecord, JobState, jobs
+from backfill_cli.lake.delta.plain import version_files
+from backfill_cli.lake.sink import LakeSink, tables_of
+from backfill_cli.lake.state import Claim, JobRecord, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.cutover import kept_name
+from backfill_cli.model.schema import names_of
 from backfill_cli.sinks.delta import DeltaOptions
 from backfill_cli.sinks.delta.adopt import adoptable, linked
 from backfill_cli.sinks.delta.apply import Overtaken, apply, require_unique
 from backfill_cli.sinks.delta.creating import create
-from backfill_cli.sinks.delta.leaving import going
 from backfill_cli.sinks.delta.marks import LAST_TOKEN, TRIES, MarkedTable, marks_of, number_of
-from backfill_cli.sinks.delta.places import Named, Template, state_of, where_of
 from backfill_cli.sinks.delta.restored import Kept
-from backfill_cli.sinks.delta.tables import check, claim, marked
-from backfill_cli.spark.beside import session_beside
+from backfill_cli.sinks.delta.tables import Named, Template, check, claim, droppable, marked, state_of, where_of
+from backfill_cli.spark.names import quoted
 from backfill_cli.spark.object_store import store_errors
 
 if TYPE_CHECKING:
     from deltalake.transaction import AddAction
-    from pyspark.sql import SparkSession
-
-    from backfill_cli.lake.copy import LakeCopy
+    from pyspark.sql import DataFrame, SparkSession
 
 HOLDER = "folder"
 
 
-class DeltaSink:
+class DeltaSink(LakeSink):
     """`contracts.Sink` over folders of Delta tables. Spark writes the rows; metadata is handled without it."""
 
-    transactional = False
-    partial = True
-
     def __init__(self, options: DeltaOptions) -> None:
+        super().__init__()
         self._options = options
-        self._states: dict[str, JobState] = {}
         self._kept = Kept()
-
-    def use(self, session: "Callable[[], SparkSession]") -> None:
-        self._session = session
-
-    @cached_property
-    def _spark(self) -> "SparkSession":
-        """A separate session: settings of a commit do not affect the staging that runs at the same time."""
-        return session_beside(self._session())
 
     @cached_property
     def _template(self) -> Template:
@@ -69,29 +59,25 @@ class DeltaSink:
         return Named(told, self._session) if is_name(told) else told
 
     @cached_property
-    def _state(self) -> Blobs:
+    def _at(self) -> Blobs:
         return state_of(self._template)
 
-    def _job(self, job: str) -> JobState:
-        return self._states.setdefault(job, JobState(self._state, job))
+    def _folder(self) -> Blobs:
+        return self._at
 
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
-        missing = check(self._state, self._template, job, tables, into_existing)
+        missing = check(self._at, self._template, job, tables, into_existing)
         create(missing, self._options.properties, lambda: self._spark)
-        claim(self._state, self._template, job, tables)
+        claim(self._at, self._template, job, tables)
 
     def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
-        check(self._state, self._template, job, tables, into_existing)
+        check(self._at, self._template, job, tables, into_existing)
 
     def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
         return {t.name: frozenset({delta_place(where_of(self._template, t))}) for t in tables}
 
-    def owner(self, job: str) -> Owner | None:
-        record = self._job(job).record()
-        return None if record is None else record.owner
-
     def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
-        self._job(job).own(owner, instead_of)
+        self._state(job).own(owner, instead_of)
 
     def fence(self, job: str, token: int) -> None:
         tables = self._marked(job)
@@ -103,20 +89,17 @@ class DeltaSink:
         for table in tables:
             table.raise_token(token)
 
-    def committed(self, job: str) -> Mapping[str, Marker]:
-        record = self._job(job).record()
-        found = {table.name: table.marker() for table in self._marked(job, record)}
-        held = {name: marker for name, marker in found.items() if marker is not None}
-        return {**(record.dropped if record else {}), **held}
+    def _marker(self, record: JobRecord, table: str, claim: Claim) -> Marker | None:
+        return self._of(record.job, table, claim).marker()
 
     def commit(self, commit: EpochCommit) -> None:
-        tables = [table for table in commit.tables if commit.only is None or table.name in commit.only]
-        state = self._job(commit.job)
+        tables = tables_of(commit)
+        state = self._state(commit.job)
         record = state.record()
         if record is None:
             raise gone(commit, tables[0].name, HOLDER)
         for table in tables:
-            found = marked(self._state, self._template, commit.job, record, table)
+            found = marked(self._at, self._template, commit.job, record, table)
             held = found.versioned() if found is not None else None
             due = is_due(commit, table.name, None if held is None else held[1], HOLDER)
             assert found is not None
@@ -188,14 +171,25 @@ class DeltaSink:
             )
         self._kept.require(found, version, marker.epoch)
 
-    def saved(self, job: str) -> SavedJob | None:
-        marker = self._job(job).at_one_epoch(self.committed(job))
-        return None if marker is None else self._job(job).saved(marker)
-
     def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[LakeCopy]":
-        from backfill_cli.sinks.delta.verify import copied
+        tables = {one.name: one for one in self._marked(job)}
 
-        return copied(self._session, job, self._job(job), self._marked(job), live)
+        def rows(spark: "SparkSession", table: SinkTable, version: int | None) -> "DataFrame":
+            frame = spark.read.format("delta").option("versionAsOf", version)
+            names = (quoted(name) for name in names_of(table.schema))
+            return frame.load(tables[table.name].where.uri).select(*names)
+
+        def fault(table: str, version: int | None) -> BackfillError | None:
+            return faulty(tables[table].where, partial(version_files, tables[table].where, version))
+
+        def known(table: str, version: int) -> str:
+            """A recreated table has the same version numbers: the identity of the log file distinguishes them."""
+            return str((version, stamp(tables[table].where, version)))
+
+        def look() -> Mapping[str, tuple[int, Marker] | None]:
+            return {name: one.versioned() for name, one in tables.items()}
+
+        return copied(self._session, self._state(job), look, live, rows, fault, known)
 
     def statements(self, swaps: Sequence[Swap], epoch: int) -> Sequence[str]:
         return [
@@ -208,11 +202,12 @@ class DeltaSink:
         ]
 
     def drop(self, tables: Sequence[SinkTable]) -> None:
-        places = {delta_place(where): where for where in going(self._state, self._template, tables)}
-        for record in jobs(self._state):
-            gone = {n: c for n, c in record.claims.items() if c.place in places}
-            if gone:
-                self._note_dropped(record.job, list(gone))
+        places = {delta_place(where): where for where in droppable(self._at, self._template, tables)}
+        for record in jobs(self._at):
+            if any(one.place in places for one in record.claims.values()):
+                going = [one for one in self._marked(record.job) if one.claim.place in places]
+                markers = {one.name: found for one in going if (found := one.marker_or_number()) is not None}
+                self._state(record.job).note_dropped(markers)
         for where in places.values():
             with store_errors(where.shown):
                 where.place.fs.delete_dir(where.place.folder)
@@ -220,36 +215,21 @@ class DeltaSink:
             for table in tables:
                 self._template.gone(table)
 
-    def _note_dropped(self, job: str, names: Sequence[str]) -> None:
-        """The markers of these tables are kept in the job's record."""
-        held = {
-            t.name: m for t in self._marked(job) if t.name in names and (m := t.marker_or_number()) is not None
-        }
-
-        def noted(record: JobRecord | None) -> JobRecord:
-            known = record or JobRecord(job)
-            return replace(known, dropped={**known.dropped, **held})
-
-        self._job(job).change(noted)
-
     def forget(self, job: str) -> None:
         """The job can commit no more, not even a commit under way: its transaction numbers are used up."""
         for table in self._marked(job):
             found = table.numbered()
             if found is not None and found[1] < LAST_TOKEN:
                 table.raise_token(LAST_TOKEN)
-        self._job(job).forget()
+        self._state(job).forget()
 
-    def _marked(self, job: str, record: JobRecord | None = None) -> list[MarkedTable]:
+    def _marked(self, job: str) -> list[MarkedTable]:
         """The tables that the job has claimed, at the places of its claims."""
-        record = record or self._job(job).record()
-        if record is None:
-            return []
-        return [
-            MarkedTable(job, name, claim, where, marks_of(self._state, job, claim))
-            for name, claim in record.claims.items()
-            if (where := where_at(claim.place))
-        ]
+        record = self._record(job)
+        return [self._of(job, *one) for one in record.claims.items()] if record is not None else []
+
+    def _of(self, job: str, table: str, claim: Claim) -> MarkedTable:
+        return MarkedTable(job, table, claim, where_at(claim.place), marks_of(self._at, job, claim))
 
 
 def _sql(template: Template, table: SinkTable) -> str:

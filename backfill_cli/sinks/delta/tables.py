@@ -1,4 +1,4 @@
-"""The sink's tables: which exist, and what is missing, according to the tables' logs; see `creating`."""
+"""The sink's tables: where they are, which exist, what is missing according to their logs, and which can go."""
 
 import json
 import os
@@ -10,21 +10,92 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import SinkTable, own
 from backfill_cli.contracts.targets import belongs_to, gone, other_type, require_key, rows_of_others
 from backfill_cli.errors import BadData, StateConflict, UsageError, start_over
+from backfill_cli.formats.listing import Place, place
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.delta.edge import Where, delta_place
-from backfill_cli.lake.delta.names import FORGETS
-from backfill_cli.lake.state import Claim, JobRecord, JobState, jobs
+from backfill_cli.lake.delta.names import FORGETS, Session, located, schema_folder, sql_of
+from backfill_cli.lake.state import FOLDER, Claim, JobRecord, JobState, jobs
 from backfill_cli.model.schema import Columns, columns_of, fields_of, same_type, shown
 from backfill_cli.sinks.delta.marks import MarkedTable, marks_of
-from backfill_cli.sinks.delta.places import Named, Template, where_of
 from backfill_cli.spark.names import as_text
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+TABLE = "{table}"
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double")
 _KEPT = (*_NUMBERS, "string", "binary", "boolean", "date", "timestamp", "timestamp_ntz")
 """Types that a Delta table stores without change; so are decimals."""
+
+
+class Unplaced(Where):
+    """A table that the session's catalog does not have yet, and will place when it is created."""
+
+    __slots__ = ()
+
+    @classmethod
+    def called(cls, name: str) -> "Unplaced":
+        from pyarrow.fs import LocalFileSystem
+
+        return cls(Place(LocalFileSystem(), "", (), name, name.lower(), False))  # Spark's catalogs ignore case
+
+    def exists(self) -> bool:
+        return False
+
+
+class Named:
+    """Tables by name in a catalog of the session. The place of each is looked up once."""
+
+    def __init__(self, template: str, session: Session) -> None:
+        self.template, self.session = template, session
+        self._found: dict[str, Where] = {}
+
+    def name(self, table: SinkTable) -> str:
+        """The table's name. Without {table} in the option, a side table is beside the job's table."""
+        if TABLE not in self.template and table.side:
+            return f"{self.template.rpartition('.')[0]}.{table.target}"
+        return self.template.replace(TABLE, table.target)
+
+    def where(self, table: SinkTable) -> Where:
+        name = self.name(table)
+        if name not in self._found:
+            found = located(self.session(), name)
+            if found is None:
+                return Unplaced.called(name)
+            self._found[name] = found
+        return self._found[name]
+
+    def gone(self, table: SinkTable) -> None:
+        """The catalog no longer has the table; the files of an external table stay."""
+        self.session().sql(f"DROP TABLE IF EXISTS {sql_of(self.name(table))}")
+        self._found.pop(self.name(table), None)
+
+
+Template = str | Named
+
+
+def where_of(template: Template, table: SinkTable) -> Where:
+    """The table's folder. Without {table} in the option, a side table is beside the job's table."""
+    if isinstance(template, Named):
+        return template.where(table)
+    if TABLE in template:
+        return Where.of(template, table.target)
+    return Where.of(f"{_parent(template)}/{table.target}" if table.side else template, table.target)
+
+
+def state_of(template: Template) -> Blobs:
+    """The state folder, the same for all tables that the option can name."""
+    if isinstance(template, Named):
+        found = place(f"{schema_folder(template.session(), template.template)}/{FOLDER}", "")
+        return Blobs(found.fs, found.folder)
+    root = _parent(template.split(TABLE)[0] + "x") if TABLE in template else _parent(template)
+    found = place(f"{root}/{FOLDER}", "")
+    return Blobs(found.fs, found.folder)
+
+
+def _parent(path: str) -> str:
+    head = path.rstrip("/").rpartition("/")[0]
+    return head or "/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +251,29 @@ def _require_memory(where: Where, opened: "DeltaTable") -> None:
             f"{where.shown} keeps epoch numbers for {kept} only: {FORGETS} is set",
             f"ALTER TABLE delta.`{where.shown}` UNSET TBLPROPERTIES ('{FORGETS}')",
         )
+
+
+def droppable(state: Blobs, template: Template, tables: Sequence[SinkTable]) -> list[Where]:
+    """The places of those of the tables that exist, before they are dropped. A name alone makes none the job's.
+
+    Raises StateConflict for a table that no job has claimed, and for one that replaced a claimed one: it has rows,
+    but its log has no number of the job.
+    """
+    records = jobs(state)
+    found = [(table, where) for table in tables if (where := where_of(template, table)).exists()]
+    for table, where in found:
+        if not any(_is_of(state, record, table, where) for record in records):
+            raise StateConflict(
+                f"{where.shown}, the place of table {table.name!r}, now has a table that the job did not fill; "
+                "nothing is dropped",
+                "restore the job's table there; or omit --with-rows, and delete by hand what is no longer needed",
+            )
+    return [where for _, where in found]
+
+
+def _is_of(state: Blobs, record: JobRecord, table: SinkTable, where: Where) -> bool:
+    claim = record.claims.get(table.name)
+    if claim is None or claim.place != delta_place(where):
+        return False
+    held = MarkedTable(record.job, table.name, claim, where, marks_of(state, record.job, claim))
+    return held.is_numbered() or not where.open().get_add_actions().num_rows

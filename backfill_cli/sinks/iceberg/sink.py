@@ -5,63 +5,66 @@ kept beside the tables is in lake/state.py. Tables commit one by one.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
+from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
 from backfill_cli.contracts.targets import no_record, written_too_often
-from backfill_cli.errors import Transient
+from backfill_cli.errors import BackfillError, Transient
+from backfill_cli.lake.blobs import Blobs
+from backfill_cli.lake.copy import LakeCopy, copied
 from backfill_cli.lake.iceberg import metadata
-from backfill_cli.lake.iceberg.edge import Moved, failing
-from backfill_cli.lake.iceberg.places import Place, settings_of
-from backfill_cli.lake.state import Claim, JobRecord, JobState, jobs
+from backfill_cli.lake.iceberg.edge import Moved, failing, reading_metadata
+from backfill_cli.lake.iceberg.places import Place, settings_of, template
+from backfill_cli.lake.sink import LakeSink, tables_of
+from backfill_cli.lake.state import FOLDER, Claim, JobRecord, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.sinks.iceberg import IcebergSinkOptions
 from backfill_cli.sinks.iceberg import tables as shape
-from backfill_cli.sinks.iceberg.beside import Beside
-from backfill_cli.sinks.iceberg.heads import Head, head_of
-from backfill_cli.sinks.iceberg.leaving import claims_on, keep_markers, refuse_live, statement
 from backfill_cli.sinks.iceberg.live import Cutting, InPlace
-from backfill_cli.sinks.iceberg.markers import marker_of, properties, refs_before
+from backfill_cli.sinks.iceberg.markers import Head, head_of, marker_of, properties, refs_before
 from backfill_cli.sinks.iceberg.tables import Target
 from backfill_cli.sinks.iceberg.writing import Writer
-from backfill_cli.spark.beside import session_beside
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from backfill_cli.lake.copy import LakeCopy
+    from pyspark.sql import DataFrame, SparkSession
 
 TRIES = 8
 """Tries of one commit if other writers commit in between; each try writes the epoch's rows again."""
+COMMENT = "backfill: the folder of this table holds the state of jobs that write to other tables; it has no rows."
 
 
-class IcebergSink(InPlace):
+class IcebergSink(InPlace, LakeSink):
     """`contracts.Sink`. Calls of one process take turns."""
 
-    transactional = False
-    partial = True
-
     def __init__(self, options: IcebergSinkOptions) -> None:
+        super().__init__()
         self._options = options
-        Place.of(options.table)
         self._looks: dict[Place, metadata.Look] = {}
-        self._states: dict[str, JobState] = {}
         self._turn = threading.RLock()
+        # The same for all tables of the job, whatever their targets: only the text before {table} counts.
+        self._beside = Place.of(template(options.table, "x")).beside(FOLDER)
+        self._blobs: Blobs | None = None
 
-    def use(self, session: "Callable[[], SparkSession]") -> None:
-        self._session = session
-        self._beside = Beside(self._options.table, settings_of(session), lambda: self._spark)
+    # The state: beside tables in folders; for tables in a catalog, in the folder of a table without rows
 
-    @cached_property
-    def _spark(self) -> "SparkSession":
-        """A separate session: settings of a commit do not affect the staging that runs at the same time."""
-        return session_beside(self._session())
+    def _folder(self) -> Blobs | None:
+        if self._blobs is None:
+            if self._beside.folder is not None:
+                self._blobs = _blobs(self._beside.path)
+            elif (held := self._look(self._beside).now()) is not None:
+                self._blobs = _blobs(f"{held.told.location.rstrip('/')}/_jobs")
+        return self._blobs
+
+    def _make_folder(self) -> None:
+        if self._folder() is None:
+            self._beside.register(self._spark)
+            what = f"{self._beside.sql} (nothing STRING) USING iceberg COMMENT '{COMMENT}'"
+            self._spark.sql(f"CREATE TABLE IF NOT EXISTS {what}")
 
     # Tables
 
@@ -80,7 +83,7 @@ class IcebergSink(InPlace):
                 return
             token = max((marker.token for marker in self.committed(job).values()), default=0)
             claims = shape.claimed(new, token)
-            self._beside.make()
+            self._make_folder()
             self._state(job).change(
                 lambda known: replace(
                     known or JobRecord(job), claims={**(known.claims if known is not None else {}), **claims}
@@ -93,8 +96,8 @@ class IcebergSink(InPlace):
     def _checked(
         self, job: str, tables: Sequence[SinkTable], into_existing: bool
     ) -> tuple[JobRecord | None, list[Target]]:
-        folder = self._beside.folder()
-        record = None if folder is None else self._state(job).record()
+        folder = self._folder()
+        record = self._record(job)
         others = [] if folder is None else jobs(folder)
         claims = record.claims if record is not None else {}
         targets = [self._target(table, claims.get(table.name)) for table in tables]
@@ -127,13 +130,9 @@ class IcebergSink(InPlace):
 
     # Ownership
 
-    def owner(self, job: str) -> Owner | None:
-        record = self._record(job)
-        return None if record is None else record.owner
-
     def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
         if owner != instead_of:
-            self._beside.make()
+            self._make_folder()
             self._state(job).own(owner, instead_of)
 
     def fence(self, job: str, token: int) -> None:
@@ -150,24 +149,16 @@ class IcebergSink(InPlace):
                 if marker.token < token:
                     self._mark(job, table, claim, replace(marker, token=token))
 
-    def committed(self, job: str) -> Mapping[str, Marker]:
-        record = self._record(job)
-        found: dict[str, Marker] = {}
-        for table, claim in (record.claims if record is not None else {}).items():
-            held = self._held(claim)
-            if record is not None and table in record.dropped and (held is None or not held.begun):
-                found[table] = record.dropped[table]
-            elif held is not None:
-                found[table] = marker_of(held, claim)
-        return found
+    def _marker(self, record: JobRecord, table: str, claim: Claim) -> Marker | None:
+        held = self._held(claim)
+        return None if held is None or (table in record.dropped and not held.begun) else marker_of(held, claim)
 
     # Rows
 
     def commit(self, commit: EpochCommit) -> None:
-        tables = [table for table in commit.tables if commit.only is None or table.name in commit.only]
         with self._turn:
             record = self._record(commit.job) or JobRecord(commit.job)
-            for table in tables:
+            for table in tables_of(commit):
                 if (claim := record.claims.get(table.name)) is None:
                     raise gone(commit, table.name, "table")
                 self._commit(commit, table, claim)
@@ -231,20 +222,40 @@ class IcebergSink(InPlace):
         told = properties(job, table, claim, marker)
         return Writer(self._spark, place, self._look(place), told, marker.token, self._options.properties)
 
-    # Saved state, and dropping
-
-    def saved(self, job: str) -> SavedJob | None:
-        markers = self.committed(job)
-        marker = self._state(job).at_one_epoch(markers) if markers else None
-        return None if marker is None else self._state(job).saved(marker)
+    # Copies, and dropping
 
     def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[LakeCopy]":
-        from backfill_cli.sinks.iceberg.verify import copied
-
         record = self._record(job)
         if record is None:
             raise no_record(job)
-        return copied(self._session, self._options.table, self._state(job), record, self._held, live)
+
+        def look() -> Mapping[str, tuple[int | None, Marker] | None]:
+            heads = {table: (claim, self._held(claim)) for table, claim in record.claims.items()}
+            return {
+                table: None if held is None else (held.main and held.main.snapshot_id, marker_of(held, claim))
+                for table, (claim, held) in heads.items()
+            }
+
+        def rows(spark: "SparkSession", table: SinkTable, number: int | None) -> "DataFrame":
+            """Raises if a column of theirs has been dropped since."""
+            claim = record.claims[table.name]
+            if (held := self._held(claim)) is not None:
+                shape.refuse_other_columns(table, held, claim)
+            place = shape.place_of(self._options.table, table)
+            place.register(spark)
+            return shape.rows_at(table, place, spark, number)
+
+        def fault(table: str, number: int | None) -> BackfillError | None:
+            claim = record.claims[table]
+            try:
+                held = self._held(claim)
+                snapshot = None if held is None or number is None else held.snapshot(number)
+                with reading_metadata(Place.of(claim.place)):
+                    return None if held is None or snapshot is None else metadata.snapshot_fault(held, snapshot)
+            except BackfillError as exc:
+                return exc
+
+        return copied(self._session, self._state(job), look, live, rows, fault)
 
     def drop(self, tables: Sequence[SinkTable]) -> None:
         with self._turn:
@@ -252,13 +263,14 @@ class IcebergSink(InPlace):
                 shape.place_of(self._options.table, one): None if one.side else self._options.branch
                 for one in tables
             }
-            going = list(claims_on(self._beside.folder(), own))
-            refuse_live(going, self._held, [place for place, branch in own.items() if branch is not None])
+            going = list(shape.claims_on(self._folder(), own))
+            shape.refuse_live(going, self._held, [place for place, branch in own.items() if branch is not None])
             for record, claims in going:
-                keep_markers(self._state(record.job), claims, self.committed(record.job))
+                markers = self.committed(record.job)
+                self._state(record.job).note_dropped({name: markers[name] for name in claims if name in markers})
             for place, branch in own.items():
                 if branch is None or self._look(place).now() is not None:
-                    self._sql(place, statement(place, branch))
+                    self._sql(place, shape.statement(place, branch))
 
     def forget(self, job: str) -> None:
         record = self._record(job)
@@ -280,20 +292,15 @@ class IcebergSink(InPlace):
     def _cutting(self, job: str) -> Cutting:
         return Cutting(self._state(job), self._options.branch, self._held, lambda: self._spark)
 
-    def _record(self, job: str) -> JobRecord | None:
-        return None if self._beside.folder() is None else self._state(job).record()
-
-    def _state(self, job: str) -> JobState:
-        if job not in self._states:
-            folder = self._beside.folder()
-            if folder is None:
-                raise no_record(job)
-            self._states[job] = JobState(folder, job)
-        return self._states[job]
-
     def _look(self, place: Place) -> metadata.Look:
         return self._looks.setdefault(place, metadata.Look(place, settings_of(self._session)))
 
 
 def _busy(place: Place) -> Transient:
     return written_too_often(f"table {place}", f"a commit: {TRIES} tries in a row found the table changed")
+
+
+def _blobs(location: str) -> Blobs:
+    io = metadata.file_io(location)
+    scheme, netloc, path = io.parse_location(location)
+    return Blobs(io.fs_by_scheme(scheme, netloc), path)

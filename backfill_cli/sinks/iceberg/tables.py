@@ -1,22 +1,22 @@
-"""The sink's tables: which exist, which a job can write to, and what must be created or added first."""
+"""The sink's tables: which exist, which a job can write to, what is created or added first, what is dropped."""
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.targets import belongs_to, gone, other_type, require_key, rows_of_others
 from backfill_cli.errors import START_OVER, Fatal, SinkInUse, StateConflict, UsageError
+from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.iceberg import metadata
 from backfill_cli.lake.iceberg.places import Place, template
 from backfill_cli.lake.iceberg.types import columns, wanted
-from backfill_cli.lake.state import Claim, JobRecord
+from backfill_cli.lake.state import Claim, JobRecord, jobs
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.schema import Columns, same_type, schema_text, shown
-from backfill_cli.sinks.iceberg.heads import Head
-from backfill_cli.sinks.iceberg.markers import job_of_refs, marked_snapshot, marker_of
+from backfill_cli.sinks.iceberg.markers import Head, job_of_refs, marked_snapshot, marker_of
 from backfill_cli.spark.names import backticked, quoted
 
 if TYPE_CHECKING:
@@ -202,3 +202,37 @@ def rows_at(table: SinkTable, place: Place, spark: "SparkSession", snapshot: int
         value = quoted(one.name) if one.name.lower() in there else F.lit(None)
         select.append(value.cast(one.dataType).alias(one.name))
     return rows.select(*select)
+
+
+def statement(place: Place, branch: str | None) -> str:
+    """Drops a table, or only the job's branch of it. branch: the job's, None if the whole table is the job's."""
+    if branch is None:
+        return f"DROP TABLE IF EXISTS {place.sql} PURGE"
+    return f"ALTER TABLE {place.sql} DROP BRANCH IF EXISTS {branch}"
+
+
+def claims_on(folder: Blobs | None, places: Collection[Place]) -> Iterator[tuple[JobRecord, Mapping[str, Claim]]]:
+    """The jobs with claims on these places, and those claims."""
+    for record in jobs(folder) if folder is not None else []:
+        going = {table: claim for table, claim in record.claims.items() if Place.of(claim.place) in places}
+        if going:
+            yield record, going
+
+
+Going = Iterable[tuple[JobRecord, Mapping[str, Claim]]]
+
+
+def refuse_live(going: Going, held: Callable[[Claim], Head | None], queried: Collection[Place]) -> None:
+    """Raises UsageError for a table that was cut over: people query the job's rows.
+
+    queried: the places where only a branch is the job's. Side tables are the job's as a whole.
+    """
+    for record, claims in going:
+        for table, claim in claims.items():
+            head = held(claim) if Place.of(claim.place) in queried or table in record.cuts else None
+            if head is not None and head.is_live:
+                raise UsageError(
+                    f"{claim.place} was cut over: queries of it see the rows of job {record.job!r}",
+                    f"backfill cutover {record.job} --reverse, then drop it; or forget the job and keep the rows: "
+                    f"backfill drop {record.job} --confirm {record.job}",
+                )

@@ -4,29 +4,30 @@
 commit found there when it began, including the marker, still holds when its rows become visible.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import quote_plus
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.errors import RETRIED, BackfillError
 from backfill_cli.failpoint import hit
+from backfill_cli.formats.listing import local_path
 from backfill_cli.lake import merge, staged
-from backfill_cli.lake.iceberg.data_files import snapshot_fault
-from backfill_cli.lake.iceberg.edge import Moved, failing
-from backfill_cli.lake.iceberg.metadata import Look, reading_metadata
+from backfill_cli.lake.iceberg.edge import Moved, failing, reading_metadata
+from backfill_cli.lake.iceberg.metadata import Held, Look, snapshot_fault
 from backfill_cli.lake.iceberg.places import Place
 from backfill_cli.lake.unique import refuse_duplicates
-from backfill_cli.sinks.iceberg.heads import Head, told_by
-from backfill_cli.sinks.iceberg.markers import branch, tag
-from backfill_cli.sinks.iceberg.partitions import require_representable
+from backfill_cli.sinks.iceberg.markers import Head, branch, tag, told_by
 from backfill_cli.spark.names import backticked, quoted
 
 if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionField
     from pyiceberg.table.snapshots import Snapshot
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
+_DATA = ("write.data.path", "write.folder-storage.path")
 PROPERTY = "spark.sql.iceberg.snapshot-property."
 
 Step = Callable[[], None]
@@ -206,3 +207,37 @@ class Writer:
 
     def _sql(self, text: str) -> None:
         self._spark.sql(text)
+
+
+def require_representable(frames: Iterable["DataFrame"], table: SinkTable, place: str, held: Held) -> None:
+    """Raises BadData naming up to five rows whose partitions cannot be folders; see `refuse_partitions`."""
+    folders = next((held.told.properties[name] for name in _DATA if name in held.told.properties), "")
+    if "://" in local_path(folders or held.told.location):
+        return
+    fields = {held.told.schema().find_column_name(one.source_id): one for one in held.told.spec().fields}
+    tests = {
+        name: test for name, one in fields.items() if name and (test := _too_long(held, name, one)) is not None
+    }
+    merge.refuse_partitions(frames, table, place, tests, "what is too long for a folder's name")
+
+
+def _too_long(held: Held, name: str, part: "PartitionField") -> "Column | None":
+    """Under which condition the name is too long; None if values are not texts, or always short enough."""
+    from pyiceberg.transforms import IdentityTransform, TruncateTransform
+    from pyiceberg.types import BinaryType, FixedType, StringType
+    from pyspark.sql import functions as F
+
+    value = F.col(".".join(map(backticked, name.split("."))))
+    kind = held.told.schema().find_type(part.source_id)
+    if not isinstance(kind, StringType | BinaryType | FixedType):
+        return None
+    match part.transform:
+        case IdentityTransform():
+            pass
+        case TruncateTransform() as cut:
+            value = F.substring(value, 1, cut.width)
+        case _:
+            return None
+    text = value if isinstance(kind, StringType) else F.base64(value)
+    room = merge.LONGEST_NAME - len(f"{quote_plus(part.name)}=")
+    return F.coalesce(F.octet_length(F.url_encode(text)) > room, F.lit(False))

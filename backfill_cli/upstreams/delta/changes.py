@@ -8,8 +8,8 @@ from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone
 from backfill_cli.formats import frames
 from backfill_cli.lake.damage import FROM_COPY
+from backfill_cli.lake.delta.damage import faulty
 from backfill_cli.lake.delta.edge import Where, named_in
-from backfill_cli.lake.delta.faults import faulty
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, field
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamEpoch, UpstreamView

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import ArrowTasks, TableSpec
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone, UsageError
 from backfill_cli.lake.damage import FROM_COPY
+from backfill_cli.lake.delta.damage import faulty
 from backfill_cli.lake.delta.edge import Where, named_in
-from backfill_cli.lake.delta.faults import faulty
 from backfill_cli.lake.delta.names import Session, beside, is_name, located
 from backfill_cli.lake.delta.plain import plain_files, version_files
-from backfill_cli.lake.key_ranges import KeyRange
-from backfill_cli.lake.key_reads import Held, closed_read, frame_of
+from backfill_cli.lake.key_ranges import Held, KeyRange, closed_read, frame_of
 from backfill_cli.lake.plain_files import PlainFiles
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import columns_of, schema_text

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from backfill_cli.lake.iceberg.data_files import snapshot_files
-from backfill_cli.lake.iceberg.metadata import reading_metadata
+from backfill_cli.lake.iceberg.edge import reading_metadata
+from backfill_cli.lake.iceberg.metadata import snapshot_files
 from backfill_cli.lake.plain_files import DataFile, PlainFiles
 from backfill_cli.model.schema import Columns
 from backfill_cli.upstreams.iceberg.table import NOTHING, Table, bounds_of, field_ids, schema_of

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import ArrowTasks
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone
 from backfill_cli.lake.damage import FROM_COPY
-from backfill_cli.lake.iceberg import data_files
-from backfill_cli.lake.iceberg.data_files import changed_files, snapshot_files
-from backfill_cli.lake.iceberg.metadata import reading_metadata
-from backfill_cli.lake.key_ranges import KeyRange
-from backfill_cli.lake.key_reads import Held, closed_read, frame_of
+from backfill_cli.lake.iceberg import metadata
+from backfill_cli.lake.iceberg.edge import reading_metadata
+from backfill_cli.lake.iceberg.metadata import changed_files, snapshot_files
+from backfill_cli.lake.key_ranges import Held, KeyRange, closed_read, frame_of
 from backfill_cli.lake.plain_files import PlainFiles
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import columns_of, schema_text
@@ -142,7 +141,7 @@ def faulty(table: Table, snapshots: Sequence[int], changed: bool, content: bool)
         with reading_metadata(table.place):
             there = [one for number in snapshots if (one := held.snapshot(number)) is not None]
             of = changed_files if changed else snapshot_files
-            return data_files.faulty(held, [file for one in there for file in of(held, one)], content)
+            return metadata.faulty(held, [file for one in there for file in of(held, one)], content)
     except BackfillError as exc:
         return exc
 

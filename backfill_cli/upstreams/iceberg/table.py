@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import START_OVER, HistoryGone, UsageError
-from backfill_cli.lake.iceberg.data_files import snapshot_files
-from backfill_cli.lake.iceberg.metadata import Held, Look, reading_metadata
+from backfill_cli.lake.iceberg.edge import reading_metadata
+from backfill_cli.lake.iceberg.metadata import Held, Look, snapshot_files
 from backfill_cli.lake.iceberg.places import Place, Settings, template
 from backfill_cli.lake.iceberg.types import TAKEN, columns
 from backfill_cli.lake.key_points import Point, point_of

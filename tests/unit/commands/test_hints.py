@@ -63,7 +63,7 @@ NEEDS_SPARK = {
     "backfill_cli/lake/state.py:at_one_epoch",
     "backfill_cli/sinks/delta/restored.py:_require_same",
     "backfill_cli/sinks/delta/tables.py:marked",
-    "backfill_cli/sinks/iceberg/leaving.py:refuse_live",
+    "backfill_cli/sinks/iceberg/tables.py:refuse_live",
     "backfill_cli/sinks/iceberg/live.py:_forward",
     "backfill_cli/lake/copy.py:at_one_epoch",
 }

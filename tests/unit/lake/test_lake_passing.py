@@ -16,8 +16,7 @@ from backfill_cli.lake import copy
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.copy import at_one_epoch
 from backfill_cli.lake.delta.edge import Where, delta_errors
-from backfill_cli.lake.iceberg.edge import failing
-from backfill_cli.lake.iceberg.metadata import reading_metadata
+from backfill_cli.lake.iceberg.edge import failing, reading_metadata
 from backfill_cli.lake.iceberg.places import Place
 from backfill_cli.lake.state import Claim
 from backfill_cli.model.checkpoint import Marker

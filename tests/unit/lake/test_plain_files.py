@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from pyarrow import fs as pafs
 
 from backfill_cli.errors import BadData
-from backfill_cli.lake.key_ranges import KeyRange
-from backfill_cli.lake.key_reads import Held
+from backfill_cli.lake.key_ranges import Held, KeyRange
 from backfill_cli.lake.plain_files import DataFile, PlainFiles, is_plain
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import field

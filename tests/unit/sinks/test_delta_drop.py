@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import StateConflict
 from backfill_cli.lake.delta.edge import Where
-from backfill_cli.sinks.delta import DeltaOptions, places
+from backfill_cli.sinks.delta import DeltaOptions, tables
 from backfill_cli.sinks.delta.sink import DeltaSink
 
 SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
@@ -39,8 +39,8 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
         at = made.at.get(name.split(".")[-1])
         return None if at is None else Where.of(str(at), "")
 
-    monkeypatch.setattr(places, "located", located)
-    monkeypatch.setattr(places, "schema_folder", lambda *_: str(tmp_path / "house"))
+    monkeypatch.setattr(tables, "located", located)
+    monkeypatch.setattr(tables, "schema_folder", lambda *_: str(tmp_path / "house"))
     for folder in made.at.values():
         theirs(folder, rows=0)
     sink(made).prepare("j", (A, B), False)
