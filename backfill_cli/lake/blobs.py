@@ -12,13 +12,12 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
+
+from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 from backfill_cli.errors import RETRIED, Fatal, Transient, free_space
 from backfill_cli.spark.object_store import store_errors
-
-if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
 
 _TRIES = 10
 OLD_S = 3600.0
@@ -50,7 +49,7 @@ class Announced(FileExistsError):
 class Blobs:
     """Files in or below one folder. Names are relative, with `/`; those that begin with `.` are not listed."""
 
-    def __init__(self, files: "FileSystem", root: str) -> None:
+    def __init__(self, files: FileSystem, root: str) -> None:
         self._files, self.root = files, root.rstrip("/")
 
     def below(self, name: str) -> "Blobs":
@@ -58,8 +57,6 @@ class Blobs:
 
     def names(self) -> list[str]:
         """The names of files and folders, sorted; empty if there is no folder."""
-        from pyarrow.fs import FileSelector
-
         with storing(self.root):
             found = self._files.get_file_info(FileSelector(self.root, allow_not_found=True))
         return sorted(one.base_name for one in found if not one.base_name.startswith("."))
@@ -77,8 +74,6 @@ class Blobs:
         Atomic on a disk. On an object store, two writers at once can both return: names have to differ by writer,
         or a lost write must not matter; else see `create_alone`.
         """
-        from pyarrow.fs import FileType, LocalFileSystem
-
         path = f"{self.root}/{name}"
         if isinstance(self._files, LocalFileSystem):
             with storing(path):
@@ -96,8 +91,6 @@ class Blobs:
         Each writer announces itself before it looks for others, so of two at least one sees the other and gives
         way. Raises Announced, a FileExistsError, if it does.
         """
-        from pyarrow.fs import LocalFileSystem
-
         if isinstance(self._files, LocalFileSystem):
             self.create(name, content)
             return
@@ -113,8 +106,6 @@ class Blobs:
 
     def _announced(self, name: str) -> list[str]:
         """The announcements of this name that are not abandoned."""
-        from pyarrow.fs import FileSelector
-
         with storing(self.root):
             found = self._files.get_file_info(FileSelector(self.root, allow_not_found=True))
         drafts = [one for one in found if _DRAFT.fullmatch(one.base_name.removeprefix(f".{name}"))]
@@ -142,8 +133,6 @@ class Blobs:
 
     def delete_empty(self) -> None:
         """The folder does not exist any more if it is empty. An object store has no empty folders."""
-        from pyarrow.fs import LocalFileSystem
-
         if isinstance(self._files, LocalFileSystem):
             with suppress(OSError):  # not empty, or gone
                 os.rmdir(self.root)

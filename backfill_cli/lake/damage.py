@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem, FileType
 
 from backfill_cli.errors import BackfillError, Fatal
-
-if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
 
 FROM_COPY = "restore that file from a copy of the table"
 """The hint where a file of a table is damaged, or gone, and its writers still need it."""
@@ -32,10 +31,8 @@ class Stored:
     size_bytes: int | None = None
 
 
-def lost(fs: "FileSystem", files: Sequence[Stored]) -> str | None:
+def lost(fs: FileSystem, files: Sequence[Stored]) -> str | None:
     """The first of these files that does not exist; None if each does, of the first MOST_FILES."""
-    from pyarrow.fs import FileType
-
     known = files[:MOST_FILES]
     try:
         infos = fs.get_file_info([one.path for one in known])
@@ -44,7 +41,7 @@ def lost(fs: "FileSystem", files: Sequence[Stored]) -> str | None:
     return next((one.path for one, info in zip(known, infos, strict=True) if info.type == FileType.NotFound), None)
 
 
-def cut(fs: "FileSystem", files: Sequence[Stored]) -> Fatal | None:
+def cut(fs: FileSystem, files: Sequence[Stored]) -> Fatal | None:
     """The error for the first of these files that is not as long as the metadata says; None if there is none."""
     known = [one for one in islice(files, MOST_FILES) if one.size_bytes is not None]
     try:
@@ -58,7 +55,7 @@ def cut(fs: "FileSystem", files: Sequence[Stored]) -> Fatal | None:
     return None
 
 
-def unreadable(fs: "FileSystem", files: Sequence[Stored]) -> Fatal | None:
+def unreadable(fs: FileSystem, files: Sequence[Stored]) -> Fatal | None:
     """The error for the first of these Parquet files that cannot be read to its end; None if there is none.
 
     Files are read up to MOST_BYTES together.
@@ -73,9 +70,7 @@ def unreadable(fs: "FileSystem", files: Sequence[Stored]) -> Fatal | None:
     return None
 
 
-def _unreadable(fs: "FileSystem", path: str) -> Fatal | None:
-    import pyarrow.parquet as pq
-
+def _unreadable(fs: FileSystem, path: str) -> Fatal | None:
     try:
         with intact(path), fs.open_input_file(path) as source:
             for _ in pq.ParquetFile(source).iter_batches():

@@ -6,6 +6,8 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
+
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import no_row_to_fill
 from backfill_cli.errors import START_OVER, BadData
@@ -84,8 +86,6 @@ def key_bounds(commit: EpochCommit, table: SinkTable, files: Sequence[StagedFile
 
     None if the footers lack them, or the type is not in PRUNED_BY.
     """
-    import pyarrow.parquet as pq
-
     kind = columns_of(table.schema)[table.key[0]]["type"]
     if not isinstance(kind, str) or kind not in PRUNED_BY:
         return None

@@ -10,7 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
 
 from backfill_cli.contracts import ArrowTasks
 from backfill_cli.formats import group_slices, row_groups, schemas
@@ -19,11 +22,6 @@ from backfill_cli.formats.row_groups import FileSlice, Within
 from backfill_cli.lake.key_points import WHOLE, Point
 from backfill_cli.lake.key_ranges import Held
 from backfill_cli.model.schema import Columns
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    from pyarrow.fs import FileSystem
 
 COMPARED = (*WHOLE, "date")
 """Types of keys that are compared here. Others have inexact statistics: Delta keeps timestamps in milliseconds."""
@@ -80,7 +78,7 @@ class PlainFiles:
 
     def __init__(
         self,
-        fs: "FileSystem",
+        fs: FileSystem,
         files: Sequence[DataFile],
         key: str,
         columns: Columns,
@@ -173,8 +171,6 @@ class PlainFiles:
             self._groups.update(zip(unknown, pool.map(self._plain_groups, unknown), strict=True))
 
     def _plain_groups(self, path: str) -> _Layout | None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
         from pyspark.sql.pandas.types import to_arrow_schema
 
         try:
@@ -189,9 +185,6 @@ class PlainFiles:
 
 def bounded(path: str, key: str, kind: str) -> DataFile:
     """A file on this machine, with the bounds of its key that its row groups state. kind: the key's Spark type."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         spans = _spans(pq.read_metadata(path), key, kind)
     except (OSError, pa.ArrowException):
@@ -207,7 +200,7 @@ def _spanned(path: str, spans: Sequence[tuple[int, int] | None]) -> DataFile:
     return DataFile(path, min(low for low, _ in known), max(high for _, high in known))
 
 
-def _spans(footer: "pq.FileMetaData", key: str, kind: object) -> tuple[tuple[int, int] | None, ...]:
+def _spans(footer: pq.FileMetaData, key: str, kind: object) -> tuple[tuple[int, int] | None, ...]:
     """The bounds of the key in each row group; None if they are unknown, inexact, or some key is NULL.
 
     As the file has them, dates in days: Python lacks some of these.
@@ -222,7 +215,7 @@ def _spans(footer: "pq.FileMetaData", key: str, kind: object) -> tuple[tuple[int
     )
 
 
-def is_plain(footer: "pq.FileMetaData", columns: "pa.Schema", ids: Mapping[str, int] | None = None) -> bool:
+def is_plain(footer: pq.FileMetaData, columns: pa.Schema, ids: Mapping[str, int] | None = None) -> bool:
     """Whether pyarrow reads these columns of the file exactly as Spark does. ids: see PlainFiles."""
     if not schemas.calendar_is_plain(footer) or not schemas.spark_reads(footer):
         return False
@@ -237,7 +230,7 @@ def is_plain(footer: "pq.FileMetaData", columns: "pa.Schema", ids: Mapping[str, 
     )
 
 
-def _id(field: "pa.Field") -> int | None:
+def _id(field: pa.Field) -> int | None:
     told = (field.metadata or {}).get(b"PARQUET:field_id")
     return None if told is None else int(told)
 
@@ -248,10 +241,8 @@ _SAME: Mapping[str, Sequence[str]] = {
 }
 
 
-def _same(kind: "pa.DataType", wanted: "pa.DataType", int96: bool, by_spark: bool) -> bool:
+def _same(kind: pa.DataType, wanted: pa.DataType, int96: bool, by_spark: bool) -> bool:
     """Whether a column of this type in a file holds values of the wanted one. by_spark: whether Spark wrote it."""
-    import pyarrow as pa
-
     if pa.types.is_nested(wanted):
         return False
     if int96:  # Spark's own are instants, of others nobody knows

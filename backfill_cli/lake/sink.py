@@ -6,10 +6,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
-from backfill_cli.contracts.targets import no_record
+from backfill_cli.contracts.targets import no_record, other_type
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.state import Claim, JobRecord, JobState
 from backfill_cli.model.checkpoint import Marker, Owner
+from backfill_cli.model.schema import Columns, same_type, shown
 from backfill_cli.spark.beside import session_beside
 
 if TYPE_CHECKING:
@@ -72,3 +73,13 @@ class LakeSink(ABC):
 def tables_of(commit: EpochCommit) -> Sequence[SinkTable]:
     """The tables that this commit is for."""
     return [table for table in commit.tables if commit.only is None or table.name in commit.only]
+
+
+def missing_columns(place: str, there: Columns, wanted: Columns) -> Columns:
+    """The wanted columns that the table at this place lacks. Raises BadData for one of another type."""
+    held = {name.lower(): one["type"] for name, one in there.items()}
+    for name, one in wanted.items():
+        kind = held.get(name.lower(), one["type"])
+        if not same_type(kind, one["type"]):
+            raise other_type(name, place, shown(kind), shown(one["type"]))
+    return {name: one for name, one in wanted.items() if name.lower() not in held}

@@ -9,6 +9,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from backfill_cli.contracts import Piece, SinkTable, own
 from backfill_cli.contracts.bad_rows import duplicate_keys
 from backfill_cli.formats import row_groups
@@ -19,7 +23,6 @@ from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.names import backticked, quoted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 WHOLE = ("byte", "short", "integer", "long", "date")
@@ -90,10 +93,8 @@ def unique_in_files(spark: "SparkSession", files: PlainFiles | None, key: Sequen
     return all(told["unique"].to_pylist())
 
 
-def _counted(key: Sequence[str], part: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
+def _counted(key: Sequence[str], part: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
     """Runs in a worker."""
-    import pyarrow as pa
-
     try:
         unique = all(_unique(piece.what, key) for piece in part)
     except (OSError, pa.ArrowException):
@@ -102,9 +103,6 @@ def _counted(key: Sequence[str], part: Sequence[Piece]) -> "Iterator[pa.RecordBa
 
 
 def _unique(paths: Sequence[str], key: Sequence[str]) -> bool:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     read = [pq.read_table(path, columns=list(key), memory_map=True, partitioning=None) for path in paths]
     keys = pa.concat_tables(read, promote_options="permissive")
     if len(key) == 1 and _rises(keys.column(0)):
@@ -114,7 +112,5 @@ def _unique(paths: Sequence[str], key: Sequence[str]) -> bool:
 
 def _rises(column: Any) -> bool:
     """Whether each value is greater than the one before it."""
-    import pyarrow.compute as pc
-
     flat = column.combine_chunks()
     return len(flat) < 2 or bool(pc.all(pc.less(flat.slice(0, len(flat) - 1), flat.slice(1))).as_py())

@@ -1,1 +1,18 @@
-"""Delta tables, read through their log without Spark: what upstream and sink share."""
+"""Delta tables, read through their log without Spark: what upstream and sink share, and how options name them."""
+
+NO_PLACE = (
+    'a Delta table is named by its folder, with a /, such as "./orders" in this folder; or by catalog.schema.table'
+)
+FORGETS = "delta.setTransactionRetentionDuration"
+"""The property by which a table forgets transaction numbers, and with them which epoch it is at."""
+
+
+def is_name(told: str) -> bool:
+    """Whether an option names a table in a catalog, by three parts, rather than a path."""
+    return "/" not in told and len(told.split(".")) == 3 and all(told.split("."))
+
+
+def require_place(told: str) -> None:
+    """Raises ValueError for an option that names no table."""
+    if "/" not in told and not is_name(told):
+        raise ValueError(NO_PLACE)

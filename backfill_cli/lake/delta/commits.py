@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from pyarrow import fs as pafs
+
 from backfill_cli.lake.damage import FROM_COPY, Stored
 from backfill_cli.lake.delta.damage import damaged
 from backfill_cli.lake.delta.edge import Where
@@ -57,8 +59,6 @@ class Stamp:
 
 def stamp(where: Where, version: int) -> Stamp | None:
     """The stamp of a version; None if the log has no file of it."""
-    from pyarrow import fs as pafs
-
     with reading(where.shown, "Delta log", FROM_COPY):
         info = where.place.fs.get_file_info(where.log_file(version))
     return None if info.type == pafs.FileType.NotFound else Stamp(info.mtime_ns or 0, info.size or 0)
@@ -66,8 +66,6 @@ def stamp(where: Where, version: int) -> Stamp | None:
 
 def last_checkpoint(where: Where) -> int:
     """The version that can be read without those before it, according to the log; -1 without one."""
-    from pyarrow import fs as pafs
-
     path = f"{where.place.folder}/_delta_log/_last_checkpoint"
     with reading(where.shown, "Delta log", FROM_COPY):
         if where.place.fs.get_file_info(path).type == pafs.FileType.NotFound:
@@ -82,8 +80,6 @@ def last_checkpoint(where: Where) -> int:
 
 def later(where: Where, version: int) -> int | None:
     """The first of the versions soon after this one of which the log has a file; None if it has none of them."""
-    from pyarrow import fs as pafs
-
     ahead = range(version + 1, version + 1 + (AHEAD if where.place.local else 1))
     with reading(where.shown, "Delta log", FROM_COPY):
         infos = where.place.fs.get_file_info([where.log_file(one) for one in ahead])

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from pyarrow import fs as pafs
+
 from backfill_cli.errors import START_OVER, BackfillError, Fatal, HistoryGone, UsageError
 from backfill_cli.lake import damage
 from backfill_cli.lake.damage import FROM_COPY, Stored, unreadable
@@ -69,8 +71,6 @@ def lost(where: "Where", version: int, later: int) -> Fatal:
 
 
 def _listed(where: "Where") -> Log | None:
-    from pyarrow import fs as pafs
-
     try:
         infos = where.place.fs.get_file_info(pafs.FileSelector(f"{where.place.folder}/_delta_log", True))
     except OSError:
@@ -101,8 +101,6 @@ def _damaged(where: "Where", log: Log, version: int) -> Iterator[Fatal]:
 
 def _damaged_checkpoint(where: "Where", version: int) -> Iterator[Fatal]:
     """The error for a file of the checkpoint from which this version is read."""
-    from pyarrow import fs as pafs
-
     folder, found = f"{where.place.folder}/_delta_log", dict[str, int]()
     try:
         for info in where.place.fs.get_file_info(pafs.FileSelector(folder)):

@@ -16,27 +16,11 @@ from backfill_cli.spark.names import backticked
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NO_PLACE = (
-    'a Delta table is named by its folder, with a /, such as "./orders" in this folder; or by catalog.schema.table'
-)
 OWN = "spark_catalog"
 IMPLEMENTATION = "spark.sql.catalogImplementation"
-FORGETS = "delta.setTransactionRetentionDuration"
-"""The property by which a table forgets transaction numbers, and with them which epoch it is at."""
 _NOT_THERE = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
 
 Session = Callable[[], "SparkSession"]
-
-
-def is_name(told: str) -> bool:
-    """Whether an option names a table in a catalog, by three parts, rather than a path."""
-    return "/" not in told and len(told.split(".")) == 3 and all(told.split("."))
-
-
-def require_place(told: str) -> None:
-    """Raises ValueError for an option that names no table."""
-    if "/" not in told and not is_name(told):
-        raise ValueError(NO_PLACE)
 
 
 def sql_of(name: str) -> str:

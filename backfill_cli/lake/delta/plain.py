@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from backfill_cli.lake.damage import Stored
 from backfill_cli.lake.delta.commits import stored
 from backfill_cli.lake.delta.edge import Where, delta_errors
@@ -13,7 +15,6 @@ from backfill_cli.lake.plain_files import DataFile, PlainFiles
 from backfill_cli.model.schema import Columns
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from deltalake import DeltaTable
 
 EPOCH = date(1970, 1, 1)
@@ -26,10 +27,8 @@ HARMLESS = frozenset(
 """Reader features that leave a file readable by itself, or that show in its columns or its deletion vector."""
 
 
-def add_actions(opened: "DeltaTable") -> "pa.Table":
+def add_actions(opened: "DeltaTable") -> pa.Table:
     """The version's files, one per row: path, sizes, and their statistics as `min.COLUMN` and so on."""
-    import pyarrow as pa
-
     return pa.table(opened.get_add_actions(flatten=True))
 
 
@@ -40,13 +39,11 @@ def version_files(where: Where, version: int | None = None) -> list[Stored]:
     return [stored(where, path, size) for path, size in names]
 
 
-def column_values(actions: "pa.Table", name: str) -> list[Any]:
+def column_values(actions: pa.Table, name: str) -> list[Any]:
     """One column of the actions; None for each file if there is no such column.
 
     Dates are in days and times in microseconds, because Python lacks some of them.
     """
-    import pyarrow as pa
-
     if name not in actions.column_names:
         return [None] * actions.num_rows
     column = actions.column(name)
@@ -76,10 +73,8 @@ def rows_met(opened: "DeltaTable", column: str, bounds: tuple[Any, Any] | None) 
     return None if None in met else sum(met)
 
 
-def selections(opened: "DeltaTable") -> Iterator["pa.RecordBatch"]:
+def selections(opened: "DeltaTable") -> Iterator[pa.RecordBatch]:
     """The files that have a deletion vector: `filepath`, a URI; `selection_vector`, true for live rows."""
-    import pyarrow as pa
-
     yield from pa.RecordBatchReader.from_stream(opened.deletion_vectors())
 
 

@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyarrow.fs import FileSelector, FileType
+
 from backfill_cli.errors import Fatal, UsageError
 from backfill_cli.lake.damage import FROM_COPY, Stored, cut, damaged, intact, lost, unreadable
 from backfill_cli.lake.iceberg.edge import reading_metadata, unknown_type
@@ -113,8 +115,6 @@ class Look:
 
     def _folders(self, parent: str) -> list[str]:
         """The folders in this one that hold a table's metadata."""
-        from pyarrow.fs import FileSelector, FileType
-
         assert self._io is not None
         scheme, netloc, path = self._io.parse_location(parent)
         files = self._io.fs_by_scheme(scheme, netloc)
@@ -210,8 +210,6 @@ class Look:
 
     def _names(self, folder: str) -> list[str]:
         """The names of the files in this folder."""
-        from pyarrow.fs import FileSelector
-
         assert self._io is not None
         scheme, netloc, path = self._io.parse_location(folder)
         found = self._io.fs_by_scheme(scheme, netloc).get_file_info(FileSelector(path, allow_not_found=True))
@@ -232,8 +230,6 @@ class Look:
         )
 
     def _file(self, folder: str, number: int) -> _File | None:
-        from pyarrow.fs import FileType
-
         assert self._io is not None
         for suffix in SUFFIXES:
             scheme, netloc, path = self._io.parse_location(f"{folder}/v{number}{suffix}")

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from backfill_cli.contracts import Sink, SinkConnector
 from backfill_cli.contracts.example import Example
-from backfill_cli.lake.delta.names import FORGETS, require_place
+from backfill_cli.lake.delta import FORGETS, require_place
 from backfill_cli.lake.options import LakeOptions
 
 

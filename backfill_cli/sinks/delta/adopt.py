@@ -15,6 +15,8 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyarrow.parquet import FileMetaData, Statistics, read_metadata
+
 from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.lake.delta.commits import schema_fields
 from backfill_cli.lake.delta.edge import Where
@@ -25,7 +27,6 @@ from backfill_cli.model.schema import columns_of, same_type
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
-    from pyarrow.parquet import FileMetaData, Statistics
 
 CHECKED = ("checkConstraints", "generatedColumns", "columnMapping")
 PLAIN = frozenset(("appendOnly", "invariants", "changeDataFeed", "timestampNtz", "deletionVectors", *CHECKED))
@@ -81,7 +82,6 @@ def linked(where: Where, commit: EpochCommit, table: SinkTable) -> "list[AddActi
 
 def _linked(where: Where, commit: EpochCommit, table: SinkTable, paths: list[Path]) -> "list[AddAction]":
     from deltalake.transaction import AddAction
-    from pyarrow.parquet import read_metadata
 
     made = []
     for index, file in enumerate(commit.staged.tables[table.name].inserts):
@@ -137,7 +137,7 @@ class _Column:
     told: bool = True
 
 
-def statistics(found: "FileMetaData", columns: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def statistics(found: FileMetaData, columns: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The footer's statistics in the form of Delta's log; columns without exact statistics are omitted."""
     held: dict[str, _Column] = {}
     for name, chunk in _chunks(found, columns):
@@ -164,7 +164,7 @@ def statistics(found: "FileMetaData", columns: Mapping[str, Mapping[str, Any]]) 
     }
 
 
-def _bounds(said: "Statistics") -> tuple[Any, Any]:
+def _bounds(said: Statistics) -> tuple[Any, Any]:
     try:
         return (_told(said.min), _told(said.max)) if said.has_min_max else (None, None)
     except (UnicodeDecodeError, OverflowError, ValueError):
@@ -174,7 +174,7 @@ def _bounds(said: "Statistics") -> tuple[Any, Any]:
 _BOUNDED = ("byte", "short", "integer", "long", "date", "string")
 
 
-def _chunks(found: "FileMetaData", columns: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+def _chunks(found: FileMetaData, columns: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
     for group in (found.row_group(index) for index in range(found.num_row_groups)):
         for chunk in (group.column(index) for index in range(group.num_columns)):
             name = chunk.path_in_schema  # has a dot for a nested column

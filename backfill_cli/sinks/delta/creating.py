@@ -1,16 +1,16 @@
 """Creates the sink's tables that are missing, and adds missing columns."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import BackfillError, Transient, UsageError
+from backfill_cli.formats.frames import struct_type
 from backfill_cli.lake.delta.edge import Where, delta_errors
 from backfill_cli.lake.delta.names import sql_at, sql_of
 from backfill_cli.lake.merge import literal
 from backfill_cli.lake.options import blamed
-from backfill_cli.model.schema import Columns
+from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.sinks.delta.places import Unplaced
 from backfill_cli.sinks.delta.tables import Lacking, Unplaced
 from backfill_cli.spark.causes import cause_in
@@ -126,9 +126,7 @@ def _name(lack: Lacking) -> str:
 
 
 def _ddl(columns: Columns) -> str:
-    from pyspark.sql.types import StructType
-
-    return str(StructType.fromJson({"type": "struct", "fields": list(_bare(columns).values())}).toDDL())
+    return str(struct_type(_bare(columns)).toDDL())
 
 
 def _add(lack: Lacking, session: "Callable[[], SparkSession]") -> None:
@@ -139,17 +137,14 @@ def _add(lack: Lacking, session: "Callable[[], SparkSession]") -> None:
         try:
             lack.where.open().alter.add_columns(list(_schema(lack.columns).fields))
         except exceptions.DeltaError:  # deltalake cannot with column mapping, Spark can
-            from pyspark.sql.types import StructType
-
-            fields = {"type": "struct", "fields": list(_bare(lack.columns).values())}
-            rows = session().createDataFrame([], StructType.fromJson(fields))
+            rows = session().createDataFrame([], struct_type(_bare(lack.columns)))
             rows.write.format("delta").mode("append").option("mergeSchema", "true").save(lack.where.uri)
 
 
 def _schema(columns: Columns) -> "Schema":
     from deltalake import Schema
 
-    return Schema.from_json(json.dumps({"type": "struct", "fields": list(_bare(columns).values())}))
+    return Schema.from_json(schema_text(_bare(columns)))
 
 
 def _bare(columns: Columns) -> Columns:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pyarrow.fs import FileSelector
+
 from backfill_cli.errors import START_OVER, StateConflict
 from backfill_cli.lake.damage import FROM_COPY
 from backfill_cli.lake.delta.commits import Stamp, commit, stamp
@@ -197,8 +199,6 @@ def _newest_until(where: Where, ms: int) -> int | None:
 
 def _versions(where: Where) -> list[int]:
     """The versions that the log has without a gap up to the newest, oldest first."""
-    from pyarrow.fs import FileSelector
-
     with reading(where.shown, "Delta log", FROM_COPY):
         files = where.place.fs.get_file_info(
             FileSelector(f"{where.place.folder}/_delta_log", allow_not_found=True)

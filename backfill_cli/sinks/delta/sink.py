@@ -18,10 +18,11 @@ from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.copy import LakeCopy, copied
+from backfill_cli.lake.delta import is_name
 from backfill_cli.lake.delta.commits import stamp
 from backfill_cli.lake.delta.damage import faulty
 from backfill_cli.lake.delta.edge import delta_place, where_at
-from backfill_cli.lake.delta.names import is_name, sql_at, sql_of
+from backfill_cli.lake.delta.names import sql_at, sql_of
 from backfill_cli.lake.delta.plain import version_files
 from backfill_cli.lake.sink import LakeSink, tables_of
 from backfill_cli.lake.state import Claim, JobRecord, jobs

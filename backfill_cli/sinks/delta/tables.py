@@ -7,15 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyarrow.fs import LocalFileSystem
+
 from backfill_cli.contracts import SinkTable, own
-from backfill_cli.contracts.targets import belongs_to, gone, other_type, require_key, rows_of_others
+from backfill_cli.contracts.targets import belongs_to, gone, require_key, rows_of_others
 from backfill_cli.errors import BadData, StateConflict, UsageError, start_over
 from backfill_cli.formats.listing import Place, place
 from backfill_cli.lake.blobs import Blobs
+from backfill_cli.lake.delta import FORGETS
 from backfill_cli.lake.delta.edge import Where, delta_place
-from backfill_cli.lake.delta.names import FORGETS, Session, located, schema_folder, sql_of
+from backfill_cli.lake.delta.names import Session, located, schema_folder, sql_of
+from backfill_cli.lake.sink import missing_columns
 from backfill_cli.lake.state import FOLDER, Claim, JobRecord, JobState, jobs
-from backfill_cli.model.schema import Columns, columns_of, fields_of, same_type, shown
+from backfill_cli.model.schema import Columns, columns_of, fields_of, shown
 from backfill_cli.sinks.delta.marks import MarkedTable, marks_of
 from backfill_cli.spark.names import as_text
 
@@ -35,8 +39,6 @@ class Unplaced(Where):
 
     @classmethod
     def called(cls, name: str) -> "Unplaced":
-        from pyarrow.fs import LocalFileSystem
-
         return cls(Place(LocalFileSystem(), "", (), name, name.lower(), False))  # Spark's catalogs ignore case
 
     def exists(self) -> bool:
@@ -232,14 +234,7 @@ def _missing(table: SinkTable, where: Where, ours: bool) -> Lacking:
     _require_memory(where, opened)
     if not ours and opened.get_add_actions().num_rows:
         raise rows_of_others(where.shown)
-    there = {name.lower(): one for name, one in columns_of(opened.schema().to_json()).items()}
-    added: Columns = {}
-    for name, column in columns.items():
-        held = there.get(name.lower())
-        if held is None:
-            added[name] = column
-        elif not same_type(held["type"], column["type"]):
-            raise other_type(name, where.shown, shown(held["type"]), shown(column["type"]))
+    added = missing_columns(where.shown, columns_of(opened.schema().to_json()), columns)
     return Lacking(table, where, added, create=False)
 
 

@@ -1,21 +1,22 @@
 """The sink's tables: which exist, which a job can write to, what is created or added first, what is dropped."""
 
-import json
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.contracts.targets import belongs_to, gone, other_type, require_key, rows_of_others
+from backfill_cli.contracts.targets import belongs_to, gone, require_key, rows_of_others
 from backfill_cli.errors import START_OVER, Fatal, SinkInUse, StateConflict, UsageError
+from backfill_cli.formats.frames import struct_type
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.iceberg import metadata
 from backfill_cli.lake.iceberg.places import Place, template
 from backfill_cli.lake.iceberg.types import columns, wanted
+from backfill_cli.lake.sink import missing_columns
 from backfill_cli.lake.state import Claim, JobRecord, jobs
 from backfill_cli.model.checkpoint import Marker
-from backfill_cli.model.schema import Columns, same_type, schema_text, shown
+from backfill_cli.model.schema import Columns, columns_of
 from backfill_cli.sinks.iceberg.markers import Head, job_of_refs, marked_snapshot, marker_of
 from backfill_cli.spark.names import backticked, quoted
 
@@ -44,18 +45,11 @@ class Target:
     held: Head | None
     branch: str | None = None
 
-    def missing(self) -> list[str]:
+    def missing(self) -> Columns:
         """The columns that the table lacks. Raises BadData for a column of another type."""
         assert self.held is not None
-        there = {name.lower(): one for name, one in columns(self.table.name, self.held.told.schema()).items()}
-        added = []
-        for name, column in self.columns.items():
-            found = there.get(name.lower())
-            if found is None:
-                added.append(name)
-            elif not same_type(found["type"], column["type"]):
-                raise other_type(name, str(self.place), shown(found["type"]), shown(column["type"]))
-        return added
+        there = columns(self.table.name, self.held.told.schema())
+        return missing_columns(str(self.place), there, self.columns)
 
 
 def place_of(text: str, table: SinkTable) -> Place:
@@ -159,14 +153,12 @@ def claimed(targets: Sequence[Target], token: int) -> dict[str, Claim]:
 
 def create(spark: "SparkSession", target: Target, properties: Mapping[str, str]) -> None:
     """The table exists, empty, with its key NOT NULL and, if the key's types allow it, as identifier fields."""
-    from pyspark.sql.types import StructType
-
     key = target.table.key
     fields = {name: {**one, "nullable": name not in key} for name, one in target.columns.items()}
     if len(target.place.names) > 1:
         namespace = ".".join(map(backticked, (target.place.catalog, *target.place.names[:-1])))
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
-    empty = spark.createDataFrame([], StructType.fromJson(json.loads(schema_text(fields))))
+    empty = spark.createDataFrame([], struct_type(fields))
     writer = empty.writeTo(target.place.sql).using("iceberg")
     for name, value in {**PROPERTIES, **properties}.items():
         writer = writer.tableProperty(name, value)
@@ -176,11 +168,8 @@ def create(spark: "SparkSession", target: Target, properties: Mapping[str, str])
 
 
 def add_columns(spark: "SparkSession", target: Target) -> None:
-    from pyspark.sql.types import StructType
-
-    for name in target.missing():
-        one = {**target.columns[name], "nullable": True}
-        kind = StructType.fromJson(json.loads(schema_text({name: one}))).toDDL()
+    for name, one in target.missing().items():
+        kind = struct_type({name: {**one, "nullable": True}}).toDDL()
         spark.sql(f"ALTER TABLE {target.place.sql} ADD COLUMN {kind}")
 
 
@@ -192,13 +181,12 @@ def wanted_of(table: SinkTable) -> Columns:
 def rows_at(table: SinkTable, place: Place, spark: "SparkSession", snapshot: int | None) -> "DataFrame":
     """All rows at a snapshot, in the table's Spark schema; columns added later are NULL."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
 
     version = "" if snapshot is None else f" VERSION AS OF {snapshot}"
     rows = spark.sql(f"SELECT * FROM {place.sql}{version}")
     there = {name.lower() for name in rows.columns}
     select = []
-    for one in StructType.fromJson(json.loads(table.schema)).fields:
+    for one in struct_type(columns_of(table.schema)).fields:
         value = quoted(one.name) if one.name.lower() in there else F.lit(None)
         select.append(value.cast(one.dataType).alias(one.name))
     return rows.select(*select)

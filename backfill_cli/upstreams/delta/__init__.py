@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from backfill_cli.contracts import TableSpec, Upstream, UpstreamConnector
 from backfill_cli.contracts.example import Example
-from backfill_cli.lake.delta.names import require_place
+from backfill_cli.lake.delta import require_place
 from backfill_cli.lake.options import LakeOptions, fingerprint, moment, require_one_each
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import ArrowTasks, TableSpec
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone, UsageError
 from backfill_cli.lake.damage import FROM_COPY
+from backfill_cli.lake.delta import is_name
 from backfill_cli.lake.delta.damage import faulty
 from backfill_cli.lake.delta.edge import Where, named_in
-from backfill_cli.lake.delta.names import Session, beside, is_name, located
+from backfill_cli.lake.delta.names import Session, beside, located
 from backfill_cli.lake.delta.plain import plain_files, version_files
 from backfill_cli.lake.key_ranges import Held, KeyRange, closed_read, frame_of
 from backfill_cli.lake.plain_files import PlainFiles

@@ -5,6 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import fs as pafs
+
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import START_OVER, Fatal, HistoryGone, UsageError
 from backfill_cli.lake.delta.commits import FEED, commit
@@ -17,7 +21,6 @@ from backfill_cli.model.schema import Columns, field
 from backfill_cli.model.split import Split
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from deltalake import DeltaTable
 
 OF_THE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
@@ -106,8 +109,6 @@ def _require_files(where: Where, opened: "DeltaTable") -> None:
 
     Raises HistoryGone naming one of them. Without this check counts would come from statistics while rows lack.
     """
-    from pyarrow import fs as pafs
-
     newest = where.open()
     if newest.version() == opened.version():
         return
@@ -150,7 +151,7 @@ def _splits(
         yield Split(table.name, f"{index:05d}", told, one.size_bytes, one.sliced, one.to_json())
 
 
-def _file_keys(files: "pa.Table", key: str, physical: str, kind: Any) -> Iterator[FileKeys]:
+def _file_keys(files: pa.Table, key: str, physical: str, kind: Any) -> Iterator[FileKeys]:
     of_partition = f"min.{physical}" not in files.column_names
     names = [f"partition.{key}"] * 2 if of_partition else [f"min.{physical}", f"max.{physical}"]
     lows, highs, rows, sizes = (column_values(files, name) for name in (*names, "num_records", "size_bytes"))
@@ -161,8 +162,6 @@ def _file_keys(files: "pa.Table", key: str, physical: str, kind: Any) -> Iterato
 
 def _deleted(opened: "DeltaTable", where: Where) -> int | None:
     """How many rows deletion vectors remove; None if the table is too large to count them."""
-    import pyarrow.compute as pc
-
     if "deletionVectors" not in (opened.protocol().reader_features or ()):
         return 0
     records = add_actions(opened).column("num_records")

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from pyarrow import fs as pafs
+
 from backfill_cli.lake.iceberg.edge import reading_metadata
 from backfill_cli.lake.iceberg.metadata import snapshot_files
 from backfill_cli.lake.plain_files import DataFile, PlainFiles
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
 
 def plain_files(table: Table, number: int, columns: Columns) -> PlainFiles | None:
     """The snapshot's data files; None where one is not Parquet on a local disk, or the snapshot is gone."""
-    from pyarrow import fs as pafs
-
     held = table.now()
     snapshot = None if number == NOTHING else held.snapshot(number)
     if snapshot is None:
