@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import BinaryIO
 
-from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
 
 from backfill_cli.errors import RETRIED, Fatal, Transient, free_space
 from backfill_cli.spark.object_store import store_errors
@@ -57,9 +57,12 @@ class Blobs:
 
     def names(self) -> list[str]:
         """The names of files and folders, sorted; empty if there is no folder."""
+        return sorted(one.base_name for one in self._listed() if not one.base_name.startswith("."))
+
+    def _listed(self) -> list[FileInfo]:
         with storing(self.root):
-            found = self._files.get_file_info(FileSelector(self.root, allow_not_found=True))
-        return sorted(one.base_name for one in found if not one.base_name.startswith("."))
+            found: list[FileInfo] = self._files.get_file_info(FileSelector(self.root, allow_not_found=True))
+            return found
 
     def read(self, name: str) -> bytes:
         """Raises FileNotFoundError."""
@@ -106,9 +109,7 @@ class Blobs:
 
     def _announced(self, name: str) -> list[str]:
         """The announcements of this name that are not abandoned."""
-        with storing(self.root):
-            found = self._files.get_file_info(FileSelector(self.root, allow_not_found=True))
-        drafts = [one for one in found if _DRAFT.fullmatch(one.base_name.removeprefix(f".{name}"))]
+        drafts = [one for one in self._listed() if _DRAFT.fullmatch(one.base_name.removeprefix(f".{name}"))]
         return [one.base_name for one in drafts if time.time() - (one.mtime_ns or 0) / 1e9 < OLD_S]
 
     def _write(self, path: str, content: bytes) -> None:
@@ -117,19 +118,13 @@ class Blobs:
 
     def delete(self, name: str) -> None:
         """The file does not exist any more, if it did."""
-        try:
-            with storing(self.root):
-                self._files.delete_file(f"{self.root}/{name}")
-        except FileNotFoundError:
-            return
+        with suppress(FileNotFoundError), storing(self.root):
+            self._files.delete_file(f"{self.root}/{name}")
 
     def delete_all(self) -> None:
         """The folder and everything in it do not exist any more, if they did."""
-        try:
-            with storing(self.root):
-                self._files.delete_dir(self.root)
-        except FileNotFoundError:
-            return
+        with suppress(FileNotFoundError), storing(self.root):
+            self._files.delete_dir(self.root)
 
     def delete_empty(self) -> None:
         """The folder does not exist any more if it is empty. An object store has no empty folders."""

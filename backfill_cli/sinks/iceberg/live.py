@@ -5,9 +5,7 @@ it is at, see `markers`, and the record beside it is written in the order that t
 committed meanwhile is not lost silently: a commit is the job's if its last snapshot has the job's marker.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,30 +24,6 @@ from backfill_cli.spark.names import backticked
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
     from pyspark.sql import SparkSession
-
-
-class InPlace(ABC):
-    """The part of a sink that cuts over its tables: `contracts.CutoverSink`."""
-
-    _turn: AbstractContextManager[bool]
-
-    @abstractmethod
-    def _cutting(self, job: str) -> "Cutting": ...
-
-    @property
-    def in_place(self) -> bool:
-        return True
-
-    def live(self, job: str, swaps: Sequence[Swap]) -> Lives:
-        return self._cutting(job).live(swaps)
-
-    def cut_over(self, job: str, swaps: Sequence[Swap], epoch: int, now_ms: int, until_ms: int) -> None:
-        with self._turn:
-            self._cutting(job).cut_over(swaps, epoch, now_ms, until_ms)
-
-    def reverse(self, job: str, swaps: Sequence[Swap]) -> None:
-        with self._turn:
-            self._cutting(job).reverse(swaps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.contracts.cutover import Swap
 from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
 from backfill_cli.contracts.targets import no_record, written_too_often
 from backfill_cli.errors import BackfillError, Transient
@@ -23,9 +24,10 @@ from backfill_cli.lake.iceberg.places import Place, settings_of, template
 from backfill_cli.lake.sink import LakeSink, tables_of
 from backfill_cli.lake.state import FOLDER, Claim, JobRecord, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
+from backfill_cli.model.cutover import Lives
 from backfill_cli.sinks.iceberg import IcebergSinkOptions
 from backfill_cli.sinks.iceberg import tables as shape
-from backfill_cli.sinks.iceberg.live import Cutting, InPlace
+from backfill_cli.sinks.iceberg.live import Cutting
 from backfill_cli.sinks.iceberg.markers import Head, head_of, marker_of, properties, refs_before
 from backfill_cli.sinks.iceberg.tables import Target
 from backfill_cli.sinks.iceberg.writing import Writer
@@ -38,8 +40,10 @@ TRIES = 8
 COMMENT = "backfill: the folder of this table holds the state of jobs that write to other tables; it has no rows."
 
 
-class IcebergSink(InPlace, LakeSink):
-    """`contracts.Sink`. Calls of one process take turns."""
+class IcebergSink(LakeSink):
+    """`contracts.Sink` and `contracts.CutoverSink`. Calls of one process take turns."""
+
+    in_place = True
 
     def __init__(self, options: IcebergSinkOptions) -> None:
         super().__init__()
@@ -221,6 +225,19 @@ class IcebergSink(InPlace, LakeSink):
         place.register(self._spark)
         told = properties(job, table, claim, marker)
         return Writer(self._spark, place, self._look(place), told, marker.token, self._options.properties)
+
+    # Cutover: see `live`
+
+    def live(self, job: str, swaps: Sequence[Swap]) -> Lives:
+        return self._cutting(job).live(swaps)
+
+    def cut_over(self, job: str, swaps: Sequence[Swap], epoch: int, now_ms: int, until_ms: int) -> None:
+        with self._turn:
+            self._cutting(job).cut_over(swaps, epoch, now_ms, until_ms)
+
+    def reverse(self, job: str, swaps: Sequence[Swap]) -> None:
+        with self._turn:
+            self._cutting(job).reverse(swaps)
 
     # Copies, and dropping
 
