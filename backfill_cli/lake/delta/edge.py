@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 LOG = "_delta_log"
-CHECKPOINTS = f"{LOG}/_last_checkpoint"
 NO_TABLE_HINT = f"name the folder that holds {LOG}"
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
