@@ -79,7 +79,6 @@ def missing_columns(place: str, there: Columns, wanted: Columns) -> Columns:
     """The wanted columns that the table at this place lacks. Raises BadData for one of another type."""
     held = {name.lower(): one["type"] for name, one in there.items()}
     for name, one in wanted.items():
-        kind = held.get(name.lower(), one["type"])
-        if not same_type(kind, one["type"]):
+        if (kind := held.get(name.lower())) is not None and not same_type(kind, one["type"]):
             raise other_type(name, place, shown(kind), shown(one["type"]))
     return {name: one for name, one in wanted.items() if name.lower() not in held}

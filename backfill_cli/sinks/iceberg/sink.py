@@ -246,12 +246,13 @@ class IcebergSink(LakeSink):
         if record is None:
             raise no_record(job)
 
+        def now(claim: Claim) -> tuple[int | None, Marker] | None:
+            if (held := self._held(claim)) is None:
+                return None
+            return None if held.main is None else held.main.snapshot_id, marker_of(held, claim)
+
         def look() -> Mapping[str, tuple[int | None, Marker] | None]:
-            heads = {table: (claim, self._held(claim)) for table, claim in record.claims.items()}
-            return {
-                table: None if held is None else (held.main and held.main.snapshot_id, marker_of(held, claim))
-                for table, (claim, held) in heads.items()
-            }
+            return {table: now(claim) for table, claim in record.claims.items()}
 
         def rows(spark: "SparkSession", table: SinkTable, number: int | None) -> "DataFrame":
             """Raises if a column of theirs has been dropped since."""
