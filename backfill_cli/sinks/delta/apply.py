@@ -28,8 +28,6 @@ from backfill_cli.lake.staged import changes, inserts, net
 from backfill_cli.lake.unique import refuse_duplicates, unique_in_files
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.model.schema import columns_of, names_of
-from backfill_cli.sinks.delta.partitions import require_representable
-from backfill_cli.spark.causes import cause_in
 from backfill_cli.spark.failures import cause_in
 from backfill_cli.spark.names import quoted
 from backfill_cli.spark.object_store import meant

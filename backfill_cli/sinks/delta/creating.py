@@ -11,9 +11,7 @@ from backfill_cli.lake.delta.names import sql_at, sql_of
 from backfill_cli.lake.merge import literal
 from backfill_cli.lake.options import blamed
 from backfill_cli.model.schema import Columns, schema_text
-from backfill_cli.sinks.delta.places import Unplaced
 from backfill_cli.sinks.delta.tables import Lacking, Unplaced
-from backfill_cli.spark.causes import cause_in
 from backfill_cli.spark.failures import cause_in
 
 if TYPE_CHECKING:
