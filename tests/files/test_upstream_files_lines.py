@@ -13,7 +13,7 @@ from backfill_cli.engine.job.tables import sink_tables
 from backfill_cli.engine.staging import sample
 from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.files.reading import text_parts
+from backfill_cli.upstreams.files.reading import lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +85,7 @@ def test_a_value_of_csv_names_its_line_and_key_at_plan(
 def test_a_line_behind_many_blocks_and_parts_is_counted(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_parts, "PART_BYTES", 20_000)
+    monkeypatch.setattr(lines, "PART_BYTES", 20_000)
     write(tmp_path / "data" / "a.csv", "id,v\n" + rows(9_000, 10_000))
     assert "a.csv: line 9002 (of id 9000): " in failed(spark, tmp_path, "csv").message
 

@@ -25,7 +25,7 @@ from backfill_cli.model.split import Split, SplitProgress, SplitStatus
 from backfill_cli.model.upstream import Pin
 from backfill_cli.sinks.duckdb.query import write_query
 from backfill_cli.upstreams.files.options import CsvOptions, SnapshotOptions
-from backfill_cli.upstreams.files.reading import csv_files, csv_text
+from backfill_cli.upstreams.files.reading import csv_files
 from backfill_cli.upstreams.files.snapshot.by_duckdb import rows_sql
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def ours(folder: Path, told: CsvOptions) -> list[str]:
     """The first column of CSV as the job's own reader reads it."""
     where = place(str(folder), "t")
     (part,) = csv_files.parts(where, list(Listing(where).files().values()), told)
-    return [value for batch in csv_text.batches(told, 1, part) for value in batch["c0"].to_pylist()]
+    return [value for batch in csv_files.batches(told, 1, part) for value in batch["c0"].to_pylist()]
 
 
 def job(folder: Path, kind: str, more: str = "") -> Catalog:

@@ -14,8 +14,8 @@ from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.errors import BadData
 from backfill_cli.upstreams.files.options import ChangesCsv, CsvOptions
-from backfill_cli.upstreams.files.reading import csv_text, text_parts
-from backfill_cli.upstreams.files.reading.text_parts import TextPart
+from backfill_cli.upstreams.files.reading import csv_files, lines
+from backfill_cli.upstreams.files.reading.lines import TextPart
 
 Rows = list[list[str | None]]
 PIECES = ["a", "é", ",", '"', "\n", "\r", "\r\n", "\\", " ", "\0", "\ue000", "N"]
@@ -48,7 +48,7 @@ def split(
     places: list[int] = []
     for start, end in bounds:
         part = TextPart(LocalFileSystem(), str(file), "a.csv", len(content), start, end)
-        for batch in csv_text.batches(chosen, columns, part):
+        for batch in csv_files.batches(chosen, columns, part):
             told = batch.to_pylist()
             rows += [[row[f"c{i}"] for i in range(columns)] for row in told]
             places += [row["_backfill_row"] for row in told]
@@ -78,7 +78,7 @@ ROWS = st.lists(st.lists(TEXT, min_size=3, max_size=3), min_size=1, max_size=6)
 @given(rows=ROWS, end=st.sampled_from(["\n", "\r\n", "\r"]), block=st.sampled_from([1, 7, 1 << 20]))
 def test_what_is_quoted_comes_out_as_it_is(file: Path, rows: list[list[str]], end: str, block: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(text_parts, "BLOCK_BYTES", block)
+        patched.setattr(lines, "BLOCK_BYTES", block)
         found = split(file, written(rows, end, quoting=csv.QUOTE_ALL), 3, multi_line=True)
     assert found == rows
 

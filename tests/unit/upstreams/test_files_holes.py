@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from backfill_cli.errors import BadData, Transient
 from backfill_cli.model.position import START, Position
 from backfill_cli.upstreams.files import connector
-from backfill_cli.upstreams.files.changes import holes
+from backfill_cli.upstreams.files.changes import order
 
 NAMES = {"consecutive": "names"}
 FEED = {"format": "change-feed", "file_format": "json", "consecutive": "versions"}
@@ -128,6 +128,6 @@ def test_a_hole_is_found_wherever_it_is(first: int, count: int, data: st.DataObj
     missing = data.draw(st.integers(1, count - 2))
     names = [f"a/{n:09}.json" for n in range(first, first + count) if n != first + missing]
     with pytest.raises(Transient, match=f"number {first + missing} is missing"):
-        holes.refuse_in_names("t", names)
-    holes.refuse_in_names("t", names[:missing])
-    holes.refuse_in_names("t", names[missing:])
+        order.refuse_in_names("t", names)
+    order.refuse_in_names("t", names[:missing])
+    order.refuse_in_names("t", names[missing:])

@@ -15,8 +15,8 @@ from backfill_cli.errors import RETRIED, BadData, Transient
 from backfill_cli.formats.listing import File, Place, place
 from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.upstreams.files.options import CsvOptions
-from backfill_cli.upstreams.files.reading import csv_files, csv_text, json_rows, lines, text_parts
-from backfill_cli.upstreams.files.reading.text_parts import TextPart
+from backfill_cli.upstreams.files.reading import csv_files, json_rows, lines
+from backfill_cli.upstreams.files.reading.lines import TextPart
 from backfill_cli.upstreams.files.snapshot.scan import _PINNED
 
 NO_LINE_ENDS = ("\u2028", "\u2029", "\x0b", "\x0c", "\x85", "\x1c", "\x1d", "\x1e")
@@ -109,9 +109,9 @@ class _Counting:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts, blocks and the longest line, a thousandth of their size or less."""
-    monkeypatch.setattr(text_parts, "PART_BYTES", 4_000)
-    monkeypatch.setattr(text_parts, "BLOCK_BYTES", 1_000)
-    monkeypatch.setattr(text_parts, "_STEP", 100)
+    monkeypatch.setattr(lines, "PART_BYTES", 4_000)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 1_000)
+    monkeypatch.setattr(lines, "_STEP", 100)
     monkeypatch.setattr(lines, "LONGEST", 20_000)
 
 
@@ -127,7 +127,7 @@ def test_a_file_whose_lines_end_with_carriage_returns_is_read_once_in_blocks(
     counted, found = Counted(where), []
     for part in parts:
         told = TextPart(counted, part.path, part.name, part.size, part.start, part.end)  # type: ignore[arg-type]
-        blocks = list(csv_text.blocks(CsvOptions(), told))
+        blocks = list(csv_files.blocks(CsvOptions(), told))
         assert max(len(block) for _, block in blocks) < 2_000
         found += [row.split(b",") for _, block in blocks for row in block.split()]
     assert [[a.decode(), b.decode()] for a, b in found] == rows
@@ -144,12 +144,12 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path
         TextPart(counted, one.path, one.name, one.size, one.start, one.end)  # type: ignore[arg-type]
         for one in parts
     ]
-    for blocks in (csv_text.blocks(CsvOptions(), first), json_rows.blocks(first)):
+    for blocks in (csv_files.blocks(CsvOptions(), first), json_rows.blocks(first)):
         with pytest.raises(BadData, match=r"a\.csv: a (line is longer than|carriage return that is not part of)"):
             list(blocks)
     assert counted.bytes < 60_000
     counted.bytes = 0
-    assert [block for part in later for _, block in csv_text.blocks(CsvOptions(), part)] == []
+    assert [block for part in later for _, block in csv_files.blocks(CsvOptions(), part)] == []
     assert counted.bytes < 1.1 * file.size
     with pytest.raises(BadData, match="a line is longer than") as refused:
         list(json_rows.blocks(TextPart(where.fs, file.path, file.name, file.size)))
@@ -168,7 +168,7 @@ def test_a_compressed_file_that_breaks_off_is_corrected_as_what_it_belongs_to(tm
 
         def rows(cut: int | None, name: str = name, packed: bytes = packed) -> int:
             where, file = written(tmp_path, name, packed[:cut])
-            pieces = [Piece(0, part) for part in text_parts.parts(where, [file], cut=True)]
+            pieces = [Piece(0, part) for part in lines.parts(where, [file], cut=True)]
             made = (
                 json_rows._made(None, hint, pieces)
                 if "json" in name
@@ -187,7 +187,7 @@ def test_a_compressed_file_that_breaks_off_is_corrected_as_what_it_belongs_to(tm
 @pytest.mark.parametrize("left", [0, 4, 6])
 def test_a_file_that_became_shorter_since_it_was_listed_is_an_error(tmp_path: Path, left: int) -> None:
     where, file = written(tmp_path, "a.json", b'{"id": 1}\n{"id": 2}\n')
-    (part,) = text_parts.parts(where, [file], cut=True)
+    (part,) = lines.parts(where, [file], cut=True)
     Path(file.path).write_bytes(b'{"id": 1}\n'[:left])
     with pytest.raises(
         Transient, match=f"became shorter while it was read: {left} bytes, 20 were listed"
@@ -196,5 +196,5 @@ def test_a_file_that_became_shorter_since_it_was_listed_is_an_error(tmp_path: Pa
     with typed(refused.value) as hint:
         hint.says(RETRIED)
         where, file = written(tmp_path, "a.json", b'{"id": 1}\n'[:left])
-        parts = text_parts.parts(where, [file], cut=True)
+        parts = lines.parts(where, [file], cut=True)
         assert b"".join(block for part in parts for _, block in json_rows.blocks(part)) == b'{"id": 1}\n'[:left]

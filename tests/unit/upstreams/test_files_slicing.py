@@ -12,7 +12,7 @@ from pyarrow.fs import LocalFileSystem
 from backfill_cli.formats import group_slices
 from backfill_cli.formats.row_groups import batches
 from backfill_cli.model.plan import SnapshotRead
-from backfill_cli.upstreams.files.snapshot import slicing
+from backfill_cli.upstreams.files.snapshot import scan
 from backfill_cli.upstreams.files.snapshot.scan import Layout, Readers, choose
 
 LOCAL = LocalFileSystem()
@@ -44,7 +44,7 @@ def test_the_groups_touched_are_those_of_the_first_and_the_last_row(case: tuple[
 def test_a_slice_is_read_by_row_group_when_they_hold_a_quarter_at_most(case: tuple[list[int], int, int]) -> None:
     groups, after, up_to = case
     hit = range(group_of(groups, after), group_of(groups, up_to - 1) + 1)
-    assert slicing.by_row_group(groups, after, up_to) == (sum(groups[i] for i in hit) * 4 <= sum(groups))
+    assert scan.by_row_group(groups, after, up_to) == (sum(groups[i] for i in hit) * 4 <= sum(groups))
 
 
 @given(slices(), st.integers(1, 60))

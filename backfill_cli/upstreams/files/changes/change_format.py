@@ -1,13 +1,16 @@
 """The interface of the change formats: the metadata of a file, and its changes as a frame."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import BadData
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import Columns
+from backfill_cli.spark.names import plain
 from backfill_cli.upstreams.files.options import ChangesOptions
 
 if TYPE_CHECKING:
@@ -54,3 +57,17 @@ class ChangeFormat(Protocol):
         Returns None if the files hold no changes.
         """
         ...
+
+
+def declared(columns: Mapping[str, str]) -> str:
+    """The option that declares these columns, as in the config file. columns: Spark DDL of each type."""
+    ddl = ", ".join(f"{plain(name)} {kind}" for name, kind in columns.items())
+    return f"upstream.changes.columns = {json.dumps(ddl, ensure_ascii=False)}"
+
+
+def undeclared(file: File, name: str) -> BadData:
+    """The error for a new column without a known type."""
+    return BadData(
+        f"{file.path}: column '{name}' is new, and its file carries no type for it",
+        f"declare it: {declared({name: 'STRING'})} (or its actual type)",
+    )

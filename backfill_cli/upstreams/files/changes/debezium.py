@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BadData, ConfigError
 from backfill_cli.formats import frames
-from backfill_cli.formats.debezium_changes import NEW_SNAPSHOT, TABLES_HINT, changes, envelope_columns
+from backfill_cli.formats.debezium_changes import (
+    HEARTBEAT,
+    HEARTBEAT_HINT,
+    NEW_SNAPSHOT,
+    TABLES_HINT,
+    UNWRAPPED,
+    changes,
+    envelope_columns,
+)
 from backfill_cli.formats.debezium_forms import Lack, lacks
 from backfill_cli.formats.debezium_forms import undeclared as undeclared_columns
 from backfill_cli.formats.debezium_order import blanks, can_be_late, comparable, is_placed
@@ -28,10 +36,7 @@ from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, SparkType, field
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import CHANGES_HINT
-from backfill_cli.upstreams.files.changes import refusals
-from backfill_cli.upstreams.files.changes.change_format import Inspected
-from backfill_cli.upstreams.files.changes.envelope import payload_of, refuse_other, source_ms, told_of
-from backfill_cli.upstreams.files.changes.marked_rows import undeclared
+from backfill_cli.upstreams.files.changes.change_format import Inspected, declared, undeclared
 from backfill_cli.upstreams.files.options import ChangesOptions
 from backfill_cli.upstreams.files.reading import lines, rows
 from backfill_cli.upstreams.files.reading.footers import THREADS
@@ -106,7 +111,7 @@ class Debezium:
         if new:
             faults.append(
                 f"upstream.changes.columns: changes of '{self._table.name}' have columns that the snapshot lacks, "
-                f"without types: set {refusals.declared(new)}, or their actual types"
+                f"without types: set {declared(new)}, or their actual types"
             )
         if faults:
             raise ConfigError("upstream", faults)
@@ -165,7 +170,7 @@ class Debezium:
             except Unsupported as exc:
                 raise BadData(
                     f"{file.path}: column '{name}': {exc}",
-                    f"declare it with a type that fits, as {refusals.declared({name: 'DECIMAL(38,10)'})}; or "
+                    f"declare it with a type that fits, as {declared({name: 'DECIMAL(38,10)'})}; or "
                     "leave it out of the connector (column.exclude.list), and write the file again without it",
                 ) from exc
         return columns
@@ -303,3 +308,54 @@ def _meaning(told: Connect) -> Connect:
     if "fields" in told:
         kept["fields"] = [_meaning(one) for one in told["fields"]]
     return kept
+
+
+def refuse_other(file: File, payload: Mapping[str, Any], line: str) -> None:
+    """Raises BadData for a line that is not an envelope of a table's row, with what it is and what to do."""
+    if {"updateDescription", "patch", "filter"} & payload.keys() or isinstance(payload.get("after"), str):
+        raise BadData(
+            f"{file.path}: an envelope of Debezium's MongoDB connector, which holds documents, not rows: "
+            f"{line[:120]}",
+            "flatten documents before they land; only envelopes of relational connectors are read",
+        )
+    if "op" in payload:
+        return
+    if payload.keys() == {"ts_ms"}:
+        raise BadData(f"{file.path}: {HEARTBEAT}: {line[:120]}", HEARTBEAT_HINT)
+    if any(name in payload for name in UNWRAPPED):
+        raise BadData(
+            f"{file.path}: flattened by Debezium's ExtractNewRecordState, so without the old row: {line[:120]}",
+            "remove the transform `unwrap` from the connector: only whole envelopes are read",
+        )
+    raise BadData(
+        f"{file.path}: a line without 'op' is not a Debezium envelope: {line[:120]}",
+        "if these are plain appends (rows without an op), set their folder as upstream.snapshot.path; else set "
+        "upstream.changes.format",
+    )
+
+
+def payload_of(envelope: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The envelope itself, out of its schema block if it has one; None for a tombstone."""
+    if "payload" in envelope and "op" not in envelope:
+        inner = envelope["payload"]
+        return inner if isinstance(inner, dict) else None
+    return envelope
+
+
+def told_of(envelope: Mapping[str, Any]) -> dict[str, Connect] | None:
+    """The row's fields in the schema block, by column; None without a block."""
+    if "payload" not in envelope or "op" in envelope:
+        return None
+    for part in (envelope.get("schema") or {}).get("fields", ()):
+        if part.get("field") == "after":
+            return {one["field"]: one for one in part.get("fields", ())}
+    return {}
+
+
+def source_ms(payload: Mapping[str, Any]) -> int | None:
+    """When the source wrote the change, else when the connector read it; None if the line has neither."""
+    source = payload.get("source")
+    for holder in (source if isinstance(source, dict) else {}, payload):
+        if isinstance(holder.get("ts_ms"), int):
+            return int(holder["ts_ms"])
+    return None

@@ -14,7 +14,7 @@ from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat
-from backfill_cli.upstreams.files.reading import csv_files, csv_text, lines
+from backfill_cli.upstreams.files.reading import csv_files, lines
 from backfill_cli.upstreams.files.reading.footers import footer
 from backfill_cli.upstreams.files.reading.located import Held, line_of
 
@@ -169,7 +169,7 @@ def _of_csv(where: Place, file: File, column: str, csv: CsvOptions) -> dict[Any,
         raise _no_column(file, column, names)
     texts: dict[str, int] = {}
     for part in csv_files.parts(where, [file], csv):
-        for batch in csv_text.batches(csv, len(names), part):
+        for batch in csv_files.batches(csv, len(names), part):
             values = batch.column(f"c{names.index(column)}")
             lacks = pc.index(pc.equal(pc.fill_null(values, ""), ""), True).as_py()
             if lacks >= 0:

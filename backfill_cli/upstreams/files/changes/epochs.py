@@ -1,12 +1,22 @@
 """The change logs of all tables as one sequence of upstream epochs: files, or values of an epoch column."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from backfill_cli.model.position import Position
+from backfill_cli.contracts import own
+from backfill_cli.errors import START_OVER, BadData
+from backfill_cli.formats.listing import File
+from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.schema import Columns
 from backfill_cli.model.upstream import UpstreamEpoch
+from backfill_cli.upstreams.files.changes import epoch_values
+from backfill_cli.upstreams.files.changes.epoch_values import Values
+from backfill_cli.upstreams.files.changes.marked_rows import file_kind
 from backfill_cli.upstreams.files.changes.table_log import TableLog, ms_of
+from backfill_cli.upstreams.files.options import ChangesOptions
+from backfill_cli.upstreams.files.reading.footers import THREADS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,3 +106,181 @@ class FileLog:
 def _name(position: Position, table: str) -> str | None:
     cursor = position.get(table)
     return None if cursor is None else str(cursor)
+
+
+LOG = "epoch"
+
+
+@dataclass(slots=True)
+class _Epoch:
+    """One epoch, summed over the tables' files."""
+
+    ms: int
+    rows: int
+    size_bytes: int
+    schema: dict[str, str]
+    files: dict[str, str]
+
+
+class EpochLog:
+    """One log for all tables, ordered by a column that every change file has: each of its values is an epoch.
+
+    A file holds whole epochs of its table, and files are in epoch order by name. With several tables, the newest
+    epoch seen is complete once any table has a later one, or once every table has it. A position holds the epoch
+    and, for each table, the last file with a part of it: a later file with an epoch already applied is an error.
+    """
+
+    def __init__(self, logs: Mapping[str, TableLog], options: ChangesOptions) -> None:
+        assert options.epoch is not None
+        self._logs, self._options, self._column = logs, options, options.epoch
+        self._values: dict[str, dict[str, tuple[File, Values]]] = {table: {} for table in logs}
+
+    def begin(self, columns: Mapping[str, Columns], position: Position, fresh: bool) -> None:
+        for table, log in self._logs.items():
+            log.begin(columns[table], self.cursor(position, table), fresh)
+
+    def position_at(self, name: str) -> Position:
+        found = [
+            values.highest
+            for table, log in self._logs.items()
+            if (last := max((n for n in log.names() if n <= name), default=None)) is not None
+            and (values := self._of(table, log.files()[last])).rows
+        ]
+        if not found:
+            return Position()
+        epoch = max(found)
+        begun = {_file_of(table): self._begun(table, epoch) for table in self._logs}
+        return Position.of({LOG: epoch} | {log: last for log, last in begun.items() if last is not None})
+
+    def ms_at(self, position: Position) -> int | None:
+        found = []
+        for table, log in self._logs.items():
+            name = self.cursor(position, table)
+            if name is not None and name in log.files():
+                found.append(ms_of(log.inspect(log.files()[name])))
+        return max(found, default=None)
+
+    def cursor(self, position: Position, table: str) -> str | None:
+        known = position.get(_file_of(table))
+        epoch = position.get(LOG)
+        if known is not None or epoch is None:
+            return None if known is None else str(known)
+        others = any(position.get(_file_of(other)) is not None for other in self._logs)
+        # positions of a job begun by an older version hold no files
+        return None if others else self._begun(table, epoch)
+
+    def pending(self, position: Position) -> list[UpstreamEpoch]:
+        epochs: dict[Cursor, _Epoch] = {}
+        for table in self._logs:
+            self._collect(table, position, epochs)
+        ordered = sorted(epochs)
+        if ordered and len(self._logs) > 1 and set(epochs[ordered[-1]].files) != set(self._logs):
+            ordered.pop()
+        found, ms = list[UpstreamEpoch](), 0
+        for value in ordered:
+            one = epochs[value]
+            ms = max(ms, one.ms)
+            schema = tuple(sorted(one.schema.items()))
+            files = ((_file_of(table), name) for table, name in sorted(one.files.items()))
+            found.append(UpstreamEpoch(((LOG, value), *files), ms, one.rows, one.size_bytes, schema))
+        return found
+
+    def changes(
+        self, spark: "SparkSession", table: str, after: Position, up_to: Position, columns: Columns
+    ) -> "DataFrame | None":
+        from pyspark.sql import functions as F
+
+        low, high = after.get(LOG), up_to.get(LOG)
+        if high is None:
+            return None
+        log = self._logs[table]
+        last = self.cursor(up_to, table)
+        begun = self.cursor(after, table)
+        # the last file that was begun can also hold later epochs
+        held = [log.files()[begun]] if begun is not None and begun in log.files() else []
+        files = [
+            file
+            for file in (*held, *log.window(begun, last))
+            if (values := self._of(table, file)).rows
+            and not _after(values.lowest, high)
+            and (low is None or _after(values.highest, low))
+        ]
+        if not files:
+            return None
+        epoch = F.col(own.EPOCH).cast("bigint" if isinstance(high, int) else "string")
+        wanted = epoch <= F.lit(high) if low is None else (epoch > F.lit(low)) & (epoch <= F.lit(high))
+        frame = log.form.frame(spark, log.where, files, columns)
+        return None if frame is None else frame.where(wanted).drop(own.EPOCH)
+
+    def _collect(self, table: str, position: Position, epochs: dict[Cursor, _Epoch]) -> None:
+        """Add one table's pending epochs. Raises BadData if a file does not begin after the one before it ends."""
+        log, cursor, begun = self._logs[table], position.get(LOG), self.cursor(position, table)
+        found = log.pending(begun)
+        last = log.files().get(begun or "")
+        if last is not None and cursor is not None and _after(self._of(table, last).highest, cursor):
+            found = [log.inspect(last), *found]
+        with ThreadPoolExecutor(THREADS) as pool:
+            held = list(pool.map(lambda one: self._of(table, one.file), found))
+        changed, before = log.schemas(found), None
+        for one, values in zip(found, held, strict=True):
+            if not values.rows:
+                continue
+            name = one.file.name
+            if cursor is not None and name != begun and not _after(values.lowest, cursor):
+                raise BadData(
+                    f"table '{table}': {one.file.path} holds epoch {values.lowest!r}, but the job has already "
+                    f"applied everything up to epoch {cursor!r}",
+                    "all files of an epoch must land before any file of a later one: give these changes a later "
+                    f"epoch, or {START_OVER}",
+                )
+            if before is not None and not _after(values.lowest, before[1]):
+                raise BadData(
+                    f"table '{table}': {one.file.path} begins at epoch {values.lowest!r}, but {before[0].path} "
+                    f"ended at {before[1]!r}",
+                    "a change file must hold whole epochs, and names must be in the order of their epochs",
+                )
+            before = (one.file, values.highest)
+            total = sum(rows for _, rows in values.rows)
+            for value, rows in values.rows:
+                if cursor is not None and not _after(value, cursor):
+                    continue
+                part = epochs.setdefault(value, _Epoch(0, 0, 0, {}, {}))
+                part.ms = max(part.ms, ms_of(one))
+                part.rows += rows
+                part.size_bytes += one.file.size * rows // total
+                part.files[table] = name
+                if name in changed:
+                    part.schema[table] = changed.pop(name)
+
+    def _begun(self, table: str, epoch: Cursor) -> str | None:
+        """The last file of a table with an epoch at or before this one."""
+        log = self._logs[table]
+        for name in reversed(log.names()):
+            values = self._of(table, log.files()[name])
+            if values.rows and not _after(values.lowest, epoch):
+                return name
+        return None
+
+    def _of(self, table: str, file: File) -> Values:
+        """A file's epochs, read once as long as the file does not change."""
+        held = self._values[table].get(file.name)
+        if held is not None and held[0] == file:
+            return held[1]
+        log = self._logs[table]
+        kind = file_kind(self._options, file)
+        values = epoch_values.read(log.where, file, kind, self._column, self._options.csv)
+        self._values[table][file.name] = (file, values)
+        return values
+
+
+def _file_of(table: str) -> str:
+    """The name of the log, in a position, whose cursor is a table's last file."""
+    return f"file of {table}"
+
+
+def _after(a: Cursor, b: Cursor) -> bool:
+    if isinstance(a, int) and isinstance(b, int):
+        return a > b
+    if isinstance(a, str) and isinstance(b, str):
+        return a > b
+    raise BadData(f"epochs are integers in some files and strings in others: {a!r}, {b!r}", epoch_values.ONE_TYPE)

@@ -1,22 +1,23 @@
-"""Reads change files whose rows carry op, version and time in separate columns."""
+"""Reads change files whose rows carry op, version and time in separate columns: those of AWS DMS, and feeds."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from backfill_cli.contracts import own
+from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BadData
-from backfill_cli.formats import schemas
+from backfill_cli.formats import exact, schemas
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
+from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.spark.names import quoted
-from backfill_cli.upstreams.files.changes import refusals
-from backfill_cli.upstreams.files.changes.change_format import Inspected
+from backfill_cli.upstreams.files.changes import epoch_values
+from backfill_cli.upstreams.files.changes.change_format import Inspected, undeclared
 from backfill_cli.upstreams.files.options import ChangesOptions, FileFormat
 from backfill_cli.upstreams.files.reading import csv_files, lines
 from backfill_cli.upstreams.files.reading.footers import THREADS, footer
@@ -153,14 +154,6 @@ def file_kind(options: ChangesOptions, file: File) -> FileFormat:
     return kind
 
 
-def undeclared(file: File, name: str) -> BadData:
-    """The error for a new column without a known type."""
-    return BadData(
-        f"{file.path}: column '{name}' is new, and its file carries no type for it",
-        f"declare it: {refusals.declared({name: 'STRING'})} (or its actual type)",
-    )
-
-
 def largest_ms(meta: Any, column: str) -> int | None:
     """The largest value of a time column by a Parquet footer's statistics, in milliseconds since 1970, or None."""
     names = [meta.schema.column(i).path for i in range(meta.num_columns)]
@@ -202,3 +195,117 @@ def _ms(time: "Column", kind: str) -> "Column":
         number = F.when(time.rlike("^-?[0-9]+$"), time.try_cast("bigint"))
         return F.coalesce(number, F.unix_millis(time.try_cast("timestamp")))
     return time.cast("bigint")
+
+
+class Dms:
+    """One table's AWS DMS files: rows with `Op` (I, U, D), perhaps the commit time, then the table's columns.
+
+    DMS sends the row after the change, or for a delete the row before it. It sends no old key with a key change.
+    See change_format.ChangeFormat.
+    """
+
+    before_images: ClassVar[bool] = False
+
+    def __init__(self, table: TableSpec, options: ChangesOptions, declared: Columns) -> None:
+        marks = [(options.op_column, "string")] + (
+            [(options.time_column, "string")] if options.time_column else []
+        )
+        self._op = options.op_column
+        self._rows = MarkedRows(table.name, options, tuple(marks), options.time_column, declared)
+
+    def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
+        return self._rows.inspect(where, file, known, self._op)
+
+    def frame(
+        self,
+        spark: "SparkSession",
+        where: Place,
+        files: Sequence[File],
+        columns: Columns,
+        before: File | None = None,
+    ) -> "DataFrame":
+        from pyspark.sql import functions as F
+
+        rows = self._rows.frame(spark, where, files, columns)
+        kind = F.col(mark(0))
+        op = (
+            F.when(kind.isin("I", "U"), F.lit("U"))
+            .when(kind == "D", F.lit("D"))
+            .otherwise(exact.refused(F.col(own.FILE), f"unknown {self._op}", kind))
+        )
+        shown: list[Column | str] = [*self._rows.extra, *(quoted(name) for name in columns)]
+        return rows.select(op.alias(own.OP), F.col(own.AT).alias(own.SEQ), own.MS, *shown)
+
+
+TYPE, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
+_MARKS = ((TYPE, "string"), (VERSION, "long"), (TIME, "string"))
+
+
+class ChangeFeed:
+    """One table's change feed as Delta writes it: `_change_type`, `_commit_version`, perhaps `_commit_timestamp`.
+
+    A file can hold several complete versions; files are in the order of their versions. Within a version the new
+    rows (insert, update_postimage) win over old rows of the same key (delete, update_preimage): a preimage deletes
+    its key, and the postimage inserts it again unless the key changed. Version numbers can have gaps: commits that
+    change no rows (OPTIMIZE) take a number too. See change_format.ChangeFormat.
+    """
+
+    before_images: ClassVar[bool] = True
+
+    def __init__(self, table: TableSpec, options: ChangesOptions, declared: Columns) -> None:
+        self._table = table
+        self._rows = MarkedRows(table.name, options, _MARKS, TIME, declared)
+
+    def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
+        found = self._rows.inspect(where, file, known, TYPE)
+        return replace(found, versions=versions(where, file, self._rows.options)) if found.columns else found
+
+    def frame(
+        self,
+        spark: "SparkSession",
+        where: Place,
+        files: Sequence[File],
+        columns: Columns,
+        before: File | None = None,
+    ) -> "DataFrame":
+        from pyspark.sql import functions as F
+
+        rows = self._rows.frame(spark, where, files, columns)
+        kind, version = F.col(mark(0)), F.col(mark(1))
+        if self._table.immutable_key:
+            rows = rows.where(~kind.eqNullSafe("update_preimage"))
+        op = (
+            F.when(
+                version.isNull(),
+                exact.refused(F.col(own.FILE), f"no {VERSION} in a row with {TYPE}", kind),
+            )
+            .when(kind.isin("insert", "update_postimage"), F.lit("U"))
+            .when(kind.isin("delete", "update_preimage"), F.lit("D"))
+            .otherwise(exact.refused(F.col(own.FILE), f"unknown {TYPE}", kind))
+        )
+        new, image = kind.isin("insert", "update_postimage"), kind == "update_preimage"
+        place = (
+            version.alias("version"),
+            new.alias("new"),
+            F.col(own.AT).alias("at"),
+            image.alias("image"),
+        )
+        return rows.select(
+            op.alias(own.OP),
+            F.struct(*place).alias(own.SEQ),
+            own.MS,
+            *self._rows.extra,
+            *(quoted(name) for name in columns),
+        )
+
+
+def versions(where: Place, file: File, options: ChangesOptions) -> tuple[Cursor, Cursor] | None:
+    """The lowest and the highest version in a file, from its footer if it has them; None without rows."""
+    kind = file_kind(options, file)
+    if kind == "csv" and not options.csv.header:
+        return None
+    found = epoch_values.bounds(where, file, VERSION) if kind == "parquet" else None
+    if found is not None:
+        return found
+    held = epoch_values.read(where, file, kind, VERSION, options.csv)
+    return (held.lowest, held.highest) if held.rows else None

@@ -14,12 +14,10 @@ from backfill_cli.model.position import START, Position
 from backfill_cli.model.schema import Columns, columns_of, field
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamView
 from backfill_cli.spark.failures import BadRow, from_spark, spark_reading
-from backfill_cli.upstreams.files.changes.change_feed import ChangeFeed
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat
 from backfill_cli.upstreams.files.changes.debezium import Debezium
-from backfill_cli.upstreams.files.changes.dms import Dms
-from backfill_cli.upstreams.files.changes.epoch_column import EpochLog
-from backfill_cli.upstreams.files.changes.epochs import FileLog, Log
+from backfill_cli.upstreams.files.changes.epochs import EpochLog, FileLog, Log
+from backfill_cli.upstreams.files.changes.marked_rows import ChangeFeed, Dms
 from backfill_cli.upstreams.files.changes.table_log import TableLog
 from backfill_cli.upstreams.files.options import ChangesOptions, FilesOptions
 from backfill_cli.upstreams.files.reading.located import Held, located

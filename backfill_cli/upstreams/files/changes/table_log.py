@@ -14,7 +14,7 @@ from dataclasses import replace
 from backfill_cli.errors import START_OVER, HistoryGone, UsageError
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, differing, same_type, schema_text
-from backfill_cli.upstreams.files.changes import holes, order, refusals
+from backfill_cli.upstreams.files.changes import consumed, order
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected
 from backfill_cli.upstreams.files.changes.consumed import Consumed, Fault
 from backfill_cli.upstreams.files.changes.landing import Landing
@@ -128,9 +128,9 @@ class TableLog:
         if self._versions_rise:
             order.refuse_older_versions(self.table, pending, self._memory(cursor).highest)
         if self._consecutive == "names":
-            holes.refuse_in_names(self.table, waiting if cursor is None else [cursor, *waiting])
+            order.refuse_in_names(self.table, waiting if cursor is None else [cursor, *waiting])
         if self._consecutive == "versions":
-            holes.refuse_in_versions(self.table, self._memory(cursor).highest, pending)
+            order.refuse_in_versions(self.table, self._memory(cursor).highest, pending)
         return pending
 
     def inspect(self, file: File) -> Inspected:
@@ -192,7 +192,7 @@ class TableLog:
             return
         memory = self._memory(cursor)
         for fault in memory.faults(there):
-            raise refusals.changed(self.table, fault, cursor or "")
+            raise consumed.changed(self.table, fault, cursor or "")
         seen = self._landing.between(cursor, memory.newest) if memory.waiting else ()
         if len(seen) < memory.waiting:
             gone = memory.waiting - len(seen)
@@ -250,19 +250,19 @@ class TableLog:
         for file in there if at is not None else ():
             if at is not None and file.name < at.name and file.mtime_ns > at.mtime_ns + _LATE_NS:
                 before = "if it was there before: " + shlex.join(["touch", "-r", at.path, file.path])
-                raise refusals.late(self.table, file, at.name, f"{before}; {refusals.NAME_IT_LATER}")
+                raise consumed.late(self.table, file, at.name, f"{before}; {consumed.NAME_IT_LATER}")
 
     def _compare(self, added: Iterable[File], gone: Iterable[str], cursor: str | None) -> None:
         for file in added:
             if cursor is not None and file.name <= cursor:
-                raise refusals.late(self.table, file, cursor, refusals.NAME_IT_LATER)
+                raise consumed.late(self.table, file, cursor, consumed.NAME_IT_LATER)
         for name in gone:
             if cursor is None or name > cursor:
-                raise refusals.gone_unread(self.table, f"{self.where.folder}/{name}")
+                raise consumed.gone_unread(self.table, f"{self.where.folder}/{name}")
 
     def _refuse_renamed(self, fresh: Sequence[File], cursor: str | None) -> None:
         for file, (was, *_) in self._memory(cursor).renamed(fresh, self._landing.files):
-            raise refusals.renamed(self.table, file, was)
+            raise consumed.renamed(self.table, file, was)
 
     def _look_again(self, cursor: str | None) -> None:
         """Stat pending files and some applied ones: writing in place does not change their folder."""
@@ -273,7 +273,7 @@ class TableLog:
             before = self._landing.files[name]
             now = self._landing.again(name)
             if now is not None and now != before:
-                raise refusals.changed(
+                raise consumed.changed(
                     self.table, Fault(now, (before.name, before.size, before.mtime_ns)), cursor or ""
                 )
         for name in self._landing.between(cursor, None)[:_WATCHED]:

@@ -1,16 +1,308 @@
 """`backfill init --path`: guesses a job's options and key from its files."""
 
 import re
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import Looked, Told
-from backfill_cli.upstreams.files.looking import changes, sample, seen, snapshot
-from backfill_cli.upstreams.files.looking.snapshot import Snapshot
+from backfill_cli.contracts import Looked, TableSpec, Told
+from backfill_cli.formats import schemas
+from backfill_cli.formats.source_table import Known, source_of
+from backfill_cli.model.schema import Columns
+from backfill_cli.upstreams.files.changes.debezium import Debezium, payload_of
+from backfill_cli.upstreams.files.changes.marked_rows import TIME, TYPE, VERSION
+from backfill_cli.upstreams.files.looking import sample
+from backfill_cli.upstreams.files.looking.sample import CsvText, Folder, Seen
+from backfill_cli.upstreams.files.options import FILE_FORMATS, ChangesOptions
+from backfill_cli.upstreams.files.reading import lines
+from backfill_cli.upstreams.files.reading.footers import footer
+
+if TYPE_CHECKING:
+    import duckdb
+
 
 _GENERIC = {"snapshot", "snapshots", "export", "full", "initial", "load", "data", "parquet", "csv", "json"}
 """Folder names that describe the contents and do not name the table."""
 _LISTED = 10
+_EXACT_IN_JSON = 15
+"""DuckDB reads a number in JSON as a double: up to this many digits it identifies the number as written."""
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """columns: what the sample shows. typed: the same columns with the job's types. options: of the snapshot."""
+
+    columns: Mapping[str, Seen]
+    typed: Columns
+    options: Mapping[str, Told]
+    named: bool = True
+    csv: Mapping[str, Any] = field(default_factory=dict)
+
+
+def snapshot_of(db: "duckdb.DuckDBPyConnection", path: str, found: Folder) -> Snapshot:
+    """The options guessed from the files at `path`. Raises UsageError for files that cannot be read."""
+    options = {"path": Told(path)}
+    if found.kind is None:
+        why = f"parquet, json or csv; {found.files[0].name} does not show which"
+        return Snapshot({}, {}, {**options, "format": Told(None, why)}, named=False)
+    options["format"] = Told(found.kind)
+    if found.kind == "parquet":
+        return _parquet_snapshot(db, found, options)
+    return _json_snapshot(db, found, options) if found.kind == "json" else _csv_snapshot(db, found, options)
+
+
+def _parquet_snapshot(db: "duckdb.DuckDBPyConnection", found: Folder, options: Mapping[str, Told]) -> Snapshot:
+    typed = schemas.of_footer(found.sample[0].path, footer(found.where, found.sample[0]), by_workers=True)
+    rows = sample.of_parquet(db, found)
+    columns = {}
+    for name, described in typed.items():
+        if isinstance(described["type"], str) and described["type"] not in (
+            "float",
+            "double",
+            "boolean",
+            "binary",
+        ):
+            c = sample.text_name(name)
+            count, values, distinct = rows.aggregate(f"count(*), count({c}), count(DISTINCT {c})").fetchall()[0]
+            columns[name] = Seen(count, values, distinct, frozenset(), fixed=str(described["type"]))
+    return Snapshot(columns, typed, options)
+
+
+def _csv_snapshot(db: "duckdb.DuckDBPyConnection", found: Folder, options: Mapping[str, Told]) -> Snapshot:
+    text = sample.of_csv(db, found, "snapshot")
+    names = text.header or tuple(f"c{i + 1}" for i in range(len(text.rows.columns)))
+    columns, null = with_nulls(text, names)
+    index = {name for name in columns if not name}
+    csv = {**text.options, **null}
+    told = dict(options)
+    if index:
+        why = "a column without a name: the index that pandas writes; to_csv(path, index=False) omits it"
+        told["ignore"] = Told([""], why)
+    told |= {f"csv.{name}": Told(value) for name, value in csv.items() if (name, value) != ("header", True)}
+    kept = {name: one for name, one in columns.items() if name}
+    named = bool(text.header)
+    snapshot = Snapshot(kept, {}, told, named, csv)
+    return typed_by(snapshot, kept, found)
+
+
+def with_nulls(text: CsvText, names: tuple[str, ...]) -> tuple[dict[str, Seen], dict[str, str]]:
+    """What the columns have in common, and the text of NULL: without it, all values of a column fit a type."""
+    plain = sample.of_relation(text.rows, names)
+    lists = f"[{', '.join(sample.text_name(name) for name in text.rows.columns)}]"
+    for null in sample.NULLS:
+        held = text.rows.filter(f"list_contains({lists}, {sample.text(null)})")
+        if not held.limit(1).fetchall():
+            continue
+        without = ", ".join(
+            f"nullif({c}, {sample.text(null)}) AS {c}" for c in map(sample.text_name, text.rows.columns)
+        )
+        columns = sample.of_relation(text.rows.select(without), names)
+        if null == "\\N" or any(one.kind != plain[name].kind for name, one in columns.items() if one.values):
+            return columns, {"null_value": null}
+    return plain, {}
+
+
+def _json_snapshot(db: "duckdb.DuckDBPyConnection", found: Folder, options: Mapping[str, Told]) -> Snapshot:
+    shape, rows = sample.of_json(db, found)
+    columns = {}
+    for name, one in sample.of_relation(rows, list(shape)).items():
+        columns[name] = _of_json(one, shape[name])
+    return typed_by(Snapshot(columns, {}, options), columns, found)
+
+
+def _of_json(one: Seen, shape: Any) -> Seen:
+    """JSON strings stay text, even if they hold only digits."""
+    if not isinstance(shape, str):
+        return replace(one, fixed=_nested(shape))
+    able = {"VARCHAR": {"date", "time", "instant"}, "BOOLEAN": {"boolean"}}.get(
+        shape, {"whole", "number", "float"}
+    )
+    kinds = one.kinds & able
+    if one.digits + one.places > _EXACT_IN_JSON and shape == "DOUBLE":
+        kinds -= {"number"}
+    return replace(one, kinds=kinds)
+
+
+def _nested(shape: Any) -> str:
+    """A structure of values as Spark DDL; numbers with a point become STRING, which keeps all digits."""
+    if isinstance(shape, list):
+        return f"ARRAY<{_nested(shape[0]) if shape else 'STRING'}>"
+    if isinstance(shape, dict):
+        return f"STRUCT<{', '.join(f'{sample.spelt(name)}: {_nested(inner)}' for name, inner in shape.items())}>"
+    return {"BOOLEAN": "BOOLEAN", "UBIGINT": "BIGINT", "BIGINT": "BIGINT"}.get(shape, "STRING")
+
+
+def typed_by(snapshot: Snapshot, columns: Mapping[str, Seen], found: Folder) -> Snapshot:
+    """The snapshot with a schema of these columns, and a comment that says what the schema was guessed from."""
+    rows = max((one.rows for one in columns.values()), default=0)
+    files = f"{len(found.sample)} of {len(found.files)} files" if len(found.files) > 1 else found.sample[0].name
+    said = [f"guessed from {rows:,} rows of {files}: each type holds all their values exactly"]
+    if not snapshot.named:
+        said.append("the files do not name their columns: name them here, in this order")
+    remarks = [remark for name, one in columns.items() if (remark := one.remark(name))]
+    said += remarks[:_SHOWN]
+    if len(remarks) > _SHOWN:
+        said.append(f"and {len(remarks) - _SHOWN} more like these")
+    ddl = sample.ddl(columns)
+    told = Told(ddl or None, "\n".join(said))
+    return replace(
+        snapshot,
+        columns=columns,
+        typed=schemas.of_ddl(ddl) if ddl else {},
+        options={**snapshot.options, "schema": told},
+    )
+
+
+_LINES = 1_000
+_OPS = frozenset({"I", "U", "D"})
+_TIMES = ("timestamp", "timestamp_ntz")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """options: those under `changes`. columns: what text files show about the snapshot's columns."""
+
+    options: Mapping[str, Told]
+    columns: Mapping[str, Seen]
+
+
+def changes_of(
+    db: "duckdb.DuckDBPyConnection", path: str, found: Folder, snapshot: Snapshot, table: str
+) -> Changes:
+    """The options guessed from the change files at `path`."""
+    options: dict[str, Told] = {"path": Told(path)}
+    if found.kind == "json":
+        made = _json_changes(db, found, snapshot, table)
+    elif found.kind == "parquet":
+        shown = schemas.of_footer(found.sample[0].path, footer(found.where, found.sample[0]), by_workers=True)
+        made = _marked_changes(
+            {name: str(c["type"]) in _TIMES for name, c in shown.items()}, _op_of(list(shown)), snapshot
+        )
+    elif found.kind == "csv":
+        made = _csv_changes(db, found, snapshot)
+    else:
+        made = Changes({"format": _unknown([])}, {})
+    options |= made.options
+    told = made.options["format"].value
+    if found.kind and not found.named and told and len(FILE_FORMATS[told]) > 1:
+        options["file_format"] = Told(found.kind)
+    return replace(made, options=options)
+
+
+def _unknown(names: Sequence[str]) -> Told:
+    listed = f"; the files have {', '.join(names[:20])}" if names else ""
+    return Told(None, f"debezium, dms or change-feed: no 'op', 'Op' or '{TYPE}' shows which{listed}")
+
+
+def _op_of(names: Sequence[str]) -> str | None:
+    return next((name for name in names if name.lower() == "op"), None)
+
+
+def _marked_changes(times: Mapping[str, bool], op: str | None, snapshot: Snapshot) -> Changes:
+    """Options of rows with marks in separate columns. times: per column, in file order, whether it holds times."""
+    if TYPE in times:
+        return Changes({"format": Told("change-feed", f"by its column {TYPE}")}, {})
+    if op is None:
+        return Changes({"format": _unknown(list(times))}, {})
+    options = {"format": Told("dms", f"by its column {op}")}
+    if op != "Op":
+        options["op_column"] = Told(op)
+    more = [name for name, is_time in times.items() if is_time and name not in snapshot.typed and name != op]
+    if len(more) == 1 and snapshot.typed:
+        options["time_column"] = Told(more[0], "the snapshot has no such column: the source's commit time")
+    return Changes(options, {})
+
+
+def _csv_changes(db: "duckdb.DuckDBPyConnection", found: Folder, snapshot: Snapshot) -> Changes:
+    text = sample.of_csv(db, found, "changes")
+    names = text.header
+    marks: tuple[str, ...] = ()
+    if not names:
+        marks = _marks_of(text.rows, len(snapshot.columns))
+        if not marks:
+            width = len(text.rows.columns)
+            return Changes({"format": _unknown([f"{width} columns without names"])}, {})
+        names = (*marks, *snapshot.columns)
+    columns, null = with_nulls(text, names)
+    times = {name: bool(one.values and one.kinds & {"time", "instant"}) for name, one in columns.items()}
+    made = _marked_changes(times, _op_of(names), snapshot)
+    options = dict(made.options)
+    if len(marks) > 1:
+        options["time_column"] = Told(marks[1], "the second field of each line; any name will do")
+    csv = {**text.options, **null}
+    options |= {f"csv.{name}": Told(value) for name, value in csv.items() if (name, value) != ("header", False)}
+    known = {*snapshot.typed, "Op", TYPE, VERSION, TIME, *(str(one.value) for one in options.values())}
+    new = {name: one for name, one in columns.items() if name not in known}
+    if new and options["format"].value:
+        options["columns"] = Told(sample.ddl(new), "the snapshot has no such columns: guessed from the changes")
+    return Changes(options, {name: one for name, one in columns.items() if name in snapshot.typed})
+
+
+def _marks_of(rows: "duckdb.DuckDBPyRelation", own: int) -> tuple[str, ...]:
+    """The columns that DMS writes before the `own` fields of a row, without a header: the op, perhaps the time."""
+    first = sample.text_name(rows.columns[0])
+    ops = {one for (one,) in rows.select(first).distinct().limit(len(_OPS) + 1).fetchall()}
+    return (
+        ("Op", "commit_time")[: len(rows.columns) - own] if ops <= _OPS and 0 < len(rows.columns) - own < 3 else ()
+    )
+
+
+def _json_changes(db: "duckdb.DuckDBPyConnection", found: Folder, snapshot: Snapshot, table: str) -> Changes:
+    envelopes = [
+        lines.parsed(file, line)
+        for file in dict.fromkeys((found.sample[0], found.sample[-1]))
+        for line in islice(lines.forward(found.where, file, "json"), _LINES)
+    ]
+    payloads = [payload for one in envelopes if (payload := payload_of(one))]
+    if any(TYPE in one for one in payloads):
+        return Changes({"format": Told("change-feed", f"by its field {TYPE}")}, _times(db, payloads, snapshot))
+    if not any("op" in one for one in payloads):
+        return Changes({"format": _unknown(sorted({name for one in payloads for name in one}))}, {})
+    options = {"format": Told("debezium", "by its field op")}
+    sources = sorted({source for one in payloads if (source := source_of(one))})
+    if len(sources) > 1:
+        mine = [one for one in sources if one.rpartition(".")[2] == table]
+        listed = f"there are changes of {', '.join(sources[:20])}"
+        options["tables"] = Told(mine if len(mine) == 1 else None, listed)
+    named = tuple(options["tables"].value or ()) if "tables" in options else ()
+    if len(sources) > 1 and not named:  # which of these tables is meant is for the user to say
+        return Changes({**options, **_decoding(found, snapshot, table, options)}, {})
+    known = Known(named)
+    images = (one.get(image) for one in payloads if known.reads(source_of(one)) for image in ("before", "after"))
+    times = _times(db, [image for image in images if isinstance(image, dict)], snapshot)
+    return Changes({**options, **_decoding(found, snapshot, table, options)}, times)
+
+
+def _times(
+    db: "duckdb.DuckDBPyConnection", rows: Sequence[Mapping[str, Any]], snapshot: Snapshot
+) -> dict[str, Seen]:
+    """What the texts in the snapshot's timestamp columns have in common: here they can have a zone, or none."""
+    found: dict[str, Seen] = {}
+    for name in (name for name, column in snapshot.typed.items() if column["type"] in _TIMES):
+        texts = [text for row in rows if isinstance(text := row.get(name), str)]
+        if texts:
+            found |= sample.of_relation(db.sql("SELECT unnest($texts) AS text", params={"texts": texts}), (name,))
+    return found
+
+
+def _decoding(found: Folder, snapshot: Snapshot, table: str, options: Mapping[str, Told]) -> dict[str, Told]:
+    """The options that changes without schema blocks need to have their values read."""
+    tables: Any = options["tables"].value if "tables" in options else None
+    given = ChangesOptions(path=found.where.shown, format="debezium", tables=tuple(tables or ()))
+    form = Debezium(TableSpec(table, ()), given, {})
+    lacks, new = form.lacks(found.where, found.sample, snapshot.typed)
+    told: dict[str, Told] = {}
+    for lack in lacks:
+        only = lack.fits[0] if len(lack.fits) == 1 else None
+        why = lack.fault.partition(": ")[2].rpartition(": set ")[0].removeprefix("nothing says ")
+        told[lack.option] = Told(only, why)
+    if new:
+        ddl = ", ".join(f"{sample.spelt(name)} {kind or 'STRING'}" for name, kind in new.items())
+        told["columns"] = Told(ddl, "the snapshot has no such columns: guessed from the changes")
+    return told
 
 
 def look(path: str, changes_path: str | None) -> Looked:
@@ -18,17 +310,17 @@ def look(path: str, changes_path: str | None) -> Looked:
     table = table_of(path)
     found = sample.folder(path)
     with sample.opened(path) as db:
-        held = snapshot.look(db, path, found)
+        held = snapshot_of(db, path, found)
         options = {f"snapshot.{name}": told for name, told in held.options.items()}
         if changes_path is not None:
-            log = changes.look(db, changes_path, sample.folder(changes_path), held, table)
+            log = changes_of(db, changes_path, sample.folder(changes_path), held, table)
             binary = "decimals" in log.options and log.options["decimals"].value == "double"
             if (log.columns or binary) and "snapshot.schema" in options:
                 both = {
                     n: replace(one.with_more(log.columns[n]) if n in log.columns else one, binary=binary)
                     for n, one in held.columns.items()
                 }
-                typed = snapshot.typed_by(held, both, found).options["schema"]
+                typed = typed_by(held, both, found).options["schema"]
                 options["snapshot.schema"] = replace(typed, why=typed.why.replace(":", ", and from changes:", 1))
             options |= {f"changes.{name}": told for name, told in log.options.items()}
     kind = options.get("changes.format")
@@ -36,7 +328,7 @@ def look(path: str, changes_path: str | None) -> Looked:
 
 
 def _key(held: Snapshot, table: str) -> Told:
-    name, able = seen.key_of(held.columns, table)
+    name, able = sample.key_of(held.columns, table)
     rows = max((one.rows for one in held.columns.values()), default=0)
     if not held.named or not held.columns:
         return Told(None, "the columns that identify a row")

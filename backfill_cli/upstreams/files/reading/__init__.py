@@ -2,7 +2,7 @@
 
 | reader | used for | who reports unexpected input |
 | --- | --- | --- |
-| workers write Arrow: snapshot/row_groups.py | Parquet snapshots (1) | the worker names it |
+| workers write Arrow: formats/row_groups.py | Parquet snapshots (1) | the worker names it |
 | Spark's own reader: formats/frames.py | other Parquet (2) | Spark raises, spark/failures.py names it |
 | workers split texts, Spark types them: csv_files.py | CSV (3) | the expression names file and column |
 | workers parse a block: json_rows.py | JSON of simple types (3) | the block takes the checked path |

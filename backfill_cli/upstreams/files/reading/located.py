@@ -15,8 +15,8 @@ from backfill_cli.formats.exact import SHOWN
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.spark.failures import BadRow, reading
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat
-from backfill_cli.upstreams.files.reading import csv_files, csv_text, json_rows, text_parts
-from backfill_cli.upstreams.files.reading.text_parts import TextPart
+from backfill_cli.upstreams.files.reading import csv_files, json_rows, lines
+from backfill_cli.upstreams.files.reading.lines import TextPart
 
 _BLOCK = 1 << 20
 
@@ -78,10 +78,10 @@ def line_of(held: Held, row: int) -> int:
 def _row(held: Held, row: int) -> _Row:
     """The row with this number."""
     parts = csv_files.parts(held.where, [held.file], held.csv) if held.kind == "csv" else None
-    for part in parts or text_parts.parts(held.where, [held.file], cut=True):
+    for part in parts or lines.parts(held.where, [held.file], cut=True):
         if part.end is not None and not part.start <= row < part.end:
             continue
-        blocks = csv_text.blocks(held.csv, part) if held.kind == "csv" else json_rows.blocks(part)
+        blocks = csv_files.blocks(held.csv, part) if held.kind == "csv" else json_rows.blocks(part)
         for offset, block in blocks:
             if offset <= row < offset + len(block):
                 rows = _of_csv(held, part, offset, block) if held.kind == "csv" else _of_json(block)
@@ -99,7 +99,7 @@ def _of_csv(held: Held, part: TextPart, offset: int, block: bytes) -> Iterator[_
     records = csv.reader(text, delimiter=options.delimiter, quotechar=options.quote)
     if options.header:
         names = csv_files.header(held.where, held.file, options)
-    first = options.header and part.start == 0 and offset <= len(text_parts.BOM)
+    first = options.header and part.start == 0 and offset <= len(lines.BOM)
     before = 0
     for record in records:
         if record and not first:

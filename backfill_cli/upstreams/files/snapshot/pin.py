@@ -16,7 +16,7 @@ from backfill_cli.formats.listing import File, Place, touched
 from backfill_cli.model.schema import Columns, differing, shown
 from backfill_cli.model.split import Split
 from backfill_cli.upstreams.files.options import SnapshotFiles, table_ddl
-from backfill_cli.upstreams.files.reading import csv_files, json_files
+from backfill_cli.upstreams.files.reading import csv_files, json_rows
 from backfill_cli.upstreams.files.reading.footers import THREADS, footer, group_rows
 
 
@@ -45,7 +45,7 @@ def splits_of(
             if options.csv.header:
                 csv_files.refuse_other_columns(where, files, options.csv, columns, options.ignore)
         else:
-            json_files.refuse_unseen(where, files, columns, options.sparse)
+            json_rows.refuse_unseen(where, files, columns, options.sparse)
     own.refuse_names(f"table '{table.name}'", columns)
     missing = [name for name in table.key if name not in columns]
     if missing:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER
 from backfill_cli.formats import exact, frames, group_slices, row_groups
+from backfill_cli.formats.group_slices import touched
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import Columns
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.options import SnapshotFiles
 from backfill_cli.upstreams.files.reading import rows
-from backfill_cli.upstreams.files.snapshot import slicing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -58,7 +59,7 @@ def choose(
     """
     by_split: dict[str, list[tuple[int, int]]] = {}
     for read in reads:
-        after, end = slicing.bounds(read, counts)
+        after, end = bounds(read, counts)
         if after < end:
             by_split.setdefault(read.split, []).append((after, end))
     whole: list[str] = []
@@ -72,7 +73,7 @@ def choose(
         if sum(end - after for after, end in slices) == counts[split]:
             whole.append(split)
             continue
-        if workers and how.plain and all(slicing.by_row_group(how.groups, *s) for s in slices):
+        if workers and how.plain and all(by_row_group(how.groups, *s) for s in slices):
             grouped += [(split, part) for s in slices for part in group_slices.tasks(how.groups, *s)]
         else:
             cut[split] = tuple(slices)
@@ -130,3 +131,24 @@ def text_frame(
     read = F.when(F.col(own.READ).isNull(), stranger).otherwise(F.col(own.READ)).cast("int")
     joined = frame.join(F.broadcast(index), own.FILE, "left")
     return joined.select(*(quoted(name) for name in columns), read.alias(own.READ))
+
+
+SHARE = 0.25
+"""A slice is read by row group if its row groups hold at most this share of the file's rows; otherwise by Spark's
+own reader, which is faster per row but always reads the whole file (measured: 5 M rows, 25,000-row slices)."""
+
+
+def index_of(cursor: Cursor | None) -> int:
+    """The row index of a cursor in a file; 0 for the beginning."""
+    return 0 if cursor is None else int(cursor)
+
+
+def bounds(read: SnapshotRead, rows: Mapping[str, int]) -> tuple[int, int]:
+    """`after <= row index < end` of a closed read. rows: of each split."""
+    return index_of(read.after), rows[read.split] if read.up_to is None else index_of(read.up_to)
+
+
+def by_row_group(groups: Sequence[int], after: int, up_to: int) -> bool:
+    """Whether a slice is read by row group: the groups touched hold at most a quarter of the file's rows."""
+    hit = touched(groups, after, up_to)
+    return sum(groups[hit.first_group : hit.last_group + 1]) <= SHARE * sum(groups)

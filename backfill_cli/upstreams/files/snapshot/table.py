@@ -19,7 +19,7 @@ from backfill_cli.spark.failures import SAME_PACKAGE
 from backfill_cli.upstreams.files.options import SnapshotFiles
 from backfill_cli.upstreams.files.reading.footers import THREADS, footer, group_rows
 from backfill_cli.upstreams.files.reading.located import Held
-from backfill_cli.upstreams.files.snapshot import pin, slicing
+from backfill_cli.upstreams.files.snapshot import pin, scan
 from backfill_cli.upstreams.files.snapshot.scan import Layout, choose, parquet_frame, text_frame
 
 if TYPE_CHECKING:
@@ -77,13 +77,13 @@ class TableSnapshot:
     def _closed(self, read: SnapshotRead) -> SnapshotRead:
         if read.limit_rows is None:
             return read
-        end, rows = slicing.index_of(read.after) + read.limit_rows, self._rows.get(read.split)
+        end, rows = scan.index_of(read.after) + read.limit_rows, self._rows.get(read.split)
         return replace(read, up_to=None if rows is not None and end >= rows else end, limit_rows=None)
 
     def row_count(self, read: SnapshotRead) -> int | None:
         """How many rows a closed read has; None for a text file, whose lines have not been counted."""
-        end = self._rows.get(read.split) if read.up_to is None else slicing.index_of(read.up_to)
-        return None if end is None else end - slicing.index_of(read.after)
+        end = self._rows.get(read.split) if read.up_to is None else scan.index_of(read.up_to)
+        return None if end is None else end - scan.index_of(read.after)
 
     def scan(self, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> "DataFrame":
         """The rows of these reads. Raises Fatal if a file that they read has changed since it was pinned."""
@@ -120,7 +120,7 @@ class TableSnapshot:
             return None
         slices = []
         for index, read in enumerate(reads):
-            after, end = slicing.bounds(read, self._rows)
+            after, end = scan.bounds(read, self._rows)
             if after < end:
                 path, groups = self._files[read.split].path, self._layouts[read.split].groups
                 parts = group_slices.tasks(groups, after, end)
