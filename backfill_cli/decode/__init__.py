@@ -7,6 +7,7 @@
 | `values` | a JSON value or a text as a column's value, exactly, or `Unreadable` |
 | `arrow_json` | Arrow's parser for a batch of objects, and which of them it cannot take |
 | `arrow_values` | `values` for whole columns |
+| `texts` | columns of text, as in CSV |
 | `json_rows`, `debezium`, `plain` | the formats |
 | `upserts` | rows by key: the newest of a key, tombstones |
 """

@@ -21,11 +21,13 @@ from backfill_cli.formats.listing import Listing, place
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.position import START, Position
+from backfill_cli.model.schema import field
 from backfill_cli.model.split import Split, SplitProgress, SplitStatus
 from backfill_cli.model.upstream import Pin
 from backfill_cli.sinks.duckdb.query import write_query
 from backfill_cli.upstreams.files.options import CsvOptions, SnapshotOptions
 from backfill_cli.upstreams.files.reading import csv_files
+from backfill_cli.upstreams.files.reading.text_rows import TextRows
 from backfill_cli.upstreams.files.snapshot.by_duckdb import rows_sql
 
 if TYPE_CHECKING:
@@ -158,7 +160,8 @@ def ours(folder: Path, told: CsvOptions) -> list[str]:
     """The first column of CSV as the job's own reader reads it."""
     where = place(str(folder), "t")
     (part,) = csv_files.parts(where, list(Listing(where).files().values()), told)
-    return [value for batch in csv_files.batches(told, 1, part) for value in batch["c0"].to_pylist()]
+    rows = TextRows(told, ("c",), {"c": field("c", "string")})
+    return [value for batch in csv_files.batches(rows, part) for value in batch["c"].to_pylist()]
 
 
 def job(folder: Path, kind: str, more: str = "") -> Catalog:

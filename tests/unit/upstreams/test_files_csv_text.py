@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.errors import BadData
+from backfill_cli.model.schema import field
 from backfill_cli.upstreams.files.options import ChangesCsv, CsvOptions
 from backfill_cli.upstreams.files.reading import csv_files, lines
 from backfill_cli.upstreams.files.reading.lines import TextPart
+from backfill_cli.upstreams.files.reading.text_rows import TextRows
 
 Rows = list[list[str | None]]
 PIECES = ["a", "é", ",", '"', "\n", "\r", "\r\n", "\\", " ", "\0", "\ue000", "N"]
@@ -26,6 +28,12 @@ TEXT = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("csv") / "a.csv"
+
+
+def texts_of(options: CsvOptions, columns: int, **more: Any) -> TextRows:
+    """Rows of text columns `c0, c1, …`."""
+    names = tuple(f"c{i}" for i in range(columns))
+    return TextRows(options, names, {name: field(name, "string") for name in names}, **more)
 
 
 def split(
@@ -48,7 +56,7 @@ def split(
     places: list[int] = []
     for start, end in bounds:
         part = TextPart(LocalFileSystem(), str(file), "a.csv", len(content), start, end)
-        for batch in csv_files.batches(chosen, columns, part):
+        for batch in csv_files.batches(texts_of(chosen, columns), part):
             told = batch.to_pylist()
             rows += [[row[f"c{i}"] for i in range(columns)] for row in told]
             places += [row["_backfill_row"] for row in told]
@@ -196,3 +204,37 @@ def test_a_file_is_corrected_as_its_hint_says(
             options = {"quote": "'", "escape": "'"}
         assert len(split(file, corrected, 2, kind=kind, **options)) == corrected.count(b"\n")
         assert ("start over" in hint.hint) == (kind is CsvOptions or "set to what" in says)
+
+
+ODD = b'id,n\n1,2\n2,x\n\n3\n"4",\xff\n5,"6\n'
+
+
+def kept(file: Path, content: bytes, **options: Any) -> tuple[list[tuple[Any, Any]], list[dict[str, Any]]]:
+    """(rows that can be read, what is quarantined of the others)."""
+    file.write_bytes(content)
+    columns = {"id": field("id", "long"), "n": field("n", "integer")}
+    how = TextRows(CsvOptions(header=True, **options), ("id", "n"), columns, quarantine=True)
+    rows = [row for part in parts(file, content) for b in csv_files.batches(how, part) for row in b.to_pylist()]
+    good = [(row["id"], row["n"]) for row in rows if row["_backfill_quarantined"] is None]
+    return good, [row["_backfill_quarantined"] for row in rows if row["_backfill_quarantined"]]
+
+
+def parts(file: Path, content: bytes) -> list[TextPart]:
+    fs, size = LocalFileSystem(), len(content)
+    return [TextPart(fs, str(file), "a.csv", size, start, min(size, start + 9)) for start in range(0, size, 9)]
+
+
+def test_records_that_cannot_be_read_are_kept_with_line_reason_and_bytes(file: Path) -> None:
+    good, bad = kept(file, ODD.replace(b'"6', b"6"))
+    assert good == [(1, 2), (5, 6)]
+    assert [(one["file"], one["line"], one["value"], one["reason"]) for one in bad] == [
+        (str(file), 3, b"2,x", "column 'n': not exactly an int: x"),
+        (str(file), 5, b"3", "expected 2 fields, found 1"),
+        (str(file), 6, b'"4",\xff', "not UTF-8 text"),
+    ]
+
+
+def test_a_quote_that_is_never_closed_stops_the_job_also_with_quarantine(file: Path) -> None:
+    """Where its record ends, and what the next ones are, nobody knows."""
+    with pytest.raises(BadData, match="not closed on its line"):
+        kept(file, ODD)

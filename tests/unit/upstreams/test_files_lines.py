@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from backfill_cli.contracts import Piece
 from backfill_cli.errors import RETRIED, BadData, Transient
 from backfill_cli.formats.listing import File, Place, place
+from backfill_cli.model.schema import field
 from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.upstreams.files.options import CsvOptions
 from backfill_cli.upstreams.files.reading import csv_files, json_rows, lines
 from backfill_cli.upstreams.files.reading.lines import TextPart
-from backfill_cli.upstreams.files.snapshot.scan import _PINNED
+from backfill_cli.upstreams.files.reading.text_rows import TextRows
+from backfill_cli.upstreams.files.snapshot.scan import PINNED
 
 NO_LINE_ENDS = ("\u2028", "\u2029", "\x0b", "\x0c", "\x85", "\x1c", "\x1d", "\x1e")
 """What str.splitlines takes for line ends, and no CSV reader."""
@@ -160,7 +162,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path
         assert sum(block.count(b"\n") for _, block in json_rows.blocks(part)) == 10_000
 
 
-@pytest.mark.parametrize("hint", [_PINNED, CHANGES_HINT], ids=["snapshot", "changes"])
+@pytest.mark.parametrize("hint", [PINNED, CHANGES_HINT], ids=["snapshot", "changes"])
 def test_a_compressed_file_that_breaks_off_is_corrected_as_what_it_belongs_to(tmp_path: Path, hint: str) -> None:
     """A file of a pinned snapshot must not change, so that to write it again is not enough."""
     for name, content in (("a.json.gz", b'{"id": 1}\n'), ("a.csv.gz", b"1\n")):
@@ -172,14 +174,14 @@ def test_a_compressed_file_that_breaks_off_is_corrected_as_what_it_belongs_to(tm
             made = (
                 json_rows._made(None, hint, pieces)
                 if "json" in name
-                else csv_files._made(CsvOptions(), 1, hint, pieces)
+                else csv_files._made(TextRows(CsvOptions(), ("c",), {"c": field("c", "string")}, hint), pieces)
             )
             return sum(batch.num_rows for batch in made)
 
         with pytest.raises(BadData, match=f"{name}: not a complete") as refused:
             rows(-9)
         with typed(refused.value) as asked:
-            asked.says("fix the file, then" if hint == _PINNED else "correct the change file")
+            asked.says("fix the file, then" if hint == PINNED else "correct the change file")
             assert refused.value.template == hint
             assert rows(None) == 1000
 

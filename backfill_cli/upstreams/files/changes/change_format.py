@@ -37,7 +37,9 @@ class ChangeFormat(Protocol):
 
     before_images: ClassVar[bool]
 
-    def __init__(self, table: TableSpec, options: ChangesOptions, declared: Columns) -> None: ...
+    def __init__(
+        self, table: TableSpec, options: ChangesOptions, declared: Columns, quarantines: bool
+    ) -> None: ...
 
     def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
         """Reads a footer, or the first and last lines. Raises BadData naming an incomplete file."""

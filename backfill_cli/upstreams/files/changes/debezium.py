@@ -73,7 +73,9 @@ class Debezium:
 
     before_images: ClassVar[bool] = True
 
-    def __init__(self, table: TableSpec, options: ChangesOptions, declared: Columns) -> None:
+    def __init__(
+        self, table: TableSpec, options: ChangesOptions, declared: Columns, quarantines: bool = False
+    ) -> None:
         self._table, self._options, self._declared = table, options, declared
         self._known = Known(tuple(one.replace("{table}", table.name) for one in options.tables))
 

@@ -3,20 +3,20 @@
 import io
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from backfill_cli.contracts import own
 from backfill_cli.contracts.bad_rows import as_json
 from backfill_cli.errors import BadData
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
+from backfill_cli.model.schema import field
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat
 from backfill_cli.upstreams.files.reading import csv_files, lines
 from backfill_cli.upstreams.files.reading.footers import footer
-from backfill_cli.upstreams.files.reading.located import Held, line_of
+from backfill_cli.upstreams.files.reading.text_rows import TextRows
 
 _BLANK_LINES = re.compile(rb"^[ \t\r]*(?:null)?[ \t\r]*$\n?", re.MULTILINE)
 _NO_OBJECT = re.compile(rb"^[ \t]*[^{\s].*", re.MULTILINE)
@@ -168,22 +168,28 @@ def _of_csv(where: Place, file: File, column: str, csv: CsvOptions) -> dict[Any,
     if column not in names:
         raise _no_column(file, column, names)
     texts: dict[str, int] = {}
+    rows = TextRows(csv, tuple(names), {column: field(column, "string")})
     for part in csv_files.parts(where, [file], csv):
-        for batch in csv_files.batches(csv, len(names), part):
-            values = batch.column(f"c{names.index(column)}")
-            lacks = pc.index(pc.equal(pc.fill_null(values, ""), ""), True).as_py()
-            if lacks >= 0:
-                held = Held(where, file, "csv", csv, names, ())
-                line = line_of(held, batch.column(own.ROW)[lacks].as_py())
-                raise BadData(f"{file.path}: line {line}: epoch column '{column}' has no value", _EVERY_ROW)
-            for text, rows in _counted(values).items():
-                texts[text] = texts.get(text, 0) + rows
+        for batch in csv_files.batches(rows, part):
+            values = batch.column(column)
+            if pc.any(pc.equal(pc.fill_null(values, ""), "")).as_py():
+                named = replace(part, name=file.path)
+                list(csv_files.batches(replace(rows, faults=_without_value, hint=_EVERY_ROW), named))
+            for text, count in _counted(values).items():
+                texts[text] = texts.get(text, 0) + count
     if not all(text.isascii() and text.isdigit() for text in texts):
         return texts
     counts: dict[int, int] = {}
-    for text, rows in texts.items():  # 1 and 01 are one epoch
-        counts[int(text)] = counts.get(int(text), 0) + rows
+    for text, count in texts.items():  # 1 and 01 are one epoch
+        counts[int(text)] = counts.get(int(text), 0) + count
     return counts
+
+
+def _without_value(columns: Mapping[str, Any]) -> Mapping[int, str]:
+    """The fault of the first row whose epoch is NULL or empty."""
+    ((column, values),) = columns.items()
+    lacks = [index for index, text in enumerate(values.to_pylist()) if not text]
+    return {lacks[0]: f"epoch column '{column}' has no value"} if lacks else {}
 
 
 def _no_column(file: File, column: str, names: Sequence[str]) -> BadData:

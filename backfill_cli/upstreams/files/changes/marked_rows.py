@@ -1,6 +1,6 @@
 """Reads change files whose rows carry op, version and time in separate columns: those of AWS DMS, and feeds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,9 +22,59 @@ from backfill_cli.upstreams.files.options import ChangesOptions, FileFormat
 from backfill_cli.upstreams.files.reading import csv_files, lines
 from backfill_cli.upstreams.files.reading.footers import THREADS, footer
 from backfill_cli.upstreams.files.reading.rows import frame
+from backfill_cli.upstreams.files.reading.text_rows import TextRows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Ops:
+    """What the first mark, `column`, says. version: the second one, if every row must have it."""
+
+    column: str
+    upserts: tuple[str, ...]
+    deletes: tuple[str, ...]
+    version: str | None = None
+
+    def faults(self, columns: Mapping[str, Any]) -> Mapping[int, str]:
+        """Rows of text files, as Arrow columns, whose marks cannot be applied. Runs in a worker."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kinds, known = columns[self.column], pa.array((*self.upserts, *self.deletes))
+        faults = dict.fromkeys(_indices(pc.invert(pc.is_in(kinds, known))), f"unknown {self.column}")
+        if self.version is not None:
+            lacking = _indices(columns[self.version].is_null())
+            faults |= dict.fromkeys(lacking, f"no {self.version} in a row with {self.column}")
+        return {at: f"{what}: {(kinds[at].as_py() or 'NULL')[: exact.SHOWN]}" for at, what in faults.items()}
+
+    def fault(self) -> "Column":
+        """As `faults`, of a row that Spark read: what is wrong with the first mark, NULL if nothing is."""
+        from pyspark.sql import functions as F
+
+        known = F.coalesce(F.col(mark(0)).isin(*self.upserts, *self.deletes), F.lit(False))
+        fault = F.when(~known, F.lit(f"unknown {self.column}"))
+        if self.version is None:
+            return fault
+        return F.when(F.col(mark(1)).isNull(), f"no {self.version} in a row with {self.column}").otherwise(fault)
+
+    def op(self, quarantines: bool) -> "Column":
+        """`own.OP` of a row; for one that cannot be applied an error, or NULL if it is quarantined."""
+        from pyspark.sql import functions as F
+
+        kind, fault = F.col(mark(0)), self.fault()
+        op = F.when(kind.isin(*self.upserts), F.lit("U")).when(kind.isin(*self.deletes), F.lit("D"))
+        if not quarantines:
+            op = F.when(fault.isNotNull(), exact.refused(F.col(own.FILE), fault, kind)).otherwise(op)
+        return op.alias(own.OP)
+
+
+def _indices(mask: Any) -> list[int]:
+    import pyarrow.compute as pc
+
+    found: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +82,23 @@ class MarkedRows:
     """Change files whose rows carry their op (and version, time) in separate columns, the marks.
 
     marks: those columns with their types in text files, in the order of CSV without a header, where they precede
-    the table's own. time: the mark with the source's time, or None. declared: types of columns that text files can
-    add.
+    the table's own. ops: what the first of them means. time: the mark with the source's time, or None. declared:
+    types of columns that text files can add. quarantines: `own.QUARANTINED` tells rows that cannot be read.
     """
 
-    table: str
+    table: TableSpec
     options: ChangesOptions
     marks: tuple[tuple[str, str], ...]
+    ops: "Ops"
     time: str | None
     declared: Columns
+    quarantines: bool
 
-    @property
-    def extra(self) -> tuple[str, ...]:
-        """Columns that a frame of these rows must pass on in addition to its changes."""
-        return () if self.options.epoch is None else (own.EPOCH,)
+    def shown(self, columns: Columns) -> "list[Column | str]":
+        """Of a frame of these rows: `own.OP, own.MS, columns…`, perhaps `own.EPOCH` and `own.QUARANTINED`."""
+        more: tuple[str, ...] = (own.EPOCH,) if self.options.epoch is not None else ()
+        more += (own.QUARANTINED,) if self.quarantines else ()
+        return [self.ops.op(self.quarantines), own.MS, *more, *(quoted(name) for name in columns)]
 
     def inspect(self, where: Place, file: File, known: Columns, needed: str) -> Inspected:
         """The file's metadata. needed: the mark that every such file has; raises BadData without it."""
@@ -88,7 +141,11 @@ class MarkedRows:
 
         kind: Any = marks.pop("")
         read = {name: field(name, spark_type) for name, spark_type in marks.items()} | columns
-        rows = frame(spark, where, files, kind, self.options.csv, read, CHANGES_HINT)
+        csv = self.options.csv
+        key = self.table.key if csv.header else ()
+        how = TextRows(csv, tuple(read), read, CHANGES_HINT, key, self.ops.faults, self.quarantines)
+        rows = frame(spark, where, files, kind, how)
+        row = F.to_json(F.struct(*(quoted(name) for name in read)))
         shown = [
             (quoted(name) if name in marks else F.lit(None)).cast(text_type).alias(mark(index))
             for index, (name, text_type) in enumerate(self.marks)
@@ -98,7 +155,26 @@ class MarkedRows:
             ms = _ms(quoted(self.time), str(read[self.time]["type"]))
         if self.options.epoch is not None:
             shown.append(quoted(self.options.epoch).alias(own.EPOCH))
-        return rows.select(own.FILE, own.AT, *shown, ms.alias(own.MS), *(quoted(name) for name in columns))
+        values = [quoted(name) for name in columns]
+        if not self.quarantines:
+            return rows.select(own.FILE, own.AT, *shown, ms.alias(own.MS), *values)
+        if own.QUARANTINED in rows.columns:
+            return rows.select(own.FILE, own.AT, *shown, ms.alias(own.MS), own.QUARANTINED, *values)
+        made = rows.select(own.FILE, own.AT, *shown, ms.alias(own.MS), row.alias(own.RAW), *values)
+        return made.withColumn(own.QUARANTINED, self._quarantined(where)).drop(own.RAW)
+
+    def _quarantined(self, where: Place) -> "Column":
+        """Of a row of Parquet, which has no line and no bytes of its own: its number, and the row as JSON."""
+        from pyspark.sql import functions as F
+
+        fault, kind = self.ops.fault(), F.coalesce(F.left(mark(0), F.lit(exact.SHOWN)), F.lit("NULL"))
+        kept = F.struct(
+            F.concat(F.lit(f"{where.folder.rstrip('/')}/"), own.FILE).alias("file"),
+            (F.col(f"{own.AT}.row") + 1).alias("line"),
+            F.col(own.RAW).cast("binary").alias("value"),
+            F.concat(fault, F.lit(": "), kind).alias("reason"),
+        )
+        return F.when(fault.isNotNull(), kept)
 
     def _with_epoch(self, columns: Columns) -> tuple[tuple[str, str], ...]:
         """The marks, and the epoch column if it is not one of the table's own."""
@@ -206,12 +282,13 @@ class Dms:
 
     before_images: ClassVar[bool] = False
 
-    def __init__(self, table: TableSpec, options: ChangesOptions, declared: Columns) -> None:
+    def __init__(self, table: TableSpec, options: ChangesOptions, declared: Columns, quarantines: bool) -> None:
         marks = [(options.op_column, "string")] + (
             [(options.time_column, "string")] if options.time_column else []
         )
         self._op = options.op_column
-        self._rows = MarkedRows(table.name, options, tuple(marks), options.time_column, declared)
+        ops = Ops(options.op_column, ("I", "U"), ("D",))
+        self._rows = MarkedRows(table, options, tuple(marks), ops, options.time_column, declared, quarantines)
 
     def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
         return self._rows.inspect(where, file, known, self._op)
@@ -227,18 +304,12 @@ class Dms:
         from pyspark.sql import functions as F
 
         rows = self._rows.frame(spark, where, files, columns)
-        kind = F.col(mark(0))
-        op = (
-            F.when(kind.isin("I", "U"), F.lit("U"))
-            .when(kind == "D", F.lit("D"))
-            .otherwise(exact.refused(F.col(own.FILE), f"unknown {self._op}", kind))
-        )
-        shown: list[Column | str] = [*self._rows.extra, *(quoted(name) for name in columns)]
-        return rows.select(op.alias(own.OP), F.col(own.AT).alias(own.SEQ), own.MS, *shown)
+        return rows.select(F.col(own.AT).alias(own.SEQ), *self._rows.shown(columns))
 
 
 TYPE, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
 _MARKS = ((TYPE, "string"), (VERSION, "long"), (TIME, "string"))
+_OPS = Ops(TYPE, ("insert", "update_postimage"), ("delete", "update_preimage"), VERSION)
 
 
 class ChangeFeed:
@@ -252,9 +323,9 @@ class ChangeFeed:
 
     before_images: ClassVar[bool] = True
 
-    def __init__(self, table: TableSpec, options: ChangesOptions, declared: Columns) -> None:
+    def __init__(self, table: TableSpec, options: ChangesOptions, declared: Columns, quarantines: bool) -> None:
         self._table = table
-        self._rows = MarkedRows(table.name, options, _MARKS, TIME, declared)
+        self._rows = MarkedRows(table, options, _MARKS, _OPS, TIME, declared, quarantines)
 
     def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
         found = self._rows.inspect(where, file, known, TYPE)
@@ -274,29 +345,9 @@ class ChangeFeed:
         kind, version = F.col(mark(0)), F.col(mark(1))
         if self._table.immutable_key:
             rows = rows.where(~kind.eqNullSafe("update_preimage"))
-        op = (
-            F.when(
-                version.isNull(),
-                exact.refused(F.col(own.FILE), f"no {VERSION} in a row with {TYPE}", kind),
-            )
-            .when(kind.isin("insert", "update_postimage"), F.lit("U"))
-            .when(kind.isin("delete", "update_preimage"), F.lit("D"))
-            .otherwise(exact.refused(F.col(own.FILE), f"unknown {TYPE}", kind))
-        )
-        new, image = kind.isin("insert", "update_postimage"), kind == "update_preimage"
-        place = (
-            version.alias("version"),
-            new.alias("new"),
-            F.col(own.AT).alias("at"),
-            image.alias("image"),
-        )
-        return rows.select(
-            op.alias(own.OP),
-            F.struct(*place).alias(own.SEQ),
-            own.MS,
-            *self._rows.extra,
-            *(quoted(name) for name in columns),
-        )
+        new, image = kind.isin(*_OPS.upserts), kind == "update_preimage"
+        place = (version.alias("version"), new.alias("new"), F.col(own.AT).alias("at"), image.alias("image"))
+        return rows.select(F.struct(*place).alias(own.SEQ), *self._rows.shown(columns))
 
 
 def versions(where: Place, file: File, options: ChangesOptions) -> tuple[Cursor, Cursor] | None:

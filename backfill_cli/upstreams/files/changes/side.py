@@ -36,10 +36,10 @@ class FilesChanges:
     correctable = True
 
     def __init__(self, options: FilesOptions, tables: Sequence[TableSpec]) -> None:
-        changes = options.changes
+        changes, quarantines = options.changes, False
         self._tables, self._options = tables, changes
         self._as_of, self._complete_at = options.snapshot.as_of, options.snapshot.complete_at
-        self._logs = {t.name: _table_log(t, changes) for t in tables} if changes else {}
+        self._logs = {t.name: _table_log(t, changes, quarantines) for t in tables} if changes else {}
         self._log: Log = EpochLog(self._logs, changes) if changes and changes.epoch else FileLog(self._logs)
         self.before_images = changes is None or _FORMATS[changes.format].before_images
         self.one_log = len(tables) == 1 or bool(changes and changes.epoch)
@@ -128,12 +128,12 @@ class FilesChanges:
         return next((one for one in found if one is not None), error)
 
     def _held(self, name: str) -> Iterator[Held]:
-        """The change files with that name. An error shows their key if they have a header."""
+        """The change files with that name."""
         options = self._options
         for table in self._tables:
             log = self._logs.get(table.name)
             if options is not None and log is not None and name in log.files():
-                yield Held(log.where, log.files()[name], options.reads_as(name), options.csv, (), table.key)
+                yield Held(log.where, log.files()[name], options.reads_as(name), table.key)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -183,9 +183,9 @@ class FilesChanges:
         return [(name, form, log) for name, form, log in logs if isinstance(form, Debezium)]
 
 
-def _table_log(table: TableSpec, options: ChangesOptions) -> TableLog:
+def _table_log(table: TableSpec, options: ChangesOptions, quarantines: bool) -> TableLog:
     declared: Columns = pins.declared(options.columns, table.name, "upstream.changes.columns")
-    form: ChangeFormat = _FORMATS[options.format](table, options, declared)
+    form: ChangeFormat = _FORMATS[options.format](table, options, declared, quarantines)
     where, rise = place(options.path, table.name), options.epoch is None
     return TableLog(table.name, where, form, versions_rise=rise, consecutive=options.consecutive)
 

@@ -1,4 +1,4 @@
-"""Reads CSV files: Python workers split them into Arrow columns of text, Spark converts these exactly.
+"""Reads CSV files in Spark's Python workers: split into Arrow columns of text, which become typed ones exactly.
 
 pyarrow silently accepts text after a closing quote, and a quote that is never closed; therefore a grammar checks
 blocks with quotes before pyarrow parses them.
@@ -9,26 +9,29 @@ import difflib
 import io
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import Piece, own
-from backfill_cli.errors import START_OVER, BadData, Fatal
-from backfill_cli.formats import exact, frames
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from backfill_cli.contracts import Piece
+from backfill_cli.decode import stored, texts
+from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
-from backfill_cli.model.schema import Columns, field
-from backfill_cli.spark import arrow_tasks
-from backfill_cli.spark.failures import RENAME_HINT, SAME_PACKAGE, reading
+from backfill_cli.model.schema import Columns
+from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.files.options import CsvOptions
-from backfill_cli.upstreams.files.reading import lines
+from backfill_cli.upstreams.files.reading import lines, text_rows
 from backfill_cli.upstreams.files.reading.lines import TextPart, chunks, opened
+from backfill_cli.upstreams.files.reading.text_rows import BadRows, TextRows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -122,65 +125,18 @@ def _nearest(name: str, others: Sequence[str]) -> str | None:
     return low[found[0]] if found else None
 
 
-def frame(
-    spark: "SparkSession", where: Place, files: Sequence[File], options: CsvOptions, columns: Columns, hint: str
-) -> "DataFrame":
-    """`own.FILE, own.AT, columns…`. Without a header the files have the columns in the given order.
-
-    With one, a column that a file lacks is NULL in its rows. hint: what to do about a value that does not fit.
-    Raises Fatal if workers do not have this package.
-    """
-    if not arrow_tasks.workers_know_us(spark):
-        raise Fatal("CSV files are read by backfill-cli in Spark's executors, which lack it", SAME_PACKAGE)
-    if not options.header:
-        return _of_order(spark, where, files, options, columns, list(columns), hint)
-    by_header: dict[tuple[str, ...], list[File]] = {}
+def frame(spark: "SparkSession", where: Place, files: Sequence[File], rows: TextRows) -> "DataFrame":
+    """See text_rows.frame. Without a header the files have the fields that `rows` names."""
+    by_names: dict[tuple[str, ...], list[File]] = {}
     for file in files:
-        names = header(where, file, options)
+        names = tuple(header(where, file, rows.csv)) if rows.csv.header else rows.names
         if names:
-            by_header.setdefault(tuple(names), []).append(file)
-    parts = [_of_order(spark, where, group, options, columns, names, hint) for names, group in by_header.items()]
-    if not parts:
-        return _of_order(spark, where, [], options, columns, list(columns), hint)
-    return balanced(lambda a, b: a.unionByName(b), parts)
-
-
-def _of_order(
-    spark: "SparkSession",
-    where: Place,
-    files: Sequence[File],
-    options: CsvOptions,
-    columns: Columns,
-    order: Sequence[str],
-    hint: str,
-) -> "DataFrame":
-    from pyspark.sql import functions as F
-
-    rows = _texts(spark, where, files, options, len(order), hint)
-    values = []
-    row = exact.row_of(F.col(own.FILE), F.col(own.ROW))
-    for column, described in columns.items():
-        kind, metadata = described["type"], described["metadata"]
-        if column not in order:
-            values.append(F.lit(None).cast(frames.struct_type({column: described})[column].dataType).alias(column))
-            continue
-        # numbered, because names can contain anything and can differ in case only
-        text, named = F.col(f"c{list(order).index(column)}"), exact.Named(row, column, hint)
-        values.append(exact.of_text(text, kind, named).alias(column, metadata=metadata))
-    at = F.struct(F.col(own.FILE).alias("file"), F.col(own.ROW).alias("row"))
-    return rows.select(own.FILE, at.alias(own.AT), *values)
-
-
-def _texts(
-    spark: "SparkSession", where: Place, files: Sequence[File], options: CsvOptions, count: int, hint: str
-) -> "DataFrame":
-    """`own.FILE, own.ROW, c0, c1, …` of these files, as batches yields them."""
-    texts: Columns = {own.FILE: field(own.FILE, "string"), own.ROW: field(own.ROW, "long")}
-    texts |= {f"c{i}": field(f"c{i}", "string") for i in range(count)}
-    tasks = lines.packed(parts(where, files, options), arrow_tasks.cores(spark))
-    if not tasks:
-        return spark.createDataFrame([], frames.struct_type(texts))
-    return arrow_tasks.frame(spark, partial(_made, options, count, hint), tasks, frames.struct_type(texts))
+            by_names.setdefault(names, []).append(file)
+    found = [
+        text_rows.frame(spark, parts(where, group, rows.csv), _made, replace(rows, names=names))
+        for names, group in (by_names or {rows.names: []}).items()
+    ]
+    return balanced(lambda a, b: a.unionByName(b), found)
 
 
 def parts(where: Place, files: Sequence[File], options: CsvOptions) -> Iterator[TextPart]:
@@ -202,13 +158,14 @@ def _has_feeds(where: Place, file: File) -> bool:
     return found is None or b"\n" in found[0]
 
 
-def _made(options: CsvOptions, columns: int, hint: str, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
+def _made(rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
     """Runs in a worker."""
     for piece in pieces:
-        yield from batches(options, columns, piece.what, hint)
+        yield from batches(rows, piece.what)
 
 
 _SHOWN = 200
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 
 
@@ -229,6 +186,7 @@ class Grammar:
         self._field = re.compile(b"%b|%b" % (quoted, bare))
         any_field = b"(?:%b|%b|)" % (quoted, bare)
         record = b"%b(?:%b%b)*+" % (any_field, sep, any_field)
+        self._record = re.compile(rb"%b(?:\r\n|\n|\r)" % record)
         self._records = re.compile(rb"(?:%b(?:\r\n|\n|\r))*+" % record)
         # pyarrow skips empty lines, so CR CR LF (a line end that Windows converted twice) is one line end
         self.feeds = re.compile(rb"(?:\r*%b(?:\r*\n|\r+\Z))*+" % record)
@@ -237,6 +195,10 @@ class Grammar:
     @cached_property
     def _escaped(self) -> "re.Pattern[bytes]":
         return re.compile(b"%b([%b%b])" % tuple(map(re.escape, (self.escape, self.escape, self.quote))))
+
+    def records(self, block: bytes) -> Iterator[bytes]:
+        """The records of a sound block, each with its line end."""
+        return (found[0] for found in self._record.finditer(block))
 
     def sound(self, block: bytes) -> int:
         """Where the last complete, sound record of a block ends."""
@@ -257,36 +219,92 @@ class Grammar:
         return self.quote + inner.replace(self.quote, self.quote * 2) + self.quote
 
 
-def batches(
-    options: CsvOptions, columns: int, part: TextPart, hint: str = RENAME_HINT
-) -> "Iterator[pa.RecordBatch]":
-    """A part's records: `own.FILE STRING, own.ROW BIGINT` (increasing along the file), then `c0, c1, …` STRING.
+def batches(rows: TextRows, part: TextPart) -> Iterator[pa.RecordBatch]:
+    """A part's records: see text_rows.schema; `own.ROW` increases along the file.
 
-    columns: how many fields each record has. With a header the file's first record names them and is skipped.
-    An unquoted field that is empty or holds the text of NULL is NULL. Raises BadData naming the file and the
-    malformed record. hint: of a damaged file.
+    With a header the file's first record names the fields and is skipped. An unquoted field that is empty or holds
+    the text of NULL is NULL. Raises BadData naming the file, and the record that cannot be read.
     """
-    import pyarrow as pa
+    skip = 1 if rows.csv.header and part.start == 0 else 0
+    with reading(part.path, "csv", rows.hint), BadRows(part, rows) as bad:
+        for offset, block in blocks(rows.csv, part):
+            if block.strip(b"\r\n"):
+                yield from bad.apart(_Block(rows, part, offset, block, skip))
+                skip = 0
 
-    skip = 1 if options.header and part.start == 0 else 0
-    names = [f"c{i}" for i in range(columns)]
-    with reading(part.path, "csv", hint):
-        for offset, block in blocks(options, part):
-            if not block.strip(b"\r\n"):
+
+class _Block:
+    """See bad_rows.Block: the records of a block of a part. skip: how many of the first ones are no rows."""
+
+    def __init__(self, rows: TextRows, part: TextPart, offset: int, block: bytes, skip: int) -> None:
+        self.offset, self.line_end = offset, b"\n" if b"\n" in block else b"\r"
+        self._rows, self._block, self._skip = rows, block, skip
+        self._grammar = Grammar(rows.csv)
+        self.faults: dict[int, str] = {}
+        texts = self._texts(part.path).slice(skip)
+        self._texts_by_name = dict(zip(rows.names, texts.columns, strict=True))
+        self.columns = self._values(texts.num_rows)
+
+    def _texts(self, path: str) -> pa.Table:
+        """The fields of all records; of one that has more or fewer, or is not UTF-8, NULLs, and a fault."""
+        count = len(self._rows.names)
+        names = [f"c{i}" for i in range(count)]
+        try:
+            return parsed(self._grammar.doubled(self._block), self._rows.csv, names, path)
+        except BadData:
+            if not self._rows.quarantine:
+                raise
+        nothing = self._rows.csv.delimiter.encode() * (count - 1) or self._grammar.quote * 2
+        records = [record for _, record in self.records]
+        for index, record in enumerate(records):
+            if (fault := self._unlike(record, count)) is not None:
+                self.faults[index - self._skip], records[index] = fault, nothing
+        return parsed(self._grammar.doubled(b"\n".join([*records, b""])), self._rows.csv, names, path)
+
+    def _unlike(self, record: bytes, count: int) -> str | None:
+        try:
+            text = self._grammar.doubled(record).decode()
+        except UnicodeDecodeError:
+            return "not UTF-8 text"
+        options = self._rows.csv
+        told = csv.reader(io.StringIO(text, newline=""), delimiter=options.delimiter, quotechar=options.quote)
+        found = len(next(told))
+        return None if found == count else f"expected {count} fields, found {found}"
+
+    def _values(self, count: int) -> dict[str, pa.Array]:
+        values: dict[str, pa.Array] = {}
+        for name, column in self._rows.columns.items():
+            if name not in self._texts_by_name:
+                values[name] = pa.nulls(count, stored.arrow_type(column["type"]))
                 continue
-            table = parsed(block, options, names, part.path).slice(skip)
-            skip = 0
-            rows = pa.array(range(offset, offset + table.num_rows), pa.int64())
-            files = pa.repeat(pa.scalar(part.name, pa.string()), table.num_rows)
-            whole = pa.table([files, rows, *table.columns], names=[own.FILE, own.ROW, *names])
-            yield from whole.combine_chunks().to_batches()
+            text = self._texts_by_name[name].combine_chunks()
+            values[name], faults = texts.column(text, column["type"])
+            for index, fault in faults.items():
+                self.faults.setdefault(index, f"column '{name}': {fault}")
+        for index, fault in self._rows.faults(values).items() if self._rows.faults is not None else ():
+            self.faults.setdefault(index, fault)
+        return values
+
+    @cached_property
+    def records(self) -> list[tuple[int, bytes]]:
+        """The records of the block, each with the number of lines before it in the block; blank lines are none."""
+        found, line = [], 0
+        for record in self._grammar.records(self._block):
+            if record.strip(b"\r\n"):
+                found.append((line, record.rstrip(b"\r\n")))
+            line += len(_LINE_END.findall(record))
+        return found
+
+    def record(self, index: int) -> tuple[int, bytes]:
+        return self.records[index + self._skip]
+
+    def key(self, index: int) -> Mapping[str, object]:
+        texts = self._texts_by_name
+        return {name: texts[name][index].as_py() or "" for name in self._rows.key if name in texts}
 
 
-def parsed(block: bytes, options: CsvOptions, names: Sequence[str], path: str) -> "pa.Table":
+def parsed(block: bytes, options: CsvOptions, names: Sequence[str], path: str) -> pa.Table:
     """Sound records as columns of text. Raises BadData for one that has more or fewer fields or is not UTF-8."""
-    import pyarrow as pa
-    import pyarrow.csv as pacsv
-
     try:
         return pacsv.read_csv(
             pa.BufferReader(block),
@@ -336,7 +354,7 @@ def blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
             if not cut and len(block) > lines.LONGEST:
                 raise lines.too_long(part.path)
             if cut:
-                yield at, grammar.doubled(block[:cut])
+                yield at, block[:cut]
             held, at = block[cut:], at + cut
 
 

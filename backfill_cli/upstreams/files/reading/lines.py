@@ -235,6 +235,12 @@ def opened(part: TextPart) -> Iterator[tuple[Any, int]]:
         yield source, begin
 
 
+def whole(part: TextPart) -> Any:
+    """The file from its beginning; without its byte order mark if it is not cut into parts."""
+    source = part.fs.open_input_stream(part.path, compression="detect")
+    return _Unmarked(source) if part.end is None else source
+
+
 class _Unmarked:
     """A stream without the byte order mark at its beginning."""
 
@@ -249,3 +255,6 @@ class _Unmarked:
                 more: bytes = self._source.read(len(BOM))
                 return found[len(BOM) :] + more
         return found
+
+    def close(self) -> None:
+        self._source.close()

@@ -11,8 +11,9 @@ from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.reuse import reused
-from backfill_cli.upstreams.files.options import CsvOptions, FileFormat
+from backfill_cli.upstreams.files.options import FileFormat
 from backfill_cli.upstreams.files.reading import csv_files, json_rows
+from backfill_cli.upstreams.files.reading.text_rows import TextRows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -23,18 +24,17 @@ def frame(
     where: Place,
     files: Sequence[File],
     kind: FileFormat,
-    csv: CsvOptions,
-    columns: Columns,
-    hint: str,
+    csv: TextRows,
 ) -> "DataFrame":
     """`own.FILE, own.AT, columns…` of whole files. csv, json: a line that does not fit is an error.
 
-    hint: what to do about such a line, or a damaged file.
+    csv: the columns, and how they are read from files of text.
     """
+    columns, hint = csv.columns, csv.hint
     if kind == "parquet":
         return frames.parquet(spark, where, files, columns)
     if kind == "csv":
-        return csv_files.frame(spark, where, files, csv, columns, hint)
+        return csv_files.frame(spark, where, files, csv)
     numbered = arrow_tasks.workers_know_us(spark)
     fast = fast_path(columns) if numbered else None
     return _json(json_lines(spark, where, files, fast, hint, numbered), columns, fast, hint, numbered)

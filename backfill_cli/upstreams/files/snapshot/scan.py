@@ -15,14 +15,15 @@ from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import Columns
 from backfill_cli.spark.names import quoted
-from backfill_cli.upstreams.files.options import SnapshotFiles
+from backfill_cli.upstreams.files.options import FileFormat
 from backfill_cli.upstreams.files.reading import rows
+from backfill_cli.upstreams.files.reading.text_rows import TextRows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-_PINNED = f"fix the file, then {START_OVER}: the files of a pinned snapshot must not change"
+PINNED = f"fix the file, then {START_OVER}: the files of a pinned snapshot must not change"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +119,28 @@ def text_frame(
     where: Place,
     files: Mapping[str, File],
     reads: Sequence[SnapshotRead],
-    options: SnapshotFiles,
-    columns: Columns,
+    kind: FileFormat,
+    how: TextRows,
 ) -> "DataFrame":
-    """The rows of whole JSON and CSV files: the given columns, and `own.READ INT`, the index of a row's read."""
+    """The rows of whole JSON and CSV files: the given columns, and `own.READ INT`, the index of a row's read.
+
+    With `own.QUARANTINED` if asked for: then the columns of a row that cannot be read are NULL.
+    """
     from pyspark.sql import functions as F
 
     asked = [files[read.split] for read in reads]
-    frame = rows.frame(spark, where, asked, options.format, options.csv, columns, _PINNED)
+    frame = rows.frame(spark, where, asked, kind, how)
     index = spark.range(1).select(F.posexplode(F.lit([read.split for read in reads])).alias(own.READ, own.FILE))
     stranger = exact.refused(F.col(own.FILE), "a row of a file that was not requested", F.col(own.FILE))
     read = F.when(F.col(own.READ).isNull(), stranger).otherwise(F.col(own.READ)).cast("int")
     joined = frame.join(F.broadcast(index), own.FILE, "left")
-    return joined.select(*(quoted(name) for name in columns), read.alias(own.READ))
+    columns = [quoted(name) for name in how.columns]
+    if not how.quarantine:
+        return joined.select(*columns, read.alias(own.READ))
+    good = F.col(own.QUARANTINED).isNull()
+    named = zip(how.columns.items(), columns, strict=True)
+    columns = [F.when(good, column).alias(name, metadata=c["metadata"]) for (name, c), column in named]
+    return joined.select(*columns, read.alias(own.READ), own.QUARANTINED)
 
 
 SHARE = 0.25

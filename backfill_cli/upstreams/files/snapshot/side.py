@@ -25,9 +25,9 @@ class FilesSnapshot:
 
     keeps = "the snapshot's files until they are read"
 
-    def __init__(self, options: SnapshotFiles, tables: Sequence[TableSpec]) -> None:
+    def __init__(self, options: SnapshotFiles, tables: Sequence[TableSpec], quarantines: bool = False) -> None:
         self._options = options
-        self._tables = {table.name: TableSnapshot(table, options) for table in tables}
+        self._tables = {table.name: TableSnapshot(table, options, quarantines) for table in tables}
         self._splits: Sequence[Split] = ()
 
     def pin(self) -> SnapshotPin:

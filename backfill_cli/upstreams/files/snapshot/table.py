@@ -19,8 +19,9 @@ from backfill_cli.spark.failures import SAME_PACKAGE
 from backfill_cli.upstreams.files.options import SnapshotFiles
 from backfill_cli.upstreams.files.reading.footers import THREADS, footer, group_rows
 from backfill_cli.upstreams.files.reading.located import Held
+from backfill_cli.upstreams.files.reading.text_rows import TextRows
 from backfill_cli.upstreams.files.snapshot import pin, scan
-from backfill_cli.upstreams.files.snapshot.scan import Layout, choose, parquet_frame, text_frame
+from backfill_cli.upstreams.files.snapshot.scan import PINNED, Layout, choose, parquet_frame, text_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,9 +34,9 @@ its folder."""
 class TableSnapshot:
     """The snapshot of one table."""
 
-    def __init__(self, table: TableSpec, options: SnapshotFiles) -> None:
+    def __init__(self, table: TableSpec, options: SnapshotFiles, quarantines: bool) -> None:
         self.where = place(options.path, table.name)
-        self._table, self._options = table, options
+        self._table, self._options, self._quarantines = table, options, quarantines
         self._listing = Listing(self.where)
         self._files: dict[str, File] = {}
         self._names: tuple[str, ...] = ()
@@ -90,7 +91,7 @@ class TableSnapshot:
         for name in {read.split for read in reads}:
             self._unchanged(name)
         if self._options.format != "parquet":
-            return text_frame(spark, self.where, self._files, reads, self._options, self._columns)
+            return text_frame(spark, self.where, self._files, reads, self._options.format, self._text_rows())
         self._know_layouts({read.split for read in reads})
         foreign = [self._files[read.split].path for read in reads if not self._layouts[read.split].by_spark]
         workers, mode = arrow_tasks.workers_know_us(spark), self._rebased_by(spark)
@@ -103,6 +104,10 @@ class TableSnapshot:
             raise Fatal(f"{foreign[0]}: Spark's own reader cannot read its types", SAME_PACKAGE)
         readers = choose(reads, self._rows, self._layout, workers and mode is None)
         return parquet_frame(spark, self.where, self._files, readers, self._columns)
+
+    def _text_rows(self) -> TextRows:
+        names, key = tuple(self._columns), self._table.key
+        return TextRows(self._options.csv, names, self._columns, PINNED, key, quarantine=self._quarantines)
 
     def _rebased_by(self, spark: "SparkSession") -> str | None:
         """The setting by which only Spark's reader changes this table's old dates; None if there is none."""
@@ -132,8 +137,7 @@ class TableSnapshot:
         file = self._files.get(name)
         if file is None:
             return None
-        options = self._options
-        return Held(self.where, file, options.format, options.csv, list(self._columns), self._table.key)
+        return Held(self.where, file, self._options.format, self._table.key)
 
     def _unchanged(self, name: str) -> None:
         file = self._files[name]
