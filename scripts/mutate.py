@@ -20,7 +20,7 @@ COPIED = ("backfill_cli", "commands", "tests", "scripts", "pyproject.toml")
 LIMIT_S = 900
 QUICK = ("tests/unit/", "tests/simulation")
 NEED_A_SERVER = (
-    "tests/unit/engine/test_taking.py",
+    "tests/unit/engine/test_stage_changes.py",
     "tests/unit/engine/test_drain.py",
     "tests/unit/engine/test_verify.py",
     "tests/unit/engine/test_verify_keys.py",

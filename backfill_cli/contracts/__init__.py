@@ -24,10 +24,14 @@ from backfill_cli.contracts.sink import (
     VerifiableSink,
 )
 from backfill_cli.contracts.spool import SpoolEntry
+from backfill_cli.contracts.staging import StagedEpoch, Stager
 from backfill_cli.contracts.store import JobDefinition, JobStore
 from backfill_cli.contracts.table import TableSpec
 from backfill_cli.contracts.taking import (
+    ChangeFrame,
     HeldUpstream,
+    LogBatch,
+    LogReader,
     RetainingUpstream,
     SpoolingUpstream,
     Taken,
@@ -58,6 +62,7 @@ __all__ = [
     "ArrowTasks",
     "BatchedUpstream",
     "BlockingCopy",
+    "ChangeFrame",
     "ChangeLog",
     "ChangesConnector",
     "CheckedSink",
@@ -69,6 +74,8 @@ __all__ = [
     "JobStore",
     "LocatedSink",
     "LocatedUpstream",
+    "LogBatch",
+    "LogReader",
     "LogicalSink",
     "Looked",
     "Pair",
@@ -88,6 +95,8 @@ __all__ = [
     "SparkUpstream",
     "SpoolEntry",
     "SpoolingUpstream",
+    "StagedEpoch",
+    "Stager",
     "Survey",
     "TableSpec",
     "Taken",

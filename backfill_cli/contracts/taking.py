@@ -12,7 +12,7 @@ from backfill_cli.model.split import SplitKey
 from backfill_cli.model.upstream import HeldLog, Pin
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,47 @@ class Taken:
     window: ChangeWindow
     tables: Mapping[str, TakenTable]
     schemas: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFrame:
+    """One table's changes in a window as a frame, with the columns of `changes`.
+
+    changes: how many there are, with keys that are known to be set; None: both are found while they are written.
+    netted, truncated, partial: as for TakenTable.
+    """
+
+    frame: "DataFrame"
+    changes: int | None = None
+    netted: bool = False
+    truncated: bool = False
+    partial: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogBatch:
+    """A window of a log. window: closed. tables: their changes, in files or as frames; a table without any can be
+    absent. schemas: of tables whose columns changed at its beginning."""
+
+    window: ChangeWindow
+    tables: Mapping[str, TakenTable | ChangeFrame]
+    schemas: Mapping[str, str]
+
+
+@runtime_checkable
+class LogReader(Protocol):
+    """An upstream whose log is read for all tables at once."""
+
+    def read_log(
+        self,
+        spark: "SparkSession",
+        window: ChangeWindow,
+        within: Mapping[SplitKey, Cursor | None] | None,
+        schemas: Mapping[str, str],
+        folder: str,
+    ) -> LogBatch:
+        """The window's changes; parameters and errors as those of `TakingUpstream.take`."""
+        ...
 
 
 @runtime_checkable

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from backfill_cli.cdc.net import over
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
 from backfill_cli.errors import BadData
 from backfill_cli.lake.merge import key_bounds, refuse_lost
-from backfill_cli.lake.staged import changes, inserts, net
+from backfill_cli.lake.staged import changes, inserts
 from backfill_cli.lake.unique import refuse_duplicates
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
@@ -80,8 +81,8 @@ def expected(kept: list[Row], changed: list[Row]) -> list[Row]:
                 **{name: before[name] for name in change["_backfill_unsent"]},
                 "_backfill_unsent": None,
             }
-        elif before is not None:
-            change = {**change, "_backfill_unsent": None}
+        else:
+            change = {**change, "_backfill_unsent": None if before else change["_backfill_unsent"] or None}
         held[key] = change
     return list(held.values())
 
@@ -99,7 +100,7 @@ def test_snapshot_rows_and_the_changes_after_them_become_one_change_a_key(
     left, right = inserts(spark, commit, TABLE), changes(spark, commit, TABLE)
     assert left is not None
     assert right is not None
-    found = net(left, right, TABLE).toArrow().to_pylist()
+    found = over(left, right, TABLE.key, ("v", "w")).toArrow().to_pylist()
     assert ordered(found) == ordered(expected(kept, changed))
 
 
@@ -111,7 +112,8 @@ def test_changes_that_leave_nothing_out_have_no_such_column(spark: "SparkSession
     left, right = inserts(spark, commit, TABLE), changes(spark, commit, TABLE)
     assert left is not None
     assert right is not None
-    assert ordered(net(left, right, TABLE).toArrow().to_pylist()) == [*changed, {"_backfill_op": "U", **kept[1]}]
+    found = over(left, right, TABLE.key, ()).toArrow().to_pylist()
+    assert ordered(found) == [*changed, {"_backfill_op": "U", **kept[1]}]
 
 
 def test_an_epoch_without_files_has_no_frames(spark: "SparkSession", tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from broker import Broker
 from code_names import Row, Table, names, tables
 from kafka_topics import EVENTS, TABLE, new_topic
 
-from backfill_cli.config.sections import Transform
-from backfill_cli.engine.staging.transform import net
+from backfill_cli.cdc.net import net
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +38,7 @@ def test_no_name_of_our_code_is_taken_for_ours(table: Table, broker: Broker, spa
     pin = upstream.pin()
     latest = upstream.observe(pin.position, True).latest
     frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])
-    marked = net(frame, table.key, Transform()).toArrow().to_pylist()
+    marked = net(frame, table.key).toArrow().to_pylist()
     assert not [row["_backfill_error"] for row in marked if row["_backfill_error"]]
     assert table.ordered([row for row in marked if row["_backfill_op"] == "U"]) == table.after()
     gone = {table.key_of(row) for row in marked if row["_backfill_op"] == "D"}

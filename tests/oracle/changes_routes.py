@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FORMS = ("debezium", "dms", "change-feed")
 WAYS = (
-    "staging.stage._changes:changes",
+    "staging.changes.read_log:changes",
     *(f"files.changes.format={name}" for name in FORMS),
     *(f"files.changes.file_format={name}" for name in ("csv", "json", "parquet")),
 )
@@ -49,10 +49,9 @@ def by_windows(batch: Batch, spark: "SparkSession") -> None:
 
 
 SPOOLED = (
-    "spool.take._changes:changes",
+    "spool.taker._changes:changes",
     "spool.upstream.scan:scan",
     "spool.upstream.batches:batches",
-    "spool.upstream.changes:changes",  # of a log that is read directly: as without a spool
 )
 
 

@@ -15,9 +15,8 @@ from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import SparkSink, SparkUpstream, SpoolEntry, Upstream
 from backfill_cli.engine.job.tables import sink_tables
 from backfill_cli.engine.loop.ports import Job, commit_of
-from backfill_cli.engine.spool import take
 from backfill_cli.engine.spool.folder import Spool
-from backfill_cli.engine.spool.stage import SpooledStager
+from backfill_cli.engine.spool.taker import take
 from backfill_cli.engine.spool.upstream import SpooledUpstream
 from backfill_cli.engine.staging.schemas import evolved
 from backfill_cli.engine.staging.stage import SparkStager
@@ -58,7 +57,7 @@ def spooled(config: Config, spark: "SparkSession", plans: Plans) -> None:
         pin = upstream.pin()
         held = SimpleNamespace(entries=())
         facade = SpooledUpstream(upstream, upstream, held, spool)  # type: ignore[arg-type]
-        stager = SpooledStager(lambda: spark, facade, spool, job_config)
+        stager = SparkStager(lambda: spark, facade, job_config)
         sinking = Sinking(job_config, spark, facade, pin, stager)  # type: ignore[arg-type]
         schemas = dict(pin.schema)
         for number, plan in enumerate(plans(upstream, pin), 1):
@@ -68,7 +67,7 @@ def spooled(config: Config, spark: "SparkSession", plans: Plans) -> None:
             if plan.window.schema:
                 sinking.drain(held)
             entry = SpoolEntry(number, f"{number:012x}", plan.window, {})
-            taken = take.take(spark, upstream, job_config, plan.window, schemas, spool.place(entry.name))
+            taken = take(spark, upstream, job_config, plan.window, schemas, spool.place(entry.name))
             schemas = evolved(schemas, taken.schemas)
             held.entries = (*held.entries, spool.seal(replace(entry, window=taken.window, tables=taken.tables)))
         sinking.drain(held)

@@ -84,7 +84,7 @@ def ranges(upstream: Upstream, pin: Pin) -> Iterable[EpochPlan]:
     yield from (plan for plan in changes_routes.plans(upstream, pin, 1) if plan.window is not None)
 
 
-OF_ENGINE = ("staging.stage._rows:scan", "staging.stage._changes:changes")
+OF_ENGINE = ("staging.stage._rows_of:scan", "staging.changes.read_log:changes")
 
 
 @route("into DuckDB", "delta", "iceberg", covers=OF_ENGINE)

@@ -26,7 +26,7 @@ TEXT = ("files.snapshot.format=json", "files.snapshot.format=csv")
 PARQUET = ("files.snapshot.format=parquet",)
 
 
-@route("text", "json", "csv", covers=(*TEXT, "staging.stage._rows:scan"), together=1000, refusals=55, at_once=4)
+@route("text", "json", "csv", covers=(*TEXT, "staging.stage._rows_of:scan"), together=1000, refusals=55, at_once=4)
 def text(batch: Batch, spark: "SparkSession") -> None:
     loaded(batch.config, spark, whole)
 
@@ -39,7 +39,7 @@ def text_with_a_transform(batch: Batch, spark: "SparkSession") -> None:
 @route(
     "workers",
     "parquet, all types",
-    covers=(*PARQUET, "staging.stage._rows:made_in_workers", "staging.workers.made_in_workers:batches"),
+    covers=(*PARQUET, "staging.stage._rows_of:made_in_workers", "staging.workers.made_in_workers:batches"),
     refusals=10,
 )
 def workers(batch: Batch, spark: "SparkSession") -> None:

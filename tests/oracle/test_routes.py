@@ -68,7 +68,7 @@ def _parts(annotation: Any) -> tuple[Any, ...]:
 
 
 def test_the_ways_are_found() -> None:
-    assert "staging.stage._rows:scan" in ways_of_the_engine()
+    assert "staging.stage._rows_of:scan" in ways_of_the_engine()
     assert "files.snapshot.format=csv" in ways_of_the_options()
 
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from backfill_cli.contracts import SpoolEntry, Taken, TakenTable
-from backfill_cli.engine.loop.ports import StagedEpoch
+from backfill_cli.contracts import SpoolEntry, StagedEpoch, Taken, TakenTable
 from backfill_cli.engine.spool.folder import in_order
 from backfill_cli.engine.spool.taker import Taker
 from backfill_cli.errors import StateConflict, Transient

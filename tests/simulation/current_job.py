@@ -6,13 +6,12 @@ The stager does in lists what `engine/staging/stage.py` does with files for a lo
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
-from backfill_cli.contracts import EpochCommit, TakenTable
+from backfill_cli.contracts import EpochCommit, StagedEpoch, TakenTable
 from backfill_cli.engine.loop.epoch import recall
-from backfill_cli.engine.loop.ports import StagedEpoch
-from backfill_cli.engine.staging import taking
+from backfill_cli.engine.staging import changes
 from backfill_cli.errors import Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Recovered
@@ -55,14 +54,16 @@ class CurrentStager(MemoryStager):
             content[f"{name}/inserts"] = found
             rows[name] = StagedTable((StagedFile(f"{name}/inserts", 1),), rows=len(found))
             hit("table-staged")
-        with mock.patch.object(taking, "folder_made", _no_folder):
-            taken = taking.take(self.upstream, None, plan, reads, schemas, Path(folder))  # type: ignore[arg-type]
-        held = self.upstream.files.pop(str(Path(folder) / taking.FOLDER))
+        within, into, spark = changes.reached(plan, reads), str(Path(folder) / changes.FOLDER), cast(Any, None)
+        assert plan.window is not None
+        with mock.patch.object(changes, "folder_made", _no_folder):
+            taken = changes.read_log(self.upstream, spark, plan.window, within, schemas, into)
+        held = self.upstream.files.pop(into)
         tables: dict[str, StagedTable] = {}
         for name in TABLES:
             of_table = taken.tables.get(name, TakenTable())
             content[f"taken/{name}"] = held[name]
-            tables[name] = taking.over(rows.get(name, StagedTable()), _changes(of_table))
+            tables[name] = changes.over(rows.get(name, StagedTable()), _changes(of_table))
         if self.random.random() < 0.03:
             raise Transient("the disk is full")
         self.files[folder] = (content, {})
@@ -75,7 +76,7 @@ def _no_folder(path: Path) -> None: ...
 
 
 def _changes(taken: TakenTable) -> StagedTable:
-    """As `taking.staged`, of changes that are net already."""
+    """As `changes.staged`, of changes that are net already."""
     files = tuple(StagedFile(f"taken/{file.path}", file.size_bytes) for file in taken.files)
     done = StagedTable(changes=files, changed=taken.changed, deleted=taken.deleted)
     return replace(done, truncated=taken.truncated, partial=taken.partial)

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from backfill_cli.contracts import UpstreamCapabilities
-from backfill_cli.engine.loop.ports import StagedEpoch
+from backfill_cli.contracts import StagedEpoch, UpstreamCapabilities
 from backfill_cli.errors import Transient
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backfill_cli.engine.loop import orchestrator
-from backfill_cli.engine.staging import taking
+from backfill_cli.engine.staging import changes
 from backfill_cli.strategies.arrangement import ArrangementStrategy
 
 from .current_job import CurrentSchedule
@@ -84,15 +84,11 @@ WITHOUT: Mapping[str, tuple[object, str, object]] = {
     "chunks show what was consumed": (CurrentUpstream, "_until_seen", _not_waiting),
     "what is not shown yet is remembered": (CurrentUpstream, "recall", _not_knowing),
     "a truncate drops the rows that were read": (
-        taking,
+        changes,
         "over",
-        lambda rows, changes: replace(changes, inserts=rows.inserts, rows=rows.rows),
+        lambda rows, net: replace(net, inserts=rows.inserts, rows=rows.rows),
     ),
-    "the window is as far as the reads": (
-        taking,
-        "take",
-        lambda upstream, spark, plan, reads, *more: TAKE(upstream, spark, plan, (), *more),
-    ),
+    "the window is as far as the reads": (changes, "reached", lambda plan, reads: REACHED(plan, ())),
     "what no read has reached is dropped": (ArrangementStrategy, "_within", lambda self, state: None),
     "an open window ends at or after all that its chunks saw": (
         CurrentUpstream,
@@ -101,7 +97,7 @@ WITHOUT: Mapping[str, tuple[object, str, object]] = {
     ),
     "a window that ends early leaves something pending": (orchestrator, "left_of", lambda plan, staged: plan),
 }
-TAKE: Callable[..., Any] = taking.take
+REACHED: Callable[..., Any] = changes.reached
 
 
 @pytest.mark.parametrize("rule", WITHOUT)

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from backfill_cli.engine.spool.limits import TakerSettings
-from backfill_cli.engine.spool.taker import Taker
+from backfill_cli.engine.spool.taker import Taker, TakerSettings
 from backfill_cli.engine.spool.upstream import SpooledUpstream
 from backfill_cli.errors import Held, StateConflict
 from backfill_cli.model.checkpoint import Recovered

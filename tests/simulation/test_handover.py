@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kafka_topics import TABLE, Topic, new_topic
 
-from backfill_cli.engine.loop.ports import StagedEpoch
+from backfill_cli.contracts import StagedEpoch
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin, UpstreamView

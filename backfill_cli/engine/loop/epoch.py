@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic
 
-from backfill_cli.contracts import RememberingUpstream, SinkTable, Upstream
-from backfill_cli.engine.loop.ports import StagedEpoch
+from backfill_cli.contracts import RememberingUpstream, SinkTable, StagedEpoch, Upstream
 from backfill_cli.engine.loop.sizes import Sizes
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
 from backfill_cli.model.job import Barrier, Phase

@@ -6,8 +6,8 @@ next recovery applies the epoch again, and the sink refuses it again.
 
 from dataclasses import dataclass
 
-from backfill_cli.contracts import JobStore, Sink
-from backfill_cli.engine.loop.ports import Job, Stager
+from backfill_cli.contracts import JobStore, Sink, Stager
+from backfill_cli.engine.loop.ports import Job
 from backfill_cli.errors import START_OVER, BadData, Fatal, StateConflict, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint

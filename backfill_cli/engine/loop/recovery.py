@@ -6,8 +6,8 @@ Every step can be killed and repeated: fencing and committing are idempotent by 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable
-from backfill_cli.engine.loop.ports import Job, Stager, commit_of
+from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Stager
+from backfill_cli.engine.loop.ports import Job, commit_of
 from backfill_cli.engine.loop.promises import Promises
 from backfill_cli.errors import START_OVER, Fatal, StateConflict, UsageError
 from backfill_cli.failpoint import hit

@@ -27,9 +27,8 @@ from backfill_cli.engine.loop.ports import Job, Ports, Settings
 from backfill_cli.engine.loop.process import Heartbeat, Signals, run_loop, steady_ms
 from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.engine.loop.visible import visible
-from backfill_cli.engine.spool.beside import taking
-from backfill_cli.engine.spool.open import open_spooled
-from backfill_cli.engine.spool.upstream import SpooledUpstream
+from backfill_cli.engine.spool.taker import taking
+from backfill_cli.engine.spool.upstream import SpooledUpstream, open_spooled
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly, Transient, with_way_on
 from backfill_cli.model.checkpoint import Recovered
@@ -252,9 +251,11 @@ class _Run:
         self, store: JobStore, definition: JobDefinition, config: JobConfig, resources: Resources
     ) -> tuple[Upstream, SparkStager]:
         """What the job reads from, and what stages it."""
+        log, session = resources.upstream, lambda: resources.spark
+        upstream: Upstream = log
         if definition.strategy == "chain":
-            return open_spooled(definition, config, resources, store, _now_ms, steady_ms)
-        return resources.upstream, SparkStager(lambda: resources.spark, resources.upstream, config)
+            upstream = open_spooled(definition, config, resources.rows, log, session, store, _now_ms, steady_ms)
+        return upstream, SparkStager(session, upstream, config)
 
     def _beside(self, upstream: Upstream) -> AbstractContextManager[None]:
         """What runs beside the loop: the taking of the log, if the strategy has one."""

@@ -6,26 +6,73 @@ durable, then recorded in the catalog, then acknowledged upstream: never in anot
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from backfill_cli.contracts import HeldUpstream, JobStore, RememberingUpstream, SpoolEntry, Taken, Upstream
+from backfill_cli.contracts import (
+    HeldUpstream,
+    JobStore,
+    RememberingUpstream,
+    SpoolEntry,
+    Taken,
+    TakenTable,
+    TakingUpstream,
+    Upstream,
+    own,
+)
 from backfill_cli.engine.spool.folder import Spool
-from backfill_cli.engine.spool.limits import TakerSettings
+from backfill_cli.engine.staging import transform
+from backfill_cli.engine.staging.files import folder_made, footers, listed, no_room, require_all, write
+from backfill_cli.engine.staging.keys import null_keys, refuse_null_keys_of_log
 from backfill_cli.engine.staging.schemas import evolved
-from backfill_cli.errors import BackfillError, Transient, thread_failed
+from backfill_cli.errors import BackfillError, SpoolFull, Transient, thread_failed
 from backfill_cli.failpoint import hit
 from backfill_cli.model.pace import Backoff
 from backfill_cli.model.plan import ChangeWindow
 from backfill_cli.model.position import START, Position
+from backfill_cli.model.units import spell_size
 from backfill_cli.strategies.chain import window_to_take
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backfill_cli.config import JobConfig
 
 REST, MOST_REST_MS = 3, 10_000
 """After each take the taker rests three times as long as the take lasted, so that it uses at most a quarter of the
 snapshot's time; at most 10 s, because the log must be taken.
 """
+
+LOOK_S = 0.05
+"""How often the thread checks whether a take is due: a check costs two comparisons."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakerSettings:
+    """interval_ms: minimum time between two takes. max_bytes: of the spool, None for no limit. stops_when_full: a
+    full spool stops the job; otherwise the log waits upstream. retry_limit_ms: for consecutive transient failures.
+    """
+
+    interval_ms: int
+    max_bytes: int | None
+    stops_when_full: bool
+    retry_limit_ms: int
+
+    def is_full(self, size_bytes: int, snapshot_open: bool) -> bool:
+        """Whether a spool of this size accepts no more. Raises SpoolFull if that ends the job."""
+        most = self.max_bytes
+        if most is None or size_bytes < most:
+            return False
+        if self.stops_when_full and snapshot_open:  # later, draining makes room
+            raise SpoolFull(
+                f"the spool holds {spell_size(size_bytes)}, but spool.max_size is {spell_size(most)}: the log is "
+                "no longer taken",
+                'raise spool.max_size, or let the log wait upstream: spool.on_full = "wait"',
+            )
+        return True
 
 
 class Takes(Protocol):
@@ -269,6 +316,79 @@ class Taker:
         """Raises the error that ended the taking."""
         if self._failed is not None:
             raise self._failed
+
+
+@contextmanager
+def taking(taker: Taker, wake: Callable[[], None]) -> Iterator[None]:
+    """Takes the log while the `with` block lasts; an entry in progress is finished. wake: called on failure."""
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(LOOK_S):
+            if not taker.beside():
+                wake()
+                return
+
+    thread = threading.Thread(target=go_on, name="taking", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        taker.end()
+        thread.join()
+
+
+def take(
+    spark: "SparkSession",
+    log: Upstream,
+    config: "JobConfig",
+    window: ChangeWindow,
+    schemas: Mapping[str, str],
+    folder: Path,
+) -> Taken:
+    """The window's changes are files in `folder`, not yet durable. schemas: those in force at its beginning.
+
+    Raises what the log raises, BadData for a change of columns that cannot be followed or for a NULL key.
+    """
+    folder_made(folder)
+    try:
+        if isinstance(log, TakingUpstream):
+            return log.take(spark, window, None, schemas, str(folder))
+        now = evolved(schemas, dict(window.schema))
+        tables = {t.name: _changes(spark, log, config, t.name, window, now[t.name], folder) for t in config.tables}
+        return Taken(window, {name: one for name, one in tables.items() if one.changes}, dict(window.schema))
+    except BackfillError:
+        raise
+    except Exception as exc:
+        failure = log.failure(exc) or no_room(exc, folder)
+        if failure is None:
+            raise
+        raise failure from exc
+
+
+def _changes(
+    spark: "SparkSession",
+    log: Upstream,
+    config: "JobConfig",
+    table: str,
+    window: ChangeWindow,
+    schema: str,
+    folder: Path,
+) -> TakenTable:
+    """Every single change of one table: a later drain nets them over many entries."""
+    from pyspark.sql import functions as F
+
+    frame = log.changes(spark, table, window.after, window.up_to, schema)
+    key = config.table(table).key
+    path = folder / table
+    updated = F.when(F.col(own.OP) == "U", 1)
+    written = write(frame, path, counts={**null_keys(key), "U": updated, "images": transform.images(frame)})
+    files = listed(path, folder)
+    require_all(path, written["rows"], footers(folder, files, ()))
+    refuse_null_keys_of_log(log, table, key, written)
+    rows, put = written["rows"], written["U"]
+    return TakenTable(files, False, changes=rows - written["images"], changed=put, deleted=rows - put)
 
 
 def evolved_by(schemas: Mapping[str, str], entries: Sequence[SpoolEntry]) -> Mapping[str, str]:

@@ -4,32 +4,47 @@ Until the spool is drained, the spool is the log; then the log is read directly.
 upstream object, because the log's object is used by a thread beside the loop.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import (
     ApartUpstream,
     ArrowTasks,
     BatchedUpstream,
+    ChangeFrame,
     HeldUpstream,
+    JobDefinition,
+    JobStore,
+    LogBatch,
     RememberingUpstream,
     ShowingUpstream,
     SpoolEntry,
-    TakingUpstream,
+    TakenTable,
     Upstream,
+    own,
 )
 from backfill_cli.engine.spool.folder import Spool
-from backfill_cli.engine.spool.taker import Taker
+from backfill_cli.engine.spool.taker import Taker, TakerSettings, take
+from backfill_cli.engine.staging.changes import read_log
+from backfill_cli.engine.staging.files import older_names
 from backfill_cli.errors import BackfillError
+from backfill_cli.formats.frames import metadata
+from backfill_cli.model.balanced import balanced
 from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.codec import encode
 from backfill_cli.model.job import Phase
-from backfill_cli.model.plan import SnapshotRead
-from backfill_cli.model.position import START, Position
-from backfill_cli.model.split import SplitStatus
+from backfill_cli.model.plan import ChangeWindow, SnapshotRead
+from backfill_cli.model.position import START, Cursor, Position
+from backfill_cli.model.split import SplitKey, SplitStatus
 from backfill_cli.model.upstream import Pin, SpoolView, UpstreamEpoch, UpstreamView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from backfill_cli.config import JobConfig
+    from backfill_cli.contracts import Taken
 
 
 class SpooledUpstream:
@@ -179,7 +194,24 @@ class SpooledUpstream:
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
     ) -> "DataFrame":
-        return self.log.changes(spark, table, after, up_to, schema)
+        raise RuntimeError("the log of a chain job is read for all tables at once")
+
+    def read_log(
+        self,
+        spark: "SparkSession",
+        window: ChangeWindow,
+        within: Mapping[SplitKey, Cursor | None] | None,
+        schemas: Mapping[str, str],
+        folder: str,
+    ) -> LogBatch:
+        """The window's changes: of the spool until that is drained, then of the log itself."""
+        if self._direct:
+            return read_log(self.log, spark, window, within, schemas, folder)
+        entries = [one for one in self.taker.entries if _within(one, window)]
+        for entry in entries:
+            self._spool.require_unchanged(entry)
+        tables = {name: drained(spark, self._spool, entries, name) for name in schemas}
+        return LogBatch(window, tables, dict(window.schema))
 
     def failure(self, exc: Exception) -> BackfillError | None:
         """The error behind a Spark failure while a frame of either was computed; None if neither knows it."""
@@ -188,7 +220,79 @@ class SpooledUpstream:
     def close(self) -> None:
         """Both are closed by whoever opened them."""
 
-    @property
-    def taking_log(self) -> TakingUpstream | None:
-        """The log, if it can only be consumed; otherwise None."""
-        return self.log if isinstance(self.log, TakingUpstream) else None
+
+def _within(entry: SpoolEntry, window: ChangeWindow) -> bool:
+    return window.after <= entry.window.after and entry.window.up_to <= window.up_to
+
+
+def drained(
+    spark: "SparkSession", spool: Spool, entries: Sequence[SpoolEntry], table: str
+) -> TakenTable | ChangeFrame:
+    """One table's changes of some entries. If an entry truncates the table, earlier changes are meaningless."""
+    held = [(entry, entry.tables[table]) for entry in entries if table in entry.tables]
+    last = max((i for i, (_, one) in enumerate(held) if one.truncated), default=None)
+    counted = held if last is None else held[last:]
+    count, truncated = sum(one.changes for _, one in held), last is not None
+    with_files = [(entry, one) for entry, one in counted if one.files]
+    if not with_files:
+        return TakenTable(changes=count, truncated=truncated)
+    partial = tuple(dict.fromkeys(name for _, one in with_files for name in one.partial))
+    return ChangeFrame(_frame(spark, spool, with_files), count, truncated=truncated, partial=partial)
+
+
+def _frame(spark: "SparkSession", spool: Spool, held: Sequence[tuple[SpoolEntry, TakenTable]]) -> "DataFrame":
+    """All changes, with `own.SEQ` ordering them across entries; with `own.UNSENT` if some entry has it."""
+    from pyspark.sql import functions as F
+
+    def read(paths: Sequence[Path]) -> "DataFrame":
+        frame, older = spark.read.parquet(*map(str, paths)), older_names(paths[0])
+        number = F.regexp_extract(metadata(frame, "file_path"), r"^.*/(\d{12})-[0-9a-f]{12}/", 1).cast("long")
+        place = next((name for name, now in older.items() if now == own.SEQ), own.SEQ)
+        told = frame.withColumn(place, F.struct(number.alias("entry"), F.col(place).alias("place")))
+        return told.withColumnsRenamed(older)
+
+    alike: dict[tuple[bool, bool], list[Path]] = {}
+    for entry, one in held:
+        paths = [spool.place(entry.name) / file.path for file in one.files]
+        alike.setdefault((not one.partial, bool(older_names(paths[0]))), []).extend(paths)
+    frames = [read(paths) for _, paths in sorted(alike.items())]
+    return balanced(lambda some, more: some.unionByName(more, allowMissingColumns=True), frames)
+
+
+def open_spooled(
+    job: JobDefinition,
+    config: "JobConfig",
+    rows: Upstream,
+    log: Upstream,
+    session: "Callable[[], SparkSession]",
+    store: JobStore,
+    now_ms: Callable[[], int],
+    steady_ms: Callable[[], int],
+) -> SpooledUpstream:
+    """What the loop of a chain job reads from; `take_up` comes next, once the job is recovered.
+
+    rows: reads the snapshot. log: the upstream whose log is taken, which is pinned or restored.
+    Raises StateConflict for a spool that belongs to another job.
+    """
+    shown = log.shown if isinstance(log, ShowingUpstream) else str
+    spool = Spool(config.spool.path, job.name, owner(job), shown)
+    spool.open()
+    rows.restore(job.pin)
+
+    def takes(window: "ChangeWindow", schemas: "Mapping[str, str]", folder: Path) -> "Taken":
+        return take(session(), log, config, window, schemas, folder)
+
+    settings = TakerSettings(
+        interval_ms=int(config.barrier.interval_s * 1000),
+        max_bytes=config.spool.max_size,
+        stops_when_full=config.spool.on_full == "stop",
+        retry_limit_ms=int(config.retry.limit_s * 1000),
+    )
+    taker = Taker(log, spool, store, takes, settings, now_ms, steady_ms)
+    return SpooledUpstream(rows, log, taker, spool)
+
+
+def owner(job: JobDefinition) -> str:
+    """What distinguishes a job from others of its name, even without its catalog: what it copies, from where."""
+    told = f"{job.fingerprint}\n{encode(job.pin)}"
+    return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,17 +54,30 @@ def write(
     Raises Transient when the folder cannot be created; a failure of Spark passes through, including one for a
     value that no sink takes (see values.py).
     """
+    folder_made(path.parent)
+    rows, seen = observed(storable(frame), counts or {})
+    writer = rows.write.options(**FAST)
+    (writer if by is None else writer.partitionBy(by)).parquet(str(path))
+    return seen()
+
+
+def observed(
+    frame: "DataFrame", counts: "Mapping[str, Column]"
+) -> "tuple[DataFrame, Callable[[], dict[str, int]]]":
+    """The same rows, and a function that returns, once they are written, what was counted.
+
+    That is `rows`, and `counts` (name -> number of non-NULL values).
+    """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    folder_made(path.parent)
-    seen = Observation()
-    counted = {"rows": F.lit(1), **(counts or {})}
-    metrics = [F.count(column).alias(name) for name, column in counted.items()]
-    writer = storable(frame).observe(seen, *metrics).write.options(**FAST)
-    (writer if by is None else writer.partitionBy(by)).parquet(str(path))
-    found = seen.get
-    return {name: int(found.get(name) or 0) for name in counted}
+    seen, counted = Observation(), {"rows": F.lit(1), **counts}
+
+    def found() -> dict[str, int]:
+        told = seen.get  # every call fetches all of them from the driver
+        return {name: int(told.get(name) or 0) for name in counted}
+
+    return frame.observe(seen, *(F.count(column).alias(name) for name, column in counted.items())), found
 
 
 def folder_made(path: Path) -> None:

@@ -1,19 +1,21 @@
-"""Whether the keys of a few rows are unique and complete, before a sink has any of them."""
+"""Keys that are NULL, while rows are staged; and whether a few rows have unique keys, before a sink has any."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import ArrowTasks, SinkTable
+from backfill_cli.contracts import ArrowTasks, SinkTable, Upstream
 from backfill_cli.contracts.bad_rows import as_json, duplicate_keys
-from backfill_cli.engine.staging.stage import refuse_null_keys_of_snapshot
 from backfill_cli.engine.staging.values import require_storable
+from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.model.plan import StagedFile
-from backfill_cli.spark.failures import raising_in_worker
+from backfill_cli.spark.failures import CHANGES_HINT, raising_in_worker
+from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import Column
 
 NAMED = 5
 """This many keys are named, as by the sinks."""
@@ -110,3 +112,36 @@ def _as_compared(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
 
 def _shown(value: Any) -> str:
     return as_json(value) if isinstance(value, bytes) else str(value)
+
+
+def null_keys(key: Sequence[str]) -> "dict[str, Column]":
+    """By name, for each key column an expression that is not NULL where the column is NULL: for counting."""
+    from pyspark.sql import functions as F
+
+    return {f"null_{i}": F.when(quoted(column).isNull(), 1) for i, column in enumerate(key)}
+
+
+def refuse_null_keys(table: str, key: Sequence[str], nulls: Sequence[int | None], where: str, hint: str) -> None:
+    """nulls: the number of NULLs in each key column. Raises BadData naming the first column that has any."""
+    for column, count in zip(key, nulls, strict=True):
+        if count:
+            raise BadData(f"table {table!r}: key column {column!r} is NULL in {count} row(s) of {where}", hint)
+
+
+def refuse_null_keys_of_snapshot(table: str, key: Sequence[str], nulls: Sequence[int | None]) -> None:
+    """As `refuse_null_keys`, for rows of the snapshot."""
+    over = f"{START_OVER}, with the snapshot corrected or with a key without NULLs"
+    refuse_null_keys(table, key, nulls, "the snapshot", over)
+
+
+def refuse_null_keys_of_log(log: Upstream, table: str, key: Sequence[str], counted: Mapping[str, int]) -> None:
+    """As `refuse_null_keys`, for changes: what is in a log stays there, unless it can be corrected.
+
+    counted: by the names of `null_keys`.
+    """
+    over = (
+        f"correct these rows upstream, then {START_OVER}, from a snapshot taken after that: the "
+        "change log keeps such changes"
+    )
+    hint = CHANGES_HINT if log.capabilities.correctable_log else over
+    refuse_null_keys(table, key, [counted[f"null_{i}"] for i in range(len(key))], "the change log", hint)

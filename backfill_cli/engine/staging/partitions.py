@@ -4,26 +4,22 @@ Events (`appends`) are inserts; keyed rows are changes, netted by key, including
 cannot be read stops the job, or is put into a side table of the sink.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import ArrowTasks, SinkTable, Upstream, own
-from backfill_cli.engine.staging import transform, workers
-from backfill_cli.engine.staging.files import footers, listed, require_all, write, write_net
+from backfill_cli.contracts import ArrowTasks, ChangeFrame, Upstream, own
+from backfill_cli.engine.staging import changes, quarantine, workers
+from backfill_cli.engine.staging.quarantine import write_rows
 from backfill_cli.errors import BadData
-from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedFile, StagedTable
+from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
 from backfill_cli.model.position import Position
-from backfill_cli.model.schema import fields_of
-from backfill_cli.spark.names import backticked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from backfill_cli.config import JobConfig
-    from backfill_cli.config.sections import Transform
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +86,9 @@ class PartitionStager:
             return self._written(workers.write(self._spark, made, path, attempt), len(history))
         frame = events(self._upstream, self._spark, self._table.name, ranges, made)
         frame, seen = self._observed(frame, history)
-        if self._upstream.capabilities.quarantines:
-            good, rows = self._written_by_mark(_shaped(_marked(frame, self._upstream), self._shape), path, attempt)
-        else:
-            written = write(transform.rows(frame.drop(own.ERROR, own.RAW), self._shape), path)
-            good, rows = listed(path, attempt), written["rows"]
-            require_all(path, rows, footers(attempt, good, ()))
-        counted = self._checked(seen)
-        tables = {self._table.name: StagedTable(inserts=good, rows=rows)}
-        return tables | self._quarantined(path, counted, attempt), counted
-
-    def _written_by_mark(
-        self, marked: "DataFrame", path: Path, attempt: Path
-    ) -> tuple[tuple[StagedFile, ...], int]:
-        """Writes rows into one folder per value of own.BAD; returns the files of good rows, and their count."""
-        good, bad = path / f"{own.BAD}=false", path / f"{own.BAD}=true"
-        written = write(marked, path, by=own.BAD)
-        files = listed(good, attempt)
-        found = footers(attempt, files, ())
-        require_all(path, written["rows"], found, footers(attempt, listed(bad, attempt), ()))
-        return files, found.rows
+        rows = write_rows(self._spark, self._marked(frame), self._shape, self._table.name, path, attempt)
+        table = StagedTable(inserts=rows.files, rows=rows.found.rows)
+        return {self._table.name: table, **rows.side}, self._checked(seen)
 
     def _written(self, done: workers.Written, history: int) -> tuple[dict[str, StagedTable], _Counted]:
         """What workers wrote: the first `history` reads are history, the others live."""
@@ -128,18 +107,16 @@ class PartitionStager:
         )
         frame = self._upstream.changes(self._spark, self._table.name, after, up_to, schema)
         frame, seen = self._observed(frame, history)
-        read = attempt / self._table.name / "read"
-        if self._upstream.capabilities.quarantines:
-            # Netted from what was written: the log is not read twice, and quarantined rows are written once.
-            marked = _marked(frame, self._upstream)
-            self._written_by_mark(marked, read, attempt)
-            good = read / f"{own.BAD}=false"
-            good.mkdir(exist_ok=True)  # Spark writes no folder if there are no rows
-            frame = self._spark.read.schema(marked.drop(own.BAD, own.QUARANTINED).schema).parquet(str(good))
-        net = transform.net(frame.drop(own.ERROR, own.RAW), self._table.key, self._shape)
-        staged = write_net(net, attempt / self._table.name / "changes", attempt)
-        counted = self._checked(seen)
-        return {self._table.name: staged} | self._quarantined(read, counted, attempt), counted
+        found = ChangeFrame(self._marked(frame), changes=0)  # counted as they are observed
+        done = changes.staged(self._spark, self._upstream, self._table, found, self._shape, attempt)
+        return {self._table.name: done.table, **done.side}, self._checked(seen)
+
+    def _marked(self, frame: "DataFrame") -> "DataFrame":
+        """The frame with its bad rows marked for the side table, if the job has one."""
+        capabilities = self._upstream.capabilities
+        if capabilities.quarantines:
+            return quarantine.marked(frame, capabilities.place)
+        return frame.drop(own.ERROR, own.RAW)
 
     def _observed(
         self, frame: "DataFrame", history: Sequence[SnapshotRead]
@@ -187,17 +164,6 @@ class PartitionStager:
             'upstream.on_error = "quarantine"; to fix the program that writes them helps later records only',
         )
 
-    def _quarantined(self, path: Path, counted: _Counted, attempt: Path) -> dict[str, StagedTable]:
-        """The side table's rows, if there are any: they are few, so they are copied from what was written."""
-        if not counted.bad:
-            return {}
-        name = side_name(self._table.name)
-        aside = attempt / name / "inserts"
-        write(self._spark.read.parquet(str(path / f"{own.BAD}=true")).select(f"{own.QUARANTINED}.*"), aside)
-        files = listed(aside, attempt)
-        require_all(aside, counted.bad, footers(attempt, files, ()))
-        return {name: StagedTable(inserts=files, rows=counted.bad)}
-
 
 def events(
     upstream: Upstream,
@@ -215,62 +181,9 @@ def events(
     return workers.frame(spark, made).withColumns(marks)
 
 
-def _marked(frame: "DataFrame", upstream: Upstream) -> "DataFrame":
-    """The frame with the column own.BAD, and own.QUARANTINED for the rows that cannot be read."""
-    from pyspark.sql import functions as F
-
-    kept = F.struct(*upstream.capabilities.place, F.col(own.RAW).alias("value"), F.col(own.ERROR).alias("reason"))
-    marked = frame.withColumn(own.BAD, F.col(own.ERROR).isNotNull()).withColumn(
-        own.QUARANTINED, F.when(F.col(own.BAD), kept)
-    )
-    return marked.drop(own.ERROR, own.RAW)
-
-
-def quarantined(frame: "DataFrame", upstream: Upstream) -> "DataFrame":
-    """What the side table holds of a frame's rows."""
-    return _marked(frame, upstream).where(own.BAD).select(f"{own.QUARANTINED}.*")
-
-
-def _shaped(marked: "DataFrame", shape: "Transform") -> "DataFrame":
-    """The sink's columns and both marks; rows that cannot be read are not subject to `where`."""
-    kept = marked if shape.where is None else marked.where(f"{own.BAD} OR ({shape.where})")
-    row = kept.drop(own.BAD, own.QUARANTINED)
-    columns: list[str] = []
-    for text in shape.select or ["*"]:
-        stands_for_many = text.lstrip().startswith("*")
-        columns += [backticked(name) for name in row.selectExpr(text).columns] if stands_for_many else [text]
-    return kept.selectExpr(*columns, own.BAD, own.QUARANTINED)
-
-
 def _live(table: str, plan: EpochPlan) -> tuple[SnapshotRead, ...]:
     """The plan's window as ranges."""
     if plan.window is None:
         return ()
     begun = dict(plan.window.after)
     return tuple(SnapshotRead(table, p, int(begun[p]), int(end)) for p, end in plan.window.up_to)
-
-
-def side_name(table: str) -> str:
-    return f"{table}.quarantine"
-
-
-def side_table(of: SinkTable, upstream: Upstream, source: str) -> SinkTable:
-    """What the sink keeps of rows that could not be read: partition and offset, `value BINARY, reason STRING`.
-
-    source: Spark schema of the table's source rows as JSON.
-    """
-    place = upstream.capabilities.place
-    fields = [field for field in fields_of(source) if field["name"] in place]
-    fields += [
-        {"name": name, "type": kind, "nullable": True, "metadata": {}}
-        for name, kind in (("value", "binary"), ("reason", "string"))
-    ]
-    beside, dot, name = of.target.rpartition(".")
-    return replace(
-        of,
-        name=side_name(of.name),
-        target=f"{beside}{dot}{own.PREFIX}quarantine_{name}",
-        key=place,
-        schema=json.dumps({"type": "struct", "fields": fields}),
-        side=True,
-    )

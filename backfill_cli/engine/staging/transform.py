@@ -1,6 +1,6 @@
-"""What happens to a row between upstream and sink: select and where, and the net change of each key."""
+"""What happens to a row between upstream and sink: `where`, then `select`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -56,67 +56,36 @@ def rows(frame: "DataFrame", transform: "Transform") -> "DataFrame":
     return kept.selectExpr(*(transform.select or ["*"]))
 
 
-def is_image(changes: "DataFrame") -> "Column":
-    """Whether a change only holds the state before an update; see contracts.ChangeReads."""
+def images(changes: "DataFrame") -> "Column":
+    """For counting: not NULL for a change that only holds the state before an update (contracts.ChangeReads)."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
     place = changes.schema[own.SEQ].dataType
     told = isinstance(place, StructType) and "image" in place.names
-    return F.col(f"{own.SEQ}.image") if told else F.lit(False)
+    return F.when(F.col(f"{own.SEQ}.image"), 1) if told else F.lit(None)
 
 
-def net(changes: "DataFrame", key: Sequence[str], transform: "Transform") -> "DataFrame":
-    """The last change of each key, `(own.OP 'U'|'D', sink columns…)`: a row that `where` excludes now is a 'D'.
+def shaped(net: "DataFrame", transform: "Transform", lacking: Mapping[str, str] | None = None) -> "DataFrame":
+    """Net changes in the sink's form, `(own.OP, [own.UNSENT,] columns…)`: a row that `where` excludes is a 'D'.
 
-    changes: as from `Upstream.changes`.
+    net: as from cdc.net. lacking: of the columns that rows can lack, the sink's names of those that it receives;
+    no expression computes with a column that rows can lack.
     """
     from pyspark.sql import functions as F
 
-    columns = [c for c in changes.columns if c not in (own.SEQ, own.MS)]
-    last = F.max_by(F.struct(*(quoted(c) for c in columns)), F.col(own.SEQ)).alias(own.LAST)
-    keys = [quoted(c).alias(own.numbered(own.KEY, i)) for i, c in enumerate(key)]
-    latest = changes.groupBy(*keys).agg(last).select(f"{own.LAST}.*")
+    if transform.is_empty:
+        return net
+    row = net.drop(own.UNSENT)
     if transform.where is not None:
         stays = f"{own.OP} = 'U' AND coalesce(({transform.where}), false)"
-        latest = latest.withColumn(own.OP, F.expr(f"CASE WHEN {stays} THEN 'U' ELSE 'D' END"))
-    if transform.select is None:
-        return latest
-    return latest.select(own.OP, *_selected(latest, transform.select))
+        net = net.withColumn(own.OP, F.expr(f"CASE WHEN {stays} THEN 'U' ELSE 'D' END"))
+    named = F.array(*(F.when(F.array_contains(own.UNSENT, c), F.lit(name)) for c, name in (lacking or {}).items()))
+    unsent = [F.array_compact(named).alias(own.UNSENT)] if lacking else []
+    return net.select(own.OP, *unsent, *_selected(row, transform.select or ["*"]))
 
 
-def net_partial(
-    changes: "DataFrame", key: Sequence[str], transform: "Transform", lacking: Sequence[str]
-) -> "tuple[DataFrame, tuple[str, ...]]":
-    """As `net`, for changes that can lack columns: `own.UNSENT ARRAY<STRING>` names them, here and in the result.
-
-    lacking: the columns that can be missing; no expression computes with them. Also returns the sink's names of
-    those that it receives; if there are none, the result has no `own.UNSENT`.
-    """
-    from pyspark.sql import functions as F
-
-    from backfill_cli.config.transforms import kept
-
-    names = kept(transform, lacking)
-    last = F.struct(*(quoted(c) for c in changes.columns if c not in (own.SEQ, own.MS)))
-    keys = [quoted(c).alias(own.numbered(own.KEY, i)) for i, c in enumerate(key)]
-    latest = changes.groupBy(*keys).agg(F.max_by(last, F.col(own.SEQ)).alias(own.LAST)).select(f"{own.LAST}.*")
-    unsent = F.array_compact(
-        F.array(*(F.when(F.array_contains(own.UNSENT, c), F.lit(name)) for c, name in names.items()))
-    ).alias(own.UNSENT)
-    row = latest.drop(own.UNSENT)
-    if transform.where is not None:
-        stays = f"{own.OP} = 'U' AND coalesce(({transform.where}), false)"
-        latest = latest.withColumn(own.OP, F.expr(f"CASE WHEN {stays} THEN 'U' ELSE 'D' END"))
-    columns = (
-        [quoted(c) for c in row.columns if c != own.OP]
-        if transform.select is None
-        else _selected(row, transform.select)
-    )
-    return latest.select(own.OP, *([unsent] if names else []), *columns), tuple(names.values())
-
-
-def _selected(latest: "DataFrame", select: Sequence[str]) -> list["Column"]:
+def _selected(net: "DataFrame", select: Sequence[str]) -> list["Column"]:
     """The select list over `(own.OP, row…)`; its star stands only for the row's columns.
 
     Expressions are evaluated only for rows that stay: a row that `where` excludes, or a deleted row that has only
@@ -124,7 +93,7 @@ def _selected(latest: "DataFrame", select: Sequence[str]) -> list["Column"]:
     """
     from pyspark.sql import functions as F
 
-    row = latest.drop(own.OP)
+    row = net.drop(own.OP)
     columns = []
     for text in select:
         with fitting():  # an older version let an item name another one's alias, which only rows can compute

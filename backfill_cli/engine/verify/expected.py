@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from backfill_cli.cdc.net import net
 from backfill_cli.contracts import (
     ArrowTasks,
     DirectUpstream,
@@ -27,7 +28,8 @@ from backfill_cli.contracts import (
 from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, write
-from backfill_cli.engine.staging.partitions import events, quarantined
+from backfill_cli.engine.staging.partitions import events
+from backfill_cli.engine.staging.quarantine import marked, quarantined
 from backfill_cli.engine.staging.workers import made_in_workers
 from backfill_cli.errors import BackfillError, LogFirst, UsageError
 from backfill_cli.lake.unique import refuse_duplicates
@@ -88,7 +90,7 @@ class Expected:
         if at.position == self.pin.position:
             return base
         changes = self.upstream.changes(self.spark, name, self.pin.position, at.position, at.schemas[name])
-        last = transform.net(changes, self.config.table(name).key, shape)
+        last = transform.shaped(net(changes, self.config.table(name).key), shape)
         untouched = base.join(last.select(*table.key), list(table.key), "left_anti")
         changed = last.where(f"{own.OP} = 'U'").select(*_columns(table))
         return untouched.unionByName(changed, allowMissingColumns=True)
@@ -121,13 +123,13 @@ class Expected:
             up_to = Position.of({read.split: read.up_to for read in reads if read.up_to is not None})
             frame = self.upstream.changes(self.spark, source.name, after, up_to, at.schemas[source.name])
         if table.side:
-            return quarantined(frame, self.upstream)
+            return quarantined(marked(frame, self.upstream.capabilities.place))
         shape = self.config.transform_of(source.name)
         good = frame.where(f"{own.ERROR} IS NULL").drop(own.ERROR, own.RAW)
         return (
             transform.rows(good, shape)
             if appends
-            else transform.net(good, source.key, shape).where(f"{own.OP} = 'U'")
+            else transform.shaped(net(good, source.key), shape).where(f"{own.OP} = 'U'")
         )
 
     def _ranges(self, table: str, at: Checkpoint) -> list[SnapshotRead]:

@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.cdc.net import over
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import duplicate_keys
 from backfill_cli.contracts.targets import LESS_OFTEN
@@ -24,7 +25,7 @@ from backfill_cli.lake.merge import (
     refuse_partitions,
 )
 from backfill_cli.lake.plain_files import bounded
-from backfill_cli.lake.staged import changes, inserts, net
+from backfill_cli.lake.staged import changes, inserts
 from backfill_cli.lake.unique import refuse_duplicates, unique_in_files
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.model.schema import columns_of, names_of
@@ -61,7 +62,9 @@ def apply(
     staged = commit.staged.tables.get(table.name) or StagedTable()
     added, changed = inserts(session, commit, table), changes(session, commit, table)
     with delta_writing(table, where):
-        rows = changed if added is None else added if changed is None else net(added, changed, table)
+        rows = changed if added is None else added
+        if added is not None and changed is not None:
+            rows = over(added, changed, table.key, staged.partial)
         if rows is not None:  # netted: a row that the epoch also deletes or corrects is not written
             require_representable([rows], table, where)
         if staged.truncated:

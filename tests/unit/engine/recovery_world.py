@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from backfill_cli import failpoint
-from backfill_cli.contracts import EpochCommit, SinkTable
-from backfill_cli.engine.loop.ports import Job, StagedEpoch
+from backfill_cli.contracts import EpochCommit, SinkTable, StagedEpoch
+from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.errors import Held
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Progress, Recovered

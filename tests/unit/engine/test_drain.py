@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from net_cases import KEY, MAY_LACK, Change, few, found, frame, in_order, many
 from spool_entries import at
 from stage_world import struct
-from taking_cases import KEY, MAY_LACK, Change, few, found, frame, in_order, many
 
 from backfill_cli.config.sections import Transform
-from backfill_cli.contracts import SpoolEntry, TakenTable
-from backfill_cli.engine.spool import drain
-from backfill_cli.engine.spool import stage as spooling
+from backfill_cli.contracts import SpoolEntry, TakenTable, UpstreamCapabilities
 from backfill_cli.engine.spool.folder import Spool
-from backfill_cli.engine.spool.stage import SpooledStager
+from backfill_cli.engine.spool.upstream import SpooledUpstream, drained
+from backfill_cli.engine.staging import changes
 from backfill_cli.engine.staging import stage as staging
+from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.errors import BadData
-from backfill_cli.model.plan import ChangeWindow, EpochPlan, StagedFile
+from backfill_cli.model.plan import ChangeWindow, EpochPlan, StagedFile, StagedTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +53,14 @@ def taken(
     changes = sum(map(len, cases))
     table = TakenTable(files, False, changes, changes, 0, truncated, lacking)
     return SpoolEntry(number, "0123456789ab", window, {"t": table})
+
+
+def staged_of(
+    spark: "SparkSession", spool: Spool, entries: Sequence[SpoolEntry], name: str, shape: Transform, folder: Path
+) -> StagedTable:
+    table: Any = SimpleNamespace(name=name, key=KEY)
+    upstream: Any = None
+    return changes.staged(spark, upstream, table, drained(spark, spool, entries, name), shape, folder).table
 
 
 def rows(spark: "SparkSession", folder: Path, files: Sequence[StagedFile]) -> list[Any]:
@@ -89,7 +97,7 @@ def test_what_is_drained_is_the_net_of_all_entries_from_the_last_truncate_on(
     spool = Spool(str(folder / alike / "a spool"), "j", "me")
     parts = cut(cases)
     entries = [taken(spark, spool, n, part, n == truncated, n in older) for n, part in enumerate(parts)]
-    staged = drain.staged(spark, spool, entries, "t", KEY, Transform(), folder)
+    staged = staged_of(spark, spool, entries, "t", Transform(), folder)
     counted = parts[truncated or 0 :]
     net = [in_order([change for part in case for change in part]) for case in zip(*counted, strict=True)]
     assert found(rows(spark, folder, staged.changes), ("v", "big", "a doc")) == net
@@ -100,7 +108,7 @@ def test_what_is_drained_is_the_net_of_all_entries_from_the_last_truncate_on(
 def test_a_table_without_changes_is_left_alone(spark: "SparkSession", tmp_path: Path) -> None:
     spool = Spool(str(tmp_path), "j", "me")
     entry = taken(spark, spool, 0, [[Change("D", 1)]], False)
-    assert drain.staged(spark, spool, [entry], "other", KEY, Transform(), tmp_path).changes == ()
+    assert staged_of(spark, spool, [entry], "other", Transform(), tmp_path).changes == ()
 
 
 def test_an_expression_over_what_was_left_out_stops_the_job(spark: "SparkSession", tmp_path: Path) -> None:
@@ -108,7 +116,7 @@ def test_an_expression_over_what_was_left_out_stops_the_job(spark: "SparkSession
     entry = taken(spark, spool, 0, [[Change("U", 1, 1, lacks=("big",))]], False)
     shape = Transform(select=["n", "`a key`", "length(big) AS size"])
     with pytest.raises(BadData, match="big"):
-        drain.staged(spark, spool, [entry], "t", KEY, shape, tmp_path)
+        staged_of(spark, spool, [entry], "t", shape, tmp_path)
 
 
 def test_the_sinks_schema_of_a_table_is_derived_once_and_not_per_epoch(
@@ -121,13 +129,14 @@ def test_the_sinks_schema_of_a_table_is_derived_once_and_not_per_epoch(
         return source
 
     monkeypatch.setattr(staging, "sink_schema", derived)
-    monkeypatch.setattr(spooling, "sink_schema", derived, raising=False)
     table: Any = SimpleNamespace(name="t", key=KEY)
     job = SimpleNamespace(staging=str(tmp_path), name="j")
     config: Any = SimpleNamespace(job=job, tables=(table,), transform_of=lambda _: Transform())
     session: Any = SimpleNamespace(conf=SimpleNamespace(set=lambda *_: None))
-    upstream: Any = SimpleNamespace(taker=SimpleNamespace(entries=()))
-    stager = SpooledStager(lambda: session, upstream, Spool(str(tmp_path), "j", "me"), config)
+    log: Any = SimpleNamespace(capabilities=UpstreamCapabilities(True, True, True, True))
+    taker: Any = SimpleNamespace(entries=())
+    upstream = SpooledUpstream(log, log, taker, Spool(str(tmp_path), "j", "me"))
+    stager = SparkStager(lambda: session, upstream, config)
     plan = EpochPlan(window=ChangeWindow(at(0), at(1), 0, 0, 1), spooled=True)
     first, wider = ({"t": struct(**columns)} for columns in ({"n": "long"}, {"n": "long", "m": "long"}))
     for epoch in (1, 2):

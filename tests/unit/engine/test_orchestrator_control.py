@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loop_world import World
 
+from backfill_cli.contracts import StagedEpoch
 from backfill_cli.engine.loop.orchestrator import Tick
-from backfill_cli.engine.loop.ports import StagedEpoch
 from backfill_cli.errors import Transient
 from backfill_cli.model.job import Control, JobState, Verb
 from backfill_cli.model.plan import EpochPlan

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 from loop_world import SETTINGS, World
 
-from backfill_cli.contracts import SinkTable
+from backfill_cli.contracts import SinkTable, StagedEpoch
 from backfill_cli.engine.loop.orchestrator import Tick
-from backfill_cli.engine.loop.ports import StagedEpoch
 from backfill_cli.errors import Transient
 from backfill_cli.model.job import Verb
 from backfill_cli.model.plan import EpochPlan, StagedTable

@@ -14,8 +14,7 @@ from simulation.memory_store import MemoryStore
 from simulation.world import TABLE
 
 from backfill_cli.contracts import Taken
-from backfill_cli.engine.spool.limits import TakerSettings
-from backfill_cli.engine.spool.taker import Taker
+from backfill_cli.engine.spool.taker import Taker, TakerSettings
 from backfill_cli.engine.spool.upstream import SpooledUpstream
 from backfill_cli.errors import Fatal, SpoolFull, Transient
 from backfill_cli.model.checkpoint import Checkpoint

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from backfill_cli.cdc.net import net as net_of
 from backfill_cli.config.sections import Transform
 from backfill_cli.engine.staging import transform
 
@@ -74,6 +75,10 @@ few = settings(
 )
 
 
+def shaped(changes: "DataFrame", key: Sequence[str], shape: Transform) -> "DataFrame":
+    return transform.shaped(net_of(changes, key), shape)
+
+
 def found(net: "DataFrame", columns: Sequence[str]) -> list[dict[tuple[int, str], Any]]:
     """By case: key -> the row's other columns, None for a 'D'."""
     cases: list[dict[tuple[int, str], Any]] = [{} for _ in range(CASES)]
@@ -88,7 +93,7 @@ def found(net: "DataFrame", columns: Sequence[str]) -> list[dict[tuple[int, str]
 @few
 @given(many)
 def test_the_net_change_is_the_last_word_on_each_key(spark: "SparkSession", cases: list[list[Change]]) -> None:
-    net = transform.net(frame(spark, cases), ["n", "a", "b c"], Transform())
+    net = shaped(frame(spark, cases), ["n", "a", "b c"], Transform())
     assert net.columns == ["_backfill_op", "n", "a", "b c", "v", "w"]
     assert found(net, ("v", "w")) == [in_order(case) for case in cases]
 
@@ -98,7 +103,7 @@ def test_the_net_change_is_the_last_word_on_each_key(spark: "SparkSession", case
 def test_case_78_a_row_that_where_no_longer_takes_is_deleted_by_its_key_alone(
     spark: "SparkSession", cases: list[list[Change]]
 ) -> None:
-    net = transform.net(frame(spark, cases), ["n", "a", "b c"], Transform(where="v > 0 OR w = 'null'"))
+    net = shaped(frame(spark, cases), ["n", "a", "b c"], Transform(where="v > 0 OR w = 'null'"))
     takes = [in_order(case, lambda c: (c.v or 0) > 0 or c.w == "null") for case in cases]
     assert found(net, ("v", "w")) == takes
 
@@ -107,7 +112,7 @@ def test_case_78_a_row_that_where_no_longer_takes_is_deleted_by_its_key_alone(
 @given(many)
 def test_the_selected_columns_are_those_of_the_last_row(spark: "SparkSession", cases: list[list[Change]]) -> None:
     shape = Transform(select=["n", "a", "`b c`", "coalesce(v, 0) + a AS sum"], where="v IS NOT NULL")
-    net = transform.net(frame(spark, cases), ["n", "a", "b c"], shape)
+    net = shaped(frame(spark, cases), ["n", "a", "b c"], shape)
     assert net.columns == ["_backfill_op", "n", "a", "b c", "sum"]
     sums = [
         {key: row and (row[0] + key[0],) for key, row in in_order(case, lambda c: c.v is not None).items()}
@@ -125,17 +130,17 @@ KEY = ["a", "b c"]
 
 def test_case_05_a_delete_and_an_insert_of_one_key_in_one_epoch_leave_the_new_row(spark: "SparkSession") -> None:
     log = [Change("U", 1, "x", 1), Change("D", 1, "x", ms=5), Change("U", 1, "x", 2, ms=5)]
-    assert only(transform.net(frame(spark, [log]), KEY, Transform())) == [("U", 1, "x", 2, None)]
+    assert only(shaped(frame(spark, [log]), KEY, Transform())) == [("U", 1, "x", 2, None)]
 
 
 def test_case_06_of_updates_with_equal_times_the_last_in_the_log_stands(spark: "SparkSession") -> None:
     log = [Change("U", 1, "x", v, ms=5) for v in (9, 1, 8, 2, 7, 3)]
-    assert only(transform.net(frame(spark, [log]), KEY, Transform())) == [("U", 1, "x", 3, None)]
+    assert only(shaped(frame(spark, [log]), KEY, Transform())) == [("U", 1, "x", 3, None)]
 
 
 def test_case_24_a_change_with_an_older_time_that_comes_later_in_the_log_stands(spark: "SparkSession") -> None:
     log = [Change("U", 1, "x", 1, ms=9), Change("U", 1, "x", 2, ms=3)]
-    assert only(transform.net(frame(spark, [log]), KEY, Transform())) == [("U", 1, "x", 2, None)]
+    assert only(shaped(frame(spark, [log]), KEY, Transform())) == [("U", 1, "x", 2, None)]
 
 
 def test_case_04_a_key_change_is_a_delete_of_the_old_key_and_a_row_of_the_new(spark: "SparkSession") -> None:
@@ -143,14 +148,14 @@ def test_case_04_a_key_change_is_a_delete_of_the_old_key_and_a_row_of_the_new(sp
         *(Change("D", 1, "x"), Change("U", 2, "x", 1)),
         *(Change("D", 2, "x"), Change("U", 1, "x", 2)),
     ]
-    net = transform.net(frame(spark, [there_and_back[:2]]), KEY, Transform())
+    net = shaped(frame(spark, [there_and_back[:2]]), KEY, Transform())
     assert only(net) == [("D", 1, "x", None, None), ("U", 2, "x", 1, None)]
-    net = transform.net(frame(spark, [there_and_back]), KEY, Transform())
+    net = shaped(frame(spark, [there_and_back]), KEY, Transform())
     assert only(net) == [("D", 2, "x", None, None), ("U", 1, "x", 2, None)]
 
 
 def test_a_where_that_is_null_does_not_take_the_row(spark: "SparkSession") -> None:
-    net = transform.net(frame(spark, [[Change("U", 1, "x")]]), KEY, Transform(where="v > 0"))
+    net = shaped(frame(spark, [[Change("U", 1, "x")]]), KEY, Transform(where="v > 0"))
     assert [row[0] for row in only(net)] == ["D"]
 
 
@@ -167,13 +172,13 @@ def test_a_where_that_is_null_does_not_take_the_row(spark: "SparkSession") -> No
 def test_a_star_stands_for_the_rows_own_columns(
     spark: "SparkSession", select: list[str] | None, columns: list[str]
 ) -> None:
-    net = transform.net(frame(spark, [[Change("U", 1, "x", 4)]]), KEY, Transform(select=select))
+    net = shaped(frame(spark, [[Change("U", 1, "x", 4)]]), KEY, Transform(select=select))
     assert net.columns == ["_backfill_op", *columns]
 
 
 def test_a_key_may_be_renamed(spark: "SparkSession") -> None:
     shape = Transform(select=["a AS id", "`b c` AS part"])
-    net = transform.net(frame(spark, [[Change("D", 1, "x"), Change("U", 2, "y")]]), KEY, shape)
+    net = shaped(frame(spark, [[Change("D", 1, "x"), Change("U", 2, "y")]]), KEY, shape)
     assert sorted(map(tuple, net.collect())) == [("D", 1, "x"), ("U", 2, "y")]
 
 
@@ -184,12 +189,12 @@ def test_a_row_that_is_gone_is_not_computed(spark: "SparkSession", select: str) 
     """Rows that `where` excludes must not fail the select; nor must a delete, which has no columns."""
     log = [Change("U", 1, "x", 0), Change("D", 2, "x"), Change("U", 3, "x", 4)]
     shape = Transform(select=["a", "`b c`", select], where="v > 0")
-    net = transform.net(frame(spark, [log]), KEY, shape)
+    net = shaped(frame(spark, [log]), KEY, shape)
     assert sorted(tuple(row)[:2] for row in net.collect()) == [("D", 1), ("D", 2), ("U", 3)]
 
 
 def test_a_row_that_is_gone_is_not_asked_whether_where_takes_it(spark: "SparkSession") -> None:
-    net = transform.net(frame(spark, [[Change("D", 2, "x")]]), KEY, Transform(where="100 / coalesce(v, 0) > 1"))
+    net = shaped(frame(spark, [[Change("D", 2, "x")]]), KEY, Transform(where="100 / coalesce(v, 0) > 1"))
     assert [row[0] for row in only(net)] == ["D"]
 
 

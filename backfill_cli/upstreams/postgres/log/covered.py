@@ -3,8 +3,9 @@
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.cdc.net import Entry, Key
 from backfill_cli.upstreams.postgres.client import asking
-from backfill_cli.upstreams.postgres.log.net import Entry, Key, NetTable
+from backfill_cli.upstreams.postgres.log.net import NetTable
 from backfill_cli.upstreams.postgres.types import Column
 
 if TYPE_CHECKING:

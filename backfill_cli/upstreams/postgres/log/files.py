@@ -6,12 +6,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.cdc.net import UNSENT, Entry, Key, NeedsAll, Row
 from backfill_cli.contracts import own
 from backfill_cli.errors import BadData, Transient
 from backfill_cli.formats.parquet_writer import encoding
 from backfill_cli.model.plan import StagedFile
-from backfill_cli.upstreams.postgres.log.net import Entry, Key, NeedsAll, NetTable
-from backfill_cli.upstreams.postgres.log.pgoutput import UNSENT, Row
+from backfill_cli.upstreams.postgres.log.net import NetTable
 from backfill_cli.upstreams.postgres.log.window import TakeRequest
 from backfill_cli.upstreams.postgres.types import arrow_type
 from backfill_cli.upstreams.postgres.values import as_arrow, from_text

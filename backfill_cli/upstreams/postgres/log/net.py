@@ -5,18 +5,11 @@ from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any
 
+from backfill_cli.cdc.net import LOST, UNSENT, Key, NetChanges, Row
 from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.upstreams.postgres.keys import literal
-from backfill_cli.upstreams.postgres.log.pgoutput import LOST, UNSENT, Gap, Row, Value
 from backfill_cli.upstreams.postgres.log.window import LogTable
 from backfill_cli.upstreams.postgres.types import Column, quoted
-
-Key = Any
-"""The text of the key's column, or a tuple of texts if it has several."""
-
-Entry = tuple[int, int, Row | None]
-"""(number of the change in the window, when it was committed in ms since 1970, the row or None: deleted)"""
-
 
 _WHOLE = object()
 
@@ -31,33 +24,20 @@ class ValueLost(BadData):
     """The window lacks a value that only later log may have."""
 
 
-class NeedsAll(Exception):
-    """A row needs one that was written already: the window is taken again, with all rows held."""
-
-
-class NetTable:
-    """entries: by key. changes: so far. gaps: whether a row has UNSENT or LOST. written: whether rows left.
-
-    unsure: see Taken.
-    """
+class NetTable(NetChanges):
+    """columns: those of the rows. changes: so far. unsure: see Taken."""
 
     def __init__(self, table: LogTable) -> None:
         self.table, self.columns = table, table.columns
         names = [one.name for one in table.columns]
-        self.key_at = tuple(names.index(name) for name in table.key)
-        self.key_of = _key_of(self.columns, self.key_at)
-        self.entries: dict[Key, Entry] = {}
-        self._identified = self._by_key = False
+        key_at = tuple(names.index(name) for name in table.key)
+        super().__init__(key_at, _key_of(table.columns, key_at))
+        self._identified = self._by_key = self.unsure = False
         self.changes = 0
-        self.gaps = self.written = self.truncated = self.unsure = False
 
     def widen(self, columns: tuple[Column, ...]) -> None:
         """Columns were added at the end, NULL in the rows so far."""
-        if self.written:
-            raise NeedsAll
-        for _, _, row in self.entries.values():
-            if row is not None:
-                row.extend([None] * (len(columns) - len(self.columns)))
+        self.add_columns(len(columns) - len(self.columns))
         self.columns = columns
 
     def identify(self, identity: frozenset[str], full: bool = False) -> None:
@@ -65,68 +45,13 @@ class NetTable:
         self._identified = identity.issuperset(self.table.key)
         self._by_key = identity == frozenset(self.table.key) and not full
 
-    def insert(self, row: Row, number: int, ms: int) -> None:
-        self.entries[self.key_of(row)] = (number, ms, row)
-
-    def delete(self, old: Row, number: int, ms: int) -> None:
-        self._require_identity()
-        self.entries[self.key_of(old)] = (number, ms, None)
-
-    def update(self, row: Row, gaps: bool, old: Row | None, whole: bool, number: int, ms: int) -> bool:
-        """Whether the key changed: then number is that of the old key's delete, number + 1 that of the row.
-
-        old: as in the log, None if the identity is unchanged. whole: old is the whole row, not only the key.
-        """
-        self._require_identity()
-        if old is None:
-            key = old_key = self.key_of(row)
-        else:
-            if gaps:
-                for at in range(len(row)) if whole else self.key_at:
-                    if row[at] is UNSENT:
-                        row[at] = old[at]
-                gaps = UNSENT in row
-            key, old_key = self.key_of(row), self.key_of(old)
-        moved = bool(key != old_key)
-        if gaps:
-            self._fill(row, old_key, moved)
-        if moved:
-            self.entries[old_key] = (number, ms, None)
-            number += 1
-        self.entries[key] = (number, ms, row)
-        return moved
-
-    def _fill(self, row: Row, old_key: Key, moved: bool) -> None:
-        """Unsent values are taken from the key's previous row, as far as the window has them.
-
-        A row that moved has no row in the sink under its new key to take them from.
-        """
-        held = self.entries.get(old_key)
-        known = held[2] if held is not None else None
-        for at, value in enumerate(row):
-            if value is UNSENT:
-                row[at] = known[at] if known is not None else UNSENT
-                if row[at] is UNSENT and moved:
-                    if self.written:
-                        raise NeedsAll
-                    row[at] = LOST
-                self.gaps = self.gaps or isinstance(row[at], Gap)
-
     def truncate(self) -> None:
-        self.entries.clear()
-        self.truncated, self.gaps, self.written, self.unsure = True, False, False, False
+        super().truncate()
+        self.unsure = False
 
     def left_out(self) -> tuple[str, ...]:
         """The columns that some row leaves unchanged. Raises BadData for a row with a lost value."""
-        if not self.gaps:
-            return ()
-        found: set[int] = set()
-        lost: dict[Key, Row] = {}
-        for key, (_, _, row) in self.entries.items():
-            if row is not None and any(isinstance(value, Gap) for value in row):
-                if LOST in row:
-                    lost[key] = row
-                found.update(at for at, value in enumerate(row) if value is UNSENT)
+        found, lost = self.lacking()
         if lost:
             raise self._lost(lost)
         return tuple(self.columns[at].name for at in sorted(found))
@@ -135,17 +60,13 @@ class NetTable:
         """A key for people."""
         return ", ".join(f"{name} = {_text(v)}" for name, v in zip(self.table.key, self.values(key), strict=True))
 
-    def values(self, key: Key) -> tuple[Value, ...]:
-        """The key's values, one or several."""
-        return key if len(self.key_at) > 1 else (key,)
-
     def held_bytes(self, of_row: int) -> int:
         """Roughly the memory of its rows. of_row: what one costs beside its values."""
         rows = (row or () for _, _, row in self.entries.values())
         values = sum(len(value) for row in rows for value in row if isinstance(value, bytes))
         return values + of_row * len(self.entries)
 
-    def _require_identity(self) -> None:
+    def require_identity(self) -> None:
         if not self._by_key:
             self.unsure = True
         if not self._identified:
@@ -197,7 +118,7 @@ def _key_of(columns: tuple[Column, ...], at: tuple[int, ...]) -> Callable[[Row],
         return key_of
     floats = [bool({columns[one].base_oid, columns[one].element_oid} & _FLOATS) for one in at]
 
-    def unsigned(values: Iterable[Value]) -> tuple[Value, ...]:
+    def unsigned(values: Iterable[Any]) -> tuple[Any, ...]:
         pairs = zip(values, floats, strict=True)
         return tuple(
             _MINUS_ZERO.sub(b"0", one) if known and isinstance(one, bytes) else one for one, known in pairs
@@ -214,5 +135,5 @@ def _anew(column: Column) -> str:
     return f"{name}::text::{column.type_name}"
 
 
-def _text(value: Value) -> str:
+def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else "NULL" if value is None else "not sent"

@@ -7,7 +7,8 @@ wrote it: to decode them would cost half as much again as parsing the message.
 
 import struct
 from dataclasses import dataclass
-from enum import Enum
+
+from backfill_cli.cdc.net import UNSENT, Row
 
 BEGIN, COMMIT, RELATION, INSERT, UPDATE, DELETE, TRUNCATE = b"BCRIUDT"
 """A message's first byte. O, Y and M describe origins, types and messages, and change nothing."""
@@ -16,19 +17,6 @@ NEW, FULL_OLD = b"NO"
 """The byte before a new row, and before a whole old row; K comes before the columns of an old row's identity."""
 
 _FULL = ord("f")
-
-
-class Gap(Enum):
-    """What a row has in place of a value."""
-
-    UNSENT = "unchanged, stored out of line, and not sent"
-    LOST = "as UNSENT, and no earlier row of its key is known to have it"
-
-
-UNSENT, LOST = Gap.UNSENT, Gap.LOST
-
-Value = bytes | Gap | None
-Row = list[Value]
 
 _2000_MS = 946_684_800_000
 _BEGIN = struct.Struct(">xQqI")

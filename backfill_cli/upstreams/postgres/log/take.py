@@ -12,6 +12,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.cdc.net import NeedsAll
 from backfill_cli.contracts import TakenTable
 from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.upstreams.postgres import slot
@@ -21,7 +22,7 @@ from backfill_cli.upstreams.postgres.log import pgoutput as log
 from backfill_cli.upstreams.postgres.log.bounds import MORE_MESSAGES, Bounds, further
 from backfill_cli.upstreams.postgres.log.covered import keep_covered
 from backfill_cli.upstreams.postgres.log.files import TableFiles
-from backfill_cli.upstreams.postgres.log.net import NeedsAll, NetTable, ValueLost
+from backfill_cli.upstreams.postgres.log.net import NetTable, ValueLost
 from backfill_cli.upstreams.postgres.log.window import Taken, TakeRequest
 from backfill_cli.upstreams.postgres.types import DESCRIBED, Column, by_table, spark_type
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from hint_typed import typed
 
+from backfill_cli.cdc.net import UNSENT
 from backfill_cli.errors import BadData, Transient
 from backfill_cli.upstreams.postgres.log.bounds import Bounds, further
 from backfill_cli.upstreams.postgres.log.files import _writing
 from backfill_cli.upstreams.postgres.log.net import NetTable, ValueLost
-from backfill_cli.upstreams.postgres.log.pgoutput import UNSENT
 from backfill_cli.upstreams.postgres.log.window import LogTable, TakeRequest
 from backfill_cli.upstreams.postgres.types import Column
 from backfill_cli.upstreams.postgres.values import from_text

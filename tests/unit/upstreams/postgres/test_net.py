@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backfill_cli.cdc.net import UNSENT, NeedsAll, Row
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.postgres.log.net import NeedsAll, NetTable
-from backfill_cli.upstreams.postgres.log.pgoutput import UNSENT, Row
+from backfill_cli.upstreams.postgres.log.net import NetTable
 from backfill_cli.upstreams.postgres.log.window import LogTable
 from backfill_cli.upstreams.postgres.types import Column
 

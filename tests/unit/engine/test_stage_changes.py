@@ -1,17 +1,20 @@
 """Changes that can lack columns: netted, completed and shaped, compared with applying them one by one."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hint_typed import typed
 from hypothesis import given
 from hypothesis import strategies as st
-from taking_cases import KEY, MAY_LACK, Change, few, found, frame, in_order, many
+from net_cases import KEY, MAY_LACK, Change, few, found, frame, in_order, many
 
+from backfill_cli.cdc.net import net
 from backfill_cli.config.sections import Transform
+from backfill_cli.config.transforms import kept
 from backfill_cli.contracts import TakenTable
-from backfill_cli.engine.staging import taking, transform
+from backfill_cli.engine.staging import changes, transform
 from backfill_cli.engine.staging.files import FAST
 from backfill_cli.errors import BadData
 from backfill_cli.model.plan import StagedFile, StagedTable
@@ -22,25 +25,14 @@ if TYPE_CHECKING:
 
 @few
 @given(many)
-def test_a_row_that_lacks_columns_gets_them_from_the_changes_before_it(
-    spark: "SparkSession", cases: list[list[Change]]
-) -> None:
-    source = frame(spark, cases)
-    whole = taking.completed(source, KEY)
-    assert whole.columns == source.columns
-    assert found(whole.collect(), ("v", "big", "a doc")) == [in_order(case) for case in cases]
-
-
-@few
-@given(many)
 def test_a_select_renames_what_a_row_lacks_and_leaves_out_what_the_sink_does_not_get(
     spark: "SparkSession", cases: list[list[Change]]
 ) -> None:
     shape = Transform(select=["n", "`a key` AS id", "BIG AS `Big text`", "v * 2 AS twice"])
-    whole = taking.completed(frame(spark, cases), KEY)
-    net, partial = transform.net_partial(whole, KEY, shape, MAY_LACK)
-    assert partial == ("Big text",)
-    assert net.columns == ["_backfill_op", "_backfill_unsent", "n", "id", "Big text", "twice"]
+    names = kept(shape, MAY_LACK)
+    assert names == {"big": "Big text"}
+    shaped = transform.shaped(net(frame(spark, cases), KEY, MAY_LACK), shape, names)
+    assert shaped.columns == ["_backfill_op", "_backfill_unsent", "n", "id", "Big text", "twice"]
     expected = [
         {
             key: row
@@ -53,11 +45,17 @@ def test_a_select_renames_what_a_row_lacks_and_leaves_out_what_the_sink_does_not
         }
         for case in cases
     ]
-    assert found(net.collect(), ("Big text", "twice")) == expected
+    assert found(shaped.collect(), ("Big text", "twice")) == expected
+
+
+def staged_of(spark: "SparkSession", taken: TakenTable, shape: Transform, folder: Path) -> StagedTable:
+    table: Any = SimpleNamespace(name="t", key=KEY)
+    upstream: Any = None
+    return changes.staged(spark, upstream, table, taken, shape, folder).table
 
 
 def kept_files(spark: "SparkSession", source: "DataFrame", folder: Path, parts: int = 3) -> tuple[StagedFile, ...]:
-    path = folder / taking.FOLDER
+    path = folder / changes.FOLDER
     source.repartition(parts).write.options(**FAST).parquet(str(path / "t"))
     files = sorted((path / "t").glob("*.parquet"))
     return tuple(StagedFile(f"t/{file.name}", file.stat().st_size) for file in files)
@@ -78,7 +76,7 @@ def test_what_is_staged_is_the_net_of_what_was_taken(
     files = kept_files(spark, frame(spark, cases), folder)
     taken = TakenTable(files, netted=False, changes=99, truncated=shaped, partial=MAY_LACK)
     shape = Transform(select=["`a doc`", "n", "big", "v", "`a key`"]) if shaped else Transform()
-    staged = taking.staged(spark, "t", taken, KEY, shape, folder)
+    staged = staged_of(spark, taken, shape, folder)
     net = [in_order(case) for case in cases]
     assert found(read(spark, folder, staged), ("v", "big", "a doc")) == net
     assert staged.changed == sum(row is not None for case in net for row in case.values())
@@ -94,15 +92,15 @@ ONE = [Change("U", 1, 7, "x", "y"), Change("U", 2, 8, lacks=("big",)), Change("D
 def test_net_changes_that_nothing_shapes_are_staged_as_they_are(spark: "SparkSession", tmp_path: Path) -> None:
     files = kept_files(spark, frame(spark, [ONE]), tmp_path)
     taken = TakenTable(files, True, 3, 2, 1, True, ("big",))
-    staged = taking.staged(spark, "t", taken, KEY, Transform(), tmp_path)
-    paths = tuple(StagedFile(f"{taking.FOLDER}/{file.path}", file.size_bytes) for file in files)
+    staged = staged_of(spark, taken, Transform(), tmp_path)
+    paths = tuple(StagedFile(f"{changes.FOLDER}/{file.path}", file.size_bytes) for file in files)
     assert staged == StagedTable(changes=paths, changed=2, deleted=1, truncated=True, partial=("big",))
 
 
 def test_net_changes_that_are_shaped_are_written_anew(spark: "SparkSession", tmp_path: Path) -> None:
     files = kept_files(spark, frame(spark, [ONE]), tmp_path)
     shape = Transform(select=["n", "`a key` AS id", "big AS text"])
-    staged = taking.staged(spark, "t", TakenTable(files, True, 3, 2, 1, partial=("big",)), KEY, shape, tmp_path)
+    staged = staged_of(spark, TakenTable(files, True, 3, 2, 1, partial=("big",)), shape, tmp_path)
     rows = {
         row["id"]: (row["_backfill_op"], row["text"], row["_backfill_unsent"])
         for row in read(spark, tmp_path, staged)
@@ -122,7 +120,7 @@ def test_where_nothing_that_a_row_may_lack_is_selected_the_sink_hears_of_none(
     source = frame(spark, [log])
     files = kept_files(spark, source if partial else source.drop("_backfill_unsent"), tmp_path)
     shape = Transform(select=["n", "`a key` AS id", "v"], where=where)
-    staged = taking.staged(spark, "t", TakenTable(files, True, 3, partial=partial), KEY, shape, tmp_path)
+    staged = staged_of(spark, TakenTable(files, True, 3, partial=partial), shape, tmp_path)
     assert staged.partial == ()
     rows = read(spark, tmp_path, staged)
     assert "_backfill_unsent" not in rows[0].asDict()
@@ -144,11 +142,11 @@ def test_no_expression_computes_with_a_value_that_was_left_out(
     with pytest.raises(
         BadData, match="table 't': changes leave out the value of big, but it is needed by"
     ) as refused:
-        taking.staged(spark, "t", TakenTable(files, True, 3, partial=("big",)), KEY, shape, tmp_path)
+        staged_of(spark, TakenTable(files, True, 3, partial=("big",)), shape, tmp_path)
     with typed(refused.value.naming("j", True)) as hint:
         assert hint.statements() == ["ALTER TABLE t REPLICA IDENTITY FULL"]  # PostgreSQL itself: tests/postgres
         assert hint.commands() == [["drop", "j", "--with-rows", "--confirm", "j"]]  # typed in test_hints.py
-        taking.require_whole("t", (), shape)  # of whole rows nothing is left out
+        changes.require_whole("t", (), shape)  # of whole rows nothing is left out
 
 
 @pytest.mark.parametrize("truncated", [True, False])
@@ -156,14 +154,14 @@ def test_a_table_without_files_is_truncated_at_most(
     spark: "SparkSession", tmp_path: Path, truncated: bool
 ) -> None:
     taken = TakenTable(changes=5, truncated=truncated)
-    assert taking.staged(spark, "t", taken, KEY, Transform(), tmp_path) == StagedTable(truncated=truncated)
+    assert staged_of(spark, taken, Transform(), tmp_path) == StagedTable(truncated=truncated)
 
 
 def test_rows_that_were_read_go_where_a_truncate_is_in_their_window() -> None:
     rows = StagedTable((StagedFile("i", 1),), rows=5)
-    changes = StagedTable(changes=(StagedFile("c", 1),), changed=2, deleted=1, partial=("big",))
-    over = taking.over(rows, changes)
-    assert (over.inserts, over.rows, over.changes, over.changed) == (rows.inserts, 5, changes.changes, 2)
+    net = StagedTable(changes=(StagedFile("c", 1),), changed=2, deleted=1, partial=("big",))
+    over = changes.over(rows, net)
+    assert (over.inserts, over.rows, over.changes, over.changed) == (rows.inserts, 5, net.changes, 2)
     assert (over.deleted, over.partial, over.truncated) == (1, ("big",), False)
     emptied = StagedTable(changes=(StagedFile("c", 1),), changed=2, truncated=True)
-    assert taking.over(rows, emptied) == emptied
+    assert changes.over(rows, emptied) == emptied

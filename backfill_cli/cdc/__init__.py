@@ -1,0 +1,1 @@
+"""What systems that deliver changes share: the net change of each key."""

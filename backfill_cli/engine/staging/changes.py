@@ -1,0 +1,127 @@
+"""The changes of a window become files: net by key and in the sink's form, one table at a time.
+
+A log is read in one call for all tables. Where it leaves files in which each key occurs once, and no expression
+touches a row, these are the staged files; otherwise Spark nets and writes. For columns that a net row lacks, the
+sink keeps its present values.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.cdc.net import net
+from backfill_cli.contracts import ChangeFrame, LogBatch, LogReader, TakenTable, TakingUpstream, Upstream, own
+from backfill_cli.engine.staging import quarantine, transform
+from backfill_cli.engine.staging.files import folder_made, observed, write_net
+from backfill_cli.engine.staging.keys import null_keys, refuse_null_keys_of_log
+from backfill_cli.errors import START_OVER, BadData
+from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, StagedTable
+from backfill_cli.model.position import Cursor
+from backfill_cli.model.split import SplitKey
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backfill_cli.config.sections import Table, Transform
+
+FOLDER = "taken"
+
+
+def read_log(
+    upstream: Upstream,
+    spark: "SparkSession",
+    window: ChangeWindow,
+    within: Mapping[SplitKey, Cursor | None] | None,
+    schemas: Mapping[str, str],
+    folder: str,
+) -> LogBatch:
+    """A window of the log. schemas: in force before it, of the tables that are staged."""
+    if isinstance(upstream, LogReader):
+        return upstream.read_log(spark, window, within, schemas, folder)
+    if isinstance(upstream, TakingUpstream):
+        folder_made(Path(folder))
+        taken = upstream.take(spark, window, within, schemas, folder)
+        return LogBatch(taken.window, taken.tables, taken.schemas)
+    now = {**schemas, **dict(window.schema)}
+    frames = {t: upstream.changes(spark, t, window.after, window.up_to, schema) for t, schema in now.items()}
+    return LogBatch(window, {name: ChangeFrame(frame) for name, frame in frames.items()}, dict(window.schema))
+
+
+def reached(plan: EpochPlan, reads: Sequence[tuple[SnapshotRead, int]]) -> Mapping[SplitKey, Cursor | None] | None:
+    """`EpochPlan.within` once the plan's reads are written. reads: these, closed."""
+    if plan.within is None:
+        return None
+    return {**plan.within, **{(read.table, read.split): read.up_to for read, _ in reads}}
+
+
+def over(rows: StagedTable, changes: StagedTable) -> StagedTable:
+    """Combines rows with the changes of the window during which they were read; the changes prevail.
+
+    Rows from before a truncate are gone; rows inserted after it are among the changes, as the window extends past
+    every transaction that the read saw.
+    """
+    inserts = replace(rows, inserts=(), rows=0) if changes.truncated else rows
+    return replace(changes, inserts=inserts.inserts, rows=inserts.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedChanges:
+    """One table's changes. changes: how many there were; images: rows that only hold the state before an update.
+
+    side: the side table's rows, if there are any.
+    """
+
+    table: StagedTable
+    changes: int
+    images: int = 0
+    side: Mapping[str, StagedTable] = field(default_factory=dict)
+
+
+def staged(
+    spark: "SparkSession",
+    upstream: Upstream,
+    table: "Table",
+    found: TakenTable | ChangeFrame,
+    shape: "Transform",
+    folder: Path,
+) -> StagedChanges:
+    """One table's net changes, in the form that the sink takes, in the attempt's folder."""
+    from backfill_cli.config.transforms import kept
+
+    require_whole(table.name, found.partial, shape)
+    if isinstance(found, TakenTable):
+        if not found.files:
+            return StagedChanges(StagedTable(truncated=found.truncated), found.changes)
+        if found.netted and shape.is_empty:
+            files = tuple(replace(file, path=f"{FOLDER}/{file.path}") for file in found.files)
+            done = StagedTable(changes=files, changed=found.changed, deleted=found.deleted)
+            return StagedChanges(replace(done, truncated=found.truncated, partial=found.partial), found.changes)
+        frame = spark.read.parquet(*(str(folder / FOLDER / file.path) for file in found.files))
+        found = ChangeFrame(frame, found.changes, found.netted, found.truncated, found.partial)
+    frame, side = quarantine.readable(spark, found.frame, table.name, folder)
+    seen = None
+    if found.changes is None:
+        frame, seen = observed(frame, {**null_keys(table.key), "images": transform.images(frame)})
+    whole = frame.drop(own.SEQ, own.MS) if found.netted else net(frame, table.key, found.partial)
+    names = kept(shape, found.partial)
+    done = write_net(transform.shaped(whole, shape, names), folder / table.name / "changes", folder)
+    done = replace(done, truncated=found.truncated, partial=tuple(names.values()))
+    if seen is None:
+        return StagedChanges(done, found.changes or 0, side=side)
+    counted = seen()
+    refuse_null_keys_of_log(upstream, table.name, table.key, counted)
+    return StagedChanges(done, counted["rows"] - counted["images"], counted["images"], side)
+
+
+def require_whole(table: str, partial: Sequence[str], shape: "Transform") -> None:
+    """No expression needs a value that was left out: the upstream can send less than when the job was created."""
+    from backfill_cli.config.transforms import computing
+
+    needs = computing(shape, partial) if partial else ()
+    if needs:
+        raise BadData(
+            f"table {table!r}: changes leave out the value of {', '.join(partial)}, but it is needed by: "
+            f"{'; '.join(needs)}",
+            f"ALTER TABLE {table} REPLICA IDENTITY FULL; then {START_OVER}",
+        )

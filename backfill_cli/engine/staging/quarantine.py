@@ -1,0 +1,147 @@
+"""Rows become files, those that cannot be read apart: for a side table of the sink, with place and reason.
+
+A frame that can have such rows has the column `own.QUARANTINED`, a struct of what the side table holds; it is NULL
+for a row that can be read.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import SinkTable, Upstream, own
+from backfill_cli.engine.staging import transform
+from backfill_cli.engine.staging.files import Footers, footers, listed, require_all, write
+from backfill_cli.model.plan import StagedFile, StagedTable
+from backfill_cli.model.schema import fields_of
+from backfill_cli.spark.names import backticked
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from backfill_cli.config.sections import Transform
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows in files. found: of these files. side: the side table's rows, if there are any."""
+
+    files: tuple[StagedFile, ...]
+    found: Footers
+    side: Mapping[str, StagedTable]
+
+
+def write_rows(
+    spark: "SparkSession",
+    frame: "DataFrame",
+    shape: "Transform",
+    table: str,
+    path: Path,
+    folder: Path,
+    columns: Sequence[str] = (),
+) -> Rows:
+    """The rows in the sink's form are files in the new folder `path`, named relative to the attempt's `folder`.
+
+    columns: those whose NULLs are counted.
+    """
+    if own.QUARANTINED in frame.columns:
+        return _write_apart(spark, _shaped(frame, shape), table, path, folder, columns)
+    written = write(transform.rows(frame, shape), path)
+    files = listed(path, folder)
+    found = footers(folder, files, columns)
+    require_all(path, written["rows"], found)
+    return Rows(files, found, {})
+
+
+def readable(
+    spark: "SparkSession", frame: "DataFrame", table: str, folder: Path
+) -> "tuple[DataFrame, Mapping[str, StagedTable]]":
+    """Those rows of the frame that can be read, and the side table's, if there are any.
+
+    A frame that can have such rows is written first, so that its source is not read twice.
+    """
+    if own.QUARANTINED not in frame.columns:
+        return frame, {}
+    path = folder / table / "read"
+    side = _write_apart(spark, frame, table, path, folder).side
+    good = path / _GOOD
+    good.mkdir(exist_ok=True)  # Spark writes no folder if there are no rows
+    return spark.read.schema(frame.drop(own.QUARANTINED).schema).parquet(str(good)), side
+
+
+_GOOD, _BAD = f"{own.BAD}=false", f"{own.BAD}=true"
+
+
+def _write_apart(
+    spark: "SparkSession", frame: "DataFrame", table: str, path: Path, folder: Path, columns: Sequence[str] = ()
+) -> Rows:
+    from pyspark.sql import functions as F
+
+    written = write(frame.withColumn(own.BAD, F.col(own.QUARANTINED).isNotNull()), path, by=own.BAD)
+    files = listed(path / _GOOD, folder)
+    good, bad = footers(folder, files, columns), footers(folder, listed(path / _BAD, folder), ())
+    require_all(path, written["rows"], good, bad)
+    return Rows(files, good, _side_rows(spark, path / _BAD, bad.rows, side_name(table), folder))
+
+
+def _side_rows(spark: "SparkSession", bad: Path, count: int, side: str, folder: Path) -> Mapping[str, StagedTable]:
+    """They are few, so they are copied from what was written."""
+    if not count:
+        return {}
+    path = folder / side / "inserts"
+    write(spark.read.parquet(str(bad)).select(f"{own.QUARANTINED}.*"), path)
+    files = listed(path, folder)
+    require_all(path, count, footers(folder, files, ()))
+    return {side: StagedTable(inserts=files, rows=count)}
+
+
+def marked(frame: "DataFrame", place: Sequence[str]) -> "DataFrame":
+    """The frame with `own.QUARANTINED` instead of `own.ERROR` and `own.RAW`. place: the columns that say where."""
+    from pyspark.sql import functions as F
+
+    kept = F.struct(*place, F.col(own.RAW).alias("value"), F.col(own.ERROR).alias("reason"))
+    bad = frame.withColumn(own.QUARANTINED, F.when(F.col(own.ERROR).isNotNull(), kept))
+    return bad.drop(own.ERROR, own.RAW)
+
+
+def quarantined(frame: "DataFrame") -> "DataFrame":
+    """What the side table holds of a frame's rows."""
+    return frame.where(f"{own.QUARANTINED} IS NOT NULL").select(f"{own.QUARANTINED}.*")
+
+
+def _shaped(frame: "DataFrame", shape: "Transform") -> "DataFrame":
+    """The sink's columns and `own.QUARANTINED`; rows that cannot be read are not subject to `where`."""
+    kept = frame if shape.where is None else frame.where(f"{own.QUARANTINED} IS NOT NULL OR ({shape.where})")
+    row = kept.drop(own.QUARANTINED)
+    columns: list[str] = []
+    for text in shape.select or ["*"]:
+        stands_for_many = text.lstrip().startswith("*")
+        columns += [backticked(name) for name in row.selectExpr(text).columns] if stands_for_many else [text]
+    return kept.selectExpr(*columns, own.QUARANTINED)
+
+
+def side_name(table: str) -> str:
+    return f"{table}.quarantine"
+
+
+def side_table(of: SinkTable, upstream: Upstream, source: str) -> SinkTable:
+    """What the sink keeps of rows that could not be read: partition and offset, `value BINARY, reason STRING`.
+
+    source: Spark schema of the table's source rows as JSON.
+    """
+    place = upstream.capabilities.place
+    fields = [field for field in fields_of(source) if field["name"] in place]
+    fields += [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (("value", "binary"), ("reason", "string"))
+    ]
+    beside, dot, name = of.target.rpartition(".")
+    return replace(
+        of,
+        name=side_name(of.name),
+        target=f"{beside}{dot}{own.PREFIX}quarantine_{name}",
+        key=place,
+        schema=json.dumps({"type": "struct", "fields": fields}),
+        side=True,
+    )
