@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from backfill_cli.contracts import SavedJob, SinkTable, Survey
 from backfill_cli.contracts.targets import gone
@@ -14,11 +14,9 @@ from backfill_cli.lake.state import JobState
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.digest import Digest, DigestSpec, KeyRanges, Word, and_sampled, range_sql, spec_of
 from backfill_cli.model.schema import fields_of
+from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.beside import session_beside
 from backfill_cli.spark.names import quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # Tables commit one after the other; the longest commit seen, of three tables, took 20 s.
 PATIENCE_S = 120.0
@@ -26,7 +24,7 @@ RETRY_S = 0.2
 
 Version = TypeVar("Version")
 
-Reads = Callable[["SparkSession", SinkTable], "DataFrame"]
+Reads = Callable[[SparkSession, SinkTable], DataFrame]
 """All rows of a table at its version, with the types of the table's Spark schema."""
 
 
@@ -39,7 +37,7 @@ class LakeCopy:
 
     def __init__(
         self,
-        spark: "SparkSession",
+        spark: SparkSession,
         reads: Reads,
         saved: SavedJob | None,
         versions: Mapping[str, object],
@@ -56,8 +54,6 @@ class LakeCopy:
 
     def survey(self, table: SinkTable) -> Survey:
         """Spark hashes strings of any kind; the bounds come from a scan of the first key column only."""
-        from pyspark.sql import functions as F
-
         few = frozenset(name for name in _strings(table))
         spec = spec_of(table.schema, table.key, few)
         if spec is None or spec.columns[0].word is Word.TEXT:
@@ -87,11 +83,11 @@ class LakeCopy:
 
     def frame(
         self,
-        spark: "SparkSession",
+        spark: SparkSession,
         table: SinkTable,
         columns: Sequence[str],
         only: tuple[DigestSpec, KeyRanges, Sequence[int]] | None,
-    ) -> "DataFrame":
+    ) -> DataFrame:
         rows = self._reads(spark, table)
         if only is not None:
             spec, ranges, parts = only
@@ -103,11 +99,11 @@ class LakeCopy:
 
 @contextmanager
 def copied(
-    session: "Callable[[], SparkSession]",
+    session: Callable[[], SparkSession],
     state: JobState,
     look: Callable[[], Mapping[str, tuple[Version, Marker] | None]],
     live: bool,
-    rows: "Callable[[SparkSession, SinkTable, Version | None], DataFrame]",
+    rows: Callable[[SparkSession, SinkTable, Version | None], DataFrame],
     fault: Callable[[str, Version | None], BackfillError | None],
     known: Callable[[str, Version], object] = lambda _, version: version,
 ) -> Iterator[LakeCopy]:

@@ -9,15 +9,12 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
 from backfill_cli.lake.key_points import Point, predicate
 from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.spark.api import DataFrame, F
 from backfill_cli.spark.names import backticked
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 RANGE_ROWS = 1_000_000
 """Rows of a range, if files allow it. Ranges can be large: resume and throttle cut inside them."""
@@ -262,10 +259,8 @@ def closed_read(read: SnapshotRead, of: KeyRange) -> SnapshotRead:
     return replace(read, up_to=slice_end(of, read.after, read.limit_rows), limit_rows=None)
 
 
-def frame_of(table: "DataFrame", key: str, key_type: str, reads: Sequence[Held]) -> "DataFrame":
+def frame_of(table: DataFrame, key: str, key_type: str, reads: Sequence[Held]) -> DataFrame:
     """The rows of these reads, and `own.READ INT`. Adjacent reads share a condition: one scan reads them."""
-    from pyspark.sql import functions as F
-
     column = backticked(key)
     bounds = [predicate(column, key_type, one.low, one.high) for one in reads]
     if len(reads) == 1:

@@ -1,29 +1,29 @@
-"""The SQL that applies net changes to a lake table, and the checks of rows before a commit."""
+"""Staged rows as Spark frames, the SQL that applies net changes to a lake table, and checks before a commit."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import no_row_to_fill
 from backfill_cli.errors import START_OVER, BadData
+from backfill_cli.formats.frames import reader
 from backfill_cli.formats.schemas import leaf_of
 from backfill_cli.model.plan import StagedFile, StagedTable
-from backfill_cli.model.schema import columns_of, names_of
+from backfill_cli.model.schema import Columns, columns_of, field, names_of
+from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.names import backticked, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 NAMED_KEYS = 5
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 INTERPRETED_ROWS = 20_000
 INTERPRETED_MET = 300_000
 """Interpreted, a row that a MERGE reads and copies costs 3.4 µs of CPU more; the generated code once 1.4 s."""
+FILE_BYTES = 32 * 2**20
+"""Staged bytes per task: an epoch of a few rows becomes one file, a large one is written by all cores."""
 PRUNED_BY = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT", "date": "DATE"}
 """Types of a first key column whose bounds are written into a MERGE, so that it reads only files within them."""
 LONGEST_NAME = 255
@@ -32,7 +32,7 @@ Bounds = tuple[int, int] | tuple[date, date]
 
 
 @contextmanager
-def planned_for(session: "SparkSession", staged: StagedTable, met: Callable[[], int | None]) -> Iterator[None]:
+def planned_for(session: SparkSession, staged: StagedTable, met: Callable[[], int | None]) -> Iterator[None]:
     """A MERGE of few rows with few rows is interpreted: code compiled for one MERGE is not used by another.
 
     Its bounds differ each time: of the 4.4 s of CPU of a MERGE of 1,000 rows, 1.4 s were spent on generated code.
@@ -107,10 +107,8 @@ def key_bounds(commit: EpochCommit, table: SinkTable, files: Sequence[StagedFile
     return (min(low), max(high)) if low else None
 
 
-def refuse_lost(table: SinkTable, changes: "DataFrame", *held: "DataFrame") -> None:
+def refuse_lost(table: SinkTable, changes: DataFrame, *held: DataFrame) -> None:
     """Raises BadData naming keys of changes that leave columns unchanged, if their rows are in none of `held`."""
-    from pyspark.sql import functions as F
-
     lost = changes.where((F.col(own.OP) == "U") & (F.size(own.UNSENT) > 0)).select(
         *(quoted(name) for name in table.key)
     )
@@ -122,7 +120,7 @@ def refuse_lost(table: SinkTable, changes: "DataFrame", *held: "DataFrame") -> N
 
 
 def refuse_partitions(
-    frames: Iterable["DataFrame"], table: SinkTable, place: str, tests: Mapping[str, "Column"], what: str
+    frames: Iterable[DataFrame], table: SinkTable, place: str, tests: Mapping[str, Column], what: str
 ) -> None:
     """Raises BadData naming up to five rows with values that the table's partitions cannot hold.
 
@@ -134,9 +132,7 @@ def refuse_partitions(
         _refuse(frame, table, place, tests, what)
 
 
-def _refuse(frame: "DataFrame", table: SinkTable, place: str, tests: Mapping[str, "Column"], what: str) -> None:
-    from pyspark.sql import functions as F
-
+def _refuse(frame: DataFrame, table: SinkTable, place: str, tests: Mapping[str, Column], what: str) -> None:
     written = frame.where(F.col(own.OP) == "U") if own.OP in frame.columns else frame
     first = F.coalesce(*(F.when(test, F.lit(name)) for name, test in tests.items()))
     lost = written.select(shown_key(table).alias("key"), first.alias("part")).where("part IS NOT NULL")
@@ -159,13 +155,47 @@ def literal(text: str) -> str:
     return f"'{escaped}'"
 
 
-def shown_key(table: SinkTable) -> "Column":
+def shown_key(table: SinkTable) -> Column:
     """A row's key as text for messages."""
-    from pyspark.sql import functions as F
-
     fields = columns_of(table.schema)
     shown = [
         (F.hex(quoted(name)) if fields[name]["type"] == "binary" else quoted(name).cast("string"))
         for name in table.key
     ]
     return F.concat_ws(", ", *(F.coalesce(one, F.lit("NULL")) for one in shown))
+
+
+def inserts(spark: SparkSession, commit: EpochCommit, table: SinkTable) -> DataFrame | None:
+    """`(columns…)` of the epoch's snapshot rows, in the order of the table's schema; None if there are none."""
+    staged = _staged(commit, table)
+    if not staged.inserts or not staged.rows:
+        return None
+    return _frame(spark, commit, staged.inserts, columns_of(table.schema))
+
+
+def changes(spark: SparkSession, commit: EpochCommit, table: SinkTable) -> DataFrame | None:
+    """`(own.OP 'U'|'D', [own.UNSENT,] columns…)`, net by key, of the epoch's changes; None if there are none.
+
+    `own.UNSENT` exists if some row leaves columns unchanged in the table (`StagedTable.partial`).
+    """
+    staged = _staged(commit, table)
+    if not staged.changes or not staged.changed + staged.deleted:
+        return None
+    columns: Columns = {own.OP: field(own.OP, "string")}
+    if staged.partial:
+        columns[own.UNSENT] = field(own.UNSENT, {"type": "array", "elementType": "string", "containsNull": True})
+    return _frame(spark, commit, staged.changes, {**columns, **columns_of(table.schema)})
+
+
+def size_bytes(files: Sequence[StagedFile]) -> int:
+    return sum(file.size_bytes for file in files)
+
+
+def _staged(commit: EpochCommit, table: SinkTable) -> StagedTable:
+    return commit.staged.tables.get(table.name) or StagedTable()
+
+
+def _frame(spark: SparkSession, commit: EpochCommit, files: Sequence[StagedFile], columns: Columns) -> DataFrame:
+    paths = [f"{commit.folder.rstrip('/')}/{file.path}" for file in files]
+    frame = reader(spark, columns).parquet(*paths).select(*(quoted(name) for name in columns))
+    return frame.coalesce(max(1, -(-size_bytes(files) // FILE_BYTES)))

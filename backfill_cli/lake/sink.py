@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
 from backfill_cli.contracts.targets import no_record, other_type
@@ -11,10 +10,8 @@ from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.state import Claim, JobRecord, JobState
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.schema import Columns, same_type, shown
+from backfill_cli.spark.api import SparkSession
 from backfill_cli.spark.beside import session_beside
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class LakeSink(ABC):
@@ -26,11 +23,11 @@ class LakeSink(ABC):
     def __init__(self) -> None:
         self._states: dict[str, JobState] = {}
 
-    def use(self, session: "Callable[[], SparkSession]") -> None:
+    def use(self, session: Callable[[], SparkSession]) -> None:
         self._session = session
 
     @cached_property
-    def _spark(self) -> "SparkSession":
+    def _spark(self) -> SparkSession:
         """A separate session: settings of a commit do not affect the staging that runs at the same time."""
         return session_beside(self._session())
 

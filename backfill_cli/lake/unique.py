@@ -7,7 +7,7 @@ reading the column.
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,10 +20,8 @@ from backfill_cli.lake.merge import NAMED_KEYS, shown_key
 from backfill_cli.lake.plain_files import PlainFiles
 from backfill_cli.model.schema import Columns, columns_of
 from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.names import backticked, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 WHOLE = ("byte", "short", "integer", "long", "date")
 """Types of keys of which 64 adjacent values map to the bits of one number."""
@@ -38,10 +36,8 @@ INEXACT = ("float", "double")
 """Types whose equal values can differ in their bits."""
 
 
-def refuse_duplicates(table: SinkTable, rows: "DataFrame", where: str = "the snapshot") -> None:
+def refuse_duplicates(table: SinkTable, rows: DataFrame, where: str = "the snapshot") -> None:
     """Raises BadData naming up to five duplicate keys in `rows`, all rows of the table. where: for the message."""
-    from pyspark.sql import functions as F
-
     if _proven_unique(table, rows):
         return
     grouped = rows.groupBy(*(quoted(name) for name in table.key)).agg(F.count(F.lit(1)).alias(own.COUNT))
@@ -51,14 +47,12 @@ def refuse_duplicates(table: SinkTable, rows: "DataFrame", where: str = "the sna
         raise duplicate_keys(table, sorted((one["key"], one[own.COUNT]) for one in found), where)
 
 
-def _proven_unique(table: SinkTable, rows: "DataFrame") -> bool:
+def _proven_unique(table: SinkTable, rows: DataFrame) -> bool:
     """Whether each 64 adjacent keys have as many bits as rows: 5 million dense keys take 0.8 s, grouping them 5 s.
 
     Keys that are not dense cost as much as grouping. False if no column of the key is a whole number, if a key is
     duplicated, or if one is NULL.
     """
-    from pyspark.sql import functions as F
-
     fields = columns_of(table.schema)
     whole = next((name for name in reversed(table.key) if fields[name]["type"] in WHOLE), None)
     if whole is None:
@@ -73,7 +67,7 @@ def _proven_unique(table: SinkTable, rows: "DataFrame") -> bool:
     return not twice.select(own.COUNT).limit(1).toArrow().num_rows
 
 
-def unique_in_files(spark: "SparkSession", files: PlainFiles | None, key: Sequence[str], columns: Columns) -> bool:
+def unique_in_files(spark: SparkSession, files: PlainFiles | None, key: Sequence[str], columns: Columns) -> bool:
     """Whether no key occurs twice in these files. False also if they do not tell: Spark has to compare then."""
     kinds = [columns[name]["type"] for name in key]
     if files is None or any(not isinstance(kind, str) or kind in INEXACT for kind in kinds):

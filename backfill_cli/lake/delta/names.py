@@ -5,22 +5,19 @@ Looked up once per process: if the name is given to another table meanwhile, the
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from backfill_cli.errors import Fatal, UsageError
 from backfill_cli.lake.delta.edge import Where
+from backfill_cli.spark.api import SparkSession
 from backfill_cli.spark.beside import CATALOG, defined
 from backfill_cli.spark.failures import cause_in
 from backfill_cli.spark.names import backticked
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 OWN = "spark_catalog"
 IMPLEMENTATION = "spark.sql.catalogImplementation"
 _NOT_THERE = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
 
-Session = Callable[[], "SparkSession"]
+Session = Callable[[], SparkSession]
 
 
 def sql_of(name: str) -> str:
@@ -32,7 +29,7 @@ def sql_at(where: Where) -> str:
     return f"delta.`{where.uri.replace('`', '``')}`"
 
 
-def located(spark: "SparkSession", name: str) -> Where | None:
+def located(spark: SparkSession, name: str) -> Where | None:
     """Where the table is; None if the catalog has none. Raises UsageError for a table of another format."""
     require_lasting(spark, name.split(".")[0])
     try:
@@ -46,7 +43,7 @@ def located(spark: "SparkSession", name: str) -> Where | None:
     return Where.of(detail[0]["location"], "")
 
 
-def beside(spark: "SparkSession", name: str) -> list[str]:
+def beside(spark: SparkSession, name: str) -> list[str]:
     """The tables in this table's schema, by their names; none where the catalog does not say."""
     catalog, schema, _ = name.split(".")
     with suppress(Exception):  # whatever it is, the table is missing, which the caller reports
@@ -55,7 +52,7 @@ def beside(spark: "SparkSession", name: str) -> list[str]:
     return []
 
 
-def schema_folder(spark: "SparkSession", name: str) -> str:
+def schema_folder(spark: SparkSession, name: str) -> str:
     """Where the catalog puts tables of this table's schema. Raises UsageError if it does not say."""
     catalog, schema, _ = name.split(".")
     require_lasting(spark, catalog)
@@ -78,7 +75,7 @@ def schema_folder(spark: "SparkSession", name: str) -> str:
     return found
 
 
-def require_lasting(spark: "SparkSession", catalog: str) -> None:
+def require_lasting(spark: SparkSession, catalog: str) -> None:
     """Raises UsageError for a catalog that the session does not have, or that ends with it."""
     if catalog != OWN and spark.conf.get(CATALOG + catalog, None) is None:
         raise UsageError(

@@ -4,16 +4,13 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from backfill_cli.errors import UsageError
 from backfill_cli.formats.listing import local_path
+from backfill_cli.spark.api import SparkSession
 from backfill_cli.spark.beside import CATALOG, defined
 from backfill_cli.spark.names import backticked
 from backfill_cli.spark.object_store import one_spelling
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 NO_PLACE = "a folder, with a '/' in it (such as './orders' in this folder), or catalog.schema.table"
 SHOWN_CATALOG = "lake"
@@ -100,7 +97,7 @@ class Place:
     def beside(self, name: str) -> "Place":
         return Place(self.catalog, (*self.names[:-1], name), self.folder)
 
-    def register(self, spark: "SparkSession") -> None:
+    def register(self, spark: SparkSession) -> None:
         """This session knows the table's catalog, and does not cache its tables: other writers change them."""
         at = CATALOG + self.catalog
         if self.folder is not None:
@@ -147,7 +144,7 @@ Settings = Callable[[], Mapping[str, str]]
 """Returns the session's settings; starts a session if there is none yet."""
 
 
-def settings_of(session: "Callable[[], SparkSession]") -> Settings:
+def settings_of(session: Callable[[], SparkSession]) -> Settings:
     def told() -> Mapping[str, str]:
         every: Mapping[str, str] = session().conf.getAll
         return every

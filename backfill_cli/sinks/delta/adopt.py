@@ -20,7 +20,7 @@ from pyarrow.parquet import FileMetaData, Statistics, read_metadata
 from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.lake.delta.commits import schema_fields
 from backfill_cli.lake.delta.edge import Where
-from backfill_cli.lake.staged import size_bytes
+from backfill_cli.lake.merge import size_bytes
 from backfill_cli.model.plan import StagedFile
 from backfill_cli.model.schema import columns_of, same_type
 

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backfill_cli.cdc.net import over
 from backfill_cli.contracts import EpochCommit, SinkTable, own
@@ -18,6 +18,8 @@ from backfill_cli.lake.delta.plain import plain_files, rows_met, version_files
 from backfill_cli.lake.merge import (
     LONGEST_NAME,
     Bounds,
+    changes,
+    inserts,
     key_bounds,
     merge_sql,
     planned_for,
@@ -25,16 +27,13 @@ from backfill_cli.lake.merge import (
     refuse_partitions,
 )
 from backfill_cli.lake.plain_files import bounded
-from backfill_cli.lake.staged import changes, inserts
 from backfill_cli.lake.unique import refuse_duplicates, unique_in_files
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.model.schema import columns_of, names_of
+from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.failures import cause_in
 from backfill_cli.spark.names import quoted
 from backfill_cli.spark.object_store import meant
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 APP, NUMBER = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 NULL_IN_HIVE = "__HIVE_DEFAULT_PARTITION__"
@@ -52,7 +51,7 @@ class Overtaken(Exception):
 
 
 def apply(
-    session: "SparkSession", commit: EpochCommit, table: SinkTable, where: Where, app: str, number: int
+    session: SparkSession, commit: EpochCommit, table: SinkTable, where: Where, app: str, number: int
 ) -> None:
     """One commit put the epoch's rows and the number in the table, or was skipped since the number is not newer.
 
@@ -78,7 +77,7 @@ def apply(
 
 
 @contextmanager
-def _numbered(session: "SparkSession", app: str, number: int) -> Iterator[None]:
+def _numbered(session: SparkSession, app: str, number: int) -> Iterator[None]:
     """Any write in the block is the commit with this number, so do everything else before."""
     session.conf.set(APP, app)
     session.conf.set(NUMBER, str(number))
@@ -89,11 +88,11 @@ def _numbered(session: "SparkSession", app: str, number: int) -> Iterator[None]:
         session.conf.unset(NUMBER)
 
 
-def _rows(session: "SparkSession", where: Where) -> "DataFrame":
+def _rows(session: SparkSession, where: Where) -> DataFrame:
     return session.read.format("delta").load(where.uri)
 
 
-def require_unique(session: "SparkSession", commit: EpochCommit, table: SinkTable, where: Where) -> None:
+def require_unique(session: SparkSession, commit: EpochCommit, table: SinkTable, where: Where) -> None:
     """The snapshot, which this epoch completes, has no duplicate key: a later change would match both rows.
 
     Checked before the commit, so that nobody can read rows that are refused. Raises BadData naming keys.
@@ -113,7 +112,7 @@ def require_unique(session: "SparkSession", commit: EpochCommit, table: SinkTabl
         refuse_duplicates(table, rows)
 
 
-def _unique_in_files(session: "SparkSession", commit: EpochCommit, table: SinkTable, where: Where) -> bool:
+def _unique_in_files(session: SparkSession, commit: EpochCommit, table: SinkTable, where: Where) -> bool:
     """Whether the files of the table and the epoch show by themselves that no key is duplicated."""
     staged = commit.staged.tables.get(table.name) or StagedTable()
     columns, first = columns_of(table.schema), table.key[0]
@@ -124,7 +123,7 @@ def _unique_in_files(session: "SparkSession", commit: EpochCommit, table: SinkTa
     return unique_in_files(session, plain_files(where, None, first, keys, new), table.key, keys)
 
 
-def _replace(session: "SparkSession", table: SinkTable, where: Where, rows: "DataFrame | None") -> None:
+def _replace(session: SparkSession, table: SinkTable, where: Where, rows: DataFrame | None) -> None:
     """The table has only the epoch's rows. rows: snapshot rows, or net changes."""
     names = [quoted(name) for name in names_of(table.schema)]
     final = _rows(session, where).where("false") if rows is None else rows
@@ -136,15 +135,13 @@ def _replace(session: "SparkSession", table: SinkTable, where: Where, rows: "Dat
 
 
 def _merge(
-    session: "SparkSession",
+    session: SparkSession,
     commit: EpochCommit,
     table: SinkTable,
     where: Where,
-    rows: "DataFrame",
+    rows: DataFrame,
     mark: tuple[str, int],
 ) -> None:
-    from pyspark.sql import functions as F
-
     staged = commit.staged.tables[table.name]
     source = rows if own.OP in rows.columns else rows.select(F.lit("U").alias(own.OP), "*")
     if own.UNSENT in source.columns and not commit.converging:
@@ -167,7 +164,7 @@ def _rows_met(where: Where, table: SinkTable, bounds: Bounds | None) -> int | No
     return None
 
 
-def require_representable(frames: Iterable["DataFrame"], table: SinkTable, where: Where) -> None:
+def require_representable(frames: Iterable[DataFrame], table: SinkTable, where: Where) -> None:
     """Raises BadData naming up to five rows with values that the table's partition columns cannot hold.
 
     frames: rows that are about to be written; those that are about to be deleted do not count. Delta's log holds
@@ -183,10 +180,8 @@ def require_representable(frames: Iterable["DataFrame"], table: SinkTable, where
     refuse_partitions(frames, table, where.shown, tests, _LOST)
 
 
-def _lost(name: str, kind: Any, in_path: bool) -> "Column | None":
+def _lost(name: str, kind: Any, in_path: bool) -> Column | None:
     """Under which condition a value is lost; None if the type has no such value."""
-    from pyspark.sql import functions as F
-
     if kind == "timestamp":
         return F.unix_micros(quoted(name)) < YEAR_1_US
     if kind not in ("string", "binary"):

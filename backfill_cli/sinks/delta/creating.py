@@ -12,19 +12,17 @@ from backfill_cli.lake.merge import literal
 from backfill_cli.lake.options import blamed
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.sinks.delta.tables import Lacking, Unplaced
+from backfill_cli.spark.api import SparkSession
 from backfill_cli.spark.failures import cause_in
 
 if TYPE_CHECKING:
     from deltalake import Schema
-    from pyspark.sql import SparkSession
 
 PROBE = "backfill/created"
 _OTHER_WRITER = ("CHANGED", "CONCURRENT", "ConcurrentModification")
 
 
-def create(
-    missing: Sequence[Lacking], properties: Mapping[str, str], session: "Callable[[], SparkSession]"
-) -> None:
+def create(missing: Sequence[Lacking], properties: Mapping[str, str], session: Callable[[], SparkSession]) -> None:
     """The tables exist with all their columns; new ones have these properties, side tables none.
 
     Raises UsageError for properties with which a table cannot be created or written; then none was created.
@@ -47,7 +45,7 @@ def create(
             _create(one, session)
 
 
-def _create(lack: Lacking, session: "Callable[[], SparkSession]") -> None:
+def _create(lack: Lacking, session: Callable[[], SparkSession]) -> None:
     """By the library, without a Spark job, unless the catalog has to place the table."""
     from deltalake import DeltaTable
 
@@ -61,7 +59,7 @@ def _create(lack: Lacking, session: "Callable[[], SparkSession]") -> None:
         DeltaTable.create(where.library_uri, schema, mode="ignore", storage_options=options)
 
 
-def _created_by_spark(lack: Lacking, properties: Mapping[str, str], spark: "SparkSession") -> bool:
+def _created_by_spark(lack: Lacking, properties: Mapping[str, str], spark: SparkSession) -> bool:
     """Spark knows all properties and what they demand of a table. False if another process was quicker."""
     told = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
     try:
@@ -111,7 +109,7 @@ def _require_writable(lack: Lacking) -> None:
         ) from exc
 
 
-def _remove(lack: Lacking, spark: "SparkSession") -> None:
+def _remove(lack: Lacking, spark: SparkSession) -> None:
     """A table that this process created, in a folder without files, is gone again."""
     if isinstance(lack.where, Unplaced):
         spark.sql(f"DROP TABLE IF EXISTS {_name(lack)}")
@@ -127,7 +125,7 @@ def _ddl(columns: Columns) -> str:
     return str(struct_type(_bare(columns)).toDDL())
 
 
-def _add(lack: Lacking, session: "Callable[[], SparkSession]") -> None:
+def _add(lack: Lacking, session: Callable[[], SparkSession]) -> None:
     """The table has the new columns, NULL in existing rows."""
     from deltalake import exceptions
 

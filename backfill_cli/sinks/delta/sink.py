@@ -36,12 +36,12 @@ from backfill_cli.sinks.delta.creating import create
 from backfill_cli.sinks.delta.marks import LAST_TOKEN, TRIES, MarkedTable, marks_of, number_of
 from backfill_cli.sinks.delta.restored import Kept
 from backfill_cli.sinks.delta.tables import Named, Template, check, claim, droppable, marked, state_of, where_of
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.names import quoted
 from backfill_cli.spark.object_store import store_errors
 
 if TYPE_CHECKING:
     from deltalake.transaction import AddAction
-    from pyspark.sql import DataFrame, SparkSession
 
 HOLDER = "folder"
 
@@ -175,7 +175,7 @@ class DeltaSink(LakeSink):
     def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[LakeCopy]":
         tables = {one.name: one for one in self._marked(job)}
 
-        def rows(spark: "SparkSession", table: SinkTable, version: int | None) -> "DataFrame":
+        def rows(spark: SparkSession, table: SinkTable, version: int | None) -> DataFrame:
             frame = spark.read.format("delta").option("versionAsOf", version)
             names = (quoted(name) for name in names_of(table.schema))
             return frame.load(tables[table.name].where.uri).select(*names)

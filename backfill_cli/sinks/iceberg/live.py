@@ -19,11 +19,11 @@ from backfill_cli.lake.merge import literal
 from backfill_cli.lake.state import Claim, Cut, JobRecord, JobState
 from backfill_cli.model.cutover import Found, Live, Lives
 from backfill_cli.sinks.iceberg.markers import MAIN, PREFIX, Head, told_by
+from backfill_cli.spark.api import SparkSession
 from backfill_cli.spark.names import backticked
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Cutting:
     state: JobState
     branch: str | None
     held: Callable[[Claim], Head | None]
-    spark: "Callable[[], SparkSession]"
+    spark: Callable[[], SparkSession]
 
     def live(self, swaps: Sequence[Swap]) -> Lives:
         """See contracts.CutoverSink."""

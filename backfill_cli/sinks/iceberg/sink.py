@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.contracts.cutover import Swap
@@ -31,9 +30,7 @@ from backfill_cli.sinks.iceberg.live import Cutting
 from backfill_cli.sinks.iceberg.markers import Head, head_of, marker_of, properties, refs_before
 from backfill_cli.sinks.iceberg.tables import Target
 from backfill_cli.sinks.iceberg.writing import Writer
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from backfill_cli.spark.api import DataFrame, SparkSession
 
 TRIES = 8
 """Tries of one commit if other writers commit in between; each try writes the epoch's rows again."""
@@ -254,7 +251,7 @@ class IcebergSink(LakeSink):
         def look() -> Mapping[str, tuple[int | None, Marker] | None]:
             return {table: now(claim) for table, claim in record.claims.items()}
 
-        def rows(spark: "SparkSession", table: SinkTable, number: int | None) -> "DataFrame":
+        def rows(spark: SparkSession, table: SinkTable, number: int | None) -> DataFrame:
             """Raises if a column of theirs has been dropped since."""
             claim = record.claims[table.name]
             if (held := self._held(claim)) is not None:

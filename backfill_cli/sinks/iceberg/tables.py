@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.targets import belongs_to, gone, require_key, rows_of_others
@@ -18,10 +17,8 @@ from backfill_cli.lake.state import Claim, JobRecord, jobs
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.schema import Columns, columns_of
 from backfill_cli.sinks.iceberg.markers import Head, job_of_refs, marked_snapshot, marker_of
+from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.names import backticked, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 PROPERTIES = {
     "format-version": "2",
@@ -151,7 +148,7 @@ def claimed(targets: Sequence[Target], token: int) -> dict[str, Claim]:
     }
 
 
-def create(spark: "SparkSession", target: Target, properties: Mapping[str, str]) -> None:
+def create(spark: SparkSession, target: Target, properties: Mapping[str, str]) -> None:
     """The table exists, empty, with its key NOT NULL and, if the key's types allow it, as identifier fields."""
     key = target.table.key
     fields = {name: {**one, "nullable": name not in key} for name, one in target.columns.items()}
@@ -167,7 +164,7 @@ def create(spark: "SparkSession", target: Target, properties: Mapping[str, str])
         spark.sql(f"ALTER TABLE {target.place.sql} SET IDENTIFIER FIELDS {', '.join(map(backticked, key))}")
 
 
-def add_columns(spark: "SparkSession", target: Target) -> None:
+def add_columns(spark: SparkSession, target: Target) -> None:
     for name, one in target.missing().items():
         kind = struct_type({name: {**one, "nullable": True}}).toDDL()
         spark.sql(f"ALTER TABLE {target.place.sql} ADD COLUMN {kind}")
@@ -178,10 +175,8 @@ def wanted_of(table: SinkTable) -> Columns:
     return wanted(table.name, table.schema)
 
 
-def rows_at(table: SinkTable, place: Place, spark: "SparkSession", snapshot: int | None) -> "DataFrame":
+def rows_at(table: SinkTable, place: Place, spark: SparkSession, snapshot: int | None) -> DataFrame:
     """All rows at a snapshot, in the table's Spark schema; columns added later are NULL."""
-    from pyspark.sql import functions as F
-
     version = "" if snapshot is None else f" VERSION AS OF {snapshot}"
     rows = spark.sql(f"SELECT * FROM {place.sql}{version}")
     there = {name.lower() for name in rows.columns}

@@ -14,18 +14,18 @@ from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.errors import RETRIED, BackfillError
 from backfill_cli.failpoint import hit
 from backfill_cli.formats.listing import local_path
-from backfill_cli.lake import merge, staged
+from backfill_cli.lake import merge
 from backfill_cli.lake.iceberg.edge import Moved, failing, reading_metadata
 from backfill_cli.lake.iceberg.metadata import Held, Look, snapshot_fault
 from backfill_cli.lake.iceberg.places import Place
 from backfill_cli.lake.unique import refuse_duplicates
 from backfill_cli.sinks.iceberg.markers import Head, branch, tag, told_by
+from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.names import backticked, quoted
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionField
     from pyiceberg.table.snapshots import Snapshot
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 _DATA = ("write.data.path", "write.folder-storage.path")
 PROPERTY = "spark.sql.iceberg.snapshot-property."
@@ -41,7 +41,7 @@ class Writer:
 
     def __init__(
         self,
-        spark: "SparkSession",
+        spark: SparkSession,
         place: Place,
         look: Look,
         told: Mapping[str, str],
@@ -65,7 +65,7 @@ class Writer:
 
     def apply(self, held: Head, commit: EpochCommit, table: SinkTable) -> None:
         """The epoch's rows are in the table, with the marker. Raises Moved; BadData before anything is visible."""
-        rows = (staged.inserts(self._spark, commit, table), staged.changes(self._spark, commit, table))
+        rows = (merge.inserts(self._spark, commit, table), merge.changes(self._spark, commit, table))
         require_representable([one for one in rows if one is not None], table, f"table {self._place}", held)
         self._on_branch(held, list(self._steps(commit, table, *rows)), commit, table)
 
@@ -124,7 +124,7 @@ class Writer:
             raise
 
     def _steps(
-        self, commit: EpochCommit, table: SinkTable, inserts: "DataFrame | None", changes: "DataFrame | None"
+        self, commit: EpochCommit, table: SinkTable, inserts: DataFrame | None, changes: DataFrame | None
     ) -> Iterator[Step]:
         told = commit.staged.tables.get(table.name)
         if told is None:
@@ -142,7 +142,7 @@ class Writer:
     def _branch(self) -> str:
         return f"{self._place.sql}.{backticked(f'branch_{branch(self._token)}')}"
 
-    def _append(self, rows: "DataFrame") -> None:
+    def _append(self, rows: DataFrame) -> None:
         rows.writeTo(self._branch).append()
 
     def _append_nothing(self, target: str) -> None:
@@ -152,7 +152,7 @@ class Writer:
     def _nothing(self, target: str) -> None:
         self._spark.table(target).where("false").writeTo(target).append()
 
-    def _delete(self, rows: "DataFrame", table: SinkTable) -> None:
+    def _delete(self, rows: DataFrame, table: SinkTable) -> None:
         """The rows with these keys are deleted."""
         keys = rows.select(*(quoted(name) for name in table.key)).distinct()
         matches = " AND ".join(f"t.{backticked(name)} = s.{backticked(name)}" for name in table.key)
@@ -161,7 +161,7 @@ class Writer:
                 f"MERGE INTO {self._branch} AS t USING {own.SOURCE} AS s ON {matches} WHEN MATCHED THEN DELETE"
             )
 
-    def _merge(self, changes: "DataFrame", commit: EpochCommit, table: SinkTable) -> None:
+    def _merge(self, changes: DataFrame, commit: EpochCommit, table: SinkTable) -> None:
         told = commit.staged.tables[table.name]
         if told.partial and not commit.converging:
             merge.refuse_lost(table, changes, self._spark.table(self._branch))
@@ -170,7 +170,7 @@ class Writer:
             self._sql(merge.merge_sql(self._branch, own.SOURCE, table, told.partial, bounds))
 
     @contextmanager
-    def _viewed(self, rows: "DataFrame") -> Iterator[None]:
+    def _viewed(self, rows: DataFrame) -> Iterator[None]:
         rows.createOrReplaceTempView(own.SOURCE)
         try:
             yield
@@ -209,7 +209,7 @@ class Writer:
         self._spark.sql(text)
 
 
-def require_representable(frames: Iterable["DataFrame"], table: SinkTable, place: str, held: Held) -> None:
+def require_representable(frames: Iterable[DataFrame], table: SinkTable, place: str, held: Held) -> None:
     """Raises BadData naming up to five rows whose partitions cannot be folders; see `refuse_partitions`."""
     folders = next((held.told.properties[name] for name in _DATA if name in held.told.properties), "")
     if "://" in local_path(folders or held.told.location):
@@ -221,11 +221,10 @@ def require_representable(frames: Iterable["DataFrame"], table: SinkTable, place
     merge.refuse_partitions(frames, table, place, tests, "what is too long for a folder's name")
 
 
-def _too_long(held: Held, name: str, part: "PartitionField") -> "Column | None":
+def _too_long(held: Held, name: str, part: "PartitionField") -> Column | None:
     """Under which condition the name is too long; None if values are not texts, or always short enough."""
     from pyiceberg.transforms import IdentityTransform, TruncateTransform
     from pyiceberg.types import BinaryType, FixedType, StringType
-    from pyspark.sql import functions as F
 
     value = F.col(".".join(map(backticked, name.split("."))))
     kind = held.told.schema().find_type(part.source_id)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone
@@ -13,14 +13,12 @@ from backfill_cli.lake.delta.edge import Where, named_in
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, field
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamEpoch, UpstreamView
+from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.failures import from_spark, spark_reading
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.delta.log import FollowedTable
 from backfill_cli.upstreams.delta.snapshot import DeltaSnapshot, file_gone, vacuumed
 from backfill_cli.upstreams.delta.table import PinnedTable
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _MARKS = {own.OP: "string", own.SEQ: "long", own.MS: "long"}
 
@@ -68,11 +66,7 @@ class DeltaChanges:
     def _epochs(self, log: FollowedTable, position: Position) -> Iterator[tuple[int, UpstreamEpoch]]:
         return enumerate(log.epochs(_version(position, log.name)))
 
-    def changes(
-        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
-    ) -> "DataFrame":
-        from pyspark.sql import functions as F
-
+    def changes(self, spark: SparkSession, table: str, after: Position, up_to: Position, schema: str) -> DataFrame:
         columns = columns_of(schema)
         first, last = _version(after, table) + 1, _version(up_to, table)
         if last < first:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, TableSpec
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone, UsageError
@@ -20,13 +19,11 @@ from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.units import spell_known
 from backfill_cli.model.upstream import Pin, SnapshotPin
 from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import GONE, from_spark, spark_reading
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.delta import DeltaOptions
 from backfill_cli.upstreams.delta.table import PinnedTable, pinned
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass
@@ -38,7 +35,7 @@ class SnapshotTable:
     version: int = -1
     schema: str = ""
     ranges: Mapping[str, KeyRange] = field(default_factory=dict)
-    frame: "DataFrame | None" = None
+    frame: DataFrame | None = None
     held: PinnedTable | None = None
     plain: "PlainFiles | None" = None
     asked: bool = False
@@ -99,7 +96,7 @@ class DeltaSnapshot:
         """Unknown: deletion vectors, and keys that statistics do not tell apart."""
         return None
 
-    def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
+    def scan(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
         one = self.tables[table]
         columns = columns_of(one.schema)
         key = one.spec.key[0]
@@ -109,7 +106,7 @@ class DeltaSnapshot:
                 one.frame = frame.select(*(quoted(name) for name in columns))
             return frame_of(one.frame, key, columns[key]["type"], one.held_reads(reads))
 
-    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+    def batches(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         """See contracts.BatchedUpstream: plain files of a local disk, see lake/plain_files.py."""
         one = self.tables[table]
         files = one.plain_files()

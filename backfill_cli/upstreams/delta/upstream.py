@@ -1,20 +1,17 @@
 """A Delta table's two sides as one upstream."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.pair import Pair
 from backfill_cli.lake.damage import FROM_COPY
 from backfill_cli.lake.delta.edge import delta_place
 from backfill_cli.model.position import Position
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import spark_reading
 from backfill_cli.upstreams.delta import DeltaOptions
 from backfill_cli.upstreams.delta.changes import DeltaChanges
 from backfill_cli.upstreams.delta.snapshot import DeltaSnapshot
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class DeltaUpstream(Pair):
@@ -26,13 +23,13 @@ class DeltaUpstream(Pair):
         super().__init__(snapshot, self._changes)
         self._tables = snapshot.tables
 
-    def use(self, session: "Callable[[], SparkSession]") -> None:
+    def use(self, session: Callable[[], SparkSession]) -> None:
         self._session = session
 
     def places(self) -> Mapping[str, frozenset[str]]:
         return {name: frozenset({delta_place(one.where)}) for name, one in self._tables.items()}
 
-    def rows_at(self, spark: "SparkSession", table: str, position: Position) -> "DataFrame":
+    def rows_at(self, spark: SparkSession, table: str, position: Position) -> DataFrame:
         version = position.get(table)
         self._changes.require_read(table, position)
         with spark_reading(FROM_COPY):

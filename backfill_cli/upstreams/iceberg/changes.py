@@ -14,6 +14,7 @@ from backfill_cli.lake.merge import literal
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, field
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamEpoch, UpstreamView
+from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.failures import from_spark, spark_reading
 from backfill_cli.spark.names import backticked, quoted
 from backfill_cli.upstreams.iceberg.log import FollowedTable, rows
@@ -22,7 +23,6 @@ from backfill_cli.upstreams.iceberg.table import NOTHING, Table, cursor_of, snap
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
-    from pyspark.sql import DataFrame, SparkSession
 
 _EXPIRED = ("is not a parent ancestor", "Cannot find snapshot", "Cannot find the end snapshot")
 
@@ -67,11 +67,7 @@ class IcebergChanges:
             latest = latest.join(Position(epoch.cursors))
         return UpstreamView("{}", latest, pending)
 
-    def changes(
-        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
-    ) -> "DataFrame":
-        from pyspark.sql import functions as F
-
+    def changes(self, spark: SparkSession, table: str, after: Position, up_to: Position, schema: str) -> DataFrame:
         columns = columns_of(schema)
         first, last = _cursor(after, table), _cursor(up_to, table)
         between = self._between(table, first, last) if first < last else []
@@ -105,11 +101,9 @@ class IcebergChanges:
         return [one for one in later if cursor_of(one) <= last]
 
     def _changelog(
-        self, spark: "SparkSession", table: Table, after: int, between: "Sequence[Snapshot]"
-    ) -> "DataFrame":
+        self, spark: SparkSession, table: Table, after: int, between: "Sequence[Snapshot]"
+    ) -> DataFrame:
         """The rows of added and removed files, without those only carried over, and `own.MS`."""
-        from pyspark.sql import functions as F
-
         table.place.register(spark)
         ends = {"end-snapshot-id": str(between[-1].snapshot_id)}
         if after != NOTHING:
@@ -121,7 +115,7 @@ class IcebergChanges:
             ms = F.try_element_at(F.map_from_arrays(*commits), F.col("_commit_snapshot_id"))
             return found.withColumn(own.MS, ms)
 
-    def _compared(self, spark: "SparkSession", table: Table, ends: Mapping[str, str]) -> "DataFrame":
+    def _compared(self, spark: SparkSession, table: Table, ends: Mapping[str, str]) -> DataFrame:
         view = f"{own.CHANGES}_{uuid.uuid4().hex}"
         options = ", ".join(f"{literal(key)}, {literal(value)}" for key, value in ends.items())
         spark.sql(
@@ -134,7 +128,7 @@ class IcebergChanges:
         finally:
             spark.catalog.dropTempView(view)
 
-    def _unsorted(self, spark: "SparkSession", table: Table, ends: Mapping[str, str]) -> "DataFrame":
+    def _unsorted(self, spark: SparkSession, table: Table, ends: Mapping[str, str]) -> DataFrame:
         """Includes carried-over rows, as delete and insert: rows with maps cannot be compared by sorting."""
         return spark.read.options(**ends).table(f"{table.place.sql}.changes")
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone
@@ -16,13 +15,11 @@ from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.upstream import Pin, SnapshotPin
 from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import GONE, from_spark, spark_reading
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.iceberg.plain import plain_files
 from backfill_cli.upstreams.iceberg.table import NOTHING, PinnedTable, Table, pinned, snapshot_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass
@@ -93,14 +90,14 @@ class IcebergSnapshot:
         """Unknown: statistics do not show how many rows of a file are in a range."""
         return None
 
-    def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
+    def scan(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
         one = self.tables[table]
         columns = columns_of(one.schema)
         key = one.table.spec.key[0]
         rows = rows_at(spark, one.table, one.snapshot).select(*(quoted(name) for name in columns))
         return frame_of(rows, key, columns[key]["type"], one.held_reads(reads))
 
-    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+    def batches(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         """See contracts.BatchedUpstream: plain files of a local disk, see lake/plain_files.py."""
         one = self.tables[table]
         files = one.plain_files()
@@ -146,7 +143,7 @@ def faulty(table: Table, snapshots: Sequence[int], changed: bool, content: bool)
         return exc
 
 
-def rows_at(spark: "SparkSession", table: Table, snapshot: int) -> "DataFrame":
+def rows_at(spark: SparkSession, table: Table, snapshot: int) -> DataFrame:
     """All rows at a snapshot, with the columns that the table had then."""
     table.place.register(spark)
     table.asked_for(snapshot)

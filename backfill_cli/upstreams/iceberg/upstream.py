@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.pair import Pair
@@ -11,14 +10,12 @@ from backfill_cli.lake.iceberg.edge import failing
 from backfill_cli.lake.iceberg.places import settings_of
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.beside import session_beside
 from backfill_cli.upstreams.iceberg import IcebergOptions
 from backfill_cli.upstreams.iceberg.changes import IcebergChanges
 from backfill_cli.upstreams.iceberg.snapshot import IcebergSnapshot, SnapshotTable, rows_at
 from backfill_cli.upstreams.iceberg.table import NOTHING, Table, snapshot_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class IcebergUpstream(Pair):
@@ -30,13 +27,13 @@ class IcebergUpstream(Pair):
         self._side = IcebergSnapshot([Table(one, options.table, settings) for one in tables], options.version)
         super().__init__(self._side, IcebergChanges(self._side))
 
-    def use(self, session: "Callable[[], SparkSession]") -> None:
+    def use(self, session: Callable[[], SparkSession]) -> None:
         self._session = session
 
     def places(self) -> Mapping[str, frozenset[str]]:
         return {name: frozenset({one.table.now().identity}) for name, one in self._side.tables.items()}
 
-    def rows_at(self, spark: "SparkSession", table: str, position: Position) -> "DataFrame":
+    def rows_at(self, spark: SparkSession, table: str, position: Position) -> DataFrame:
         one = self._side.tables[table]
         cursor = position.get(table)
         return rows_at(spark, one.table, one.snapshot if cursor is None else snapshot_of(str(cursor)))
