@@ -31,7 +31,7 @@ from backfill_cli.model.plan import Staged, StagedFile, StagedTable
 from backfill_cli.model.position import START
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, UpstreamView
-from backfill_cli.sinks.duckdb.options import DuckDBOptions
+from backfill_cli.sinks.duckdb import DuckDBOptions
 from backfill_cli.sinks.duckdb.sink import DuckDBSink
 from backfill_cli.strategies.snapshot import SnapshotStrategy
 

@@ -33,7 +33,7 @@ def prepare_then_die(path: Path, tables: tuple[object, ...]) -> int:
         import os, duckdb
         from backfill_cli.contracts import SinkTable
         from backfill_cli.sinks.duckdb import tables
-        from backfill_cli.sinks.duckdb.options import DuckDBOptions
+        from backfill_cli.sinks.duckdb import DuckDBOptions
         from backfill_cli.sinks.duckdb.sink import DuckDBSink
         import backfill_cli.sinks.duckdb.sink as module
         def prepare(*given):
@@ -55,7 +55,7 @@ def commit_in_a_child(path: Path, commit: object, env: dict[str, str]) -> int:
     script = f"""
         import pickle
         from pathlib import Path
-        from backfill_cli.sinks.duckdb.options import DuckDBOptions
+        from backfill_cli.sinks.duckdb import DuckDBOptions
         from backfill_cli.sinks.duckdb.sink import DuckDBSink
         commit = pickle.loads(Path({str(plan)!r}).read_bytes())
         DuckDBSink(DuckDBOptions(path={str(path)!r})).commit(commit)
@@ -72,7 +72,7 @@ def commit_until_full(path: Path, commits: list[object], limit_bytes: int) -> tu
         import pickle, resource
         from pathlib import Path
         from backfill_cli.errors import Transient
-        from backfill_cli.sinks.duckdb.options import DuckDBOptions
+        from backfill_cli.sinks.duckdb import DuckDBOptions
         from backfill_cli.sinks.duckdb.sink import DuckDBSink
         resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes}))
         sink = DuckDBSink(DuckDBOptions(path={str(path)!r}))

@@ -20,7 +20,7 @@ from postgres_sink import sink_of
 from backfill_cli.contracts import SinkTable
 from backfill_cli.sinks.delta import DeltaOptions
 from backfill_cli.sinks.delta import connector as delta
-from backfill_cli.sinks.duckdb.options import DuckDBOptions
+from backfill_cli.sinks.duckdb import DuckDBOptions
 from backfill_cli.sinks.duckdb.sink import DuckDBSink
 from backfill_cli.sinks.iceberg import IcebergSinkOptions
 from backfill_cli.sinks.iceberg import connector as iceberg

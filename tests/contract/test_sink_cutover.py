@@ -17,8 +17,7 @@ from sink_contract import Epochs, a_table, rows, schema_json
 from backfill_cli.contracts.cutover import CutoverSink, Swap
 from backfill_cli.errors import UsageError
 from backfill_cli.model.cutover import Found
-from backfill_cli.sinks.duckdb import connector
-from backfill_cli.sinks.duckdb.options import DuckDBOptions
+from backfill_cli.sinks.duckdb import DuckDBOptions, connector
 
 NOW, UNTIL = 1_000, 9_000
 

@@ -20,8 +20,7 @@ from backfill_cli.errors import BadData, Fatal, Held, SinkInUse, StateConflict, 
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
 from backfill_cli.model.split import SplitProgress, SplitStatus
-from backfill_cli.sinks.duckdb import connector
-from backfill_cli.sinks.duckdb.options import DuckDBOptions
+from backfill_cli.sinks.duckdb import DuckDBOptions, connector
 from backfill_cli.sinks.duckdb.sink import DuckDBSink
 
 

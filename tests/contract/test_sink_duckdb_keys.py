@@ -13,8 +13,7 @@ from sink_contract import Epochs, schema_json
 
 from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.model.plan import StagedFile, StagedTable
-from backfill_cli.sinks.duckdb import connector
-from backfill_cli.sinks.duckdb.options import DuckDBOptions
+from backfill_cli.sinks.duckdb import DuckDBOptions, connector
 from backfill_cli.sinks.duckdb.sink import DuckDBSink
 
 LINES = SinkTable(

@@ -19,9 +19,9 @@ from backfill_cli.contracts import EpochCommit, Sink, SinkTable, VerifiableSink
 from backfill_cli.errors import BadData
 from backfill_cli.model.digest import KeyRanges, spec_of
 from backfill_cli.model.plan import Staged
+from backfill_cli.sinks.duckdb import DuckDBOptions
 from backfill_cli.sinks.duckdb import connector as duckdb_sink
-from backfill_cli.sinks.duckdb.options import DuckDBOptions
-from backfill_cli.sinks.postgres.types import OF_THE_SYSTEM
+from backfill_cli.sinks.postgres.dialect import OF_THE_SYSTEM
 
 KEYS = 32
 """As many columns as a key can have in PostgreSQL."""

@@ -11,8 +11,7 @@ from postgres_sink import begun, read_table, sink_of
 from sink_contract import Epochs, a_table, rows, schema_json
 
 from backfill_cli.errors import BadData, SinkInUse, UsageError
-from backfill_cli.sinks.postgres import connector, edge
-from backfill_cli.sinks.postgres.options import PostgresOptions
+from backfill_cli.sinks.postgres import PostgresOptions, connector, edge
 from backfill_cli.sinks.postgres.sink import PostgresSink
 
 

@@ -24,8 +24,7 @@ from sink_contract import Epochs, Row
 
 from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
-from backfill_cli.sinks.postgres import connector
-from backfill_cli.sinks.postgres.options import PostgresOptions
+from backfill_cli.sinks.postgres import PostgresOptions, connector
 from backfill_cli.sinks.postgres.sink import PostgresSink
 
 EXECUTE = b"E\0\0\0\t\0\0\0\0\0"
@@ -80,7 +79,7 @@ def commit_in_a_child(dsn: str, folder: Path, commit: EpochCommit, **env: str) -
         import pickle
         from pathlib import Path
         from backfill_cli.sinks.postgres import connector
-        from backfill_cli.sinks.postgres.options import PostgresOptions
+        from backfill_cli.sinks.postgres import PostgresOptions
         connector.open(PostgresOptions(dsn={dsn!r})).commit(pickle.loads(Path({str(plan)!r}).read_bytes()))
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env={**os.environ, **env}, check=False)

@@ -19,8 +19,8 @@ from sink_contract import a_table, rows
 
 from backfill_cli.errors import BadData, Transient, UsageError
 from backfill_cli.sinks.postgres import staged, verify
+from backfill_cli.sinks.postgres.dialect import sink_columns
 from backfill_cli.sinks.postgres.session import Place
-from backfill_cli.sinks.postgres.types import sink_columns
 from backfill_cli.upstreams.postgres import chunks, client
 from backfill_cli.upstreams.postgres.log import peek
 from backfill_cli.upstreams.postgres.ranges import Ranges

@@ -30,8 +30,8 @@ from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import EpochPlan, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
+from backfill_cli.sinks.duckdb import DuckDBOptions
 from backfill_cli.sinks.duckdb import connector as duckdb_sink
-from backfill_cli.sinks.duckdb.options import DuckDBOptions
 from backfill_cli.upstreams.postgres.types import arrow_type
 
 __all__ = ["small"]

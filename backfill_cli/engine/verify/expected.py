@@ -40,8 +40,8 @@ from backfill_cli.model.position import Position
 from backfill_cli.model.schema import names_of
 from backfill_cli.model.split import SplitStatus
 from backfill_cli.model.upstream import Pin
-from backfill_cli.sinks.duckdb.query import PLAIN, write_query
-from backfill_cli.sinks.duckdb.types import exported_columns
+from backfill_cli.sinks.duckdb.dialect import exported_columns
+from backfill_cli.sinks.duckdb.file import PLAIN, write_query
 from backfill_cli.spark.names import backticked, quoted
 
 if TYPE_CHECKING:

@@ -2,10 +2,29 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from backfill_cli.contracts import Sink, SinkConnector
-from backfill_cli.sinks.duckdb.options import DuckDBOptions
+from backfill_cli.contracts.example import Example
+
+
+class DuckDBOptions(BaseModel):
+    """`[sink]` with type = "duckdb"."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    type: str = Field("duckdb", pattern="^duckdb$", description="This sink.")
+    path: Annotated[str, Example("warehouse.duckdb")] = Field(
+        min_length=1, description="The DuckDB file; created if it does not exist. Its folder must exist."
+    )
+    memory_limit: str = Field(
+        "1GB",
+        pattern=r"(?i)^\d+(\.\d+)?\s*(KB|MB|GB|TB|KiB|MiB|GiB|TiB)$",
+        description="Memory that DuckDB may use for a commit, with a unit: 512MB, 1GB.",
+    )
+    threads: int | None = Field(None, ge=1, description="Threads for DuckDB's commits. Default: one per core.")
 
 
 def _open(options: DuckDBOptions) -> Sink:

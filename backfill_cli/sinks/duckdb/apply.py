@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import duplicate_keys, no_row_to_fill
 from backfill_cli.model.plan import StagedFile
+from backfill_cli.sinks.duckdb.dialect import INTEGERS, Target, listed, literal, quoted, sink_columns
 from backfill_cli.sinks.duckdb.file import rows_of
-from backfill_cli.sinks.duckdb.sql import Target, listed, literal, quoted
-from backfill_cli.sinks.duckdb.types import INTEGERS, sink_columns
 
 if TYPE_CHECKING:
     import duckdb

@@ -9,8 +9,8 @@ import duckdb
 from backfill_cli.contracts.cutover import REPEAT, Swap
 from backfill_cli.errors import UsageError
 from backfill_cli.model.cutover import Found, Live, Lives, kept_name
+from backfill_cli.sinks.duckdb.dialect import Target, quoted
 from backfill_cli.sinks.duckdb.file import rows_of, transaction
-from backfill_cli.sinks.duckdb.sql import Target, quoted
 from backfill_cli.sinks.duckdb.state import MARKERS, SideTable
 
 if TYPE_CHECKING:

@@ -19,16 +19,14 @@ from backfill_cli.errors import UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.cutover import Lives
-from backfill_cli.sinks.duckdb import live
+from backfill_cli.sinks.duckdb import DuckDBOptions, live
 from backfill_cli.sinks.duckdb import owner as owners
 from backfill_cli.sinks.duckdb.apply import apply, check_unique
+from backfill_cli.sinks.duckdb.dialect import LOGICAL, Target
 from backfill_cli.sinks.duckdb.file import Limits, opened, ours, transaction
 from backfill_cli.sinks.duckdb.forgetting import forget
-from backfill_cli.sinks.duckdb.options import DuckDBOptions
-from backfill_cli.sinks.duckdb.sql import Target
 from backfill_cli.sinks.duckdb.state import has_state, markers_of, raise_token, record, saved_of
 from backfill_cli.sinks.duckdb.tables import check, drop_tables, prepare
-from backfill_cli.sinks.duckdb.types import LOGICAL
 
 if TYPE_CHECKING:
     from backfill_cli.sinks.duckdb.verify import DuckDBCopy

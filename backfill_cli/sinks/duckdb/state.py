@@ -12,8 +12,8 @@ from backfill_cli.model.checkpoint import Checkpoint, Marker
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.position import cursor_of, cursor_text
 from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
+from backfill_cli.sinks.duckdb.dialect import Target, literal, quoted
 from backfill_cli.sinks.duckdb.file import rows_of
-from backfill_cli.sinks.duckdb.sql import Target, literal, quoted
 
 if TYPE_CHECKING:
     import duckdb

@@ -15,12 +15,11 @@ from backfill_cli.contracts.targets import (
     same_target,
 )
 from backfill_cli.errors import UsageError
+from backfill_cli.sinks.duckdb.dialect import Column, Target, quoted, sink_columns
 from backfill_cli.sinks.duckdb.file import rows_of, transaction
 from backfill_cli.sinks.duckdb.live import views_of
 from backfill_cli.sinks.duckdb.owner import owner_of_job
-from backfill_cli.sinks.duckdb.sql import Target, quoted
 from backfill_cli.sinks.duckdb.state import SIDE_TABLES, claim, has_state, markers_of, owner_of, upgrades
-from backfill_cli.sinks.duckdb.types import Column, sink_columns
 
 if TYPE_CHECKING:
     import duckdb

@@ -25,10 +25,9 @@ from backfill_cli.model.digest import (
 )
 from backfill_cli.model.schema import fields_of
 from backfill_cli.sinks.duckdb.copy import copy_file
+from backfill_cli.sinks.duckdb.dialect import Target, exported_columns, literal, quoted
 from backfill_cli.sinks.duckdb.file import Limits, opened, ours, rows_of
-from backfill_cli.sinks.duckdb.sql import Target, literal, quoted
 from backfill_cli.sinks.duckdb.state import has_state, saved_of
-from backfill_cli.sinks.duckdb.types import exported_columns
 
 if TYPE_CHECKING:
     import duckdb

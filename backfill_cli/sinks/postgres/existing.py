@@ -1,16 +1,47 @@
-"""Checks a table that already exists: which columns it lacks, and whether the job can write to it."""
+"""Tables that exist already: what they lack, and why a job may not write to them.
 
-from collections.abc import Iterable, Iterator
+Each privilege that the role lacks, and whatever could lose, hide or mix up rows while the marker says that the
+table holds them, is an error with the statement that corrects it.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from backfill_cli.contracts.targets import other_type, rows_of_others
-from backfill_cli.errors import BadData
-from backfill_cli.sinks.postgres.rights import require_on_table
+from backfill_cli.contracts import SinkTable
+from backfill_cli.contracts.targets import other_type, require_key, rows_of_others
+from backfill_cli.errors import BadData, UsageError
+from backfill_cli.sinks.postgres.dialect import EQUAL, TREE, Column, Target, listed, quoted, sink_columns
 from backfill_cli.sinks.postgres.session import Connection, Place, rows_of
-from backfill_cli.sinks.postgres.sql import Target, quoted
-from backfill_cli.sinks.postgres.suitable import require_suitable
-from backfill_cli.sinks.postgres.types import EQUAL, Column
-from backfill_cli.sinks.postgres.wanted import Wanted
+from backfill_cli.spark.names import in_select, plain
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A table as the job needs it."""
+
+    table: SinkTable
+    target: Target
+    columns: tuple[Column, ...]
+
+    @classmethod
+    def of(cls, table: SinkTable, schema: str) -> "Wanted":
+        columns = sink_columns(table.name, table.schema)
+        types = {column.name: column.type for column in columns}
+        require_key(table, types)
+        for name in table.key:
+            if types[name] == "json":
+                raise BadData(
+                    f"table {table.name!r}: its key column {name!r} is json, which PostgreSQL cannot compare",
+                    f"convert it to text in the transform: {in_select(f'CAST({plain(name)} AS STRING)', name)}",
+                )
+        return cls(table, Target.of(table, schema), columns)
+
+    def create(self) -> str:
+        """DDL for the whole table; its key is the primary key."""
+        columns = ", ".join(f"{quoted(column.name)} {column.type}" for column in self.columns)
+        return f"CREATE TABLE {self.target.sql} ({columns}, PRIMARY KEY ({listed(self.table.key)}))"
+
 
 _COMPUTED = {
     "s": ("GENERATED ALWAYS AS … STORED", "DROP EXPRESSION"),
@@ -97,3 +128,260 @@ def _columns(con: Connection, target: Target) -> dict[str, _Held]:
         target.sql,
     )
     return {name: _Held(*held) for name, *held in found}
+
+
+_MAY = {"TEMPORARY": "create temporary tables", "CREATE": "create schemas"}
+_NEEDED = ("SELECT", "INSERT", "UPDATE", "DELETE")
+
+
+def require_on_database(con: Connection, place: Place, right: str) -> None:
+    database = "pg_catalog.current_database()"
+    found = rows_of(con, f"SELECT pg_catalog.has_database_privilege({database}, '{right}'), {database}, user")
+    allowed, name, user = found[0]
+    if not allowed:
+        raise UsageError(
+            f"PostgreSQL {place}: the role {user} may not {_MAY[right]}",
+            f"GRANT {right} ON DATABASE {quoted(name)} TO {quoted(user)}",
+        )
+
+
+def require_on_schema(con: Connection, place: Place, schema: str) -> None:
+    """The role may create tables in the schema, or the schema itself if it does not exist."""
+    found = rows_of(
+        con,
+        "SELECT pg_catalog.has_schema_privilege(oid, 'CREATE') AND pg_catalog.has_schema_privilege(oid, 'USAGE'), "
+        "user FROM pg_catalog.pg_namespace WHERE nspname = $1",
+        schema,
+    )
+    if not found:
+        require_on_database(con, place, "CREATE")
+    elif not found[0][0]:
+        raise UsageError(
+            f"PostgreSQL {place}: the role {found[0][1]} may not create tables in schema {schema!r}",
+            f"GRANT USAGE, CREATE ON SCHEMA {quoted(schema)} TO {quoted(found[0][1])}",
+        )
+
+
+def require_on_table(con: Connection, place: Place, target: Target) -> None:
+    rights = ", ".join(f"pg_catalog.has_table_privilege(c.oid, '{right}')" for right in _NEEDED)
+    found = rows_of(
+        con,
+        f"SELECT user, pg_catalog.has_schema_privilege(n.oid, 'USAGE'), {rights} FROM pg_catalog.pg_class c "
+        "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2",
+        target.schema,
+        target.table,
+    )
+    user, usage, *allowed = found[0]
+    lacks = [right for right, has in zip(_NEEDED, allowed, strict=True) if not has]
+    if not usage:
+        raise UsageError(
+            f"PostgreSQL {place}: the role {user} may not use schema {target.schema!r}",
+            f"GRANT USAGE ON SCHEMA {quoted(target.schema)} TO {quoted(user)}",
+        )
+    if lacks:
+        raise UsageError(
+            f"PostgreSQL {place}: the role {user} may not {', '.join(lacks)} on {target}",
+            f"GRANT {', '.join(lacks)} ON {target.sql} TO {quoted(user)}",
+        )
+
+
+def require_suitable(con: Connection, place: Place, target: Target, key: Sequence[str]) -> None:
+    """Raises UsageError for a table that could lose, hide or mix up rows, with the statement that corrects it."""
+    require_logged(con, [target])
+    _refuse_rules(con, target)
+    _refuse_children(con, target)
+    _refuse_policies(con, place, target)
+    _refuse_blurred_key(con, target, key)
+
+
+def require_logged(con: Connection, targets: Iterable[Target]) -> None:
+    """No table or partition is UNLOGGED: a crash would empty it but keep the markers."""
+    for target in targets:
+        found = rows_of(
+            con,
+            f"{TREE} SELECT n.nspname, c.relname FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid "
+            "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE c.relpersistence = 'u' AND c.relkind = 'r' ORDER BY 1, 2",
+            target.sql,
+        )
+        if found:
+            unlogged = [Target(schema, table) for schema, table in found]
+            what = f"{unlogged[0]}, a partition of {target}," if unlogged[0] != target else str(target)
+            raise UsageError(
+                f"{what} is UNLOGGED: a crash of the server would empty it, and the job would not notice",
+                "; ".join(f"ALTER TABLE {one.sql} SET LOGGED" for one in unlogged),
+            )
+
+
+def _refuse_rules(con: Connection, target: Target) -> None:
+    found = rows_of(
+        con,
+        "SELECT rulename FROM pg_catalog.pg_rewrite WHERE ev_class = $1::regclass AND ev_type IN ('2', '3', '4') "
+        "AND ev_enabled <> 'D' ORDER BY 1",
+        target.sql,
+    )
+    if found:
+        raise UsageError(
+            f"the rule {found[0][0]!r} rewrites what is written to {target}, but COPY bypasses rules",
+            f"ALTER TABLE {target.sql} " + ", ".join(f"DISABLE RULE {quoted(name)}" for (name,) in found),
+        )
+
+
+def _refuse_children(con: Connection, target: Target) -> None:
+    found = rows_of(
+        con,
+        "SELECT n.nspname, c.relname FROM pg_catalog.pg_inherits i "
+        "JOIN pg_catalog.pg_class p ON p.oid = i.inhparent AND p.relkind = 'r' "
+        "JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid "
+        "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE i.inhparent = $1::regclass ORDER BY 1, 2",
+        target.sql,
+    )
+    if found:
+        children = [Target(schema, table) for schema, table in found]
+        raise UsageError(
+            f"{children[0]} inherits from {target}: its rows would count as rows of {target}, and be deleted",
+            "name another target, or: "
+            + "; ".join(f"ALTER TABLE {one.sql} NO INHERIT {target.sql}" for one in children),
+        )
+
+
+def _refuse_policies(con: Connection, place: Place, target: Target) -> None:
+    active, user = rows_of(con, "SELECT pg_catalog.row_security_active($1::regclass::oid), user", target.sql)[0]
+    if active:
+        raise UsageError(
+            f"PostgreSQL {place}: row-level security of {target} may hide rows from the role {user}",
+            f"ALTER ROLE {quoted(user)} BYPASSRLS",
+        )
+
+
+def _refuse_blurred_key(con: Connection, target: Target, key: Sequence[str]) -> None:
+    """No key column's collation treats different texts as equal: a change would reach another key's row."""
+    found = rows_of(
+        con,
+        "SELECT a.attname, o.collname, pg_catalog.format_type(a.atttypid, a.atttypmod) "
+        "FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_collation o ON o.oid = a.attcollation "
+        "WHERE a.attrelid = $1::regclass AND a.attnum > 0 AND NOT a.attisdropped AND NOT o.collisdeterministic",
+        target.sql,
+    )
+    for name, collation, kind in found:
+        if name in key:
+            raise UsageError(
+                f"the key column {name!r} of {target} has the collation {collation!r}, which is not "
+                "deterministic: it could treat different keys as equal",
+                f'ALTER TABLE {target.sql} ALTER COLUMN {quoted(name)} TYPE {kind} COLLATE "C"',
+            )
+
+
+_ACTIONS = {"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT", "r": "RESTRICT"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """A foreign key of `child`, a target or its partition. root: the table of which `parent` is a partition."""
+
+    name: str
+    child: Target
+    parent: Target
+    root: Target
+    on: str
+    deferrable: bool
+    definition: str
+
+    def refers_to(self, target: Target) -> bool:
+        return target in (self.parent, self.root)
+
+
+def refuse_references(con: Connection, tables: Sequence[tuple[str, Target]], fresh: bool) -> None:
+    """Raises UsageError for a foreign key between these tables that a commit would violate, or that would act.
+
+    tables: those that exist, with the job's names, in the job's order. fresh: the job has committed nothing, so
+    the snapshots are still to be read, one table after the other.
+    """
+    for at, (name, target) in enumerate(tables):
+        for reference in _references(con, target):
+            for place, (other, parent) in enumerate(tables):
+                if not reference.refers_to(parent):
+                    continue
+                _refuse_acting(reference)
+                if fresh and place == at:
+                    raise _of_itself(reference)
+                if fresh and place > at:
+                    raise _out_of_order(reference, other, name)
+
+
+def _references(con: Connection, target: Target) -> Iterator[_Reference]:
+    def names(numbers: str, of: str) -> str:
+        return (
+            f"(SELECT pg_catalog.json_agg(a.attname ORDER BY k.place)::text FROM pg_catalog.unnest({numbers}) "
+            "WITH ORDINALITY AS k (number, place) JOIN pg_catalog.pg_attribute a "
+            f"ON a.attrelid = {of} AND a.attnum = k.number)"
+        )
+
+    found = rows_of(
+        con,
+        f"{TREE} SELECT f.conname, cn.nspname, c.relname, pn.nspname, p.relname, rn.nspname, r.relname, "
+        "f.confdeltype::text, f.confupdtype::text, f.condeferrable, f.confmatchtype::text, "
+        f"{names('f.conkey', 'f.conrelid')}, {names('f.confkey', 'f.confrelid')} "
+        "FROM tree JOIN pg_catalog.pg_constraint f ON f.conrelid = tree.oid AND f.contype = 'f' "
+        "AND f.conparentid = 0 "
+        "JOIN pg_catalog.pg_class c ON c.oid = f.conrelid "
+        "JOIN pg_catalog.pg_namespace cn ON cn.oid = c.relnamespace "
+        "JOIN pg_catalog.pg_class p ON p.oid = f.confrelid "
+        "JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace "
+        "JOIN pg_catalog.pg_class r ON r.oid = coalesce(pg_catalog.pg_partition_root(p.oid)::oid, p.oid) "
+        "JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace ORDER BY f.conname",
+        target.sql,
+    )
+    for name, *where, deleted, updated, deferrable, match, held, referred in found:
+        child, parent, root = (Target(*where[at : at + 2]) for at in (0, 2, 4))
+        acts = [
+            f"ON {what} {_ACTIONS[how]}" for what, how in (("DELETE", deleted), ("UPDATE", updated)) if how != "a"
+        ]
+        full = " MATCH FULL" if match == "f" else ""
+        yield _Reference(
+            name,
+            child,
+            parent,
+            root,
+            " ".join(acts),
+            deferrable,
+            f"FOREIGN KEY ({listed(json.loads(held))}) REFERENCES {parent.sql} "
+            f"({listed(json.loads(referred))}){full}",
+        )
+
+
+def _refuse_acting(reference: _Reference) -> None:
+    name = quoted(reference.name)
+    if reference.on:
+        raise UsageError(
+            f"the foreign key {reference.name!r} of {reference.child} is {reference.on}: it would act on rows of "
+            f"{reference.child} while the job writes those of {reference.parent}",
+            f"ALTER TABLE {reference.child.sql} DROP CONSTRAINT {name}, ADD CONSTRAINT {name} "
+            f"{reference.definition} DEFERRABLE",
+        )
+    if not reference.deferrable:
+        raise UsageError(
+            f"the foreign key {reference.name!r} of {reference.child} is not DEFERRABLE: it would be checked "
+            f"before the job has written both {reference.parent} and {reference.child}",
+            f"ALTER TABLE {reference.child.sql} ALTER CONSTRAINT {name} DEFERRABLE",
+        )
+
+
+def _of_itself(reference: _Reference) -> UsageError:
+    return UsageError(
+        f"the foreign key {reference.name!r} of {reference.child} refers to the table itself, whose rows are "
+        "written in the order of the snapshot",
+        f"ALTER TABLE {reference.child.sql} DROP CONSTRAINT {quoted(reference.name)}; add it again, DEFERRABLE, "
+        "once the job is caught up",
+    )
+
+
+def _out_of_order(reference: _Reference, parent: str, child: str) -> UsageError:
+    return UsageError(
+        f"the foreign key {reference.name!r} of {reference.child} refers to {reference.parent}, whose snapshot is "
+        "read later: snapshots are read in the order of the tables",
+        f"list {parent} before {child} in [[tables]]; or, where each refers to the other, ALTER TABLE "
+        f"{reference.child.sql} DROP CONSTRAINT {quoted(reference.name)}, and add it again, DEFERRABLE, once the "
+        "job is caught up",
+    )

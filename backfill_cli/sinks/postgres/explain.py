@@ -4,23 +4,21 @@ The rows are read again from the staged files, which still exist, once the trans
 nothing while commits succeed.
 """
 
+import json
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import as_json, duplicate_keys
 from backfill_cli.errors import CORRECT, BadData
 from backfill_cli.model.plan import StagedTable
-from backfill_cli.sinks.postgres.apply import fill, fill_from_inserts, twice_in
-from backfill_cli.sinks.postgres.clash import Index, exchanged, index_of, place_of
+from backfill_cli.sinks.postgres.apply import NAMED_KEYS, fill, fill_from_inserts, shape_of, shown, twice_in
+from backfill_cli.sinks.postgres.dialect import TREE, Target, listed, matching, quoted, sink_columns
 from backfill_cli.sinks.postgres.edge import CLASHES, LIMIT_EXCEEDED, said, state_of, told
-from backfill_cli.sinks.postgres.replace import NAMED_KEYS, shown
 from backfill_cli.sinks.postgres.session import Connection, rows_of
-from backfill_cli.sinks.postgres.shape import shape_of
-from backfill_cli.sinks.postgres.sql import TREE, Target, listed, matching, quoted
 from backfill_cli.sinks.postgres.staged import Refused, longest, paths_of, row_at, rows_where, stage
-from backfill_cli.sinks.postgres.types import sink_columns
-from backfill_cli.sinks.postgres.where import stopped_at
 
 
 def explained(
@@ -252,3 +250,88 @@ def _sharing(
         f"LIMIT {NAMED_KEYS}",
     )
     return [key for (key,) in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A unique index of a table; for a partition's index, that of the whole table.
+
+    kind: its constraint as ADD CONSTRAINT calls it, empty if it belongs to no constraint.
+    columns: empty if it is over an expression.
+    """
+
+    name: str
+    table: Target
+    kind: str
+    columns: tuple[str, ...]
+
+    @property
+    def drop(self) -> str:
+        """The statement that removes it."""
+        if self.kind:
+            return f"ALTER TABLE {self.table.sql} DROP CONSTRAINT {quoted(self.name)}"
+        return f"DROP INDEX {quoted(self.table.schema)}.{quoted(self.name)}"
+
+
+def place_of(exc: Exception) -> Target | None:
+    """The table that the error itself names; None if it names none."""
+    schema, table = told(exc, "schema"), told(exc, "table")
+    return Target(schema, table) if schema and table else None
+
+
+def index_of(con: Connection, exc: Exception, target: Target) -> Index | None:
+    """The index that an error names; None if it no longer exists."""
+    found = rows_of(
+        con,
+        "SELECT x.relname, tn.nspname, t.relname, coalesce(u.contype::text, ''), "
+        "(SELECT pg_catalog.json_agg(a.attname ORDER BY k.place)::text "
+        "FROM pg_catalog.unnest(i.indkey::int2[]) WITH ORDINALITY AS k (number, place) "
+        "LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number "
+        "WHERE k.place <= i.indnkeyatts) "
+        "FROM pg_catalog.pg_class p JOIN pg_catalog.pg_namespace n ON n.oid = p.relnamespace "
+        "JOIN pg_catalog.pg_class x ON x.oid = coalesce(pg_catalog.pg_partition_root(p.oid)::oid, p.oid) "
+        "JOIN pg_catalog.pg_index i ON i.indexrelid = x.oid "
+        "JOIN pg_catalog.pg_class t ON t.oid = i.indrelid "
+        "JOIN pg_catalog.pg_namespace tn ON tn.oid = t.relnamespace "
+        "LEFT JOIN pg_catalog.pg_constraint u ON u.conindid = x.oid AND u.contype IN ('p', 'u') "
+        "WHERE n.nspname = $1 AND p.relname = $2",
+        told(exc, "schema") or target.schema,
+        told(exc, "constraint"),
+    )
+    for name, schema, table, kind, held in found:
+        columns = json.loads(held)
+        word = {"p": "PRIMARY KEY", "u": "UNIQUE"}.get(kind, "")
+        return Index(name, Target(schema, table), word, () if None in columns else tuple(columns))
+    return None
+
+
+def exchanged(table: SinkTable, index: Index) -> BadData:
+    """The error for rows that clash only while they are updated one by one, not once all are updated."""
+    name, columns = quoted(index.name), listed(index.columns)
+    if index.kind:
+        on = f"defer its check to the end of the transaction: {index.drop}, "
+        on += f"ADD CONSTRAINT {name} {index.kind} ({columns}) DEFERRABLE"
+    else:
+        on = "replace the index with a constraint, which can be deferred: "
+        on += f"{index.drop}; ALTER TABLE {index.table.sql} ADD CONSTRAINT {name} UNIQUE ({columns}) DEFERRABLE"
+    return BadData(
+        f"table {table.name!r}: rows of the epoch exchange values of {index.name!r} ({', '.join(index.columns)}) "
+        f"of {index.table}, which is checked row by row, and they are updated in place: another table refers to "
+        "them, or the table has a trigger",
+        on,
+    )
+
+
+def stopped_at(context: str, tables: Sequence[str], columns: Sequence[str]) -> tuple[int, str] | None:
+    """The row, from 0, and the column, `?` if none is named; None if this is not the context of such a COPY.
+
+    context: `COPY orders, line 2, column name`, in the server's language; names appear in it unquoted, with any
+    digits, commas and line ends that they contain.
+    """
+    for table in sorted(tables, key=len, reverse=True):
+        found = re.search(rf"(?:\A|\n)COPY {re.escape(table)},\D+?(\d+)(?:, \S+ (.+))?", context, re.DOTALL)
+        if found is not None:
+            rest = found[2] or ""
+            named = [name for name in columns if rest == name or rest.startswith((f"{name}:", f"{name}\n"))]
+            return int(found[1]) - 1, max(named, key=len, default="?")
+    return None

@@ -8,9 +8,9 @@ from backfill_cli.contracts.cutover import REPEAT, Swap
 from backfill_cli.errors import UsageError
 from backfill_cli.model.cutover import Found, Live, Lives, kept_name
 from backfill_cli.sinks.postgres import session
+from backfill_cli.sinks.postgres.dialect import Target, literal, quoted
 from backfill_cli.sinks.postgres.edge import client, said, state_of
 from backfill_cli.sinks.postgres.session import Connection, rows_of, run
-from backfill_cli.sinks.postgres.sql import Target, literal, quoted
 from backfill_cli.sinks.postgres.state import SideTable
 
 LIVE = SideTable(

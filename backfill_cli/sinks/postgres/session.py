@@ -10,8 +10,8 @@ from typing import Any
 
 from backfill_cli import postgres_driver, postgres_dsn, postgres_holders
 from backfill_cli.errors import UsageError
+from backfill_cli.sinks.postgres.dialect import Target
 from backfill_cli.sinks.postgres.edge import client, ours
-from backfill_cli.sinks.postgres.sql import Target
 
 LOCK_TIMEOUT_S = 60
 """How long a fence waits for a commit in flight. The longest commit seen, a million changes, took 11 s."""

@@ -1,9 +1,8 @@
 """The PostgreSQL sink: all tables of an epoch and their markers are written in one transaction of the database.
 
-Reading order: `tables` creates tables and refuses unsuitable ones (`rights`, `suitable`, `references`); `apply`
-writes an epoch's rows (`staged` and `values` send them; `replace` writes them as the table's `shape` requires);
-`state` keeps the side tables, `session` connects, `edge` translates the database's errors, `explain` names the
-rows that the database refused (with `where` and `clash`).
+Reading order: `tables` creates tables, and refuses unsuitable ones (`existing`); `apply` writes an epoch's rows
+(`staged` and `values` send them) as the table's shape requires; `state` keeps the side tables, `session` connects,
+`edge` translates the database's errors, `explain` names the rows that the database refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,18 +17,15 @@ from backfill_cli.errors import BackfillError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.cutover import Lives
-from backfill_cli.sinks.postgres import live
+from backfill_cli.sinks.postgres import PostgresOptions, live
 from backfill_cli.sinks.postgres.apply import apply, check_unique
+from backfill_cli.sinks.postgres.dialect import LOGICAL, Target
 from backfill_cli.sinks.postgres.edge import client
 from backfill_cli.sinks.postgres.explain import deferred, explained
-from backfill_cli.sinks.postgres.options import PostgresOptions
-from backfill_cli.sinks.postgres.places import places
 from backfill_cli.sinks.postgres.session import Connection, Place, opened, rows_of, run
-from backfill_cli.sinks.postgres.sql import Target
 from backfill_cli.sinks.postgres.staged import Refused
 from backfill_cli.sinks.postgres.state import State, side_targets
-from backfill_cli.sinks.postgres.tables import check, create_state, drop_state, drop_tables, prepare
-from backfill_cli.sinks.postgres.types import LOGICAL
+from backfill_cli.sinks.postgres.tables import check, create_state, drop_state, drop_tables, places, prepare
 
 if TYPE_CHECKING:
     from backfill_cli.sinks.postgres.verify import PostgresCopy

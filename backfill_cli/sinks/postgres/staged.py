@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import own
 from backfill_cli.model.plan import StagedFile
+from backfill_cli.sinks.postgres.dialect import Column, Target, quoted
 from backfill_cli.sinks.postgres.session import Connection, run
-from backfill_cli.sinks.postgres.sql import Target, quoted
-from backfill_cli.sinks.postgres.types import Column
 from backfill_cli.sinks.postgres.values import Unfit, sent, sent_schema
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.position import cursor_of, cursor_text
 from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
+from backfill_cli.sinks.postgres.dialect import Target, listed, literal, quoted
 from backfill_cli.sinks.postgres.session import Connection, rows_of, run
-from backfill_cli.sinks.postgres.sql import Target, listed, literal, quoted
 
 LAYOUT = 1
 

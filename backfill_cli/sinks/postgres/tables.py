@@ -1,22 +1,26 @@
 """The sink's tables: which exist, and what must be created or added before an epoch's transaction."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.targets import DEPENDENT, belongs_to, gone, same_target
 from backfill_cli.errors import Transient, UsageError
+from backfill_cli.postgres_says import PLACE
 from backfill_cli.sinks.postgres import session
+from backfill_cli.sinks.postgres.dialect import Target, quoted
 from backfill_cli.sinks.postgres.edge import PRIMARY, client, said, state_of, told
-from backfill_cli.sinks.postgres.existing import added
+from backfill_cli.sinks.postgres.existing import (
+    Wanted,
+    added,
+    refuse_references,
+    require_logged,
+    require_on_database,
+    require_on_schema,
+)
 from backfill_cli.sinks.postgres.live import side_target, widened
-from backfill_cli.sinks.postgres.references import refuse_references
-from backfill_cli.sinks.postgres.rights import require_on_database, require_on_schema
 from backfill_cli.sinks.postgres.session import Connection, Place, rows_of, run
-from backfill_cli.sinks.postgres.sql import Target, quoted
 from backfill_cli.sinks.postgres.state import SIDE_TABLES, State, schemas_with_state, side_targets
-from backfill_cli.sinks.postgres.suitable import require_logged
-from backfill_cli.sinks.postgres.wanted import Wanted
 
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "c": "a type"}
 _DEPENDED_ON = "2BP01"
@@ -197,3 +201,16 @@ def _refuse_read_only(con: Connection, place: Place, begun: bool) -> None:
             f"PostgreSQL {place}: transactions of the role {user} are read-only (default_transaction_read_only)",
             f"ALTER ROLE {quoted(user)} SET default_transaction_read_only = off",
         )
+
+
+def places(con: Connection, tables: Sequence[SinkTable], schema: str) -> Mapping[str, frozenset[str]]:
+    """By the table's name in the job, the places of the table and its partitions; empty if it does not exist."""
+    query = f"""
+        SELECT {PLACE} FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace,
+        LATERAL (SELECT c.oid AS oid UNION SELECT relid FROM pg_catalog.pg_partition_tree(c.oid)) t
+        WHERE n.nspname = $1 AND c.relname = $2"""
+    found = {}
+    for table in tables:
+        target = Target.of(table, schema)
+        found[table.name] = frozenset(place for (place,) in rows_of(con, query, target.schema, target.table))
+    return found

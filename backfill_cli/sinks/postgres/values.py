@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import own
-from backfill_cli.sinks.postgres.types import Column
+from backfill_cli.sinks.postgres.dialect import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa

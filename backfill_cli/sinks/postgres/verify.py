@@ -25,11 +25,10 @@ from backfill_cli.model.digest import (
     xxhash64,
 )
 from backfill_cli.model.schema import columns_of, fields_of
+from backfill_cli.sinks.postgres.dialect import Column, Target, literal, quoted, read_back, sink_columns
 from backfill_cli.sinks.postgres.edge import ours
 from backfill_cli.sinks.postgres.session import READING, Connection, Place, opened, rows_of
-from backfill_cli.sinks.postgres.sql import Target, literal, quoted
 from backfill_cli.sinks.postgres.state import State
-from backfill_cli.sinks.postgres.types import Column, read_back, sink_columns
 from backfill_cli.sinks.postgres.values import arrow_type, received, selected, since_1970
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from backfill_cli.model.position import START, Position
 from backfill_cli.model.schema import field
 from backfill_cli.model.split import Split, SplitProgress, SplitStatus
 from backfill_cli.model.upstream import Pin
-from backfill_cli.sinks.duckdb.query import write_query
+from backfill_cli.sinks.duckdb.file import write_query
 from backfill_cli.upstreams.files.options import CsvOptions, SnapshotOptions
 from backfill_cli.upstreams.files.reading import csv_files
 from backfill_cli.upstreams.files.reading.text_rows import TextRows

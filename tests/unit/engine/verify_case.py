@@ -16,7 +16,7 @@ from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
 from backfill_cli.model.verify import TableVerdict
-from backfill_cli.sinks.duckdb.options import DuckDBOptions
+from backfill_cli.sinks.duckdb import DuckDBOptions
 from backfill_cli.sinks.duckdb.sink import DuckDBSink
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from backfill_cli.errors import UsageError
 
 PACKAGE = Path(own.__file__).parents[1]
 NAMING = ("alias", "withColumn", "withColumns", "drop", "append_column", "withColumnRenamed", "groupBy")
-HELP = ("sinks/delta/__init__.py", "sinks/postgres/options.py")
+HELP = ("sinks/delta/__init__.py", "sinks/postgres/__init__.py")
 """Help of options, for people."""
 
 

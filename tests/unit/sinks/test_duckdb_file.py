@@ -10,8 +10,8 @@ from hint_typed import typed
 from sink_contract import Epochs, a_table, rows
 
 from backfill_cli.errors import BackfillError, BadData, Fatal, Transient, UsageError
+from backfill_cli.sinks.duckdb import DuckDBOptions
 from backfill_cli.sinks.duckdb.file import Limits, opened
-from backfill_cli.sinks.duckdb.options import DuckDBOptions
 from backfill_cli.sinks.duckdb.sink import DuckDBSink
 
 VERSION = slice(12, 20)

@@ -12,8 +12,7 @@ import pytest
 from hint_typed import typed
 
 from backfill_cli.errors import Transient
-from backfill_cli.sinks.duckdb.file import Limits, opened
-from backfill_cli.sinks.duckdb.holder import writer_of
+from backfill_cli.sinks.duckdb.file import Limits, opened, writer_of
 
 HOLD = "import duckdb, sys; held = duckdb.connect(sys.argv[1], read_only=True); print('held', flush=True); input()"
 

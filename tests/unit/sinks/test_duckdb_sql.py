@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill_cli.errors import UsageError
-from backfill_cli.sinks.duckdb.sql import Target, listed, literal, quoted
+from backfill_cli.sinks.duckdb.dialect import Target, listed, literal, quoted
 
 NAMES = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0") | st.sampled_from("\"'.;-[]`\\% \n"),

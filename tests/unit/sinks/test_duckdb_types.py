@@ -24,9 +24,9 @@ from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
 from backfill_cli.model.position import START
-from backfill_cli.sinks.duckdb.options import DuckDBOptions
+from backfill_cli.sinks.duckdb import DuckDBOptions
+from backfill_cli.sinks.duckdb.dialect import sink_columns
 from backfill_cli.sinks.duckdb.sink import DuckDBSink
-from backfill_cli.sinks.duckdb.types import sink_columns
 
 UTC = dt.timezone.utc  # noqa: UP017 (hypothesis and pyarrow compare it with their own)
 SpecialText = st.sampled_from(["", "null", "NULL", "\\N", "a[/b]", "'; --", "\x1b[0m", " "])
