@@ -20,7 +20,7 @@ from sink_contract import Epochs, Read, SinkContract, a_table, rows
 
 from backfill_cli.errors import Fatal, Held, StateConflict, Transient, UsageError
 from backfill_cli.model.checkpoint import Marker
-from backfill_cli.sinks.postgres import session, state
+from backfill_cli.sinks.postgres import session
 from backfill_cli.sinks.postgres import sink as sink_module
 from backfill_cli.sinks.postgres.sink import PostgresSink
 from backfill_cli.sinks.postgres.state import State
@@ -216,7 +216,7 @@ class TestPostgresSink(SinkContract):
         with typed(told.value) as hint:
             hint.says("pip install --upgrade backfill-cli")
             with monkeypatch.context() as newer:
-                newer.setattr(state, "LAYOUT", 99)
+                newer.setattr(State, "layout", 99)
                 sink.commit(commit)
 
     def test_side_tables_are_commented(self, sink: PostgresSink, db: Database, epochs: Epochs) -> None:

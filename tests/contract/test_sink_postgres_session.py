@@ -17,9 +17,9 @@ from sink_contract import Epochs, a_table, rows, schema_json
 
 from backfill_cli.errors import BackfillError, Held, SinkInUse, Transient, UsageError
 from backfill_cli.model.checkpoint import Owner
-from backfill_cli.sinks import postgres
-from backfill_cli.sinks.postgres import session, types
-from backfill_cli.sinks.postgres.session import Place, opened, rows_of
+from backfill_cli.sinks import postgres, sql
+from backfill_cli.sinks.postgres import session
+from backfill_cli.sinks.postgres.session import Place, opened
 from backfill_cli.sinks.postgres.sink import PostgresSink
 
 
@@ -66,7 +66,7 @@ def test_our_settings_hold_in_each_transaction_and_in_none_of_others(db: Databas
         place = Place.of(db.dsn.replace(f":{db.server.port}", f":{port}"))
         with opened(place, "asking") as con:
             for _ in range(3):
-                assert rows_of(con, "SELECT current_setting('lock_timeout'), current_setting('row_security')") == [
+                assert con.rows("SELECT current_setting('lock_timeout'), current_setting('row_security')") == [
                     ("1min", "off")
                 ]
                 con.commit()
@@ -78,7 +78,7 @@ def test_a_setting_is_given_to_servers_that_know_it(db: Database, monkeypatch: p
     monkeypatch.setitem(session.NEWER, "idle_session_timeout", (140_000, "7s"))
     monkeypatch.setitem(session.NEWER, "what_comes_next", (990_000, "1"))
     with opened(Place.of(db.dsn), "asking") as con:
-        assert rows_of(con, "SELECT current_setting('idle_session_timeout')") == [("7s",)]
+        assert con.rows("SELECT current_setting('idle_session_timeout')") == [("7s",)]
 
 
 def test_a_fence_sees_what_it_waited_for_whatever_the_database_begins_with(
@@ -151,6 +151,16 @@ def test_a_column_is_added_soon_or_not_so_that_readers_do_not_wait(
 # A user's functions that shadow PostgreSQL's own (CVE-2018-1058)
 
 
+def texts(node: ast.AST) -> Iterator[str]:
+    """The literals of a module; an f-string with a dot for each expression, which can be a schema."""
+    if isinstance(node, ast.JoinedStr):
+        yield "".join(part.value if isinstance(part, ast.Constant) else "." for part in node.values)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    for child in ast.iter_child_nodes(node) if not isinstance(node, ast.JoinedStr) else ():
+        yield from texts(child)
+
+
 def test_every_function_that_is_called_is_postgresqls_own() -> None:
     """In the package's SQL every function name is qualified with its schema."""
     functions = (
@@ -159,10 +169,9 @@ def test_every_function_that_is_called_is_postgresqls_own() -> None:
     functions += "format_type|has_\\w+_privilege|current_setting|set_config|current_database|pg_\\w+"
     called = re.compile(rf"(?<![\w.])({functions})\(")
     found = []
-    for path in sorted({*Path(postgres.__file__).parent.glob("*.py")} - {Path(types.__file__)}):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found += [(path.name, name) for name in called.findall(node.value)]
+    for path in sorted(path for room in (postgres, sql) for path in Path(room.__file__).parent.glob("*.py")):
+        for text in texts(ast.parse(path.read_text("utf-8"))):
+            found += [(path.name, name) for name in called.findall(text)]
     assert found == []
 
 

@@ -19,7 +19,6 @@ from sink_contract import a_table, rows
 
 from backfill_cli.errors import BadData, Transient, UsageError
 from backfill_cli.sinks.postgres import staged, verify
-from backfill_cli.sinks.postgres.dialect import sink_columns
 from backfill_cli.sinks.postgres.session import Place
 from backfill_cli.upstreams.postgres import chunks, client
 from backfill_cli.upstreams.postgres.log import peek
@@ -179,12 +178,11 @@ def test_a_verify_whose_rows_break_off_names_the_server_and_not_the_disk(
     table = a_table()
     epochs = begun(sink, tmp_path, table)
     sink.commit(epochs.next(inserts=rows((1, "a"))))
-    columns = sink_columns(table.name, table.schema)
     monkeypatch.setattr(verify, "received", called(lambda: killed(db), verify.received))
     with (
         pytest.raises(Transient, match="reading orders for verify: ") as lost,
         verify.copied(Place.of(db.dsn), "public", epochs.job, tmp_path) as copy,
-        copy._asking("reading orders"),
+        copy.asking("reading orders") as state,
     ):
-        copy._export(f"SELECT n::bigint, v FROM ({MANY}) m (n, v)", columns[:2], table, tmp_path)
+        copy.export(state, f"SELECT n::bigint, v FROM ({MANY}) m (n, v)", table, ["id", "name"], tmp_path)
     assert "df" not in lost.value.hint

@@ -7,7 +7,7 @@ can query the file.
 import os
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from backfill_cli.errors import (
     UsageError,
     free_space,
 )
-from backfill_cli.sinks.duckdb.dialect import literal
+from backfill_cli.sinks.sql.dialect import literal
 
 # Load no extension from disk or network: what we need is built in.
 SETTINGS = {
@@ -46,10 +46,46 @@ class Limits:
     threads: int | None = None
 
 
+class Connection:
+    """`sql.state.Connection` to a DuckDB database."""
+
+    def __init__(self, raw: duckdb.DuckDBPyConnection) -> None:
+        self._raw = raw
+
+    def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        return self._raw.execute(sql, parameters).fetchall()
+
+    def run(self, sql: str, *parameters: Any) -> None:
+        self._raw.execute(sql, parameters)
+
+    @contextmanager
+    def cursor(self) -> "Iterator[Connection]":
+        """Another connection to the same database, for another thread."""
+        with self._raw.cursor() as raw:
+            yield Connection(raw)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self.run("BEGIN TRANSACTION")
+        try:
+            yield
+            self.run("COMMIT")
+        except BaseException:
+            # A fatal error has already ended transaction and connection; the file reopens as it was before.
+            with suppress(duckdb.Error):
+                self.run("ROLLBACK")
+            raise
+
+    @contextmanager
+    def ddl(self) -> Iterator[None]:
+        """A transaction, then a checkpoint: replay of a log that mixes DDL and rows has been seen to fail."""
+        with self.transaction():
+            yield
+        self.run("CHECKPOINT")
+
+
 @contextmanager
-def opened(
-    path: Path, limits: Limits, reads: Path | None = None, read_only: bool = False
-) -> "Iterator[duckdb.DuckDBPyConnection]":
+def opened(path: Path, limits: Limits, reads: Path | None = None, read_only: bool = False) -> Iterator[Connection]:
     """A connection to the file at `path`, closed at the end; it can read other files only in the folder `reads`.
 
     Raises Transient for a full disk, or if another program holds the file, which it names; UsageError for a path
@@ -59,36 +95,17 @@ def opened(
     if limits.threads is not None:
         config["threads"] = str(limits.threads)
     with ours(path):
-        con = duckdb.connect(str(path), read_only=read_only, config=config)
+        raw = duckdb.connect(str(path), read_only=read_only, config=config)
         try:
-            con.execute("SET TimeZone = 'UTC'")
+            con = Connection(raw)
+            con.run("SET TimeZone = 'UTC'")
             if reads is not None:
-                con.execute(f"SET allowed_directories = [{literal(str(reads))}]")
-            con.execute("SET enable_external_access = false")
-            con.execute("SET lock_configuration = true")
+                con.run(f"SET allowed_directories = [{literal(str(reads))}]")
+            con.run("SET enable_external_access = false")
+            con.run("SET lock_configuration = true")
             yield con
         finally:
-            con.close()
-
-
-@contextmanager
-def transaction(con: "duckdb.DuckDBPyConnection") -> Iterator[None]:
-    """One transaction: committed at the end, rolled back by any error."""
-    con.execute("BEGIN TRANSACTION")
-    try:
-        yield
-        con.execute("COMMIT")
-    except BaseException:
-        _roll_back(con)
-        raise
-
-
-def _roll_back(con: "duckdb.DuckDBPyConnection") -> None:
-    try:
-        con.execute("ROLLBACK")
-    except duckdb.Error:
-        # A fatal error has already ended transaction and connection; the file reopens as it was before.
-        return
+            raw.close()
 
 
 @contextmanager
@@ -135,11 +152,6 @@ def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
 
 def _moved(path: Path, why: str) -> str:
     return shlex.join(["mv", str(path), f"{path}.{why}"])
-
-
-def rows_of(con: "duckdb.DuckDBPyConnection", sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-    """The rows of a small query: metadata and markers, never data."""
-    return con.execute(sql, parameters).fetchall()
 
 
 LOCKS, PROCESSES = Path("/proc/locks"), Path("/proc")

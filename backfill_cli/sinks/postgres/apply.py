@@ -10,20 +10,11 @@ from dataclasses import dataclass
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import duplicate_keys, no_row_to_fill
 from backfill_cli.errors import BadData
-from backfill_cli.sinks.postgres.dialect import (
-    TREE,
-    Column,
-    Target,
-    listed,
-    literal,
-    matching,
-    quoted,
-    sink_columns,
-)
-from backfill_cli.sinks.postgres.session import Connection, rows_of, run
-from backfill_cli.sinks.postgres.staged import copy, paths_of, stage
+from backfill_cli.sinks.postgres.dialect import POSTGRES, TREE, listed, matching, quoted, shown, sink_columns
+from backfill_cli.sinks.postgres.session import Connection
+from backfill_cli.sinks.postgres.staged import copy, stage
+from backfill_cli.sinks.sql.dialect import NAMED_KEYS, Column, Target, literal, paths_of
 
-NAMED_KEYS = 5
 _BEFORE_ROW, _UPDATE_OR_DELETE = 1 | 2, 8 | 16
 """Bits of pg_trigger.tgtype."""
 PARTIAL = f"s.{own.OP} = 'U' AND pg_catalog.cardinality(s.{own.UNSENT}) > 0"
@@ -84,7 +75,7 @@ def apply(con: Connection, commit: EpochCommit, table: SinkTable, schema: str) -
     staged = commit.staged.tables.get(table.name)
     if staged is None:
         return
-    target = Target.of(table, schema)
+    target = POSTGRES.target_of(table, schema)
     columns = sink_columns(table.name, table.schema)
     inserts = paths_of(commit.folder, staged.inserts) if staged.rows else []
     changes = paths_of(commit.folder, staged.changes) if staged.changed + staged.deleted else []
@@ -117,14 +108,14 @@ def apply(con: Connection, commit: EpochCommit, table: SinkTable, schema: str) -
             _merge(con, table, columns)
         replace(con, target, table, columns, shape, own.CHANGES)
     for name in (own.INSERTS, own.CHANGES):
-        run(con, f"DROP TABLE IF EXISTS pg_temp.{name}")
+        con.run(f"DROP TABLE IF EXISTS pg_temp.{name}")
 
 
 def _empty(con: Connection, target: Target, table: SinkTable, shape: Shape) -> None:
     # Not TRUNCATE: a reader with an older snapshot, such as `verify`, would find the table empty.
-    run(con, f"DELETE FROM {target.sql}")
+    con.run(f"DELETE FROM {target.sql}")
     if shape.triggered:
-        left = rows_of(con, f"SELECT {shown(table.key, 't')} FROM {target.sql} t LIMIT {NAMED_KEYS}")
+        left = con.rows(f"SELECT {shown(table.key, 't')} FROM {target.sql} t LIMIT {NAMED_KEYS}")
         refuse_swallowed(table, target, shape, "deletes", [key for (key,) in left])
 
 
@@ -140,8 +131,7 @@ def _refuse_twice(con: Connection, target: Target, table: SinkTable) -> None:
 def _merge(con: Connection, table: SinkTable, columns: Sequence[Column]) -> None:
     """The staged changes also hold the snapshot rows, except those that a later change replaces."""
     names = [column.name for column in columns]
-    run(
-        con,
+    con.run(
         f"INSERT INTO pg_temp.{own.CHANGES} ({listed(names)}, {own.OP}) SELECT {listed(names, 'i')}, 'U' "
         f"FROM pg_temp.{own.INSERTS} i WHERE NOT EXISTS "
         f"(SELECT 1 FROM pg_temp.{own.CHANGES} s WHERE {matching(table.key, 's', 'i')})",
@@ -151,7 +141,7 @@ def _merge(con: Connection, table: SinkTable, columns: Sequence[Column]) -> None
 def _leave_out(con: Connection, target: Target, table: SinkTable) -> None:
     """Partial changes (see PARTIAL) of rows that the target does not have are removed."""
     there = f"SELECT 1 FROM {target.sql} t WHERE {matching(table.key, 't', 's')}"
-    run(con, f"DELETE FROM pg_temp.{own.CHANGES} s WHERE {PARTIAL} AND NOT EXISTS ({there})")
+    con.run(f"DELETE FROM pg_temp.{own.CHANGES} s WHERE {PARTIAL} AND NOT EXISTS ({there})")
 
 
 def fill(con: Connection, target: Target, table: SinkTable, partial: Sequence[str]) -> None:
@@ -160,8 +150,7 @@ def fill(con: Connection, target: Target, table: SinkTable, partial: Sequence[st
     Raises BadData naming up to five keys that the target does not have.
     """
     same = matching(table.key, "t", "s")
-    missing = rows_of(
-        con,
+    missing = con.rows(
         f"SELECT {shown(table.key, 's')} FROM pg_temp.{own.CHANGES} s WHERE {PARTIAL} "
         f"AND NOT EXISTS (SELECT 1 FROM {target.sql} t WHERE {same}) LIMIT {NAMED_KEYS}",
     )
@@ -182,8 +171,7 @@ def _fill_from(con: Connection, source: str, table: SinkTable, partial: Sequence
         f"ELSE s.{quoted(name)} END"
         for name in partial
     )
-    run(
-        con,
+    con.run(
         f"UPDATE pg_temp.{own.CHANGES} s SET {values}, {own.UNSENT} = NULL FROM {source} t "
         f"WHERE {matching(table.key, 't', 's')} AND {PARTIAL}",
     )
@@ -195,35 +183,21 @@ def twice_in(con: Connection, staged: str, key: Sequence[str], target: Target | 
     if target is not None:
         there = f"SELECT 1 FROM pg_temp.{staged} s WHERE {matching(key, 's', 't')}"
         rows += f" UNION ALL SELECT {listed(key, 't')} FROM {target.sql} t WHERE EXISTS ({there})"
-    return rows_of(
-        con,
-        f"SELECT {shown(key, 'd')}, pg_catalog.count(*) FROM ({rows}) d GROUP BY {listed(key, 'd')} "
-        f"HAVING pg_catalog.count(*) > 1 LIMIT {NAMED_KEYS}",
-    )
+    return con.rows(POSTGRES.twice(key, f"({rows}) r"))
 
 
 def check_unique(con: Connection, table: SinkTable, schema: str) -> None:
     """The table has no duplicate key. Raises BadData naming the table, its key and up to five values."""
-    target = Target.of(table, schema)
+    target = POSTGRES.target_of(table, schema)
     if proven_unique(con, target, table.key):
         return
-    twice = rows_of(
-        con,
-        f"SELECT {shown(table.key, 'd')}, pg_catalog.count(*) FROM {target.sql} d "
-        f"GROUP BY {listed(table.key, 'd')} HAVING pg_catalog.count(*) > 1 LIMIT {NAMED_KEYS}",
-    )
-    if twice:
+    if twice := con.rows(POSTGRES.twice(table.key, target.sql)):
         raise duplicate_keys(table, twice)
 
 
 def kept(of: str) -> str:
     """SQL: whether a staged row exists after the epoch; snapshot rows have no op."""
     return f"{of}.{own.OP} IS DISTINCT FROM 'D'"
-
-
-def shown(key: Sequence[str], of: str) -> str:
-    """SQL of a row's key as text, for messages."""
-    return " || ', ' || ".join(f"coalesce({of}.{quoted(name)}::text, 'NULL')" for name in key)
 
 
 def replace(
@@ -270,10 +244,9 @@ class _Write:
 
     def delete(self, which: str) -> None:
         """The target has no row with a key of the staged rows `which` (SQL). BadData if a trigger kept one."""
-        run(self.con, f"DELETE FROM {self._t} USING {self._s} WHERE {self._same} AND {which}")
+        self.con.run(f"DELETE FROM {self._t} USING {self._s} WHERE {self._same} AND {which}")
         if self.shape.triggered:
-            left = rows_of(
-                self.con,
+            left = self.con.rows(
                 f"SELECT {shown(self.table.key, 's')} FROM {self._s} WHERE {which} "
                 f"AND EXISTS (SELECT 1 FROM {self._t} WHERE {self._same}) LIMIT {NAMED_KEYS}",
             )
@@ -282,8 +255,7 @@ class _Write:
     def insert(self, which: str) -> None:
         """The staged rows `which` (SQL) are in the target, which has none of their keys."""
         # In key order: a million rows went into the index in 3.7 s, not 7.7.
-        run(
-            self.con,
+        self.con.run(
             f"INSERT INTO {self.target.sql} ({listed(self.names)}) OVERRIDING SYSTEM VALUE "
             f"SELECT {listed(self.names, 's')} FROM {self._s} WHERE {kept('s')} AND {which} "
             f"ORDER BY {listed(self.table.key, 's')}",
@@ -292,20 +264,18 @@ class _Write:
     def carry(self) -> None:
         """Rows are deleted, then inserted with their extra columns, so that they can exchange unique values."""
         key, extra, same = self.table.key, self.shape.extra, matching(self.table.key, "c", "s")
-        run(
-            self.con,
+        self.con.run(
             f"CREATE TEMPORARY TABLE {own.CARRIED} ON COMMIT DROP AS SELECT {listed((*key, *extra), 't')} "
             f"FROM {self._t} JOIN {self._s} ON {self._same} WHERE {kept('s')}",
         )
         self.delete("true")
-        run(
-            self.con,
+        self.con.run(
             f"INSERT INTO {self.target.sql} ({listed((*self.names, *extra))}) OVERRIDING SYSTEM VALUE "
             f"SELECT {listed(self.names, 's')}, {listed(extra, 'c')} FROM {self._s} "
             f"JOIN pg_temp.{own.CARRIED} c ON {same} WHERE {kept('s')} ORDER BY {listed(key, 's')}",
         )
         self.insert(f"NOT EXISTS (SELECT 1 FROM pg_temp.{own.CARRIED} c WHERE {same})")
-        run(self.con, f"DROP TABLE pg_temp.{own.CARRIED}")
+        self.con.run(f"DROP TABLE pg_temp.{own.CARRIED}")
 
     def update(self) -> None:
         """Existing rows are updated in place; unique values that they exchange are set to NULL first."""
@@ -320,7 +290,7 @@ class _Write:
             if self.shape.triggered:
                 refuse_swallowed(self.table, self.target, self.shape, "changes", self._unchanged(change))
             else:
-                run(self.con, change)
+                self.con.run(change)
         self.insert(f"NOT EXISTS (SELECT 1 FROM {self._t} WHERE {self._same})")
 
     def _blank(self, unique: Unique) -> None:
@@ -329,8 +299,7 @@ class _Write:
             f"SELECT 1 FROM pg_temp.{self.staged} n WHERE {kept('n')} AND {matching(unique.columns, 'n', 't')} "
             f"AND NOT ({matching(self.table.key, 'n', 't')})"
         )
-        run(
-            self.con,
+        self.con.run(
             f"UPDATE {self._t} SET {quoted(unique.blank)} = NULL FROM {self._s} "
             f"WHERE {self._same} AND {kept('s')} AND EXISTS ({taken})",
         )
@@ -338,8 +307,7 @@ class _Write:
     def _unchanged(self, change: str) -> list[str]:
         """Runs the update `change`. Returns the first keys of existing rows that it did not touch."""
         key = self.table.key
-        found = rows_of(
-            self.con,
+        found = self.con.rows(
             f"WITH done AS ({change} RETURNING {listed(key, 's')}) "
             f"SELECT {shown(key, 's')} FROM {self._s} WHERE {kept('s')} "
             f"AND EXISTS (SELECT 1 FROM {self._t} WHERE {self._same}) "
@@ -363,15 +331,13 @@ def refuse_swallowed(table: SinkTable, target: Target, shape: Shape, what: str, 
 
 def shape_of(con: Connection, target: Target, key: Sequence[str], columns: Sequence[Column]) -> Shape:
     written = {column.name for column in columns}
-    referenced = rows_of(
-        con,
+    referenced = con.rows(
         f"{TREE} SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_constraint f JOIN tree ON f.confrelid = tree.oid "
         "WHERE f.contype = 'f')",
         target.sql,
     )[0][0]
     triggers = _triggers(con, target)
-    held = rows_of(
-        con,
+    held = con.rows(
         "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = $1::regclass AND attnum > 0 "
         "AND NOT attisdropped AND attgenerated = '' ORDER BY attnum",
         target.sql,
@@ -387,8 +353,7 @@ def shape_of(con: Connection, target: Target, key: Sequence[str], columns: Seque
 
 def _triggers(con: Connection, target: Target) -> list[tuple[str, bool]]:
     """For each trigger, the statement that disables it, and whether it can prevent a row from changing."""
-    found = rows_of(
-        con,
+    found = con.rows(
         f"{TREE} SELECT n.nspname, c.relname, g.tgname, g.tgtype::int FROM tree "
         "JOIN pg_catalog.pg_trigger g ON g.tgrelid = tree.oid AND NOT g.tgisinternal AND g.tgparentid = 0 "
         "AND g.tgenabled <> 'D' JOIN pg_catalog.pg_class c ON c.oid = g.tgrelid "
@@ -397,7 +362,7 @@ def _triggers(con: Connection, target: Target) -> list[tuple[str, bool]]:
     )
     return [
         (
-            f"ALTER TABLE {Target(schema, table).sql} DISABLE TRIGGER {quoted(name)}",
+            f"ALTER TABLE {POSTGRES.target(schema, table).sql} DISABLE TRIGGER {quoted(name)}",
             kind & _BEFORE_ROW == _BEFORE_ROW and bool(kind & _UPDATE_OR_DELETE),
         )
         for schema, table, name, kind in found
@@ -406,9 +371,7 @@ def _triggers(con: Connection, target: Target) -> list[tuple[str, bool]]:
 
 def _clashing(con: Connection, target: Target, key: Sequence[str], written: set[str]) -> Iterator[Unique]:
     """Leaves out indexes that contain the whole key, which cannot clash, and those whose columns never change."""
-    found = rows_of(
-        con,
-        # As JSON: version 14 does not know indnullsnotdistinct.
+    found = con.rows(  # As JSON: version 14 does not know indnullsnotdistinct.
         f"{TREE} SELECT i.indisexclusion, pg_catalog.to_jsonb(i) ->> 'indnullsnotdistinct' = 'true', "
         "(SELECT pg_catalog.json_agg(pg_catalog.json_build_array(a.attname, a.attnotnull) ORDER BY k.place)::text "
         "FROM pg_catalog.unnest(i.indkey::int2[]) WITH ORDINALITY AS k (number, place) "
@@ -434,8 +397,7 @@ def _clashing(con: Connection, target: Target, key: Sequence[str], written: set[
 
 def proven_unique(con: Connection, target: Target, key: Sequence[str]) -> bool:
     """Whether an index of the table already refuses duplicate keys."""
-    found = rows_of(
-        con,
+    found = con.rows(
         "SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.unnest(i.indkey::int2[]) AS k (number) "
         "JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number "
         "WHERE a.attname = ANY(ARRAY(SELECT pg_catalog.json_array_elements_text($2::json)))) = i.indnkeyatts "

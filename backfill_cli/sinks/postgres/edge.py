@@ -9,7 +9,8 @@ from backfill_cli import postgres_says
 from backfill_cli.contracts import own
 from backfill_cli.errors import CORRECT, RETRIED, BackfillError, BadData, Fatal, Transient, UsageError
 from backfill_cli.postgres_says import IN_DATABASE, INSTALL, Said
-from backfill_cli.sinks.postgres.dialect import Target, quoted
+from backfill_cli.sinks.postgres.dialect import quoted
+from backfill_cli.sinks.sql.dialect import Target
 
 if TYPE_CHECKING:
     from backfill_cli.sinks.postgres.session import Place

@@ -11,36 +11,24 @@ from dataclasses import dataclass
 from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.targets import other_type, require_key, rows_of_others
 from backfill_cli.errors import BadData, UsageError
-from backfill_cli.sinks.postgres.dialect import EQUAL, TREE, Column, Target, listed, quoted, sink_columns
-from backfill_cli.sinks.postgres.session import Connection, Place, rows_of
+from backfill_cli.sinks.postgres.dialect import EQUAL, POSTGRES, TREE, listed, quoted, sink_columns
+from backfill_cli.sinks.postgres.session import Connection, Place
+from backfill_cli.sinks.sql.dialect import Column, Target
+from backfill_cli.sinks.sql.state import Wanted
 from backfill_cli.spark.names import in_select, plain
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A table as the job needs it."""
-
-    table: SinkTable
-    target: Target
-    columns: tuple[Column, ...]
-
-    @classmethod
-    def of(cls, table: SinkTable, schema: str) -> "Wanted":
-        columns = sink_columns(table.name, table.schema)
-        types = {column.name: column.type for column in columns}
-        require_key(table, types)
-        for name in table.key:
-            if types[name] == "json":
-                raise BadData(
-                    f"table {table.name!r}: its key column {name!r} is json, which PostgreSQL cannot compare",
-                    f"convert it to text in the transform: {in_select(f'CAST({plain(name)} AS STRING)', name)}",
-                )
-        return cls(table, Target.of(table, schema), columns)
-
-    def create(self) -> str:
-        """DDL for the whole table; its key is the primary key."""
-        columns = ", ".join(f"{quoted(column.name)} {column.type}" for column in self.columns)
-        return f"CREATE TABLE {self.target.sql} ({columns}, PRIMARY KEY ({listed(self.table.key)}))"
+def wanted(table: SinkTable, schema: str) -> Wanted:
+    columns = sink_columns(table.name, table.schema)
+    types = {column.name: column.type for column in columns}
+    require_key(table, types)
+    for name in table.key:
+        if types[name] == "json":
+            raise BadData(
+                f"table {table.name!r}: its key column {name!r} is json, which PostgreSQL cannot compare",
+                f"convert it to text in the transform: {in_select(f'CAST({plain(name)} AS STRING)', name)}",
+            )
+    return Wanted(table, POSTGRES.target_of(table, schema), columns)
 
 
 _COMPUTED = {
@@ -114,12 +102,11 @@ def _refuse_other_kind(want: Wanted, column: Column, held: _Held) -> None:
 
 
 def _has_rows(con: Connection, target: Target) -> bool:
-    return bool(rows_of(con, f"SELECT 1 FROM {target.sql} LIMIT 1"))
+    return bool(con.rows(f"SELECT 1 FROM {target.sql} LIMIT 1"))
 
 
 def _columns(con: Connection, target: Target) -> dict[str, _Held]:
-    found = rows_of(
-        con,
+    found = con.rows(
         "SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), "
         "a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' AND a.attgenerated = '', "
         "CASE WHEN a.attidentity = 'a' THEN 'a' ELSE a.attgenerated::text END "
@@ -136,7 +123,7 @@ _NEEDED = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 def require_on_database(con: Connection, place: Place, right: str) -> None:
     database = "pg_catalog.current_database()"
-    found = rows_of(con, f"SELECT pg_catalog.has_database_privilege({database}, '{right}'), {database}, user")
+    found = con.rows(f"SELECT pg_catalog.has_database_privilege({database}, '{right}'), {database}, user")
     allowed, name, user = found[0]
     if not allowed:
         raise UsageError(
@@ -147,8 +134,7 @@ def require_on_database(con: Connection, place: Place, right: str) -> None:
 
 def require_on_schema(con: Connection, place: Place, schema: str) -> None:
     """The role may create tables in the schema, or the schema itself if it does not exist."""
-    found = rows_of(
-        con,
+    found = con.rows(
         "SELECT pg_catalog.has_schema_privilege(oid, 'CREATE') AND pg_catalog.has_schema_privilege(oid, 'USAGE'), "
         "user FROM pg_catalog.pg_namespace WHERE nspname = $1",
         schema,
@@ -164,8 +150,7 @@ def require_on_schema(con: Connection, place: Place, schema: str) -> None:
 
 def require_on_table(con: Connection, place: Place, target: Target) -> None:
     rights = ", ".join(f"pg_catalog.has_table_privilege(c.oid, '{right}')" for right in _NEEDED)
-    found = rows_of(
-        con,
+    found = con.rows(
         f"SELECT user, pg_catalog.has_schema_privilege(n.oid, 'USAGE'), {rights} FROM pg_catalog.pg_class c "
         "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2",
         target.schema,
@@ -197,15 +182,14 @@ def require_suitable(con: Connection, place: Place, target: Target, key: Sequenc
 def require_logged(con: Connection, targets: Iterable[Target]) -> None:
     """No table or partition is UNLOGGED: a crash would empty it but keep the markers."""
     for target in targets:
-        found = rows_of(
-            con,
+        found = con.rows(
             f"{TREE} SELECT n.nspname, c.relname FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid "
             "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
             "WHERE c.relpersistence = 'u' AND c.relkind = 'r' ORDER BY 1, 2",
             target.sql,
         )
         if found:
-            unlogged = [Target(schema, table) for schema, table in found]
+            unlogged = [POSTGRES.target(schema, table) for schema, table in found]
             what = f"{unlogged[0]}, a partition of {target}," if unlogged[0] != target else str(target)
             raise UsageError(
                 f"{what} is UNLOGGED: a crash of the server would empty it, and the job would not notice",
@@ -214,8 +198,7 @@ def require_logged(con: Connection, targets: Iterable[Target]) -> None:
 
 
 def _refuse_rules(con: Connection, target: Target) -> None:
-    found = rows_of(
-        con,
+    found = con.rows(
         "SELECT rulename FROM pg_catalog.pg_rewrite WHERE ev_class = $1::regclass AND ev_type IN ('2', '3', '4') "
         "AND ev_enabled <> 'D' ORDER BY 1",
         target.sql,
@@ -228,8 +211,7 @@ def _refuse_rules(con: Connection, target: Target) -> None:
 
 
 def _refuse_children(con: Connection, target: Target) -> None:
-    found = rows_of(
-        con,
+    found = con.rows(
         "SELECT n.nspname, c.relname FROM pg_catalog.pg_inherits i "
         "JOIN pg_catalog.pg_class p ON p.oid = i.inhparent AND p.relkind = 'r' "
         "JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid "
@@ -238,7 +220,7 @@ def _refuse_children(con: Connection, target: Target) -> None:
         target.sql,
     )
     if found:
-        children = [Target(schema, table) for schema, table in found]
+        children = [POSTGRES.target(schema, table) for schema, table in found]
         raise UsageError(
             f"{children[0]} inherits from {target}: its rows would count as rows of {target}, and be deleted",
             "name another target, or: "
@@ -247,7 +229,7 @@ def _refuse_children(con: Connection, target: Target) -> None:
 
 
 def _refuse_policies(con: Connection, place: Place, target: Target) -> None:
-    active, user = rows_of(con, "SELECT pg_catalog.row_security_active($1::regclass::oid), user", target.sql)[0]
+    active, user = con.rows("SELECT pg_catalog.row_security_active($1::regclass::oid), user", target.sql)[0]
     if active:
         raise UsageError(
             f"PostgreSQL {place}: row-level security of {target} may hide rows from the role {user}",
@@ -257,8 +239,7 @@ def _refuse_policies(con: Connection, place: Place, target: Target) -> None:
 
 def _refuse_blurred_key(con: Connection, target: Target, key: Sequence[str]) -> None:
     """No key column's collation treats different texts as equal: a change would reach another key's row."""
-    found = rows_of(
-        con,
+    found = con.rows(
         "SELECT a.attname, o.collname, pg_catalog.format_type(a.atttypid, a.atttypmod) "
         "FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_collation o ON o.oid = a.attcollation "
         "WHERE a.attrelid = $1::regclass AND a.attnum > 0 AND NOT a.attisdropped AND NOT o.collisdeterministic",
@@ -318,8 +299,7 @@ def _references(con: Connection, target: Target) -> Iterator[_Reference]:
             f"ON a.attrelid = {of} AND a.attnum = k.number)"
         )
 
-    found = rows_of(
-        con,
+    found = con.rows(
         f"{TREE} SELECT f.conname, cn.nspname, c.relname, pn.nspname, p.relname, rn.nspname, r.relname, "
         "f.confdeltype::text, f.confupdtype::text, f.condeferrable, f.confmatchtype::text, "
         f"{names('f.conkey', 'f.conrelid')}, {names('f.confkey', 'f.confrelid')} "
@@ -334,7 +314,7 @@ def _references(con: Connection, target: Target) -> Iterator[_Reference]:
         target.sql,
     )
     for name, *where, deleted, updated, deferrable, match, held, referred in found:
-        child, parent, root = (Target(*where[at : at + 2]) for at in (0, 2, 4))
+        child, parent, root = (POSTGRES.target(*where[at : at + 2]) for at in (0, 2, 4))
         acts = [
             f"ON {what} {_ACTIONS[how]}" for what, how in (("DELETE", deleted), ("UPDATE", updated)) if how != "a"
         ]

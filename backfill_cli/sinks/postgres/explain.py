@@ -10,15 +10,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import as_json, duplicate_keys
 from backfill_cli.errors import CORRECT, BadData
 from backfill_cli.model.plan import StagedTable
-from backfill_cli.sinks.postgres.apply import NAMED_KEYS, fill, fill_from_inserts, shape_of, shown, twice_in
-from backfill_cli.sinks.postgres.dialect import TREE, Target, listed, matching, quoted, sink_columns
+from backfill_cli.sinks.postgres.apply import fill, fill_from_inserts, shape_of, twice_in
+from backfill_cli.sinks.postgres.dialect import POSTGRES, TREE, listed, matching, quoted, shown, sink_columns
 from backfill_cli.sinks.postgres.edge import CLASHES, LIMIT_EXCEEDED, said, state_of, told
-from backfill_cli.sinks.postgres.session import Connection, rows_of
-from backfill_cli.sinks.postgres.staged import Refused, longest, paths_of, row_at, rows_where, stage
+from backfill_cli.sinks.postgres.session import Connection
+from backfill_cli.sinks.postgres.staged import Refused, longest, row_at, rows_where, stage
+from backfill_cli.sinks.sql.dialect import NAMED_KEYS, Target, paths_of
 
 
 def explained(
@@ -34,7 +38,7 @@ def explained(
     if staged is None or not refused:
         return None
     try:
-        return _explained(con, commit, staged, table, Target.of(table, schema), exc)
+        return _explained(con, commit, staged, table, POSTGRES.target_of(table, schema), exc)
     except Exception:
         what = exc.what if isinstance(exc, Refused) else _whole(exc)
         raise BadData(f"table {table.name!r}: the epoch's rows are refused: {what}", CORRECT) from exc
@@ -99,8 +103,7 @@ def _is_of(con: Connection, target: Target, exc: Exception) -> bool:
         return True
     if state_of(exc) == "23503":
         return True  # a foreign key error names the referencing table, whichever of the two was written
-    found = rows_of(
-        con,
+    found = con.rows(
         f"{TREE} SELECT 1 FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid "
         "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $2 AND c.relname = $3",
         target.sql,
@@ -164,8 +167,7 @@ def _too_long(
     con: Connection, commit: EpochCommit, staged: StagedTable, table: SinkTable, target: Target, exc: Exception
 ) -> BadData:
     """The error for a row of an index that is too long: names the longest value of an indexed column."""
-    indexed = rows_of(
-        con,
+    indexed = con.rows(
         "SELECT DISTINCT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a "
         "ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) WHERE i.indrelid = $1::regclass ORDER BY 1",
         target.sql,
@@ -181,9 +183,6 @@ def _too_long(
 
 
 def _with_null(commit: EpochCommit, staged: StagedTable, column: str, table: SinkTable) -> list[str]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     def null(batch: Any) -> Any:
         if column not in batch.schema.names:
             return pa.array([False] * batch.num_rows)
@@ -239,8 +238,7 @@ def _sharing(
         for staged in replaced
     )
     held = f"EXISTS (SELECT 1 FROM {target.sql} t WHERE {matching(unique, 't', 'n')} AND {stays})"
-    found = rows_of(
-        con,
+    found = con.rows(
         f"WITH new AS (SELECT {columns} FROM pg_temp.{own.INSERTS} i WHERE NOT EXISTS "
         f"(SELECT 1 FROM pg_temp.{own.CHANGES} c WHERE {matching(table.key, 'c', 'i')}) UNION ALL "
         f"SELECT {columns} FROM pg_temp.{own.CHANGES} WHERE {own.OP} = 'U'), "
@@ -276,13 +274,12 @@ class Index:
 def place_of(exc: Exception) -> Target | None:
     """The table that the error itself names; None if it names none."""
     schema, table = told(exc, "schema"), told(exc, "table")
-    return Target(schema, table) if schema and table else None
+    return POSTGRES.target(schema, table) if schema and table else None
 
 
 def index_of(con: Connection, exc: Exception, target: Target) -> Index | None:
     """The index that an error names; None if it no longer exists."""
-    found = rows_of(
-        con,
+    found = con.rows(
         "SELECT x.relname, tn.nspname, t.relname, coalesce(u.contype::text, ''), "
         "(SELECT pg_catalog.json_agg(a.attname ORDER BY k.place)::text "
         "FROM pg_catalog.unnest(i.indkey::int2[]) WITH ORDINALITY AS k (number, place) "
@@ -301,7 +298,7 @@ def index_of(con: Connection, exc: Exception, target: Target) -> Index | None:
     for name, schema, table, kind, held in found:
         columns = json.loads(held)
         word = {"p": "PRIMARY KEY", "u": "UNIQUE"}.get(kind, "")
-        return Index(name, Target(schema, table), word, () if None in columns else tuple(columns))
+        return Index(name, POSTGRES.target(schema, table), word, () if None in columns else tuple(columns))
     return None
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from backfill_cli import postgres_driver, postgres_dsn, postgres_holders
 from backfill_cli.errors import UsageError
-from backfill_cli.sinks.postgres.dialect import Target
 from backfill_cli.sinks.postgres.edge import client, ours
+from backfill_cli.sinks.sql.dialect import Target
 
 LOCK_TIMEOUT_S = 60
 """How long a fence waits for a commit in flight. The longest commit seen, a million changes, took 11 s."""
@@ -117,7 +117,7 @@ class Connection:
 
     def require_version(self) -> None:
         """Raises UsageError for a server that is too old."""
-        version = rows_of(self, f"SELECT {VERSION}")[0][0]
+        version = self.rows(f"SELECT {VERSION}")[0][0]
         if version < OLDEST:
             raise UsageError(
                 f"the PostgreSQL sink needs a server of version 14 or newer, this one is {version // 10_000}",
@@ -132,6 +132,31 @@ class Connection:
                 # One message: a pooler could send the parts of a prepared BEGIN to two servers.
                 cursor.executescript(f"BEGIN {self._mode}; {settings()}")
         return self._raw.cursor()
+
+    def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """The rows of a small query: metadata and markers, never data. Parameters (`$1`…): texts and integers."""
+        with self.cursor() as cursor:
+            cursor.execute(sql, parameters or None)
+            found: list[tuple[Any, ...]] = cursor.fetchall()
+        return found
+
+    def run(self, sql: str, *parameters: Any) -> None:
+        """Runs one statement that returns no rows."""
+        with self.cursor() as cursor:
+            cursor.execute(sql, parameters or None)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What was run since the last commit, and in the block, is committed at its end."""
+        yield
+        self.commit()
+
+    @contextlib.contextmanager
+    def ddl(self) -> Iterator[None]:
+        """As `transaction`. While DDL waits for its lock, new readers wait behind it: for a moment."""
+        self.rows(f"SELECT pg_catalog.set_config('lock_timeout', '{DDL_LOCK_TIMEOUT_S}s', true)")
+        yield
+        self.commit()
 
     def commit(self) -> None:
         self._end("COMMIT")
@@ -177,24 +202,8 @@ def _holder(place: Place, names: Sequence[Target]) -> tuple[str, str] | None:
     with contextlib.suppress(client().Error):
         con = Connection(place, READING)
         try:
-            found = rows_of(con, postgres_holders.of_tables([name.sql for name in names]))
+            found = con.rows(postgres_holders.of_tables([name.sql for name in names]))
         finally:
             con.close()
         return postgres_holders.spelled(found[0]) if found else None
     return None
-
-
-def rows_of(con: Connection, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-    """The rows of a small query: metadata and markers, never data. Parameters are `$1`…: texts and integers."""
-    with con.cursor() as cursor:
-        cursor.execute(sql, parameters or None)
-        found: list[tuple[Any, ...]] = cursor.fetchall()
-    return found
-
-
-def run(con: Connection, sql: str, *parameters: Any) -> int:
-    """Runs one statement that returns no rows. Returns how many rows it affected, -1 if that is unknown."""
-    with con.cursor() as cursor:
-        cursor.execute(sql, parameters or None)
-        count: int = cursor.rowcount
-    return count

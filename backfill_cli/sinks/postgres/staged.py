@@ -1,16 +1,17 @@
 """Sends staged Parquet files to the database: read batch by batch, sent as one binary COPY."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from backfill_cli.contracts import own
-from backfill_cli.model.plan import StagedFile
-from backfill_cli.sinks.postgres.dialect import Column, Target, quoted
-from backfill_cli.sinks.postgres.session import Connection, run
+from backfill_cli.sinks.postgres.dialect import quoted
+from backfill_cli.sinks.postgres.session import Connection
 from backfill_cli.sinks.postgres.values import Unfit, sent, sent_schema
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from backfill_cli.sinks.sql.dialect import Column, Target
 
 BATCH_ROWS, BATCH_BYTES = 10_000, 16 << 20
 """At most this much at a time in this process, whatever the epoch's size: 10,000 rows of 100 bytes are 1 MB."""
@@ -26,14 +27,8 @@ class Refused(Exception):
         self.paths, self.row, self.column, self.what = paths, row, column, what
 
 
-def paths_of(folder: str, files: Sequence[StagedFile]) -> list[str]:
-    return [f"{folder.rstrip('/')}/{file.path}" for file in files]
-
-
-def batches(paths: Sequence[str]) -> "Iterator[pa.RecordBatch]":
+def batches(paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The files' rows as staged, in order."""
-    import pyarrow.parquet as pq
-
     for path in paths:
         with pq.ParquetFile(path) as file:
             held = file.metadata
@@ -47,8 +42,6 @@ def copy(con: Connection, into: Target | str, columns: tuple[Column, ...], paths
 
     Raises Refused for a value that does not fit, before it is sent to the server.
     """
-    import pyarrow as pa
-
     extra = (own.OP, own.UNSENT) if isinstance(into, str) else ()
     schema = sent_schema(columns, extra)
     wrong: list[Exception] = []
@@ -67,10 +60,8 @@ def copy(con: Connection, into: Target | str, columns: tuple[Column, ...], paths
 
 
 def _sent(
-    paths: Sequence[str], columns: tuple[Column, ...], schema: "pa.Schema", wrong: list[Exception]
-) -> "Iterator[pa.RecordBatch]":
-    import pyarrow as pa
-
+    paths: Sequence[str], columns: tuple[Column, ...], schema: pa.Schema, wrong: list[Exception]
+) -> Iterator[pa.RecordBatch]:
     before = 0
     try:
         for batch in batches(paths):
@@ -90,10 +81,8 @@ def _sent(
         raise
 
 
-def _own(batch: "pa.RecordBatch", field: Any) -> "pa.Array":
+def _own(batch: pa.RecordBatch, field: Any) -> pa.Array:
     """A column that only staged files have, NULL if this one lacks it: inserts have no op."""
-    import pyarrow as pa
-
     if field.name not in batch.schema.names:
         return pa.nulls(batch.num_rows, field.type)
     return batch.column(field.name).cast(field.type)
@@ -102,17 +91,16 @@ def _own(batch: "pa.RecordBatch", field: Any) -> "pa.Array":
 def stage(con: Connection, name: str, columns: tuple[Column, ...], paths: Sequence[str]) -> None:
     """A temporary table `name`, dropped at commit, holds the files' rows: `(row…, own.OP, own.UNSENT)`."""
     kinds = [*((column.name, column.type) for column in columns), (own.OP, "text"), (own.UNSENT, "text[]")]
-    run(
-        con,
+    con.run(
         f"CREATE TEMPORARY TABLE {quoted(name)} ({', '.join(f'{quoted(c)} {kind}' for c, kind in kinds)}) "
         "ON COMMIT DROP",
     )
     if copy(con, name, columns, paths) >= ANALYZED_ROWS:
-        run(con, f"ANALYZE pg_temp.{quoted(name)}")
+        con.run(f"ANALYZE pg_temp.{quoted(name)}")
 
 
 def rows_where(
-    paths: Sequence[str], test: "Callable[[pa.RecordBatch], pa.Array]", limit: int
+    paths: Sequence[str], test: Callable[[pa.RecordBatch], pa.Array], limit: int
 ) -> list[dict[str, Any]]:
     """The first staged rows for which the test is true; for errors."""
     found: list[dict[str, Any]] = []
@@ -134,9 +122,6 @@ def row_at(paths: Sequence[str], number: int) -> dict[str, Any] | None:
 
 def longest(paths: Sequence[str], columns: Sequence[str]) -> tuple[str, int, dict[str, Any]]:
     """The longest text or bytes in these columns: its column, its length in bytes, and its row; for errors."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     found: tuple[str, int, dict[str, Any]] = ("", 0, {})
     for batch in batches(paths):
         for name in filter(batch.schema.names.__contains__, columns):
@@ -150,7 +135,7 @@ def longest(paths: Sequence[str], columns: Sequence[str]) -> tuple[str, int, dic
     return found
 
 
-def _plain(batch: "pa.RecordBatch") -> list[dict[str, Any]]:
+def _plain(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """The rows as Python values; a column with a time that Python cannot represent, as numbers since 1970."""
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -161,10 +146,8 @@ def _plain(batch: "pa.RecordBatch") -> list[dict[str, Any]]:
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def _numbers(column: "pa.Array") -> list[Any]:
-    import pyarrow as pa
-
-    def number(kind: "pa.DataType") -> "pa.DataType":
+def _numbers(column: pa.Array) -> list[Any]:
+    def number(kind: pa.DataType) -> pa.DataType:
         return pa.int32() if pa.types.is_date32(kind) else pa.int64()
 
     kind = pa.list_(number(column.type.value_type)) if pa.types.is_list(column.type) else number(column.type)

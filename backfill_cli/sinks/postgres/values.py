@@ -5,13 +5,13 @@ times are sent as the integers that PostgreSQL stores, infinities included, whic
 """
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from backfill_cli.contracts import own
-from backfill_cli.sinks.postgres.dialect import Column
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from backfill_cli.sinks.sql.dialect import Column
 
 DAYS_TO_2000 = 10_957
 MICROS_TO_2000 = DAYS_TO_2000 * 86_400_000_000
@@ -29,17 +29,13 @@ class Unfit(Exception):
         self.row, self.column, self.what = row, column, what
 
 
-def arrow_type(column: Column) -> "pa.DataType":
+def arrow_type(column: Column) -> pa.DataType:
     """The Arrow type of the column's Spark type."""
-    import pyarrow as pa
-
     kind = _scalar(column.spark)
     return pa.list_(kind) if column.array else kind
 
 
-def _scalar(spark: str) -> "pa.DataType":
-    import pyarrow as pa
-
+def _scalar(spark: str) -> pa.DataType:
     if decimal := re.fullmatch(r"decimal\((\d+),(\d+)\)", spark):
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
     simple = {
@@ -58,18 +54,14 @@ def _scalar(spark: str) -> "pa.DataType":
     return simple.get(spark, pa.string())
 
 
-def sent_schema(columns: tuple[Column, ...], extra: tuple[str, ...] = ()) -> "pa.Schema":
+def sent_schema(columns: tuple[Column, ...], extra: tuple[str, ...] = ()) -> pa.Schema:
     """The Arrow schema of what is sent: the columns, then those of `extra`, which only staged files have."""
-    import pyarrow as pa
-
     staged = {own.OP: pa.string(), own.UNSENT: pa.list_(pa.string())}
     fields = [(column.name, _sent_type(column)) for column in columns]
     return pa.schema([*fields, *((name, staged[name]) for name in extra)])
 
 
-def _sent_type(column: Column) -> "pa.DataType":
-    import pyarrow as pa
-
+def _sent_type(column: Column) -> pa.DataType:
     if column.array:
         return pa.list_(pa.int16()) if column.spark == "byte" else arrow_type(column)
     raw = {
@@ -82,10 +74,8 @@ def _sent_type(column: Column) -> "pa.DataType":
     return raw.get(column.spark) or arrow_type(column)
 
 
-def sent(column: Column, values: "pa.Array") -> "pa.Array":
+def sent(column: Column, values: pa.Array) -> pa.Array:
     """A staged column as it is sent. Raises Unfit for a value that the type cannot hold."""
-    import pyarrow as pa
-
     given = values.cast(arrow_type(column))
     if column.array:
         return given.cast(_sent_type(column))
@@ -102,10 +92,7 @@ def sent(column: Column, values: "pa.Array") -> "pa.Array":
             return given
 
 
-def _since_2000(column: Column, given: "pa.Array", shift: int, endless: int) -> "pa.Array":
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _since_2000(column: Column, given: pa.Array, shift: int, endless: int) -> pa.Array:
     if not len(given) or given.null_count == len(given):
         return given
     extremes = pc.min_max(given).as_py()
@@ -126,10 +113,7 @@ def _since_2000(column: Column, given: "pa.Array", shift: int, endless: int) -> 
     return pc.if_else(ends, kept, moved)
 
 
-def _uuids(column: Column, given: "pa.Array") -> "pa.Array":
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _uuids(column: Column, given: pa.Array) -> pa.Array:
     plain = pc.match_substring_regex(given, UUID)
     if pc.any(pc.invert(plain)).as_py():
         row = pc.index(plain, False).as_py()
@@ -161,10 +145,8 @@ def since_1970(spark: str, of: str) -> str:
     return f"CASE WHEN pg_catalog.isfinite({of}) THEN {number} WHEN {of} IS NOT NULL THEN {ends} END"
 
 
-def received(column: Column, values: Any) -> "pa.Array":
+def received(column: Column, values: Any) -> pa.Array:
     """What `selected` read, as Spark's type. Raises pyarrow's error for a value that no job can have written."""
-    import pyarrow as pa
-
     plain = values.storage if isinstance(values, pa.ExtensionArray) else values
     kind = arrow_type(column)
     if pa.types.is_date32(kind):

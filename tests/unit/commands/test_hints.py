@@ -35,7 +35,7 @@ STATES = catalog_states.STATES | sink_states.STATES | engine_states.STATES | com
 
 NEEDS_A_SERVER = {
     "backfill_cli/engine/verify/expected.py:_applied_first",
-    "backfill_cli/sinks/postgres/verify.py:_export",
+    "backfill_cli/sinks/postgres/verify.py:export",
 }
 """The sink's say what DuckDB's says in the same states; `tests/contract/test_sink_postgres*.py` reach them, and
 `tests/postgres` the upstream's.

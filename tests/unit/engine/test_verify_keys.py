@@ -73,7 +73,7 @@ def test_case_48_names_are_data(spark: "SparkSession", tmp_path: Path) -> None:
 def test_a_difference_of_hashes_without_a_row_that_differs_is_no_alarm(
     orders: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import backfill_cli.sinks.duckdb.verify as sink_side
+    import backfill_cli.sinks.sql.verify as sink_side
 
     monkeypatch.setattr(sink_side, "xxhash64", lambda data: 1)
     verdict = orders.verdict()

@@ -136,11 +136,11 @@ def test_more_memory_is_enough_for_what_did_not_fit(tmp_path: Path) -> None:
     sql = "CREATE TABLE t AS SELECT range AS i, md5(range::VARCHAR) AS s FROM range(200000)"
     path = tmp_path / "a.duckdb"
     with pytest.raises(Transient, match="needs more memory") as caught, opened(path, Limits("2MB", 1)) as con:
-        con.execute(sql)
+        con.run(sql)
     with typed(caught.value) as hint:
         hint.says("raise sink.memory_limit")
         with opened(path, Limits("200MB", 1)) as con:
-            con.execute(sql)
+            con.run(sql)
 
 
 def test_a_file_that_this_process_has_open_with_other_settings_is_free_afterwards(job: Job) -> None:

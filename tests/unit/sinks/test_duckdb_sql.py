@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill_cli.errors import UsageError
-from backfill_cli.sinks.duckdb.dialect import Target, listed, literal, quoted
+from backfill_cli.sinks.duckdb.dialect import DUCKDB, listed, quoted
+from backfill_cli.sinks.sql.dialect import literal
 
 NAMES = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0") | st.sampled_from("\"'.;-[]`\\% \n"),
@@ -25,7 +26,7 @@ def test_a_quoted_name_is_that_name_and_nothing_else(name: str) -> None:
 @settings(max_examples=100)
 @given(NAMES, NAMES.filter(lambda name: not name.lower().startswith("_backfill_")))
 def test_a_table_of_any_name_is_found_in_its_schema(schema: str, table: str) -> None:
-    target = Target(schema, table)
+    target = DUCKDB.target(schema, table)
     with duckdb.connect() as con:
         con.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
         con.execute(f"CREATE TABLE {target.sql} (x INTEGER)")
@@ -56,5 +57,5 @@ def test_a_list_of_names_takes_a_prefix() -> None:
 def test_schema_and_table_are_kept_apart(schema: str, table: str) -> None:
     if table.lower().startswith("_backfill_"):
         return
-    assert Target.parse(table) == Target("main", table)
-    assert Target.parse(f"{schema}.{table}") == Target(schema, table)
+    assert DUCKDB.parse(table) == DUCKDB.target("main", table)
+    assert DUCKDB.parse(f"{schema}.{table}") == DUCKDB.target(schema, table)

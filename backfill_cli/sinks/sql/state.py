@@ -1,0 +1,331 @@
+"""What an SQL sink keeps about jobs, in side tables: markers, owners, jobs, splits, and cutovers."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Protocol
+
+from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable, own
+from backfill_cli.contracts.targets import belongs_to, newer_layout, same_target, taken
+from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
+from backfill_cli.model.codec import decode, encode
+from backfill_cli.model.position import cursor_of
+from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
+from backfill_cli.sinks.sql.dialect import Column, SqlDialect, Target, literal
+
+
+class Connection(Protocol):
+    """A connection to the database."""
+
+    def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """The rows of a small query: metadata and markers, never data. Parameters are `$1`…"""
+        ...
+
+    def run(self, sql: str, *parameters: Any) -> None: ...
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """One transaction: committed at the end, without any effect after an error."""
+        ...
+
+    def ddl(self) -> AbstractContextManager[None]:
+        """A transaction that creates, changes or drops tables and views."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SideTable:
+    """columns: their types, which all databases understand, and comments. key, unique: where tables have keys."""
+
+    name: str
+    comment: str
+    columns: Mapping[str, tuple[str, str]]
+    key: tuple[str, ...]
+    unique: tuple[str, ...] = ()
+
+
+def side_tables(holder: str, layout: int, target: str) -> tuple[SideTable, ...]:
+    """Markers, owners, jobs, splits. holder: "file" or "database". target: what a marker's target is."""
+    job, table = ("text NOT NULL", "name of the job"), ("text NOT NULL", "the job's name for the table")
+    return (
+        SideTable(
+            "markers",
+            "backfill: what each job has committed to each table. "
+            "Written in the transaction that writes the rows.",
+            {
+                "job": job,
+                "table": table,
+                "target": ("text NOT NULL", target),
+                "epoch": ("bigint NOT NULL", "last epoch committed, milliseconds since 1970; 0: none yet"),
+                "token": ("bigint NOT NULL", "runners with an older token are refused"),
+                "attempt": ("text NOT NULL", "staging attempt that the epoch was applied from"),
+                "committed_at": ("timestamptz", "when the epoch was committed; NULL: none yet"),
+            },
+            ("job", "table"),
+            ("target",),
+        ),
+        SideTable(
+            "owners",
+            "backfill: which catalog owns each job.",
+            {
+                "job": job,
+                "catalog": ("text NOT NULL", "id of the catalog, from its table catalog_identity"),
+                "host": ("text NOT NULL", "machine that the catalog was used from"),
+                "path": ("text NOT NULL", "the catalog's file there"),
+            },
+            ("job",),
+        ),
+        SideTable(
+            "jobs",
+            "backfill: what `backfill resume --from-sink` rebuilds a lost catalog from. Holds no secrets.",
+            {
+                "job": job,
+                "layout": ("integer NOT NULL", f"version of these side tables: {layout}"),
+                "definition": ("text NOT NULL", "config with references, fingerprint and pin, JSON"),
+                "digest": ("text NOT NULL", "SHA-256 of the definition, which is written only when this changes"),
+                "checkpoint": ("text NOT NULL", "the last committed checkpoint without its splits, JSON"),
+            },
+            ("job",),
+        ),
+        SideTable(
+            "splits",
+            f"backfill: how much of each split of a snapshot this {holder} holds.",
+            {
+                "job": job,
+                "table": table,
+                "split": ("text NOT NULL", "the part of the snapshot: a file, a key range, a partition"),
+                "status": (
+                    "text NOT NULL",
+                    "not started, consuming, consumed; a partition: not started, backfilling, awaiting live, "
+                    "finished",
+                ),
+                "cursor": ("text", "where to continue, JSON: a row's index, an offset, a key; NULL once consumed"),
+                "rows": ("bigint NOT NULL", "rows read so far"),
+                "epoch": ("bigint NOT NULL", "the last checkpoint that changed this row"),
+                "target": ("bigint", "the offset before which a partition's history ends; NULL for other splits"),
+            },
+            ("job", "table", "split"),
+        ),
+    )
+
+
+def live_table(name: Mapping[str, tuple[str, str]], kept: str) -> SideTable:
+    """name: the columns that hold a name which people query. kept: what the column of that name is."""
+    return SideTable(
+        "live",
+        "backfill: the names that people query, made views of a job's tables by `backfill cutover`.",
+        {
+            "job": ("text NOT NULL", "name of the job"),
+            "table": ("text NOT NULL", "the job's name for the table"),
+            **name,
+            "kept": ("text", f"{kept}; NULL: nothing had it"),
+            "epoch": ("bigint NOT NULL", "the job's checkpoint at that time"),
+            "since_ms": ("bigint NOT NULL", "when, milliseconds since 1970"),
+            "until_ms": ("bigint NOT NULL", "until when it can be reversed"),
+        },
+        tuple(name),
+    )
+
+
+class SqlState(ABC):
+    """The side tables of one schema, on one connection; every call is part of the connection's transaction.
+
+    tables: all of them. required: the names of those that one transaction creates.
+    """
+
+    dialect: ClassVar[SqlDialect]
+    layout: ClassVar[int]
+    tables: ClassVar[tuple[SideTable, ...]]
+    required: ClassVar[frozenset[str]]
+
+    def __init__(self, con: Connection, schema: str) -> None:
+        self.con, self.schema = con, schema
+
+    @abstractmethod
+    def there(self) -> list[str]:
+        """The names of the side tables that exist."""
+
+    @abstractmethod
+    def create_owners(self) -> None:
+        """The side table of owners exists, and no other session writes to it until this transaction ends."""
+
+    @abstractmethod
+    def drop_unused(self) -> None:
+        """The side tables are gone if no job has a row in them."""
+
+    @abstractmethod
+    def schema_ddl(self, schema: str) -> list[str]:
+        """DDL of the schema; none if it exists."""
+
+    @abstractmethod
+    def save_splits(self, job: str, splits: Mapping[SplitKey, SplitProgress]) -> None:
+        """These splits have this progress; the job's other ones stay."""
+
+    def cursor_sql(self) -> str:
+        """SQL of a split's cursor as text."""
+        return "cursor"
+
+    def target(self, name: str) -> Target:
+        return self.dialect.target(self.schema, own.PREFIX + name)
+
+    def sql(self, name: str) -> str:
+        return self.target(name).sql
+
+    def ddl(self, side: SideTable) -> list[str]:
+        """DDL of a side table and its comments, if it does not exist."""
+        dialect, table = self.dialect, self.sql(side.name)
+        parts = [f"{dialect.quoted(name)} {kind}" for name, (kind, _) in side.columns.items()]
+        if dialect.indexed:
+            parts += [f"PRIMARY KEY ({dialect.listed(side.key)})"]
+            parts += [f"UNIQUE ({dialect.quoted(name)})" for name in side.unique]
+        return [
+            f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(parts)})",
+            f"COMMENT ON TABLE {table} IS {literal(side.comment)}",
+            *(
+                f"COMMENT ON COLUMN {table}.{dialect.quoted(name)} IS {literal(comment)}"
+                for name, (_, comment) in side.columns.items()
+            ),
+        ]
+
+    def required_ddl(self) -> list[str]:
+        return [statement for side in self.tables if side.name in self.required for statement in self.ddl(side)]
+
+    def exists(self) -> bool:
+        """Whether the side tables exist. One transaction creates them, so either all of them exist or none.
+
+        Raises Fatal if a newer backfill wrote them.
+        """
+        if not self.required <= set(self.there()):
+            return False
+        newest = self.con.rows(f"SELECT {self.dialect.functions}max(layout) FROM {self.sql('jobs')}")[0][0]
+        if newest is not None and newest > self.layout:
+            raise newer_layout("this sink's side tables", newest, self.layout)
+        return True
+
+    def markers(self, job: str, lock: bool = False) -> dict[str, Marker]:
+        """The job's markers by table; epoch 0 for a table that is claimed but has no commit yet.
+
+        lock: until this transaction ends nobody else can write them, or read them with `lock`.
+        """
+        locked = self.dialect.lock if lock else ""
+        query = f'SELECT "table", epoch, token, attempt FROM {self.sql("markers")} WHERE job = $1 ORDER BY "table"'
+        found = self.con.rows(query + locked, job)
+        return {table: Marker(epoch, token, attempt) for table, epoch, token, attempt in found}
+
+    def owner_of_target(self, target: Target) -> tuple[str, str] | None:
+        """The (job, table) that writes this table; None if no job does."""
+        query = f'SELECT job, "table" FROM {self.sql("markers")} WHERE target = $1'
+        found = self.con.rows(query, target.identity)
+        return (found[0][0], found[0][1]) if found else None
+
+    def claim(self, job: str, claims: Iterable[tuple[str, Target]]) -> None:
+        """Tables without a marker get one at epoch 0, with the token of the job's other markers."""
+        markers = self.sql("markers")
+        newest = f"SELECT {self.dialect.functions}max(token) FROM {markers} WHERE job = $1::text"
+        for table, target in claims:
+            self.con.run(
+                f"INSERT INTO {markers} SELECT $1::text, $2::text, $3::text, 0, coalesce(({newest}), 0), '', NULL",
+                *(job, table, target.identity),
+            )
+
+    def raise_token(self, job: str, token: int) -> None:
+        self.con.run(f"UPDATE {self.sql('markers')} SET token = $1 WHERE job = $2", token, job)
+
+    def owner(self, job: str) -> Owner | None:
+        """The catalog that owns the job; None if none is recorded."""
+        found = self.con.rows(f"SELECT catalog, host, path FROM {self.sql('owners')} WHERE job = $1", job)
+        return Owner(*found[0]) if found else None
+
+    def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
+        """The catalog `owner` owns the job. Raises Held if a catalog other than `instead_of` now owns it."""
+        held, owners = self.owner(job), self.sql("owners")
+        if held is not None and held.catalog not in (owner.catalog, instead_of and instead_of.catalog):
+            raise taken(job, held)
+        self.con.run(f"DELETE FROM {owners} WHERE job = $1", job)
+        values = (job, owner.catalog, owner.host, owner.path)
+        self.con.run(f"INSERT INTO {owners} VALUES ($1, $2, $3, $4)", *values)
+
+    def record(self, commit: EpochCommit, tables: Sequence[str]) -> None:
+        """The epoch's markers, its checkpoint and the splits that it changed are written."""
+        numbers = ", ".join(f"${at}" for at, _ in enumerate(tables, 5))
+        self.con.run(
+            f"UPDATE {self.sql('markers')} SET epoch = $1, token = $2, attempt = $3, "
+            f'committed_at = {self.dialect.functions}now() WHERE job = $4 AND "table" IN ({numbers})',
+            *(commit.epoch, commit.token, commit.attempt, commit.job, *tables),
+        )
+        self._save_checkpoint(commit)
+        if commit.saved.checkpoint.splits:
+            self.save_splits(commit.job, commit.saved.checkpoint.splits)
+
+    def _save_checkpoint(self, commit: EpochCommit) -> None:
+        checkpoint = encode(replace(commit.saved.checkpoint, splits={}, plan=None, staged=None))
+        digest, jobs = _digest(commit.saved.definition), self.sql("jobs")
+        if self.con.rows(f"SELECT digest FROM {jobs} WHERE job = $1", commit.job) == [(digest,)]:
+            self.con.run(f"UPDATE {jobs} SET checkpoint = $1 WHERE job = $2", checkpoint, commit.job)
+            return
+        self.con.run(f"DELETE FROM {jobs} WHERE job = $1", commit.job)
+        values = (commit.job, self.layout, commit.saved.definition, digest, checkpoint)
+        self.con.run(f"INSERT INTO {jobs} VALUES ($1, $2::bigint, $3, $4, $5)", *values)
+
+    def saved(self, job: str) -> SavedJob | None:
+        """What the last commit saved, with all splits; None if the job has committed nothing."""
+        found = self.con.rows(f"SELECT definition, checkpoint FROM {self.sql('jobs')} WHERE job = $1", job)
+        if not found:
+            return None
+        read = f'"table", split, status, {self.cursor_sql()}, rows, epoch, target'
+        rows = self.con.rows(f"SELECT {read} FROM {self.sql('splits')} WHERE job = $1", job)
+        splits = {
+            (table, split): SplitProgress(SplitStatus(status), cursor_of(at), *moved)
+            for table, split, status, at, *moved in rows
+        }
+        return SavedJob(found[0][0], replace(decode(Checkpoint, found[0][1]), splits=splits))
+
+    def remove(self, job: str) -> None:
+        """The job is forgotten. Its views stay, and its cutovers can no longer be reversed."""
+        # Markers first: a commit in flight holds their lock, so the DELETE waits for it.
+        for name in self.there():
+            self.con.run(f"DELETE FROM {self.sql(name)} WHERE job = $1", job)
+
+
+@lru_cache(maxsize=4)
+def _digest(definition: str) -> str:
+    # Cached: every commit has the definition, whose pin takes megabytes at 100,000 splits.
+    return hashlib.sha256(definition.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A table as the job needs it."""
+
+    table: SinkTable
+    target: Target
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What a job's tables lack. ddl: of schemas, tables and columns. new: tables without a marker."""
+
+    ddl: list[str]
+    new: list[tuple[str, Target]]
+
+
+def refuse_shared_targets(wanted: Iterable[Wanted]) -> None:
+    seen: dict[str, str] = {}
+    for want in wanted:
+        twin = seen.setdefault(want.target.identity, want.table.name)
+        if twin != want.table.name:
+            raise same_target(twin, want.table.name, str(want.target))
+
+
+def refuse_other_owner(states: Iterable[SqlState], schema: str, job: str, want: Wanted) -> None:
+    """No other job writes the table, in whichever schema of the database that job's markers are."""
+    for state in states:
+        owner = state.owner_of_target(want.target)
+        if owner is None or (state.schema == schema and owner == (job, want.table.name)):
+            continue
+        other, table = owner
+        beside = "" if state.schema == schema else f", with sink.schema = {state.schema!r}"
+        raise belongs_to(str(want.target), other, table, state.owner(other), beside)
