@@ -79,7 +79,7 @@ SYSTEMS_SHARE = {"sql"}
 
 CONNECTOR_CLIENTS = {
     "duckdb": {"sinks", "catalog", "duckdb_says", "upstreams"},
-    "pyarrow": {"spark", "cdc", "formats", "lake", "decode", "upstreams", "sinks", "engine"},
+    "pyarrow": {"spark", "formats", "lake", "decode", "upstreams", "sinks", "engine"},
 }
 
 FORBIDDEN_ATTRIBUTES = {

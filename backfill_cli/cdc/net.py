@@ -1,8 +1,8 @@
-"""The net change of each key, once for each place where rows are: Spark, Arrow, and rows in Python.
+"""The net change of each key, once for each place where rows are: Spark frames, and rows in Python.
 
 A log has several changes of a key; the last one counts. A row can lack columns that it did not change: each is
 taken from the key's newest earlier row that has it, as far as the log has one since the key's last delete. One set
-of properties (tests/cdc/test_net_changes.py) holds for all.
+of properties (tests/cdc/test_net_changes.py) holds for both.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,6 @@ from backfill_cli.contracts import own
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
 # -- in Spark -----------------------------------------------------------------------------------------------------
@@ -77,30 +76,6 @@ def _lacks(name: str) -> "Column":
     from pyspark.sql import functions as F
 
     return F.coalesce(F.array_contains(own.UNSENT, name), F.lit(False))
-
-
-# -- in Arrow -----------------------------------------------------------------------------------------------------
-
-
-def last_rows(changes: "pa.Table", key: Sequence[str]) -> "pa.Table":
-    """The last change of each key, with the same columns. changes: in the order of the log; none lacks a column.
-
-    The key's columns are of plain types. 0 and -0 are one key, and so are all NaNs, as in Spark and in sinks.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    def compared(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
-        if not pa.types.is_floating(column.type):
-            return column
-        one = pa.scalar(float("nan"), column.type)
-        return pc.if_else(pc.is_nan(column), one, pc.add(column, pa.scalar(0, column.type)))
-
-    names = [str(at) for at in range(len(key))]
-    number = pa.array(range(changes.num_rows), pa.int64())
-    keys = pa.table([*(compared(changes[name]) for name in key), number], [*names, "number"])
-    last = keys.group_by(names).aggregate([("number", "max")])["number_max"]
-    return changes.take(last)
 
 
 # -- in Python ----------------------------------------------------------------------------------------------------

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from net_cases import KEY, MAY_LACK, Change, Net, changes, few, found, frame, in_order, many
 
-from backfill_cli.cdc.net import UNSENT, NetChanges, last_rows, net
+from backfill_cli.cdc.net import UNSENT, NetChanges, net
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,23 +65,6 @@ def none() -> Any:
     from pyspark.sql import functions as F
 
     return F.lit(None)
-
-
-@given(changes)
-def test_in_arrow_rows_that_lack_nothing_are_the_last_ones(case: list[Change]) -> None:
-    rows = [{"op": c.op, "key": c.key, "v": c.v, "big": c.big, "doc": c.doc} for c in case]
-    kinds = {"op": pa.string(), "key": pa.int32(), "v": pa.int32(), "big": pa.string(), "doc": pa.string()}
-    last = last_rows(pa.Table.from_pylist(rows, pa.schema(kinds)), ["key"]).to_pylist()
-    net = {row["key"]: (row["v"], row["big"], row["doc"], ()) if row["op"] == "U" else None for row in last}
-    assert len(net) == len(last)
-    assert net == in_order([Change(c.op, c.key, c.v, c.big, c.doc) for c in case])
-
-
-@given(st.lists(st.sampled_from((0.0, -0.0, float("nan"), -float("nan"), 1.5, None))))
-def test_in_arrow_zeros_are_one_key_and_so_are_nans(keys: list[float | None]) -> None:
-    table = pa.table({"k": pa.array(keys, pa.float64()), "n": list(range(len(keys)))})
-    expected = {("nan" if key is not None and key != key else key): n for n, key in enumerate(keys)}
-    assert sorted(last_rows(table, ["k"])["n"].to_pylist()) == sorted(expected.values())
 
 
 @given(changes)

@@ -18,8 +18,8 @@ from backfill_cli.engine.loop.ports import Job, commit_of
 from backfill_cli.engine.spool.folder import Spool
 from backfill_cli.engine.spool.taker import take
 from backfill_cli.engine.spool.upstream import SpooledUpstream
-from backfill_cli.engine.staging.schemas import evolved
 from backfill_cli.engine.staging.stage import SparkStager
+from backfill_cli.engine.staging.transform import evolved
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import EpochPlan, SnapshotRead

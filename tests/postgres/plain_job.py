@@ -19,7 +19,7 @@ from postgres_database import Database
 from psycopg import sql
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.engine.staging.schemas import evolved
+from backfill_cli.engine.staging.transform import evolved
 from backfill_cli.model.job import Control
 from backfill_cli.model.pace import Budget
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged

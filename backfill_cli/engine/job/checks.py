@@ -14,7 +14,7 @@ from backfill_cli.engine.job.tables import sink_tables
 from backfill_cli.engine.spool.folder import owned
 from backfill_cli.engine.staging.files import nothing_left, require_shared
 from backfill_cli.engine.staging.sample import require_readable
-from backfill_cli.engine.staging.schemas import require_own_columns
+from backfill_cli.engine.staging.transform import require_own_columns
 from backfill_cli.errors import UsageError
 from backfill_cli.model.checkpoint import Owner
 from backfill_cli.model.job import Phase

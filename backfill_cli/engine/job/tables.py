@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, SinkTable, Upstream, own
 from backfill_cli.engine.staging.quarantine import side_table
-from backfill_cli.engine.staging.schemas import sink_schema
+from backfill_cli.engine.staging.transform import sink_schema
 from backfill_cli.model.schema import names_of
 from backfill_cli.model.upstream import Pin
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from backfill_cli.contracts import SpoolEntry
-from backfill_cli.engine.staging.files import sync
+from backfill_cli.engine.staging.files import sync, sync_one
 from backfill_cli.errors import RESTORE, START_OVER, StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.codec import decode, encode
@@ -65,7 +65,7 @@ class Spool:
         hit("spool-before-seal")
         _write(folder / ENTRY, encode(sealed))
         with _on_disk(self._folder):
-            _sync_folder(self._folder)
+            sync_one(self._folder)
         return sealed
 
     def entries(self, after: Position, known: Sequence[SpoolEntry]) -> tuple[SpoolEntry, ...]:
@@ -194,7 +194,7 @@ def _write(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-        _sync_folder(path.parent)
+        sync_one(path.parent)
 
 
 @contextmanager
@@ -203,11 +203,3 @@ def _on_disk(path: Path) -> Iterator[None]:
         yield
     except OSError as exc:
         raise Transient(f"spool {path}: {exc.strerror}", "check spool.path and the disk") from exc
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -21,13 +21,12 @@ from backfill_cli.contracts import (
     TakenTable,
     TakingUpstream,
     Upstream,
-    own,
 )
 from backfill_cli.engine.spool.folder import Spool
 from backfill_cli.engine.staging import transform
-from backfill_cli.engine.staging.files import folder_made, footers, listed, no_room, require_all, write
-from backfill_cli.engine.staging.keys import null_keys, refuse_null_keys_of_log
-from backfill_cli.engine.staging.schemas import evolved
+from backfill_cli.engine.staging.files import folder_made, no_room, write_changes
+from backfill_cli.engine.staging.transform import evolved
+from backfill_cli.engine.staging.values import null_keys, refuse_null_keys_of_log
 from backfill_cli.errors import BackfillError, SpoolFull, Transient, thread_failed
 from backfill_cli.failpoint import hit
 from backfill_cli.model.pace import Backoff
@@ -377,18 +376,13 @@ def _changes(
     folder: Path,
 ) -> TakenTable:
     """Every single change of one table: a later drain nets them over many entries."""
-    from pyspark.sql import functions as F
-
     frame = log.changes(spark, table, window.after, window.up_to, schema)
     key = config.table(table).key
-    path = folder / table
-    updated = F.when(F.col(own.OP) == "U", 1)
-    written = write(frame, path, counts={**null_keys(key), "U": updated, "images": transform.images(frame)})
-    files = listed(path, folder)
-    require_all(path, written["rows"], footers(folder, files, ()))
-    refuse_null_keys_of_log(log, table, key, written)
-    rows, put = written["rows"], written["U"]
-    return TakenTable(files, False, changes=rows - written["images"], changed=put, deleted=rows - put)
+    counts = {**null_keys(key), "images": transform.images(frame)}
+    done, counted = write_changes(frame, folder / table, folder, counts)
+    refuse_null_keys_of_log(log, table, key, counted)
+    changes = counted["rows"] - counted["images"]
+    return TakenTable(done.changes, False, changes=changes, changed=done.changed, deleted=done.deleted)
 
 
 def evolved_by(schemas: Mapping[str, str], entries: Sequence[SpoolEntry]) -> Mapping[str, str]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from backfill_cli.cdc.net import net
 from backfill_cli.contracts import ChangeFrame, LogBatch, LogReader, TakenTable, TakingUpstream, Upstream, own
 from backfill_cli.engine.staging import quarantine, transform
-from backfill_cli.engine.staging.files import folder_made, observed, write_net
-from backfill_cli.engine.staging.keys import null_keys, refuse_null_keys_of_log
+from backfill_cli.engine.staging.files import folder_made, observed, write_changes
+from backfill_cli.engine.staging.values import null_keys, refuse_null_keys_of_log
 from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, StagedTable
 from backfill_cli.model.position import Cursor
@@ -105,7 +105,7 @@ def staged(
         frame, seen = observed(frame, {**null_keys(table.key), "images": transform.images(frame)})
     whole = frame.drop(own.SEQ, own.MS) if found.netted else net(frame, table.key, found.partial)
     names = kept(shape, found.partial)
-    done = write_net(transform.shaped(whole, shape, names), folder / table.name / "changes", folder)
+    done, _ = write_changes(transform.shaped(whole, shape, names), folder / table.name / "changes", folder)
     done = replace(done, truncated=found.truncated, partial=tuple(names.values()))
     if seen is None:
         return StagedChanges(done, found.changes or 0, side=side)

@@ -107,14 +107,17 @@ def nothing_left(path: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
-def write_net(net: "DataFrame", path: Path, folder: Path) -> StagedTable:
-    """Net changes, `(own.OP 'U'|'D', row…)`, are files in `path`; the result has the number of each."""
+def write_changes(
+    changes: "DataFrame", path: Path, folder: Path, counts: "Mapping[str, Column] | None" = None
+) -> tuple[StagedTable, dict[str, int]]:
+    """Changes, `(own.OP 'U'|'D', row…)`, are files in `path`; also returns the counts."""
     from pyspark.sql import functions as F
 
-    written = write(net, path, counts={op: F.when(F.col(own.OP) == op, 1) for op in ("U", "D")})
+    ops = {op: F.when(F.col(own.OP) == op, 1) for op in ("U", "D")}
+    written = write(changes, path, counts={**ops, **(counts or {})})
     files = listed(path, folder)
     require_all(path, written["rows"], footers(folder, files, ()))
-    return StagedTable(changes=files, changed=written["U"], deleted=written["D"])
+    return StagedTable(changes=files, changed=written["U"], deleted=written["D"]), written
 
 
 def require_all(path: Path, written: int, *found: Footers) -> None:
@@ -240,8 +243,13 @@ def sync(folder: Path) -> None:
     """Every file and folder of the attempt is on disk: preparing the epoch is a promise."""
     for path in (folder, *folder.rglob("*")):
         if path.exists():
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_one(path)
+
+
+def sync_one(path: Path) -> None:
+    """A file, or the names in a folder, are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

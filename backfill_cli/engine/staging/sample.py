@@ -8,20 +8,24 @@ snapshot in vain, stops it before it is created.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import ArrowTasks, SinkTable, TakingUpstream, Upstream
-from backfill_cli.engine.staging import keys, workers
+from backfill_cli.contracts.bad_rows import as_json, duplicate_keys
+from backfill_cli.engine.staging import workers
 from backfill_cli.engine.staging.files import nothing_left
-from backfill_cli.engine.staging.schemas import evolved
 from backfill_cli.engine.staging.stage import SparkStager
+from backfill_cli.engine.staging.transform import evolved
+from backfill_cli.engine.staging.values import refuse_null_keys_of_snapshot, require_storable
 from backfill_cli.errors import BackfillError, BadData, Transient
-from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead
+from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, StagedFile
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
+from backfill_cli.spark.failures import raising_in_worker
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from backfill_cli.config import JobConfig
@@ -41,6 +45,15 @@ _STAGED_TABLES = 4
 
 _OFFSETS, _PARTITIONS = 100, 16
 """This many offsets at each end of this many partitions, the fullest ones."""
+
+NAMED = 5
+"""This many keys are named, as by the sinks."""
+
+ROWS, BYTES = 500_000, 32 << 20
+"""About the keys of this many rows, of this size, are compared: it takes less than a second, and 100 MB."""
+
+PART = "the rows at its beginning"
+"""What was looked at of a large snapshot, for messages."""
 
 _EPOCH = 0
 """Belongs to no job: jobs begin later."""
@@ -94,7 +107,7 @@ class _Tried:
         try:
             if table is not None:
                 folder, files = Path(stager.folder(_EPOCH, staged.attempt)), staged.tables[table.name].inserts
-                _require_unique(table, keys.staged_here(folder, files, table.key), whole)
+                _require_unique(table, staged_here(folder, files, table.key), whole)
         finally:
             stager.discard(_EPOCH, staged.attempt)
 
@@ -123,7 +136,7 @@ class _Tried:
     def _good_here(self, table: SinkTable, made: ArrowTasks, whole: bool, plain: bool) -> bool:
         """Whether the rows can be read here, with unique keys. plain: if not, raises the error."""
         try:
-            found = keys.made_here(made, self.config.table(table.name).key)
+            found = made_here(made, self.config.table(table.name).key)
             _require_unique(table, found, whole)
         except BadData:
             if plain:
@@ -137,11 +150,6 @@ class _Tried:
                 raise
             raise failure from exc
         return True
-
-
-def _require_unique(table: SinkTable, found: keys.Keys, whole: bool) -> None:
-    """whole: all rows of the snapshot were to be read."""
-    keys.require_unique(table, replace(found, whole=found.whole and whole))
 
 
 def _moved(config: "JobConfig", plan: EpochPlan) -> "tuple[Table, ...]":
@@ -160,7 +168,7 @@ def _moved(config: "JobConfig", plan: EpochPlan) -> "tuple[Table, ...]":
 def _of_snapshot(pin: Pin) -> Iterator[tuple[str, tuple[SnapshotRead, ...], bool]]:
     """By table: what to read of it, and whether that is all. Small tables first, so that most are read whole."""
     of_table = {table: [s for s in pin.splits if s.table == table and s.rows != 0] for table in pin.schema}
-    left, left_rows = _BYTES, keys.ROWS
+    left, left_rows = _BYTES, ROWS
     for table, splits in sorted(of_table.items(), key=lambda one: sum(s.size_bytes for s in one[1])):
         size, rows = sum(split.size_bytes for split in splits), sum(split.rows or 0 for split in splits)
         whole = size <= left and rows <= left_rows
@@ -239,3 +247,95 @@ def _window(
     schema = tuple(one for epoch in epochs for one in epoch.schema)
     window = ChangeWindow(Position.of(begin), Position.of(end), epochs[0].ms, epochs[-1].ms, len(epochs), schema)
     yield EpochPlan(window=window), schemas
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The key columns of some rows, in the key's order. whole: there are no more rows."""
+
+    rows: "pa.Table"
+    whole: bool = True
+
+
+def made_here(tasks: ArrowTasks, key: Sequence[str]) -> Keys:
+    """Of rows that workers would produce, produced in this process: they are few.
+
+    Raises BadData for a value that no sink takes; our own errors are raised as a worker raises them.
+    """
+
+    def made() -> "Iterator[pa.RecordBatch]":
+        for piece in (piece for part in tasks.parts for piece in part):
+            before = 0
+            for batch in tasks.make(piece.what):
+                require_storable(batch, piece.what, before)
+                before += batch.num_rows
+                yield batch
+
+    with raising_in_worker():
+        return _few(made(), key)
+
+
+def staged_here(folder: Path, files: Sequence[StagedFile], key: Sequence[str]) -> Keys:
+    """Of staged files."""
+    import pyarrow.parquet as pq
+
+    def staged() -> "Iterator[pa.RecordBatch]":
+        for file in files:
+            with pq.ParquetFile(folder / file.path) as parquet:
+                yield from parquet.iter_batches(columns=list(key))
+
+    return _few(staged(), key)
+
+
+def _few(batches: "Iterator[pa.RecordBatch]", key: Sequence[str]) -> Keys:
+    """No further batch is read once there are more rows than are compared."""
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    while rows <= ROWS and size <= BYTES and (batch := next(batches, None)) is not None:
+        held.append(batch.select(list(key)))
+        rows, size = rows + batch.num_rows, size + held[-1].nbytes
+    whole = rows <= ROWS and size <= BYTES
+    return Keys(pa.Table.from_batches(held) if held else pa.table({name: [] for name in key}), whole)
+
+
+def require_unique(table: SinkTable, keys: Keys) -> None:
+    """No key occurs twice, and none is NULL.
+
+    Raises BadData as staging and the sink would. A key of a nested type passes: only the sink compares it.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = keys.rows.columns
+    refuse_null_keys_of_snapshot(table.name, table.key, [column.null_count for column in columns])
+    if not keys.rows.num_rows:
+        return
+    names = [str(index) for index in range(len(columns))]
+    try:
+        grouped = pa.table([_as_compared(column) for column in columns], names).group_by(names)
+        counted = grouped.aggregate([([], "count_all")])
+    except pa.ArrowNotImplementedError:
+        return
+    twice = counted.filter(pc.greater(counted["count_all"], 1)).slice(0, NAMED).to_pylist()
+    if twice:
+        shown = sorted((", ".join(_shown(row[name]) for name in names), row["count_all"]) for row in twice)
+        raise duplicate_keys(table, shown, "the snapshot" if keys.whole else PART)
+
+
+def _as_compared(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
+    """0 and -0 are one key in every sink, but not for Arrow."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.add(column, pa.scalar(0, column.type)) if pa.types.is_floating(column.type) else column
+
+
+def _shown(value: Any) -> str:
+    return as_json(value) if isinstance(value, bytes) else str(value)
+
+
+def _require_unique(table: SinkTable, found: Keys, whole: bool) -> None:
+    """whole: all rows of the snapshot were to be read."""
+    require_unique(table, replace(found, whole=found.whole and whole))

@@ -23,11 +23,11 @@ from backfill_cli.engine.staging.files import (
     older_names,
     sync,
 )
-from backfill_cli.engine.staging.keys import refuse_null_keys_of_snapshot
 from backfill_cli.engine.staging.partitions import PartitionStager
 from backfill_cli.engine.staging.quarantine import write_rows
-from backfill_cli.engine.staging.schemas import evolved, require_apart, require_same_meaning, sink_schema
 from backfill_cli.engine.staging.scratch import sweep as sweep_copies
+from backfill_cli.engine.staging.transform import evolved, require_apart, require_same_meaning, sink_schema
+from backfill_cli.engine.staging.values import refuse_null_keys_of_snapshot
 from backfill_cli.errors import BackfillError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable

@@ -1,15 +1,17 @@
-"""Refuses, while rows are staged, values that Spark and pyarrow let through and that a sink cannot take.
+"""Refuses, while rows are staged, NULL keys, and values that Spark and pyarrow let through and no sink takes.
 
 Once staged, an epoch must commit, and text that is not UTF-8 would fail every commit of it. Spark accepts bytes as
 text unchecked, from Parquet files and by `CAST(… AS STRING)`; so does pyarrow.
 """
 
+from collections.abc import Mapping, Sequence
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.errors import BadData
+from backfill_cli.contracts import Upstream
+from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.model.balanced import balanced
-from backfill_cli.spark.failures import MARK
+from backfill_cli.spark.failures import CHANGES_HINT, MARK
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
@@ -131,3 +133,36 @@ def _why(column: "pa.Array", row: int) -> str:
     except pa.ArrowInvalid as exc:
         return str(exc)
     return "a value that its type cannot hold"
+
+
+def null_keys(key: Sequence[str]) -> "dict[str, Column]":
+    """By name, for each key column an expression that is not NULL where the column is NULL: for counting."""
+    from pyspark.sql import functions as F
+
+    return {f"null_{i}": F.when(quoted(column).isNull(), 1) for i, column in enumerate(key)}
+
+
+def refuse_null_keys(table: str, key: Sequence[str], nulls: Sequence[int | None], where: str, hint: str) -> None:
+    """nulls: the number of NULLs in each key column. Raises BadData naming the first column that has any."""
+    for column, count in zip(key, nulls, strict=True):
+        if count:
+            raise BadData(f"table {table!r}: key column {column!r} is NULL in {count} row(s) of {where}", hint)
+
+
+def refuse_null_keys_of_snapshot(table: str, key: Sequence[str], nulls: Sequence[int | None]) -> None:
+    """As `refuse_null_keys`, for rows of the snapshot."""
+    over = f"{START_OVER}, with the snapshot corrected or with a key without NULLs"
+    refuse_null_keys(table, key, nulls, "the snapshot", over)
+
+
+def refuse_null_keys_of_log(log: Upstream, table: str, key: Sequence[str], counted: Mapping[str, int]) -> None:
+    """As `refuse_null_keys`, for changes: what is in a log stays there, unless it can be corrected.
+
+    counted: by the names of `null_keys`.
+    """
+    over = (
+        f"correct these rows upstream, then {START_OVER}, from a snapshot taken after that: the "
+        "change log keeps such changes"
+    )
+    hint = CHANGES_HINT if log.capabilities.correctable_log else over
+    refuse_null_keys(table, key, [counted[f"null_{i}"] for i in range(len(key))], "the change log", hint)

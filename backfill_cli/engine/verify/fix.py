@@ -20,14 +20,14 @@ from pyspark.sql import functions as F
 
 from backfill_cli.catalog.lease import user
 from backfill_cli.config import from_stored
-from backfill_cli.contracts import JobDefinition, JobStore, SinkTable, own
+from backfill_cli.contracts import JobDefinition, JobStore, SinkTable
 from backfill_cli.engine.job.ownership import require_kept, take
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.loop.process import Heartbeat, Wake
 from backfill_cli.engine.loop.recovery import recover
-from backfill_cli.engine.staging.files import footers, listed, require_all, sync, write
+from backfill_cli.engine.staging.files import sync, write_changes
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.engine.verify.job import (
     Changes,
@@ -232,21 +232,18 @@ class _Stage:
 
     def _take(self, table: SinkTable, changes: DataFrame) -> None:
         """Raises BadData for a sink row with a NULL key, which cannot be removed by key."""
-        folder, path = self.folder, self.folder / table.name / "changes"
+        path = self.folder / table.name / "changes"
         nameless = F.lit(False)
         for name in table.key:
             nameless = nameless | quoted(name).isNull()
-        counts = {"U": F.when(F.col(own.OP) == "U", 1), "D": F.when(F.col(own.OP) == "D", 1)}
-        written = write(changes, path, counts={**counts, "nameless": F.when(nameless, 1)})
+        nulls = {"nameless": F.when(nameless, 1)}
+        self.tables[table.name], written = write_changes(changes, path, self.folder, nulls)
         if written["nameless"]:
             raise BadData(
                 f"table {table.target!r} of the sink has {written['nameless']} row(s) whose key "
                 f"({', '.join(table.key)}) is NULL: a fix changes rows by key",
                 "delete them there with SQL, then verify again",
             )
-        files = listed(path, folder)
-        require_all(path, written["rows"], footers(folder, files, ()))
-        self.tables[table.name] = StagedTable(changes=files, changed=written["U"], deleted=written["D"])
 
 
 def _now_ms() -> int:

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.job.tables import sink_tables
-from backfill_cli.engine.staging import keys, sample
-from backfill_cli.engine.staging.keys import Keys, require_unique
-from backfill_cli.engine.staging.sample import require_readable
+from backfill_cli.engine.staging import sample
+from backfill_cli.engine.staging.sample import Keys, require_readable, require_unique
 from backfill_cli.errors import BadData
 from backfill_cli.model.plan import SnapshotRead, StagedFile
 from backfill_cli.model.position import Position
@@ -193,7 +192,7 @@ def test_of_a_large_snapshot_the_beginning_is_looked_at(
 def test_of_a_small_file_with_many_rows_the_beginning_is_looked_at(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keys, "ROWS", 3)
+    monkeypatch.setattr(sample, "ROWS", 3)
     monkeypatch.setattr(sample, "_BEGINNING_ROWS", 2)
     with pytest.raises(BadData, match=r"not unique in the rows at its beginning: \(1, a\) 2 times"):
         tried(with_rows(tmp_path / "first", "parquet", "1,a,1 1,a,1 2,a,1 3,a,1"), spark)
@@ -209,14 +208,14 @@ def test_no_more_keys_of_staged_files_are_read_than_are_compared(
     files = [StagedFile(f"{name}.parquet", 1) for name in "ab"]
     for file in files:
         pq.write_table(rows, tmp_path / file.path, row_group_size=70_000)
-    assert keys.staged_here(tmp_path, files, ["id"]).rows.num_rows == 400_000
-    monkeypatch.setattr(keys, bound, 100_000 if bound == "ROWS" else 800_000)
-    found = keys.staged_here(tmp_path, files, ["id"])
+    assert sample.staged_here(tmp_path, files, ["id"]).rows.num_rows == 400_000
+    monkeypatch.setattr(sample, bound, 100_000 if bound == "ROWS" else 800_000)
+    found = sample.staged_here(tmp_path, files, ["id"])
     assert not found.whole
     assert 100_000 < found.rows.num_rows < 200_000
     monkeypatch.undo()
-    assert keys.staged_here(tmp_path, files, ["id"]).whole
-    assert keys.staged_here(tmp_path, files[:0], ["id"]) == Keys(pa.table({"id": []}))
+    assert sample.staged_here(tmp_path, files, ["id"]).whole
+    assert sample.staged_here(tmp_path, files[:0], ["id"]) == Keys(pa.table({"id": []}))
 
 
 MANY = """
@@ -320,7 +319,7 @@ def test_what_is_read_of_a_snapshot_is_all_of_small_tables_and_a_part_of_others(
         patch.setattr(sample, "_BYTES", 40)
         patch.setattr(sample, "_BEGINNING_BYTES", 4)
         patch.setattr(sample, "_BEGINNING_ROWS", 3)
-        patch.setattr(keys, "ROWS", 30)
+        patch.setattr(sample, "ROWS", 30)
         found = list(sample._of_snapshot(pin))
     sizes = {split.id: split.size_bytes for split in splits}
     numbers = {split.id: split.rows or 0 for split in splits}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backfill_cli.config.sections import Transform
 from backfill_cli.contracts.own import refuse_names
-from backfill_cli.engine.staging.schemas import evolved, sink_schema
+from backfill_cli.engine.staging.transform import evolved, sink_schema
 from backfill_cli.errors import BadData, UsageError
 
 if TYPE_CHECKING:
