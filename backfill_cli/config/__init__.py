@@ -213,21 +213,8 @@ def _checked(tree: Tree, source: str, faults: list[str], hint: str, context: Any
     faults += _folder_faults(file) if file is not None else []
     if file is None or upstream is None or sink is None or faults:
         raise ConfigError(source, faults, hint)
-    return JobConfig(
-        tree=tree,
-        job=file.job,
-        upstream=upstream,
-        tables=tuple(file.tables),
-        sink=sink,
-        transform=file.transform,
-        barrier=file.barrier,
-        throttle=file.throttle,
-        catch_up=file.catch_up,
-        retry=file.retry,
-        spool=file.spool,
-        spark=file.spark,
-        hooks=file.hooks,
-    )
+    sections = {name: getattr(file, name) for name in JobFile.model_fields}
+    return JobConfig(tree, **{**sections, "upstream": upstream, "sink": sink, "tables": tuple(file.tables)})
 
 
 def _file(tree: Tree, faults: list[str], context: Any) -> JobFile | None:
