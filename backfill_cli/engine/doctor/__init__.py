@@ -18,7 +18,7 @@ def examine(file: Path | None, catalog: "Catalog", env: Mapping[str, str]) -> It
     With a config it connects to what that names, as `plan` does; if an upstream or sink cannot be reached, its
     check reports that, and the others are still made.
     """
-    from backfill_cli.engine.doctor import job, place
+    from backfill_cli.engine.doctor import place
     from backfill_cli.engine.job import machine
 
     config: JobConfig | None = None
@@ -42,6 +42,8 @@ def examine(file: Path | None, catalog: "Catalog", env: Mapping[str, str]) -> It
         yield refused("config", fault)
     if config is None:
         return
+    from backfill_cli.engine.doctor import job
+
     yield job.described(config)
     if unfit:
         yield warning("plan", "not checked, because of the failures above", "correct those first")

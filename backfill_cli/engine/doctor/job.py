@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from backfill_cli.catalog import Catalog
+from backfill_cli.config import JobConfig
 from backfill_cli.contracts import Clocked
 from backfill_cli.engine.doctor.place import room
 from backfill_cli.engine.job.preflight import plan
@@ -14,15 +15,11 @@ from backfill_cli.model.job import JobState
 from backfill_cli.model.reports import Check, PlanReport, failed, ok, refused, warning
 from backfill_cli.model.units import spell_duration, spell_size
 
-if TYPE_CHECKING:
-    from backfill_cli.catalog import Catalog
-    from backfill_cli.config import JobConfig
-
 APART_MS = 1_000
 """A lag is shown in tenths of a second, and a barrier's interval is a second: a smaller offset misleads nobody."""
 
 
-def described(config: "JobConfig") -> Check:
+def described(config: JobConfig) -> Check:
     """The config in one line; names a cluster's own Python, which cannot be checked from here."""
     said = f"job {config.job.name!r}, no errors"
     if config.spark.remote or not (config.spark.master or "local").startswith("local"):
@@ -31,7 +28,7 @@ def described(config: "JobConfig") -> Check:
     return ok("config", said)
 
 
-def checks(config: "JobConfig", catalog: "Catalog") -> Iterator[Check]:
+def checks(config: JobConfig, catalog: Catalog) -> Iterator[Check]:
     """Connects to upstream, sink and Spark."""
     try:
         report = plan(config, catalog)
@@ -53,7 +50,7 @@ def checks(config: "JobConfig", catalog: "Catalog") -> Iterator[Check]:
     yield from _clocks(config)
 
 
-def _has_failed(job: str, catalog: "Catalog") -> bool:
+def _has_failed(job: str, catalog: Catalog) -> bool:
     return any(row.name == job and row.state is JobState.FAILED for row in catalog.jobs())
 
 
@@ -74,7 +71,7 @@ def _planned(report: PlanReport, has_failed: bool) -> Iterator[Check]:
         yield ok("retention", f"the upstream must keep {report.retention}")
 
 
-def _clocks(config: "JobConfig") -> Iterator[Check]:
+def _clocks(config: JobConfig) -> Iterator[Check]:
     """The clocks of those systems that tell the time."""
     with ExitStack() as stack:
         upstream = stack.enter_context(closing(config.open_upstream()))

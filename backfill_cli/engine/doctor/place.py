@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
 
+from backfill_cli.catalog import Catalog, JobRow
 from backfill_cli.catalog.files import refuse_unsafe
 from backfill_cli.catalog.lease import runs_at
 from backfill_cli.engine.job.starting import spell_begun
@@ -18,9 +18,6 @@ from backfill_cli.errors import BackfillError, parted
 from backfill_cli.model.job import JobState
 from backfill_cli.model.reports import Check, failed, ok, refused, warning
 from backfill_cli.model.units import spell_duration, spell_moment, spell_size
-
-if TYPE_CHECKING:
-    from backfill_cli.catalog import Catalog, JobRow
 
 LITTLE_BYTES = 1 << 30
 """A catalog takes megabytes, and staging two epochs of seconds each: less than this may not be enough."""
@@ -31,7 +28,7 @@ CLOCKS_APART_MS = 2_000
 ELSEWHERE = "use a file on a local disk: --catalog FILE"
 
 
-def checks(catalog: "Catalog", job: str | None) -> Iterator[Check]:
+def checks(catalog: Catalog, job: str | None) -> Iterator[Check]:
     """Leaves nothing behind: the probe file is removed. job: that of the config, None without one."""
     path = catalog.path
     there = nearest(path.parent)
@@ -111,7 +108,7 @@ def _private(path: Path) -> Check:
     return ok("permissions", f"{path} is accessible only to its owner")
 
 
-def _left_behind(rows: "tuple[JobRow, ...]", path: Path, job: str | None) -> Iterator[Check]:
+def _left_behind(rows: tuple[JobRow, ...], path: Path, job: str | None) -> Iterator[Check]:
     for row in rows:
         if row.state is JobState.FAILED and not row.live:
             yield _failed(row, job)
@@ -125,7 +122,7 @@ def _left_behind(rows: "tuple[JobRow, ...]", path: Path, job: str | None) -> Ite
         yield ok("jobs", f"{len(rows)} in {path}, {live} with a runner, none whose runner died")
 
 
-def _cut_off(catalog: "Catalog", rows: "tuple[JobRow, ...]", job: str | None) -> Iterator[Check]:
+def _cut_off(catalog: Catalog, rows: tuple[JobRow, ...], job: str | None) -> Iterator[Check]:
     """Killed starts, which may have left a replication slot that fills its server's disk.
 
     For a job that was created, the next step is to run it: a drop would forget it. A start's config file is not
@@ -141,7 +138,7 @@ def _cut_off(catalog: "Catalog", rows: "tuple[JobRow, ...]", job: str | None) ->
             yield warning("jobs", f"{spell_begun(begun)}; what it held upstream may still exist", fix)
 
 
-def _failed(row: "JobRow", job: str | None) -> Check:
+def _failed(row: JobRow, job: str | None) -> Check:
     """Why a job failed and what to do next: a failed check for the job in question, a warning for others."""
     why, _, way_on = parted(row.reason)
     if row.config_file:
@@ -150,7 +147,7 @@ def _failed(row: "JobRow", job: str | None) -> Check:
     return failed("job", said, fix) if row.name == job else warning("jobs", said, fix)
 
 
-def _clock(now_ms: int, made_ms: int, rows: "tuple[JobRow, ...]", there: Path) -> Check:
+def _clock(now_ms: int, made_ms: int, rows: tuple[JobRow, ...], there: Path) -> Check:
     """This machine's time compared with that of a new file, and with the newest time in the catalog."""
     newest_ms = max((max(row.epoch, row.lease.renewed_ms or 0) for row in rows), default=0)
     fix = "set the clocks (ntp); until then times and lags are wrong, but not what is read and committed"

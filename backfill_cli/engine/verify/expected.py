@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from backfill_cli.cdc.net import net
+from backfill_cli.config import JobConfig
 from backfill_cli.contracts import (
     ArrowTasks,
     DirectUpstream,
@@ -44,9 +44,6 @@ from backfill_cli.sinks.duckdb.dialect import exported_columns
 from backfill_cli.sinks.duckdb.file import PLAIN, write_query
 from backfill_cli.spark.names import backticked, quoted
 
-if TYPE_CHECKING:
-    from backfill_cli.config import JobConfig
-
 
 @dataclass
 class Expected:
@@ -57,7 +54,7 @@ class Expected:
 
     spark: SparkSession
     upstream: Upstream
-    config: "JobConfig"
+    config: JobConfig
     pin: Pin
     made: list[ArrowTasks] = field(default_factory=list)
 
@@ -163,7 +160,7 @@ class CurrentRows:
 
     spark: SparkSession
     upstream: Upstream
-    config: "JobConfig"
+    config: JobConfig
     folder: Path
     live: bool
     only: tuple[str, ...] = ()
@@ -252,7 +249,7 @@ class IndependentRows:
 
     spark: SparkSession
     upstream: Upstream
-    config: "JobConfig"
+    config: JobConfig
     pin: Pin
     folder: Path
 

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.lease import user
 from backfill_cli.config import from_stored
 from backfill_cli.contracts import JobDefinition, JobStore, SinkTable
@@ -51,14 +51,11 @@ from backfill_cli.model.plan import EpochPlan, Staged, StagedTable
 from backfill_cli.model.verify import Asked, Fix, TableFix, VerifyReport
 from backfill_cli.spark.names import quoted
 
-if TYPE_CHECKING:
-    from backfill_cli.catalog import Catalog
-
 FIXED = "verify --fix"
 """The ledger's entry for such an epoch."""
 
 
-def would_fix(job: str, catalog: "Catalog", asked: Asked, tell: Tell) -> VerifyReport:
+def would_fix(job: str, catalog: Catalog, asked: Asked, tell: Tell) -> VerifyReport:
     """What `fix` would do; changes nothing. Raises the errors with which `fix` would refuse the job."""
     _require_fixable(job, catalog, asked)
     report = verify(job, catalog, asked=asked, tell=tell)
@@ -66,7 +63,7 @@ def would_fix(job: str, catalog: "Catalog", asked: Asked, tell: Tell) -> VerifyR
 
 
 def fix(
-    job: str, catalog: "Catalog", asked: Asked, tell: Tell, before: Callable[[VerifyReport], None]
+    job: str, catalog: Catalog, asked: Asked, tell: Tell, before: Callable[[VerifyReport], None]
 ) -> VerifyReport:
     """The sink's rows equal the upstream's at the job's checkpoint; returns the report of a comparison afterwards.
 
@@ -102,7 +99,7 @@ def fix(
     return noted(report, catalog)
 
 
-def _require_fixable(job: str, catalog: "Catalog", asked: Asked) -> JobDefinition:
+def _require_fixable(job: str, catalog: Catalog, asked: Asked) -> JobDefinition:
     """The job's definition. Raises Held, Transient, UsageError: see `fix`."""
     definition = catalog.definition(job)
     require_known(definition, asked)

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from backfill_cli import __version__
+from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import (
     BlockingCopy,
@@ -38,9 +39,6 @@ from backfill_cli.model.job import Phase
 from backfill_cli.model.position import Position
 from backfill_cli.model.verify import EVERYTHING, Asked, TableVerdict, VerifyProgress, VerifyReport
 
-if TYPE_CHECKING:
-    from backfill_cli.catalog import Catalog
-
 ROWS_NAMED = 20
 
 Rows = Callable[[SinkTable, Checkpoint], DataFrame]
@@ -54,7 +52,7 @@ Changes = Callable[[SinkTable, DataFrame], None]
 
 def verify(
     job: str,
-    catalog: "Catalog",
+    catalog: Catalog,
     independent: bool = False,
     asked: Asked = EVERYTHING,
     tell: Tell = lambda _said: None,
@@ -88,7 +86,7 @@ def verify(
     return noted(report, catalog)
 
 
-def noted(report: VerifyReport, catalog: "Catalog") -> VerifyReport:
+def noted(report: VerifyReport, catalog: Catalog) -> VerifyReport:
     """The report, also stored in the catalog for `status`."""
     with suppress(BackfillError):  # the report is valid even if the catalog cannot be written
         catalog.verified.note(report)
@@ -107,7 +105,7 @@ def require_known(definition: JobDefinition, asked: Asked) -> None:
             )
 
 
-def require_drained(definition: JobDefinition, catalog: "Catalog", live: bool) -> None:
+def require_drained(definition: JobDefinition, catalog: Catalog, live: bool) -> None:
     """Raises Transient while a chain job's spool holds changes that are not applied yet."""
     job = definition.name
     if definition.strategy == "chain" and catalog.change_logs.is_spooled(job):
@@ -144,7 +142,7 @@ class Memory:
     that, and nothing is remembered for another basis. basis: None if nothing is kept, see `at`.
     """
 
-    catalog: "Catalog"
+    catalog: Catalog
     job: str
     asked: Asked
     independent: bool
