@@ -33,12 +33,12 @@ from backfill_cli.config.sections import (
     Throttle,
     Transform,
 )
-from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts import BrokenContract, Source, TableSpec
 from backfill_cli.contracts.secrets import STORED
-from backfill_cli.errors import ConfigError
+from backfill_cli.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from backfill_cli.contracts import Sink, Upstream
+    from backfill_cli.contracts import Sink
 
 __all__ = ["JobConfig", "load", "resolve"]
 
@@ -91,14 +91,27 @@ class JobConfig:
         """The tables as the upstream sees them."""
         return tuple(TableSpec(table.name, tuple(table.key), table.immutable_key) for table in self.tables)
 
-    def open_upstream(self) -> "Upstream":
+    def open_upstream(self) -> Source:
         """The upstream, secrets resolved. Raises ConfigError for a reference that cannot be resolved."""
-        options = resolve(self.upstream, "upstream", self._context)
-        return upstream_of(self.tree["upstream"]).open(options, self.table_specs())
+        return self._opened(resolve(self.upstream, "upstream", self._context))
 
-    def unreached_upstream(self) -> "Upstream":
+    def unreached_upstream(self) -> Source:
         """The upstream with its references as they are written: for what it can say without being reached."""
-        return upstream_of(self.tree["upstream"]).open(self.upstream, self.table_specs())
+        return self._opened(self.upstream)
+
+    def _opened(self, options: Any) -> Source:
+        """Raises UsageError for a plug-in that does not keep to contracts/source.py."""
+        kind = self.tree["upstream"].get("type")
+        try:
+            opened = upstream_of(self.tree["upstream"]).open(options, self.table_specs())
+        except BrokenContract as error:
+            error.message = f"upstream type {kind!r}: {error.message}"
+            raise
+        if not isinstance(opened, Source):
+            raise UsageError(
+                f"upstream type {kind!r} opens a {type(opened).__name__}, which is no Source", "update its package"
+            )
+        return opened
 
     def open_sink(self) -> "Sink":
         """The sink, secrets resolved. Raises ConfigError for a reference that cannot be resolved."""

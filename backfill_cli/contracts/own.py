@@ -11,7 +11,7 @@ from backfill_cli.errors import BackfillError, UsageError
 
 PREFIX = "_backfill_"
 
-# What upstreams return beside a row: see contracts.Upstream and contracts.TakingUpstream.
+# What upstreams return beside a row: see contracts.Source and contracts.ConsumableLog.
 OP = "_backfill_op"
 SEQ = "_backfill_seq"
 MS = "_backfill_ms"

@@ -1,19 +1,11 @@
-"""One upstream made of two sides, of one system or two: a pinned snapshot and the change log that follows it."""
+"""One source made of two sides, of one system or two: a pinned snapshot and the change log that follows it."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts.sides import ChangeLog, SnapshotSide
-from backfill_cli.contracts.upstream import (
-    AdvisingUpstream,
-    ArrowTasks,
-    BatchedUpstream,
-    LocatedUpstream,
-    RememberingUpstream,
-    UpstreamCapabilities,
-)
+from backfill_cli.contracts.source import ArrowTasks, Capabilities, ChangeLog, Pinned, SnapshotSide, Source
 from backfill_cli.errors import BackfillError
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
@@ -23,23 +15,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Pair:
-    """See contracts.Upstream. What only one side can do (batches, memory, DuckDB) is delegated to that side.
-
-    follows: see UpstreamCapabilities.
-    """
+class Pair(Source):
+    """See contracts.Source: reads go to one side, the log to the other. follows: see Capabilities."""
 
     def __init__(self, snapshot: SnapshotSide, log: ChangeLog, follows: bool = True) -> None:
         self.snapshot, self.log = snapshot, log
-        self.capabilities = UpstreamCapabilities(
-            pinned=True,
-            keeps_log=True,
+        self.capabilities = Capabilities(
+            Pinned(),
             before_images=log.before_images,
             one_log=log.one_log,
             correctable_log=log.correctable,
             keeps=f"{snapshot.keeps}, {log.keeps}" if follows else snapshot.keeps,
             follows=follows,
         )
+        self.extras = replace(snapshot.extras, warnings=log.extras.warnings, places=self._places)
         self._pin: Pin | None = None
 
     def pin(self) -> Pin:
@@ -80,8 +69,7 @@ class Pair:
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         self._taken()
-        side = self.snapshot
-        return side.batches(spark, table, reads) if isinstance(side, BatchedUpstream) else None
+        return self.snapshot.batches(spark, table, reads)
 
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
@@ -92,21 +80,14 @@ class Pair:
     def acknowledge(self, position: Position) -> None:
         self.log.acknowledge(position)
 
-    def advice(self) -> Sequence[str]:
-        """What `plan` adds about the log."""
-        return self.log.advice() if isinstance(self.log, AdvisingUpstream) else ()
-
     def remembered(self, position: Position) -> str:
-        """The log's memory of what was applied, for `recall` in a later process."""
-        return self.log.remembered(position) if isinstance(self.log, RememberingUpstream) else ""
+        return self.log.remembered(position)
 
     def recall(self, memory: str) -> None:
-        """Receives the memory of an earlier process; it is compared at the next `observe`."""
-        if isinstance(self.log, RememberingUpstream):
-            self.log.recall(memory)
+        self.log.recall(memory)
 
-    def places(self) -> Mapping[str, frozenset[str]]:
-        sides = [side.places() for side in (self.snapshot, self.log) if isinstance(side, LocatedUpstream)]
+    def _places(self) -> Mapping[str, frozenset[str]]:
+        sides = [self.snapshot.extras.places(), self.log.extras.places()]
         tables = dict.fromkeys(name for side in sides for name in side)
         return {name: frozenset().union(*(side.get(name, ()) for side in sides)) for name in tables}
 

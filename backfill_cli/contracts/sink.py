@@ -219,7 +219,7 @@ class LocatedSink(Protocol):
     """A sink whose tables could be the same as an upstream's."""
 
     def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
-        """Where each table's rows are or will be, in the terms of `LocatedUpstream`, however it is spelled."""
+        """Where each table's rows are or will be, in the terms of `Extras.places`, however it is spelled."""
         ...
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from backfill_cli.contracts.taking import TakenTable
+from backfill_cli.contracts.source import TakenTable
 from backfill_cli.model.plan import ChangeWindow
 
 
@@ -16,7 +16,7 @@ class SpoolEntry:
     changes are absent.
     digests: BLAKE2b of each file as hex, by its path. schemas: table -> Spark schema as JSON, for tables whose
     columns changed at the window's beginning. memory: what the upstream remembers at the window's end
-    (RememberingUpstream). due_ms, taken_ms: when its barrier was due, and when the entry was durable.
+    (`Source.remembered`). due_ms, taken_ms: when its barrier was due, and when the entry was durable.
     """
 
     number: int

@@ -51,7 +51,7 @@ class Checkpoint:
     plan, staged: what recovery applies again; None once committed.
     phase, position: copied from the state, for display and for what is acknowledged upstream.
     schemas, sink_schemas: table -> Spark schema as JSON, before and after the transform, as of this epoch.
-    memory: the upstream's memory of what it applied (contracts.RememberingUpstream); empty if it has none.
+    memory: the upstream's memory of what it applied (`Source.remembered`); empty if it has none.
     taken: the position up to which the log was in the spool (strategy chain); the spool has to reach it.
     quarantined: side table of the sink → number of unreadable rows kept in it, since the job began.
     """

@@ -52,7 +52,7 @@ def test_a_table_is_made_filled_followed_and_kept_from_a_runner_that_was_taken_o
     assert isinstance(upstream, IcebergUpstream)
     upstream.use(lambda: session)
     upstream.pin()
-    upstream.hold("rest")
+    upstream.create("rest")
     pin = upstream.pin()
     scan = upstream.scan(session, "orders", [SnapshotRead(s.table, s.id) for s in pin.splits])
     assert sorted(scan.select("id").toArrow().column("id").to_pylist()) == [1, 2]

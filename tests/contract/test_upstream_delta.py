@@ -19,7 +19,7 @@ from upstream_contract import UpstreamContract
 from upstream_world import TABLE, Row, World, replayed, row, rows_of
 
 from backfill_cli.config.sections import Transform
-from backfill_cli.contracts import SinkTable, TableSpec, Upstream
+from backfill_cli.contracts import SinkTable, Source, TableSpec
 from backfill_cli.engine.verify.expected import Expected
 from backfill_cli.errors import BackfillError, BadData, ConfigError, Fatal, HistoryGone, UsageError
 from backfill_cli.lake.delta.edge import NO_TABLE_HINT, Where
@@ -45,11 +45,11 @@ class DeltaWorld:
     def land(self, changes: Sequence[Change]) -> None:
         self.table.change(changes)
 
-    def open(self, **options: Any) -> Upstream:
+    def open(self, **options: Any) -> Source:
         return opened(self.table.path, **options)
 
 
-def opened(path: Path, **options: Any) -> Upstream:
+def opened(path: Path, **options: Any) -> Source:
     told = connector.options.model_validate({"table": str(path), **options})
     return connector.open(told, [TableSpec(TABLE, ("id",))])
 
@@ -81,7 +81,7 @@ def again_begun(table: HandWritten) -> bool:
     return upstream.observe(begun, False).latest == begun
 
 
-def pinned_then(table: HandWritten, **options: Any) -> tuple[Upstream, Position]:
+def pinned_then(table: HandWritten, **options: Any) -> tuple[Source, Position]:
     upstream = opened(table.path, **options)
     return upstream, upstream.pin().position
 
@@ -320,7 +320,7 @@ def test_retention_is_told_before_a_start(table: HandWritten) -> None:
     table.alter("SET TBLPROPERTIES", **{"delta.deletedFileRetentionDuration": "interval 2 days"})
     upstream = opened(table.path)
     upstream.pin()
-    (told,) = upstream.advice()  # type: ignore[attr-defined]
+    (told,) = upstream.extras.warnings()
     assert "older than interval 2 days; its log is kept for interval 30 days" in told
 
 

@@ -12,7 +12,7 @@ import pytest
 from upstream_contract import UpstreamContract
 from upstream_world import TABLE, Row
 
-from backfill_cli.contracts import TableSpec, Upstream
+from backfill_cli.contracts import Source, TableSpec
 from backfill_cli.upstreams.files import connector
 
 Change = tuple[str, Row | None, Row | None]
@@ -65,7 +65,7 @@ class FilesWorld:
             case "change-feed":
                 self._write(path, self.kind, list(self._feed(changes, at_ms)), [*FEED, "id", "name"])
 
-    def open(self) -> Upstream:
+    def open(self) -> Source:
         text = {} if self.snapshot == "parquet" else {"schema": "id BIGINT, name STRING"}
         options = connector.options.model_validate(
             {

@@ -10,7 +10,6 @@ from iceberg_world import IcebergWorld, world
 from upstream_contract import UpstreamContract
 from upstream_world import TABLE, World, row, rows_of
 
-from backfill_cli.contracts import HeldUpstream
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START
 
@@ -39,50 +38,49 @@ def test_case_34_a_tag_keeps_the_snapshot_until_its_changes_are_applied_or_the_j
 ) -> None:
     world.load([[row(1, "a")], [row(2, "b")]])
     upstream = world.open()
-    assert isinstance(upstream, HeldUpstream)
     upstream.pin()
-    assert len(upstream.would_hold()) == 1
+    assert len(upstream.preview()) == 1
     world.land([("insert", None, row(3, "c"))])
-    upstream.hold("first")
+    upstream.create("first")
     pin = upstream.pin()
     assert pin.position != world.open().pin().position, "what was seen before the tag is what is held"
     told = "table => 'orders', older_than => TIMESTAMP '2999-01-01', retain_last => 1"
     world.sql(f"CALL {{c}}.system.expire_snapshots({told})")
     later = world.open()
     later.restore(pin)
-    later.keep_within(pin.position, snapshot_open=False)
+    later.enforce_limit(pin.position, snapshot_open=False)
     moved = later.observe(pin.position, True).latest
-    later.keep_within(moved, snapshot_open=True)  # a chain job took the changes into its spool
+    later.enforce_limit(moved, snapshot_open=True)  # a chain job took the changes into its spool
     assert len(tags(world)) == 1
     scan = later.scan(spark, TABLE, [SnapshotRead(s.table, s.id) for s in pin.splits])
     assert rows_of(scan) == [row(1, "a"), row(2, "b")]
     assert rows_of(later.changes(spark, TABLE, pin.position, moved, pin.schema[TABLE])) == [row(3, "c")]
-    assert rows_of(later.rows_at(spark, TABLE, moved)) == [row(1, "a"), row(2, "b"), row(3, "c")]
+    assert rows_of(later._rows_at(spark, TABLE, moved)) == [row(1, "a"), row(2, "b"), row(3, "c")]
     (tag,) = tags(world)
-    later.keep_within(moved, snapshot_open=False)
-    later.keep_within(moved, snapshot_open=False)
+    later.enforce_limit(moved, snapshot_open=False)
+    later.enforce_limit(moved, snapshot_open=False)
     assert tags(world) == []
     other = world.open()
     other.pin()
-    other.hold("second")
-    other.hold("second")  # its answer was lost
+    other.create("second")
+    other.create("second")  # its answer was lost
     held = other.pin()
     (another,) = tags(world)
-    assert [another in said for said in world.open().left("second")] == [True]
-    world.open().sweep("third", held)
+    assert [another in said for said in world.open().leftovers("second")] == [True]
+    world.open().clean_up("third", held)
     assert tags(world) == [another]
     assert another != tag
     world.open().release(held)
     world.open().release(held)
     again = world.open()
     again.pin()
-    again.hold("fourth")
-    world.open().sweep("fourth", held)
+    again.create("fourth")
+    world.open().clean_up("fourth", held)
     assert tags(world) == []
     without = world.open(tag=False)
     without.pin()
-    assert without.would_hold() == []
-    without.hold("third")
+    assert without.preview() == []
+    without.create("third")
     without.release(without.pin())
     assert tags(world) == []
 
@@ -129,7 +127,7 @@ def test_changes_of_rows_with_maps_and_odd_values_leave_what_the_table_has(
         table.pop(change["id"], None)
         if change.pop("_backfill_op") == "U":
             table[change["id"]] = change
-    now = upstream.rows_at(spark, TABLE, at).toArrow().to_pylist()
+    now = upstream._rows_at(spark, TABLE, at).toArrow().to_pylist()
     assert sorted(map(str, table.values())) == sorted(map(str, now))
     assert set(table) == {1, 9}
 

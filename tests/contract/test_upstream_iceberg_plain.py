@@ -9,7 +9,6 @@ import pytest
 from iceberg_world import IcebergWorld
 from upstream_world import TABLE, Row, row
 
-from backfill_cli.contracts import BatchedUpstream
 from backfill_cli.engine.staging import workers
 from backfill_cli.errors import Fatal, HistoryGone
 from backfill_cli.model.plan import SnapshotRead
@@ -26,7 +25,6 @@ def world(spark: "SparkSession", tmp_path: Path) -> IcebergWorld:
 
 def by_workers(upstream: IcebergUpstream, spark: "SparkSession", read: SnapshotRead) -> list[Row] | None:
     """The rows of a read; None where they are left to Spark."""
-    assert isinstance(upstream, BatchedUpstream)
     tasks = upstream.batches(spark, TABLE, [read])
     if tasks is None:
         return None

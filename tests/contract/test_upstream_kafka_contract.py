@@ -11,7 +11,7 @@ from kafka_topics import Topic, new_topic
 from upstream_contract import UpstreamContract
 from upstream_world import Row
 
-from backfill_cli.contracts import Upstream
+from backfill_cli.contracts import Source
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.upstream import Pin
 
@@ -37,7 +37,7 @@ class KafkaWorld:
             if upstream._pin is not None:
                 upstream.observe(START, False)
 
-    def open(self) -> Upstream:
+    def open(self) -> Source:
         upstream = self.topic.open(["id"])
         self.opened.append(upstream)
         return upstream

@@ -11,7 +11,7 @@ from postgres_database import Database, database
 from upstream_contract import UpstreamContract
 from upstream_world import TABLE, Row
 
-from backfill_cli.contracts import TableSpec, Upstream
+from backfill_cli.contracts import Source, TableSpec
 from backfill_cli.upstreams.postgres import connector
 from backfill_cli.upstreams.postgres import tables as described
 
@@ -34,7 +34,7 @@ class PostgresWorld:
         self.db("ANALYZE")
         first: Any = self.open()
         first.pin()
-        first.hold(self.db.name)
+        first.create(self.db.name)
 
     def land(self, changes: Sequence[Change]) -> None:
         with psycopg.connect(self.db.dsn) as connection:
@@ -49,7 +49,7 @@ class PostgresWorld:
                     case "delete":
                         connection.execute(f"DELETE FROM {TABLE} WHERE id = %(old)s", given)
 
-    def open(self) -> Upstream:
+    def open(self) -> Source:
         options = connector.options.model_validate({"dsn": self.db.dsn, "slot": f"contract_{self.db.name}"})
         self.opened.append(connector.open(options, [TableSpec(TABLE, ("id",))]))
         return self.opened[-1]  # type: ignore[no-any-return]

@@ -157,7 +157,7 @@ def test_a_compacted_topic_is_refused_unless_that_is_accepted(broker: Broker, tm
         assert hint.settings() == {"upstream.changes.accept_compaction": True}
         accepted = world.open(accept_compaction=True)
         accepted.pin()
-        assert any("is compacted" in said for said in accepted.advice())
+        assert any("is compacted" in said for said in accepted.extras.warnings())
 
 
 def test_changes_that_are_deleted_before_they_are_read_end_the_job(world: TwoSystems) -> None:

@@ -12,7 +12,7 @@ from kafka_topics import Topic
 from upstream_world import TABLE, Row, replayed, rows_of, whole
 
 from backfill_cli import registry
-from backfill_cli.contracts import TableSpec, Upstream
+from backfill_cli.contracts import Source, TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +70,7 @@ class TwoSystems:
                 values = [None if after is None or key != after["id"] else json.dumps(after).encode()]
             self.topic.write(values, abs(key) % 2, [json.dumps({"id": key}).encode()] * len(values))
 
-    def open(self, **changes: Any) -> Upstream:
+    def open(self, **changes: Any) -> Source:
         connector = registry.two_systems("files", "kafka")
         value = {"format": self.form, **changes.pop("value", {})}
         told = {
@@ -90,7 +90,7 @@ class TwoSystems:
 class Opened:
     """An upstream that observes its log each time something lands, so that each observation is an epoch."""
 
-    def __init__(self, world: TwoSystems, upstream: Upstream) -> None:
+    def __init__(self, world: TwoSystems, upstream: Source) -> None:
         self._world, self._upstream = world, upstream
 
     def __getattr__(self, name: str) -> Any:
@@ -109,7 +109,7 @@ class Watched(TwoSystems):
         return Opened(self, super().open(**changes))
 
 
-def after_snapshot(upstream: Upstream, spark: "SparkSession") -> list[Row]:
+def after_snapshot(upstream: Source, spark: "SparkSession") -> list[Row]:
     """The snapshot and everything after it, replayed."""
     pin = upstream.pin()
     held = rows_of(upstream.scan(spark, TABLE, whole(upstream, pin)))

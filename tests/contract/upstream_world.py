@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, Protocol
 
-from backfill_cli.contracts import TakingUpstream, Upstream
+from backfill_cli.contracts import Source
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
@@ -33,7 +33,7 @@ class World(Protocol):
         """
         ...
 
-    def open(self) -> Upstream:
+    def open(self) -> Source:
         """A new object on this upstream, as a new process would have it."""
         ...
 
@@ -48,21 +48,22 @@ def rows_of(frame: "DataFrame", *columns: str) -> list[Row]:
     return sorted(found, key=lambda r: (r["id"], str(r["name"])))
 
 
-def whole(upstream: Upstream, pin: Pin) -> list[SnapshotRead]:
-    if upstream.capabilities.current:
+def whole(upstream: Source, pin: Pin) -> list[SnapshotRead]:
+    if upstream.capabilities.log is not None:
         reads = [SnapshotRead(s.table, s.id, limit_rows=1_000) for s in pin.splits]
         return list(upstream.closed(TABLE, reads))
-    if upstream.capabilities.partitioned:  # offsets, each range with its begin and its end
+    if upstream.capabilities.partitions is not None:  # offsets, each range with its begin and its end
         return [SnapshotRead(s.table, s.id, 0, s.rows) for s in pin.splits]
     return [SnapshotRead(s.table, s.id) for s in pin.splits]
 
 
-def changes(upstream: Upstream, spark: "SparkSession", after: Position, up_to: Position, pin: Pin) -> "DataFrame":
+def changes(upstream: Source, spark: "SparkSession", after: Position, up_to: Position, pin: Pin) -> "DataFrame":
     """The changes of a window; of a log that must be taken the files that it was taken into."""
-    if not isinstance(upstream, TakingUpstream):
+    log = upstream.capabilities.log
+    if log is None:
         return upstream.changes(spark, TABLE, after, up_to, pin.schema[TABLE])
     folder = mkdtemp()
-    taken = upstream.take(spark, ChangeWindow(after, up_to, 0, 0, 1), None, dict(pin.schema), folder)
+    taken = log.take(spark, ChangeWindow(after, up_to, 0, 0, 1), None, dict(pin.schema), folder)
     assert taken.window.up_to == up_to
     paths = [f"{folder}/{file.path}" for file in taken.tables[TABLE].files] if TABLE in taken.tables else []
     shape = "_backfill_op STRING, _backfill_seq BIGINT, _backfill_ms BIGINT, id BIGINT, name STRING"

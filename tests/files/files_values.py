@@ -13,7 +13,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from backfill_cli.contracts import TableSpec, Upstream
+from backfill_cli.contracts import Source, TableSpec
 from backfill_cli.errors import BadData
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.spark.failures import from_spark
@@ -51,7 +51,7 @@ def event(op: str, before: Any, after: Any, told: dict[str, dict[str, Any]] | No
 
 def opened(
     root: Path, columns: dict[str, pa.DataType], changes: dict[str, Any], key: str = "id", **snapshot: Any
-) -> Upstream:
+) -> Source:
     (root / "snapshot").mkdir(exist_ok=True)
     (root / "changes").mkdir(exist_ok=True)
     pq.write_table(pa.schema(list(columns.items())).empty_table(), root / "snapshot" / "0.parquet")
@@ -64,7 +64,7 @@ def opened(
     return connector.open(options, [TableSpec("t", (key,))])
 
 
-def changes_of(upstream: Upstream, spark: "SparkSession") -> "DataFrame":
+def changes_of(upstream: Source, spark: "SparkSession") -> "DataFrame":
     pin = upstream.pin()
     view = upstream.observe(pin.position, False)
     schema = dict(pin.schema)["t"]
@@ -73,12 +73,12 @@ def changes_of(upstream: Upstream, spark: "SparkSession") -> "DataFrame":
     return upstream.changes(spark, "t", pin.position, view.latest, schema).orderBy("_backfill_seq")
 
 
-def read(upstream: Upstream, spark: "SparkSession", *columns: str) -> list[dict[str, Any]]:
+def read(upstream: Source, spark: "SparkSession", *columns: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = changes_of(upstream, spark).select(*columns).toArrow().to_pylist()
     return found
 
 
-def failure(upstream: Upstream, spark: "SparkSession") -> BadData:
+def failure(upstream: Source, spark: "SparkSession") -> BadData:
     """What computing the changes fails with."""
     with pytest.raises(FAILURES) as caught:
         changes_of(upstream, spark).collect()
@@ -87,7 +87,7 @@ def failure(upstream: Upstream, spark: "SparkSession") -> BadData:
     return ours
 
 
-def snapshot_of(root: Path, kind: str, ddl: str, content: str, **more: Any) -> Upstream:
+def snapshot_of(root: Path, kind: str, ddl: str, content: str, **more: Any) -> Source:
     (root / f"data.{kind}").write_text(content)
     options = connector.options.model_validate(
         {"snapshot": {"path": str(root / f"data.{kind}"), "format": kind, "schema": ddl, **more}}
@@ -95,7 +95,7 @@ def snapshot_of(root: Path, kind: str, ddl: str, content: str, **more: Any) -> U
     return connector.open(options, [TableSpec("t", ("id",))])
 
 
-def scanned(upstream: Upstream, spark: "SparkSession") -> list[dict[str, Any]]:
+def scanned(upstream: Source, spark: "SparkSession") -> list[dict[str, Any]]:
     reads = [SnapshotRead("t", s.id, 0, None) for s in upstream.pin().splits]
     found: list[dict[str, Any]] = upstream.scan(spark, "t", reads).orderBy("id").toArrow().to_pylist()
     return found

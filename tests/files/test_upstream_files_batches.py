@@ -13,7 +13,7 @@ import pytest
 from hint_typed import typed
 from pyarrow.fs import LocalFileSystem
 
-from backfill_cli.contracts import BatchedUpstream, TableSpec, Upstream
+from backfill_cli.contracts import Source, TableSpec
 from backfill_cli.engine.staging import workers
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.formats.group_slices import GroupSlice
@@ -63,22 +63,22 @@ def table() -> pa.Table:
     return pa.table({"id": list(range(30)), **held})
 
 
-def opened(folder: Path) -> Upstream:
+def opened(folder: Path) -> Source:
     options = {"snapshot": {"path": str(folder), "format": "parquet"}}
     return connector.open(connector.options.model_validate(options), [TableSpec("t", ("id",))])
 
 
-def whole(upstream: Upstream) -> list[SnapshotRead]:
+def whole(upstream: Source) -> list[SnapshotRead]:
     return [SnapshotRead("t", split.id, 0, split.rows) for split in upstream.pin().splits]
 
 
-def made(upstream: Upstream, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> pa.Table:
+def made(upstream: Source, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> pa.Table:
     tasks = workers.made_in_workers(upstream, spark, "t", reads)
     assert tasks is not None
     return workers.frame(spark, tasks).toArrow().sort_by("id")
 
 
-def read(upstream: Upstream, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> pa.Table:
+def read(upstream: Source, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> pa.Table:
     return upstream.scan(spark, "t", reads).toArrow().sort_by("id")
 
 
@@ -201,7 +201,6 @@ def test_text_files_are_sparks(tmp_path: Path, spark: "SparkSession") -> None:
     options = {"snapshot": {"path": str(tmp_path), "format": "json", "schema": "id BIGINT"}}
     upstream = connector.open(connector.options.model_validate(options), [TableSpec("t", ("id",))])
     upstream.pin()
-    assert isinstance(upstream, BatchedUpstream)
     assert upstream.batches(spark, "t", [SnapshotRead("t", "a.json", 0, None)]) is None
 
 

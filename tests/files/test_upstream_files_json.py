@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from files_values import FAILURES, scanned, snapshot_of
 
-from backfill_cli.contracts import TableSpec, Upstream
+from backfill_cli.contracts import Source, TableSpec
 from backfill_cli.errors import BadData
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.spark.failures import from_spark
@@ -41,14 +41,14 @@ REFUSED = {
 }
 
 
-def of_lines(root: Path, ddl: str, files: dict[str, bytes]) -> Upstream:
+def of_lines(root: Path, ddl: str, files: dict[str, bytes]) -> Source:
     for name, content in files.items():
         (root / f"{name}.json").write_bytes(content)
     options = {"snapshot": {"path": str(root), "format": "json", "schema": ddl}}
     return connector.open(connector.options.model_validate(options), [TableSpec("t", ("id",))])
 
 
-def refused(upstream: Upstream, spark: "SparkSession", name: str) -> bool:
+def refused(upstream: Source, spark: "SparkSession", name: str) -> bool:
     """Whether reading this file ends in an error that names it."""
     try:
         upstream.scan(spark, "t", [SnapshotRead("t", f"{name}.json", 0, None)]).toArrow()
@@ -124,7 +124,7 @@ def test_case_77_every_member_of_a_compressed_file_is_read_or_the_file_is_refuse
         assert found == list(range(80)) or (suffix != "gz" and f"a.json.{suffix}: " in str(found)), found
 
 
-def outcome(upstream: Upstream, spark: "SparkSession") -> list[Any] | str:
+def outcome(upstream: Source, spark: "SparkSession") -> list[Any] | str:
     """The ids that are read, or the error."""
     try:
         return [row["id"] for row in scanned(upstream, spark)]

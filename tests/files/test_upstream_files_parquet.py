@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backfill_cli.contracts import BatchedUpstream, TableSpec, Upstream
+from backfill_cli.contracts import Source, TableSpec
 from backfill_cli.errors import BadData
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.upstreams.files import connector
@@ -34,19 +34,18 @@ UUIDS = [uuid.UUID("00000000-0000-0000-0000-0000000000ff"), None, uuid.UUID(int=
 TEXTS = [None if one is None else str(one) for one in UUIDS]
 
 
-def opened(root: Path) -> Upstream:
+def opened(root: Path) -> Source:
     options = {"snapshot": {"path": str(root / "*.parquet"), "format": "parquet"}}
     return connector.open(connector.options.model_validate(options), [TableSpec("t", ("id",))])
 
 
-def by_every_way(upstream: Upstream, spark: "SparkSession") -> Iterator[list[dict[str, Any]]]:
+def by_every_way(upstream: Source, spark: "SparkSession") -> Iterator[list[dict[str, Any]]]:
     """The rows as Spark gets them, whole and by slices, and as workers make them."""
     splits = upstream.pin().splits
     whole = [SnapshotRead("t", s.id, 0, None) for s in splits]
     cut = [SnapshotRead("t", s.id, n, n + 1) for s in splits for n in range(s.rows or 0)]
     for reads in (whole, cut):
         yield upstream.scan(spark, "t", reads).orderBy("id").toArrow().to_pylist()
-    assert isinstance(upstream, BatchedUpstream)
     tasks = upstream.batches(spark, "t", whole)
     assert tasks is not None
     made = [row for part in tasks.parts for piece in part for b in tasks.make(piece.what) for row in b.to_pylist()]

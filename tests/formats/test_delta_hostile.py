@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from backfill_cli.contracts import TableSpec, Upstream
+from backfill_cli.contracts import Source, TableSpec
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.upstreams.delta import connector
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 FEED = {"delta.enableChangeDataFeed": "true"}
 
 
-def opened(path: Path) -> Upstream:
+def opened(path: Path) -> Source:
     return connector.open(connector.options.model_validate({"table": str(path)}), [TableSpec("t", ("k",))])
 
 
-def slices_of(upstream: Upstream, limit: int) -> list[SnapshotRead]:
+def slices_of(upstream: Source, limit: int) -> list[SnapshotRead]:
     """The pinned table in slices of about so many rows."""
     reads = [SnapshotRead("t", split.id, limit_rows=limit) for split in upstream.pin().splits]
     slices: list[SnapshotRead] = []

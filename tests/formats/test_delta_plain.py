@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from test_delta_hostile import KEYS, exact, opened, slices_of
 
-from backfill_cli.contracts import BatchedUpstream, Upstream
+from backfill_cli.contracts import Source
 from backfill_cli.engine.staging import workers
 from backfill_cli.errors import HistoryGone
 from backfill_cli.lake.delta.edge import Where
@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 FEED = {"delta.enableChangeDataFeed": "true"}
 
 
-def by_workers(
-    upstream: Upstream, spark: "SparkSession", reads: list[SnapshotRead]
-) -> dict[int, list[Any]] | None:
+def by_workers(upstream: Source, spark: "SparkSession", reads: list[SnapshotRead]) -> dict[int, list[Any]] | None:
     """The rows of each read; None where they are left to Spark."""
-    assert isinstance(upstream, BatchedUpstream)
     tasks = upstream.batches(spark, "t", reads)
     if tasks is None:
         return None
@@ -146,7 +143,6 @@ def test_a_file_that_vacuum_took_while_it_was_to_be_read_is_named(spark: "SparkS
     write_deltalake(str(tmp_path / "t"), table, configuration=FEED)
     upstream = opened(tmp_path / "t")
     slices = slices_of(upstream, 100)
-    assert isinstance(upstream, BatchedUpstream)
     tasks = upstream.batches(spark, "t", slices)
     assert tasks is not None
     for path in DeltaTable(str(tmp_path / "t")).file_uris():

@@ -10,7 +10,7 @@ import pytest
 from broker import Broker
 from kafka_topics import Topic, new_topic
 
-from backfill_cli.contracts import Upstream
+from backfill_cli.contracts import Source
 
 SCHEMA = pa.schema(
     [
@@ -46,7 +46,7 @@ def store(folder: Path, name: str, *parts: list[dict[str, Any]], schema: pa.Sche
     )
 
 
-def archived(topic: Topic, folder: Path, **options: Any) -> Upstream:
+def archived(topic: Topic, folder: Path, **options: Any) -> Source:
     archive = {"path": str(folder), **options.pop("archive", {})}
     options.setdefault("value", {"format": "json"})
     return topic.open(archive=archive, **options)

@@ -11,7 +11,7 @@ import pytest
 from broker import Broker
 from confluent_kafka import Producer, TopicPartition
 
-from backfill_cli.contracts import TableSpec, Upstream
+from backfill_cli.contracts import Source, TableSpec
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.upstreams.kafka import connector
@@ -96,7 +96,7 @@ class Topic:
             assert time.monotonic() < until_s
             time.sleep(0.05)
 
-    def open(self, key: Sequence[str] = EVENTS, **options: Any) -> Upstream:
+    def open(self, key: Sequence[str] = EVENTS, **options: Any) -> Source:
         told = {"bootstrap_servers": self.broker.bootstrap, "topic": self.name, **options}
         told.setdefault("value", {"format": "json", "schema": "id BIGINT, name STRING"})
         return connector.open(connector.options.model_validate(told), [TableSpec(TABLE, tuple(key))])
@@ -117,18 +117,18 @@ def _produce(
             producer.poll(0)
 
 
-def latest(upstream: Upstream) -> dict[str, int]:
+def latest(upstream: Source) -> dict[str, int]:
     """Where the partitions end."""
     return {p: int(end) for p, end in upstream.observe(Position(), True).latest}
 
 
-def history(upstream: Upstream) -> list[SnapshotRead]:
+def history(upstream: Source) -> list[SnapshotRead]:
     """All of the pin, a read a partition."""
     return [SnapshotRead(TABLE, s.id, s.first, s.first + (s.rows or 0)) for s in upstream.pin().splits]
 
 
 def scanned(
-    upstream: Upstream, spark: "SparkSession", reads: Sequence[SnapshotRead], *columns: str
+    upstream: Source, spark: "SparkSession", reads: Sequence[SnapshotRead], *columns: str
 ) -> list[dict[str, Any]]:
     """The rows of these reads in order of partition and offset."""
     frame: DataFrame = upstream.scan(spark, TABLE, reads).orderBy(*EVENTS)

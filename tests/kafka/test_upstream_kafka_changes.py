@@ -11,7 +11,7 @@ from broker import Broker
 from hint_typed import typed
 from kafka_topics import NOT_WHOLE, TABLE, Topic, new_topic
 
-from backfill_cli.contracts import AdvisingUpstream, Upstream
+from backfill_cli.contracts import Source
 from backfill_cli.errors import ConfigError, Fatal
 from backfill_cli.model.position import Position
 
@@ -24,7 +24,7 @@ def topic(broker: Broker) -> Topic:
     return new_topic(broker, 2)
 
 
-def changes(upstream: Upstream, spark: "SparkSession", *columns: str) -> list[dict[str, Any]]:
+def changes(upstream: Source, spark: "SparkSession", *columns: str) -> list[dict[str, Any]]:
     pin = upstream.pin()
     latest = upstream.observe(pin.position, True).latest
     frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE]).orderBy("_backfill_seq")
@@ -34,7 +34,7 @@ def changes(upstream: Upstream, spark: "SparkSession", *columns: str) -> list[di
 
 def upserts(topic: Topic, spark: "SparkSession", key: str = "id", ddl: str = "id BIGINT, name STRING") -> Any:
     upstream = topic.open([key], value={"format": "json", "schema": ddl})
-    assert not upstream.capabilities.appends
+    assert not upstream.capabilities.partitions.appends
     return changes(upstream, spark)
 
 
@@ -140,10 +140,9 @@ def test_events_follow_a_topic_that_grows(topic: Topic) -> None:
 
 
 def test_plan_is_told_what_rows_by_key_rest_on(topic: Topic, broker: Broker) -> None:
-    def advice(upstream: Upstream) -> list[str]:
-        assert isinstance(upstream, AdvisingUpstream)
+    def advice(upstream: Source) -> list[str]:
         upstream.pin()
-        return list(upstream.advice())
+        return list(upstream.extras.warnings())
 
     (told,) = advice(topic.open(["id"]))
     assert "2 partitions" in told
@@ -313,9 +312,8 @@ def test_plan_is_told_of_rows_that_debezium_has_unwrapped(topic: Topic) -> None:
     def advice(key: list[str], **value: str) -> list[str]:
         told = {"format": "json", "schema": "id BIGINT, name STRING", **value}
         upstream = topic.open(key, value=told) if key else topic.open(value=told)
-        assert isinstance(upstream, AdvisingUpstream)
         upstream.pin()
-        return list(upstream.advice())
+        return list(upstream.extras.warnings())
 
     topic.write([b'{"id": 1, "name": "a"}', b"17", b"not JSON"])
     assert [one for one in advice(["id"]) if "unwrapped" in one] == []

@@ -165,9 +165,9 @@ def test_every_property_is_known_to_the_client(topic: Topic) -> None:
 
 
 def test_events_are_told_apart_from_changes(topic: Topic) -> None:
-    assert topic.open().capabilities.appends
-    assert topic.open(EVENTS).capabilities.partitioned
-    assert not topic.open(["id"]).capabilities.appends
+    assert topic.open().capabilities.partitions.appends
+    assert topic.open(EVENTS).capabilities.partitions is not None
+    assert not topic.open(["id"]).capabilities.partitions.appends
     assert topic.open(on_error="quarantine").capabilities.quarantines
 
 

@@ -6,7 +6,7 @@ import pytest
 from broker import Broker
 from kafka_topics import EVENTS, TABLE, Topic, history, new_topic, scanned
 
-from backfill_cli.contracts import BatchedUpstream, Upstream
+from backfill_cli.contracts import Source
 from backfill_cli.engine.staging import workers
 from backfill_cli.errors import HistoryGone
 from backfill_cli.model.plan import SnapshotRead
@@ -32,7 +32,7 @@ def topic(broker: Broker) -> Topic:
     return new_topic(broker)
 
 
-def made(upstream: Upstream, spark: "SparkSession", reads: list[SnapshotRead]) -> list[dict[str, Any]]:
+def made(upstream: Source, spark: "SparkSession", reads: list[SnapshotRead]) -> list[dict[str, Any]]:
     """What the workers make of these reads, in order of partition and offset."""
     tasks = workers.made_in_workers(upstream, spark, TABLE, reads)
     assert tasks is not None
@@ -91,7 +91,6 @@ def test_a_column_that_needs_an_expression_is_sparks(topic: Topic, spark: "Spark
 def test_with_sparks_own_reader_nothing_is_made_in_workers(topic: Topic, spark: "SparkSession") -> None:
     topic.write([b"x"])
     upstream = topic.open(value=BYTES, reader="spark")
-    assert isinstance(upstream, BatchedUpstream)
     assert upstream.batches(spark, TABLE, history(upstream)) is None
 
 

@@ -15,7 +15,7 @@ from hint_typed import typed
 from kafka_secured import PASSWORD, USER, properties
 from kafka_topics import Topic, history, new_topic, offsets, scanned
 
-from backfill_cli.contracts import Upstream
+from backfill_cli.contracts import Source
 from backfill_cli.errors import BackfillError, Fatal, Transient
 from backfill_cli.upstreams.kafka.log.cluster import Connection
 from backfill_cli.upstreams.kafka.log.reader import messages
@@ -34,7 +34,7 @@ def topic(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Topic:
     return new_topic(broker)
 
 
-def opened(topic: Topic, options: dict[str, str]) -> Upstream:
+def opened(topic: Topic, options: dict[str, str]) -> Source:
     return topic.open(bootstrap_servers=topic.broker.secured, value=BYTES, options=options)
 
 

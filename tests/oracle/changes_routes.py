@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import Upstream
+from backfill_cli.contracts import Source
 from backfill_cli.model.plan import ChangeWindow, EpochPlan
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 FORMS = ("debezium", "dms", "change-feed")
 WAYS = (
-    "staging.changes.read_log:changes",
+    "contracts.source.read_log:changes",
     *(f"files.changes.format={name}" for name in FORMS),
     *(f"files.changes.file_format={name}" for name in ("csv", "json", "parquet")),
 )
 
 
-def plans(upstream: Upstream, pin: Pin, windows: int) -> Iterable[EpochPlan]:
+def plans(upstream: Source, pin: Pin, windows: int) -> Iterable[EpochPlan]:
     """The load, then the log in so many windows, and one more wherever the columns change."""
     reads = reads_of(pin)
     if reads:

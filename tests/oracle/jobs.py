@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import SparkSink, SparkUpstream, SpoolEntry, Upstream
+from backfill_cli.contracts import Source, SparkSink, SpoolEntry
 from backfill_cli.engine.job.tables import sink_tables
 from backfill_cli.engine.loop.ports import Job, commit_of
 from backfill_cli.engine.spool.folder import Spool
@@ -30,7 +30,7 @@ from oracle.routes import Config
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Plans = Callable[[Upstream, Pin], Iterable[EpochPlan]]
+Plans = Callable[[Source, Pin], Iterable[EpochPlan]]
 """The epochs of a job, in order. A plan that closes the snapshot names its table in `closes_snapshot`."""
 
 
@@ -38,8 +38,7 @@ def loaded(config: Config, spark: "SparkSession", plans: Plans) -> None:
     """The sink holds the rows of these epochs. Raises what the product raises; BackfillError where it refuses."""
     job_config = from_stored(json.dumps(config))
     with closing(job_config.open_upstream()) as upstream:
-        if isinstance(upstream, SparkUpstream):
-            upstream.use(lambda: spark)
+        upstream.use(lambda: spark)
         pin = upstream.pin()
         sinking = Sinking(job_config, spark, upstream, pin, SparkStager(lambda: spark, upstream, job_config))
         for plan in plans(upstream, pin):
@@ -79,7 +78,7 @@ class Sinking:
     """Epochs of a job, staged and committed one after the other."""
 
     def __init__(
-        self, config: JobConfig, spark: "SparkSession", upstream: Upstream, pin: Pin, stager: SparkStager
+        self, config: JobConfig, spark: "SparkSession", upstream: Source, pin: Pin, stager: SparkStager
     ) -> None:
         self.stager, self.epoch, self.schemas = stager, 0, dict(pin.schema)
         tables = sink_tables(config, spark, upstream, pin, plain=True)
@@ -113,7 +112,7 @@ class Sinking:
         held.entries = ()
 
 
-def whole(upstream: Upstream, pin: Pin) -> Iterable[EpochPlan]:
+def whole(upstream: Source, pin: Pin) -> Iterable[EpochPlan]:
     """One epoch: every split, from its begin to its end."""
     yield EpochPlan(reads=reads_of(pin), closes_snapshot=("t",))
 

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from psycopg.rows import dict_row
 from pyiceberg.table import StaticTable
 
-from backfill_cli.contracts import Upstream
+from backfill_cli.contracts import Source
 from backfill_cli.model.plan import EpochPlan, SnapshotRead
 from backfill_cli.model.upstream import Pin
 from oracle import changes_routes, lake_histories, lake_history_writers, plain
@@ -73,7 +73,7 @@ def into(batch: Batch, form: str) -> Config:
     return {**batch.config, "sink": {"type": form, "table": str(batch.folder / "lake" / "{table}")}}
 
 
-def ranges(upstream: Upstream, pin: Pin) -> Iterable[EpochPlan]:
+def ranges(upstream: Source, pin: Pin) -> Iterable[EpochPlan]:
     """The snapshot in two epochs, cut inside each split that can be; then the log at once."""
     begun = [SnapshotRead(one.table, one.id, limit_rows=max(1, (one.rows or 0) // 3)) for one in pin.splits]
     read = upstream.closed("t", begun)
@@ -84,7 +84,7 @@ def ranges(upstream: Upstream, pin: Pin) -> Iterable[EpochPlan]:
     yield from (plan for plan in changes_routes.plans(upstream, pin, 1) if plan.window is not None)
 
 
-OF_ENGINE = ("staging.stage._rows_of:scan", "staging.changes.read_log:changes")
+OF_ENGINE = ("staging.stage._rows_of:scan", "contracts.source.read_log:changes")
 
 
 @route("into DuckDB", "delta", "iceberg", covers=OF_ENGINE)
@@ -102,7 +102,7 @@ def into_iceberg(batch: Batch, spark: "SparkSession") -> None:
     loaded(into(batch, "iceberg"), spark, ranges)
 
 
-def _at_once(upstream: Upstream, pin: Pin) -> Iterable[EpochPlan]:
+def _at_once(upstream: Source, pin: Pin) -> Iterable[EpochPlan]:
     return changes_routes.plans(upstream, pin, 1)
 
 

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pyarrow as pa
 
-from backfill_cli.contracts import Upstream
+from backfill_cli.contracts import Source
 from backfill_cli.model.plan import EpochPlan, SnapshotRead
 from backfill_cli.model.upstream import Pin
 from backfill_cli.spark import arrow_tasks
@@ -70,7 +70,7 @@ def by_spark_with_a_transform(batch: Batch, spark: "SparkSession") -> None:
     loaded({**batch.config, **TRANSFORM}, spark, whole)
 
 
-def _thirds(upstream: Upstream, pin: Pin) -> Iterable[EpochPlan]:
+def _thirds(upstream: Source, pin: Pin) -> Iterable[EpochPlan]:
     """Three epochs: of every split its first row, the next two, the rest."""
     cuts = [(s, sorted({0, 1, min(3, s.rows or 0), s.rows or 0})) for s in pin.splits]
     for turn in range(3):

@@ -19,7 +19,7 @@ from pyiceberg.table import StaticTable
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import from_stored, load
-from backfill_cli.contracts import Upstream
+from backfill_cli.contracts import Source
 from backfill_cli.engine.loop.run import start
 from backfill_cli.engine.verify.fix import fix, would_fix
 from backfill_cli.errors import UsageError
@@ -170,10 +170,10 @@ class Iceberg:
                 both.append(arrow(table, put(table)))
 
 
-def plans(change: Callable[[], None]) -> Callable[[Upstream, Pin], Iterable[EpochPlan]]:
+def plans(change: Callable[[], None]) -> Callable[[Source, Pin], Iterable[EpochPlan]]:
     """The snapshot, then all changes in one window."""
 
-    def of(upstream: Upstream, pin: Pin) -> Iterable[EpochPlan]:
+    def of(upstream: Source, pin: Pin) -> Iterable[EpochPlan]:
         yield EpochPlan(reads=reads_of(pin), closes_snapshot=tuple(pin.schema))
         change()
         view = upstream.observe(pin.position, False)
@@ -251,7 +251,7 @@ def test_a_name_of_deltas_change_feed_is_refused_before_the_job_begins(name: str
         opened({"type": "delta", "table": f"{tmp_path}/{{table}}"}).pin()
 
 
-def opened(upstream: dict[str, Any]) -> Upstream:
+def opened(upstream: dict[str, Any]) -> Source:
     tables, sink = [{"name": "t", "key": ["id"]}], {"type": "duckdb", "path": "w.duckdb"}
     config = {"job": {"name": "names"}, "upstream": upstream, "tables": tables, "sink": sink}
     return from_stored(json.dumps(config)).open_upstream()

@@ -34,9 +34,9 @@ def pinned(db: Database) -> Pin:
     """Of a job that was made, and has no runner."""
     upstream = opened(db)
     upstream.pin()
-    upstream.hold(db.name)
+    upstream.create(db.name)
     pin: Pin = upstream.pin()
-    upstream.kept(db.name, pin)
+    upstream.adopt(db.name, pin)
     upstream.close()
     return pin
 
@@ -44,7 +44,7 @@ def pinned(db: Database) -> Pin:
 def looked(db: Database, pin: Pin) -> Any:
     upstream = opened(db)
     try:
-        return upstream.held(pin, pin.position)
+        return upstream.lag(pin, pin.position)
     finally:
         upstream.close()
 
@@ -96,7 +96,7 @@ def test_a_server_that_is_mute_is_given_up_soon(db: Database) -> None:
         upstream = opened(db, f"postgresql://u@127.0.0.1:{mute.getsockname()[1]}/x?connect_timeout=60")
         began = time.monotonic()
         with pytest.raises(Transient, match="connecting"):
-            upstream.held(pin, pin.position)
+            upstream.lag(pin, pin.position)
         assert time.monotonic() - began < 6
 
 

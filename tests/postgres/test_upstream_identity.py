@@ -19,8 +19,8 @@ def held(db: Database) -> PostgresUpstream:
     db("CREATE TABLE t (id int PRIMARY KEY, v text)")
     upstream = PostgresUpstream(PostgresOptions(dsn=db.dsn, slot=db.name), [TableSpec("t", ("id",))])
     upstream.pin()
-    upstream.hold(db.name)
-    upstream.kept(db.name, upstream.pin())
+    upstream.create(db.name)
+    upstream.adopt(db.name, upstream.pin())
     return upstream
 
 
@@ -71,7 +71,7 @@ def test_what_happened_to_a_table_or_its_publication_is_named(
         with pytest.raises(StateConflict, match=said):
             upstream.observe(pin.position, snapshot_open=True)
         with pytest.raises(StateConflict, match=said) as refused:  # `status --check` names it, too
-            upstream.held(pin, pin.position)
+            upstream.lag(pin, pin.position)
         if change is tables_swap_names:
             with typed(refused.value) as hint:
                 hint.says("rename them back")
@@ -137,7 +137,7 @@ def test_a_publication_goes_with_the_last_job_that_uses_it(postgres: Server) -> 
         options = PostgresOptions(dsn=db.dsn, slot=f"{db.name}_b", publication=db.name)
         second = PostgresUpstream(options, [TableSpec("t", ("id",))])
         second.pin()
-        second.hold(f"{db.name}_b")
+        second.create(f"{db.name}_b")
         first.release(first.pin())
         second.observe(second.pin().position, snapshot_open=True)
         assert db("SELECT count(*) FROM pg_publication") == [(1,)]
@@ -152,7 +152,7 @@ def test_a_publication_of_others_stays(postgres: Server) -> None:
         db("CREATE TABLE t (id int PRIMARY KEY, v text)", f"CREATE PUBLICATION {db.name} FOR TABLE t")
         upstream = PostgresUpstream(PostgresOptions(dsn=db.dsn, slot=db.name), [TableSpec("t", ("id",))])
         pin = upstream.pin()
-        upstream.hold(db.name)
+        upstream.create(db.name)
         upstream.release(pin)
         assert db("SELECT count(*) FROM pg_publication") == [(1,)]
         upstream.close()
@@ -174,10 +174,10 @@ def test_a_slot_whose_making_was_not_heard_of_is_made_again(postgres: Server) ->
     with database(postgres) as db:
         upstream = held(db)
         upstream.release(upstream.pin())
-        upstream.hold(db.name)
+        upstream.create(db.name)
         before = db("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE database = current_database()")
         db("INSERT INTO t VALUES (1, 'a')")
-        upstream.hold(db.name)  # its try before failed in passing, as far as the engine knows
+        upstream.create(db.name)  # its try before failed in passing, as far as the engine knows
         after = db("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE database = current_database()")
         assert (len(before), len(after)) == (2, 2)
         assert not set(before) & set(after)

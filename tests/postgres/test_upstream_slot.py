@@ -70,7 +70,7 @@ def test_a_slot_that_another_reads_is_released_once_that_is_ended(job: PlainJob)
             job.db(*hint.statements())
             for _ in range(50):
                 with suppress(Transient):
-                    job.upstream.may_release(job.pin)
+                    job.upstream.require_releasable(job.pin)
                     break
                 time.sleep(0.1)
             job.upstream.release(job.pin)

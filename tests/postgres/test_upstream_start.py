@@ -54,7 +54,7 @@ def killed(db: Database, monkeypatch: pytest.MonkeyPatch, point: str) -> Pin:
     with monkeypatch.context() as broken:
         broken.setattr(failpoint, "handler", kill)
         with suppress(Killed):
-            upstream.hold(db.name)
+            upstream.create(db.name)
     upstream.close()
     return pin
 
@@ -77,13 +77,13 @@ def test_what_a_start_left_is_named_and_gone_before_the_next(
     assert held(db) == there
     upstream = opened(db)
     upstream.pin()
-    assert upstream.left(db.name) == [f"replication slot {name!r}" for name in there]
-    assert upstream.would_refuse(db.name) == []
-    upstream.sweep(db.name, pin)
-    upstream.sweep(db.name, pin)
-    assert (held(db), publications(db), upstream.left(db.name)) == ([], [], [])
-    upstream.hold(db.name)
-    upstream.kept(db.name, pin)
+    assert upstream.leftovers(db.name) == [f"replication slot {name!r}" for name in there]
+    assert upstream.obstacles(db.name) == []
+    upstream.clean_up(db.name, pin)
+    upstream.clean_up(db.name, pin)
+    assert (held(db), publications(db), upstream.leftovers(db.name)) == ([], [], [])
+    upstream.create(db.name)
+    upstream.adopt(db.name, pin)
     assert (held(db), publications(db)) == ([db.name], [(db.name,)])
     upstream.close()
 
@@ -99,12 +99,12 @@ def test_a_slot_of_others_that_came_meanwhile_stays(
     db(f"SELECT pg_create_logical_replication_slot('{db.name}', 'pgoutput')")
     upstream = opened(db)
     upstream.pin()
-    assert f"replication slot {db.name!r}" not in upstream.left(db.name)
-    upstream.sweep(db.name, pin)
+    assert f"replication slot {db.name!r}" not in upstream.leftovers(db.name)
+    upstream.clean_up(db.name, pin)
     assert held(db) == [db.name]
-    assert len(upstream.would_refuse(db.name)) == 1
+    assert len(upstream.obstacles(db.name)) == 1
     with pytest.raises(UsageError, match="this job did not create it"):
-        upstream.hold(db.name)
+        upstream.create(db.name)
     assert held(db) == [db.name]
     upstream.close()
 
@@ -124,8 +124,8 @@ def test_what_a_start_left_is_known_once_the_server_gave_it_up(
     lost = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database() AND restart_lsn IS NULL"
     assert db(lost) == [(2,)]
     upstream = opened(db)
-    assert upstream.left(db.name) == [f"replication slot {name!r}" for name in (f"{MARK}{db.name}", db.name)]
-    upstream.sweep(db.name, pin)
+    assert upstream.leftovers(db.name) == [f"replication slot {name!r}" for name in (f"{MARK}{db.name}", db.name)]
+    upstream.clean_up(db.name, pin)
     assert (held(db), publications(db)) == ([], [])
     upstream.close()
 
@@ -156,12 +156,12 @@ def test_a_mark_that_the_server_still_makes_is_waited_for(db: Database) -> None:
             pass
         upstream = opened(db)
         with pytest.raises(Transient, match="is still being created, by process") as told:
-            upstream.sweep(db.name, pin)
+            upstream.clean_up(db.name, pin)
         with typed(told.value) as hint:
             db(*hint.statements())
             while held(db):
                 pass
-            upstream.sweep(db.name, pin)
+            upstream.clean_up(db.name, pin)
         upstream.close()
         making.close()
 
@@ -174,12 +174,12 @@ def test_where_there_is_room_for_one_slot_alone_it_goes_without_a_mark(
     monkeypatch.setattr(marks, "_FREE", "SELECT 1")
     upstream = opened(db)
     pin = upstream.pin()
-    upstream.hold(db.name)
+    upstream.create(db.name)
     assert held(db) == [db.name]
     later = opened(db)
-    later.sweep(db.name, pin)  # which cannot know it
+    later.clean_up(db.name, pin)  # which cannot know it
     assert held(db) == [db.name]
-    upstream.sweep(db.name, pin)  # the process that made it does
+    upstream.clean_up(db.name, pin)  # the process that made it does
     assert (held(db), publications(db)) == ([], [])
     upstream.close()
     later.close()
@@ -198,10 +198,10 @@ def test_all_that_a_publication_lacks_of_a_partitioned_table_is_said_at_once(db:
     options = PostgresOptions(dsn=db.dsn, slot=db.name, accept_partition_changes=True)
     upstream: Any = PostgresUpstream(options, [TableSpec("p", ("id",)), TableSpec("t", ("id",))])
     upstream.pin()
-    statements = [said.split("Try: ")[1] for said in upstream.would_refuse(db.name)]
+    statements = [said.split("Try: ")[1] for said in upstream.obstacles(db.name)]
     assert len(statements) == (2 if "p, t" not in has and "ALL" not in has else 1)
     db(*statements)
-    assert upstream.would_refuse(db.name) == []
+    assert upstream.obstacles(db.name) == []
     upstream.close()
 
 
@@ -221,13 +221,13 @@ def test_a_partition_that_is_published_as_its_root_gets_a_publication_of_its_own
     upstream: Any = PostgresUpstream(options, [TableSpec("p1", ("id",))])
     upstream.pin()
     with pytest.raises(UsageError, match="lacks changes that this job needs") as refused:
-        upstream.may_hold()
+        upstream.require_able()
     upstream.close()
     with typed(refused.value) as hint:
         own = {path.removeprefix("upstream."): value for path, value in hint.settings().items()}
         upstream = PostgresUpstream(options.model_copy(update=own), [TableSpec("p1", ("id",))])
         upstream.pin()
-        assert upstream.would_refuse(db.name) == []
+        assert upstream.obstacles(db.name) == []
         upstream.close()
 
 
@@ -259,9 +259,9 @@ def test_columns_that_changed_while_rows_were_read_are_named_with_their_table(
     db("INSERT INTO t VALUES (1, 'a')")
     upstream = opened(db)
     upstream.pin()
-    upstream.hold(db.name)
+    upstream.create(db.name)
     pin = upstream.pin()
-    upstream.kept(db.name, pin)
+    upstream.adopt(db.name, pin)
     db("ALTER TABLE t ALTER COLUMN v TYPE int USING 7", "UPDATE t SET v = 8")
     window = ChangeWindow(pin.position, pin.position, 0, 0, 1, open=True)
     with pytest.raises(Transient, match="table 't': its columns changed while rows were read"):
@@ -272,7 +272,7 @@ def test_columns_that_changed_while_rows_were_read_are_named_with_their_table(
 def wait_of(upstream: Any) -> str:
     """For whom it waits, once it does."""
     until = time.monotonic() + 20
-    while not (told := upstream.waits_for()):
+    while not (told := upstream._waits_for()):
         assert time.monotonic() < until
         time.sleep(0.05)
     return str(told)
@@ -288,7 +288,7 @@ def waits_told(db: Database) -> tuple[str, str]:
     db(next(words for words in re.split(r" or |: |, ", way_on) if words.startswith(("ROLLBACK", "SELECT"))))
     holding.join(20)
     assert held(db) == [f"{MARK}{db.name}", db.name]
-    assert upstream.waits_for() == ""
+    assert upstream._waits_for() == ""
     upstream.close()
     return said, way_on
 

@@ -6,8 +6,9 @@ The log lets go of what is acknowledged at once. The real taker, facade and stra
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from backfill_cli.contracts import SpoolEntry, StagedEpoch, Taken, TakenTable
+from backfill_cli.contracts import ConsumableLog, SpoolEntry, StagedEpoch, Taken, TakenTable
 from backfill_cli.engine.spool.folder import in_order
 from backfill_cli.engine.spool.taker import Taker
 from backfill_cli.errors import StateConflict, Transient
@@ -40,6 +41,13 @@ class VolatileLog(MemoryUpstream):
 
     def now(self) -> Rows:
         return self.at(self.observe_all())
+
+
+class TakenByTheTaker(ConsumableLog):
+    """A log of the current state that reaches the job through the spool only: see MemoryTakes."""
+
+    def take(self, *_: Any) -> Any:
+        raise AssertionError("the loop takes nothing")
 
 
 @dataclass

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
-from unittest import mock
 
 from backfill_cli.contracts import EpochCommit, StagedEpoch, TakenTable
-from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.staging import changes
 from backfill_cli.errors import Transient
 from backfill_cli.failpoint import hit
@@ -56,8 +54,7 @@ class CurrentStager(MemoryStager):
             hit("table-staged")
         within, into, spark = changes.reached(plan, reads), str(Path(folder) / changes.FOLDER), cast(Any, None)
         assert plan.window is not None
-        with mock.patch.object(changes, "folder_made", _no_folder):
-            taken = changes.read_log(self.upstream, spark, plan.window, within, schemas, into)
+        taken = self.upstream.read_log(spark, plan.window, within, schemas, into)
         held = self.upstream.files.pop(into)
         tables: dict[str, StagedTable] = {}
         for name in TABLES:
@@ -70,9 +67,6 @@ class CurrentStager(MemoryStager):
         now = {**schemas, **taken.schemas}
         read_changes = sum(one.changes for one in taken.tables.values())
         return StagedEpoch(Staged(attempt, tables, tuple(reads), read_changes, taken.window), now, now)
-
-
-def _no_folder(path: Path) -> None: ...
 
 
 def _changes(taken: TakenTable) -> StagedTable:
@@ -168,7 +162,8 @@ class CurrentSchedule(Schedule):
     def _connected(self, recovered: Recovered) -> tuple[Any, MemoryStager]:
         """A process has to be told what the one before it knew."""
         process = CurrentUpstream(self.upstream, self.pin)
-        recall(process, recovered.committed)  # type: ignore[arg-type]
+        if recovered.committed.memory:
+            process.recall(recovered.committed.memory)
         return process, CurrentStager(process, self.random, self.stager.files)
 
     def _law(self) -> None:

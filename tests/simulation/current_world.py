@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from backfill_cli.contracts import Taken, TakenTable, UpstreamCapabilities
+from backfill_cli.contracts import Capabilities, ConsumableLog, Current, Source, Taken, TakenTable
 from backfill_cli.errors import HistoryGone, Transient
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead, StagedFile
 from backfill_cli.model.position import Cursor, Position
@@ -19,13 +19,13 @@ from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
 from .current_tables import LOG, TABLES, Row, Tables, Transaction, cursor_at, key_at, lsn_of, rank
 
 
-class CurrentUpstream:
+class CurrentUpstream(ConsumableLog, Source):
     """The database as one process of the job sees it: it forgets when that dies."""
 
-    capabilities = UpstreamCapabilities(False, True, True, True, current=True)
     reaches_reads = True  # an open window does: where columns changed on the way nothing is taken
 
     def __init__(self, tables: Tables, pin: Pin) -> None:
+        self.capabilities = Capabilities(Current(self), True, True)
         self.tables, self.random = tables, tables.random
         self.begun = lsn_of(pin.position)
         self.read = False
@@ -196,6 +196,10 @@ class CurrentUpstream:
             return False
         cursor = within[split]
         return cursor is None or rank(key) <= rank(key_at(cursor))
+
+    def pin(self) -> Any: ...
+    def restore(self, pin: Pin) -> None: ...
+    def scan(self, *_: Any) -> Any: ...
 
     def acknowledge(self, position: Position) -> None:
         self.tables.acknowledged = self.tables.acknowledged.join(position)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from backfill_cli.contracts import StagedEpoch, UpstreamCapabilities
+from backfill_cli.contracts import Capabilities, Partitions, Source, StagedEpoch
 from backfill_cli.errors import Transient
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
@@ -39,7 +39,7 @@ class Partition:
 
 
 @dataclass
-class MemoryLog:
+class MemoryLog(Source):
     """A topic: partitions that grow and are added, each observation at which an end moved remembered."""
 
     random: Random
@@ -49,7 +49,7 @@ class MemoryLog:
     seen: list[UpstreamEpoch] = field(default_factory=list)
     acknowledged: Position = field(default_factory=Position)
     calm: bool = False  # its leaders are all there
-    capabilities = UpstreamCapabilities(False, True, False, False, partitioned=True, appends=True)
+    capabilities = Capabilities(Partitions(("partition", "offset"), appends=True), False, False)
 
     def fill(self) -> None:
         self.has_archive = self.random.random() < 0.5
@@ -148,10 +148,7 @@ class MemoryLog:
         self.acknowledged = position
 
     def restore(self, pin: Pin) -> None: ...
-    def close(self) -> None: ...
     def scan(self, *_: Any) -> Any: ...
-    def changes(self, *_: Any) -> Any: ...
-    def failure(self, exc: Exception) -> None: ...
 
 
 @dataclass

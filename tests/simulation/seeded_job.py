@@ -11,6 +11,7 @@ from backfill_cli.engine.loop.orchestrator import Orchestrator
 from backfill_cli.engine.loop.ports import Job, Ports, Settings
 from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.engine.loop.sizes import Sizes
+from backfill_cli.engine.spool.upstream import SpooledUpstream
 from backfill_cli.errors import Held, HistoryGone, Transient
 from backfill_cli.model.checkpoint import Checkpoint, Recovered
 from backfill_cli.model.job import Command, Control, Verb
@@ -133,6 +134,7 @@ class SeededJob:
             self.sink,
             store,
             stager,
+            upstream if isinstance(upstream, SpooledUpstream) else None,
             lambda f: LazyCommit(f, self.random),
             lambda: self.now,
             lambda: self.steady,

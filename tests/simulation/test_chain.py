@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from backfill_cli.contracts import Capabilities, Current
 from backfill_cli.engine.spool.taker import Taker, TakerSettings
 from backfill_cli.engine.spool.upstream import SpooledUpstream
 from backfill_cli.errors import Held, StateConflict
@@ -14,7 +15,7 @@ from backfill_cli.model.position import START, Position
 from backfill_cli.model.upstream import Pin
 from backfill_cli.strategies.chain import ChainStrategy
 
-from .chain_world import ChainStager, MemorySpool, MemoryTakes, VolatileLog
+from .chain_world import ChainStager, MemorySpool, MemoryTakes, TakenByTheTaker, VolatileLog
 from .memory_sink import MemorySink
 from .memory_store import Leased
 from .schedule import Schedule, run_all
@@ -37,7 +38,7 @@ class ChainSchedule(Schedule):
         self.upstream = VolatileLog(self.random, lambda: self.now, current=current)
         self.upstream.fill()
         if current:  # its state is that of the log's begin: all rows are of the snapshot
-            self.upstream.capabilities = ChainSchedule._current()
+            self.upstream.capabilities = Capabilities(Current(TakenByTheTaker()), True, True)
         self.spool = MemorySpool()
         self.stager = ChainStager(self.upstream, self.random, spool=self.spool)
         self.sink = MemorySink(self.stager, self.random)
@@ -47,12 +48,6 @@ class ChainSchedule(Schedule):
         self.stager.meanwhile = self._meanwhile
         self.taken = START
         return pin
-
-    @staticmethod
-    def _current() -> Any:
-        from backfill_cli.contracts import UpstreamCapabilities
-
-        return UpstreamCapabilities(False, True, True, True, current=True)
 
     def _connected(self, recovered: Recovered) -> tuple[Any, ChainStager]:
         store = Leased(lambda: self.store, self.store.token)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kafka_topics import TABLE, Topic, new_topic
 
-from backfill_cli.contracts import StagedEpoch
+from backfill_cli.contracts import Source, StagedEpoch
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin, UpstreamView
@@ -49,7 +49,7 @@ def read(connection: Connection, topic: str, partition: int, after: int, up_to: 
 
 
 @dataclass
-class RealLog:
+class RealLog(Source):
     """A topic that changes while it is read; the upstream is the real one."""
 
     topic: Topic
@@ -90,10 +90,7 @@ class RealLog:
         return self.upstream.pin()
 
     def restore(self, pin: Pin) -> None: ...
-    def close(self) -> None: ...
     def scan(self, *_: Any) -> Any: ...
-    def changes(self, *_: Any) -> Any: ...
-    def failure(self, exc: Exception) -> None: ...
 
 
 @dataclass

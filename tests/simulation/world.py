@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from backfill_cli.contracts import StagedEpoch, UpstreamCapabilities
+from backfill_cli.contracts import Capabilities, Pinned, Source, StagedEpoch
 from backfill_cli.errors import HistoryGone, Transient
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Cursor, Position
@@ -27,7 +27,7 @@ class Crash(BaseException):
 
 
 @dataclass
-class MemoryUpstream:
+class MemoryUpstream(Source):
     """A pinned snapshot in splits, and a log that grows. gone: how many commits retention has taken from it."""
 
     random: Random
@@ -36,7 +36,7 @@ class MemoryUpstream:
     log: list[tuple[int, list[Change]]] = field(default_factory=list)
     acknowledged: Position = field(default_factory=Position)
     gone: int = 0
-    capabilities = UpstreamCapabilities(True, True, True, True)
+    capabilities = Capabilities(Pinned(), True, True)
 
     def fill(self) -> None:
         keys = list(range(self.random.randrange(1, 30)))
@@ -94,12 +94,7 @@ class MemoryUpstream:
         self.acknowledged = position
 
     def restore(self, pin: Pin) -> None: ...
-    def close(self) -> None: ...
-    def closed(self, *_: Any) -> Any: ...
-    def row_count(self, *_: Any) -> Any: ...
     def scan(self, *_: Any) -> Any: ...
-    def changes(self, *_: Any) -> Any: ...
-    def failure(self, exc: Exception) -> None: ...
 
 
 def row_of(cursor: Cursor | None) -> int:

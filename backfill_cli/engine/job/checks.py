@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from backfill_cli.contracts import CheckedSink, HeldUpstream, JobDefinition, Sink, SinkTable, TakingUpstream
+from backfill_cli.contracts import CheckedSink, JobDefinition, Lease, Sink, SinkTable
 from backfill_cli.engine.job.ownership import owners_sought, require_kept, require_new
 from backfill_cli.engine.job.same import require_same, require_same_strategy
 from backfill_cli.engine.job.select import Selected, choose, require_apart, require_keys, require_whole
@@ -49,7 +49,7 @@ class Asking(Protocol):
         """Called before the upstream is pinned: removes, or notes, what an interrupted start left there."""
         ...
 
-    def may_hold(self, upstream: HeldUpstream) -> bool:
+    def may_create(self, lease: Lease) -> bool:
         """Whether the job could hold what it needs; if not, no row is read: what has its name may be another's."""
         ...
 
@@ -66,7 +66,7 @@ def require_all(
     asking.clear()
     require_spool_free(config)
     choice, pin = _pinned(config, resources)
-    readable = not isinstance(upstream, HeldUpstream) or asking.may_hold(upstream)
+    readable = upstream.lease is None or asking.may_create(upstream.lease)
     with nothing_left(Path(config.job.staging)):
         tables = _placed(config, resources, pin, plain=not into_existing)
         for table in config.tables:
@@ -97,7 +97,7 @@ def _require_as_left(job: JobDefinition, catalog: "Catalog", resources: "Resourc
     A runner observes it by itself; what an upstream holds for the job is asked by `held.held_without_runner`.
     """
     row, upstream = catalog.job(job.name), resources.rows
-    if row.live or isinstance(upstream, TakingUpstream):
+    if row.live or upstream.capabilities.log is not None:
         return
     upstream.restore(job.pin)
     upstream.observe(catalog.change_logs.acknowledged(job.name), row.phase == Phase.SNAPSHOT)

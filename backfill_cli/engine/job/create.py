@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import HeldUpstream, JobDefinition, SinkTable, Upstream
+from backfill_cli.contracts import JobDefinition, Lease, SinkTable, Source
 from backfill_cli.engine.job.checks import Answer, require_all
 from backfill_cli.engine.job.ownership import owning, require_lost, take
 from backfill_cli.engine.job.resources import Resources
@@ -59,13 +59,13 @@ class _Insisting:
     def clear(self) -> None:
         settle_before(self.config, self.catalog, self.resources)
 
-    def may_hold(self, upstream: HeldUpstream) -> bool:
-        self.resources.patiently(upstream.may_hold)
+    def may_create(self, lease: Lease) -> bool:
+        self.resources.patiently(lease.require_able)
         return True
 
 
 def _begun(
-    config: JobConfig, upstream: Upstream, pin: Pin, until: str, tables: tuple[SinkTable, ...]
+    config: JobConfig, upstream: Source, pin: Pin, until: str, tables: tuple[SinkTable, ...]
 ) -> tuple[JobDefinition, Checkpoint]:
     """The job, and its state before the first barrier."""
     strategy = strategy_of(config, upstream.capabilities, pin)

@@ -13,7 +13,7 @@ from pathlib import Path
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.lease import JobLock, user
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import HeldUpstream, JobDefinition, Sink, SinkTable
+from backfill_cli.contracts import JobDefinition, Sink, SinkTable
 from backfill_cli.contracts.cutover import CutoverSink, Swap
 from backfill_cli.engine.job.ownership import require_lost
 from backfill_cli.engine.job.resources import Resources
@@ -231,9 +231,9 @@ class _Left:
         if not self._holds():
             return
         try:
-            upstream = resources.upstream
-            if isinstance(upstream, HeldUpstream):
-                upstream.may_release(self._pin)
+            lease = resources.upstream.lease
+            if lease is not None:
+                lease.require_releasable(self._pin)
         except (StateConflict, HistoryGone):
             return
         except BackfillError as error:
@@ -243,7 +243,7 @@ class _Left:
 
     def _holds(self) -> bool:
         """Whether jobs hold anything in an upstream of this kind."""
-        return isinstance(self._config.unreached_upstream(), HeldUpstream)
+        return self._config.unreached_upstream().lease is not None
 
     def release(self, resources: Resources, begun: Begun | None, without: bool) -> None:
         """The upstream no longer holds anything for the job, or `statements` remove it."""
@@ -253,19 +253,19 @@ class _Left:
         if not self._holds():
             return
         try:
-            upstream = resources.upstream
-            if isinstance(upstream, HeldUpstream):
-                upstream.release(self._pin)
+            lease = resources.upstream.lease
+            if lease is not None:
+                lease.release(self._pin)
                 if begun is not None:
-                    upstream.kept(begun.mark, self._pin)
+                    lease.adopt(begun.mark, self._pin)
         except (StateConflict, HistoryGone) as error:
             self.statements, self.why = _removal(self._config, self._pin), " ".join(error.message.split())
 
 
 def _removal(config: JobConfig, pin: Pin, mark: str | None = None) -> tuple[str, ...]:
     """The statements that remove what a job, or a start with this mark, holds; without asking the upstream."""
-    upstream = config.unreached_upstream()
-    return tuple(upstream.removal(pin, mark)) if isinstance(upstream, HeldUpstream) else ()
+    lease = config.unreached_upstream().lease
+    return () if lease is None else tuple(lease.removal(pin, mark))
 
 
 def drop_from_sink(

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from backfill_cli.config import from_stored
-from backfill_cli.contracts import HeldUpstream
+from backfill_cli.contracts import Lease
 from backfill_cli.errors import BackfillError, Transient
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ AT_ONCE = 8
 Ask = Callable[[], "HeldLog | None"]
 
 
-def held_without_runner(name: str, catalog: "Catalog", upstream: HeldUpstream) -> "HeldLog | None":
+def held_without_runner(name: str, catalog: "Catalog", lease: Lease) -> "HeldLog | None":
     """What it keeps for the job now; None if that is not measured, or if a runner has the job and checks it.
 
     Changes nothing. Raises what a run of the job would raise at its first observation: HistoryGone for a slot that
     is gone, StateConflict for another database.
     """
     ask = _asking(name, catalog)
-    return None if ask is None else ask(upstream)
+    return None if ask is None else ask(lease)
 
 
 def told_by_upstreams(
@@ -57,15 +57,15 @@ def told_by_upstreams(
     return found
 
 
-def _asking(name: str, catalog: "Catalog") -> "Callable[[HeldUpstream], HeldLog | None] | None":
+def _asking(name: str, catalog: "Catalog") -> "Callable[[Lease], HeldLog | None] | None":
     """The query, with everything that the catalog contributes to it; None if a runner has the job."""
     if catalog.job(name).live:
         return None
     definition, position = catalog.definition(name), catalog.change_logs.acknowledged(name)
 
-    def ask(upstream: HeldUpstream) -> "HeldLog | None":
+    def ask(lease: Lease) -> "HeldLog | None":
         try:
-            return upstream.held(definition.pin, position)
+            return lease.lag(definition.pin, position)
         except BackfillError as error:
             raise error.naming(name, definition.has_tables_to_itself) from None
 
@@ -81,7 +81,7 @@ def _of_stored(name: str, catalog: "Catalog") -> Ask | None:
 
     def asked() -> "HeldLog | None":
         with closing(config.open_upstream()) as upstream:
-            return ask(upstream) if isinstance(upstream, HeldUpstream) else None
+            return None if upstream.lease is None else ask(upstream.lease)
 
     return asked
 

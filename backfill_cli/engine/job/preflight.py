@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import AdvisingUpstream, HeldUpstream, LogicalSink, SinkTable
+from backfill_cli.contracts import Lease, LogicalSink, SinkTable
 from backfill_cli.engine.job.checks import Answer, require_again, require_all
 from backfill_cli.engine.job.held import held_without_runner
 from backfill_cli.engine.job.resources import Resources
@@ -52,19 +52,19 @@ class _Noting:
     def clear(self) -> None:
         """What is left there is noted once the upstream is pinned."""
 
-    def may_hold(self, upstream: HeldUpstream) -> bool:
+    def may_create(self, lease: Lease) -> bool:
         begun = self.catalog.starts.of(self.config.job.name)
-        refused = upstream.would_refuse(None if begun is None else begun.mark)
+        refused = lease.obstacles(None if begun is None else begun.mark)
         self.refused += refused
         self.readable = not refused
-        if begun is not None and (left := upstream.left(begun.mark)):
+        if begun is not None and (left := lease.leftovers(begun.mark)):
             self.notes.append(f"{spell_begun(begun)}; start will remove what it left: {', '.join(left)}")
-        self.notes += upstream.would_hold() if self.readable else ()
+        self.notes += lease.preview() if self.readable else ()
         return self.readable
 
-    def cost(self, upstream: HeldUpstream) -> None:
+    def cost(self, lease: Lease) -> None:
         """What the job, which exists, holds in its upstream while no runner has it."""
-        held = held_without_runner(self.config.job.name, self.catalog, upstream)
+        held = held_without_runner(self.config.job.name, self.catalog, lease)
         if held is not None and held.is_over:
             self.warnings.append(f"{held}: start would give it up and exit with code 7; raise the limit first")
         elif held is not None:
@@ -89,15 +89,16 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
                 checked = require_all(config, catalog, resources, into_existing, noting)
             except BackfillError as error:
                 raise error.without_job() from error.__cause__
-        noting.warnings += upstream.advice() if isinstance(upstream, AdvisingUpstream) else ()
-        if known and isinstance(upstream, HeldUpstream):
-            noting.cost(upstream)
+        noting.warnings += upstream.extras.warnings()
+        if known and upstream.lease is not None:
+            noting.cost(upstream.lease)
         pin, tables = checked.pin, checked.tables
         # once refused, the upstream is not read further: the object with its name may belong to somebody else
         view = upstream.observe(pin.position, snapshot_open=True) if noting.readable else None
         hold, why = constraints(checked.choice.strategy, upstream.capabilities, sink.transactional)
     kept = sink.logical_types if isinstance(sink, LogicalSink) else frozenset[str]()
-    planned = [_planned(table, pin, upstream.capabilities.current, kept) for table in tables if not table.side]
+    estimated = upstream.capabilities.log is not None
+    planned = [_planned(table, pin, estimated, kept) for table in tables if not table.side]
     exact = pin.complete_at is None
     return PlanReport(
         job=config.job.name,

@@ -8,7 +8,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from backfill_cli.contracts import Sink, SparkSink, SparkUpstream, Upstream
+from backfill_cli.contracts import Sink, Source, SparkSink
 from backfill_cli.errors import Transient
 from backfill_cli.model.pace import FIRST_WAIT_MS, LONGEST_WAIT_MS
 from backfill_cli.spark import driver
@@ -73,18 +73,17 @@ class Resources:
         return self.patiently(opened)
 
     @cached_property
-    def upstream(self) -> Upstream:
+    def upstream(self) -> Source:
         return self._opened()
 
     @cached_property
-    def rows(self) -> Upstream:
+    def rows(self) -> Source:
         """The same upstream opened a second time, for a snapshot that is read beside its log (strategy chain)."""
         return self._opened()
 
-    def _opened(self) -> Upstream:
+    def _opened(self) -> Source:
         upstream = self._config.open_upstream()
-        if isinstance(upstream, SparkUpstream):
-            upstream.use(lambda: self.spark)
+        upstream.use(lambda: self.spark)
         return self._open.enter_context(closing(upstream))
 
     @cached_property

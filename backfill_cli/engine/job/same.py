@@ -6,7 +6,7 @@ import shlex
 
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.config.effective import differences, moved
-from backfill_cli.contracts import JobDefinition, Upstream
+from backfill_cli.contracts import JobDefinition, Source
 from backfill_cli.engine.job.select import choose
 from backfill_cli.engine.spool.folder import holds_entries, owned
 from backfill_cli.errors import START_OVER, UsageError, start_over
@@ -67,7 +67,7 @@ def _says_how_written(difference: str, told: str) -> bool:
     return difference.startswith(tuple(f"{option}{told}" for option in _HOW_WRITTEN))
 
 
-def require_same_strategy(job: JobDefinition, config: JobConfig, upstream: Upstream) -> None:
+def require_same_strategy(job: JobDefinition, config: JobConfig, upstream: Source) -> None:
     """The config leads to the job's own strategy. Raises UsageError if it leads to another."""
     asked = choose(config.job.strategy, upstream.capabilities).strategy
     if asked != job.strategy:

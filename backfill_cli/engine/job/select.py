@@ -4,16 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from backfill_cli.contracts import (
-    LocatedSink,
-    LocatedUpstream,
-    Sink,
-    SinkTable,
-    TableSpec,
-    TakingUpstream,
-    Upstream,
-    UpstreamCapabilities,
-)
+from backfill_cli.contracts import Capabilities, LocatedSink, Sink, SinkTable, Source, TableSpec
 from backfill_cli.errors import UsageError
 from backfill_cli.strategies.arrangement import ArrangementState, ArrangementStrategy
 from backfill_cli.strategies.chain import ChainStrategy
@@ -35,9 +26,9 @@ class Selected:
     retention: str
 
 
-def choose(asked: str, upstream: UpstreamCapabilities) -> Selected:
+def choose(asked: str, upstream: Capabilities) -> Selected:
     """asked: 'auto' or a strategy's name. Raises UsageError for a strategy that this upstream does not support."""
-    if asked == "chain" and not upstream.partitioned:
+    if asked == "chain" and upstream.partitions is None:
         return _chain(upstream)
     fits = _fitting(upstream)
     if asked not in ("auto", fits.strategy):
@@ -48,42 +39,37 @@ def choose(asked: str, upstream: UpstreamCapabilities) -> Selected:
     return fits
 
 
-def _chain(upstream: UpstreamCapabilities) -> Selected:
-    reads = "in its current state" if upstream.current else "at its pinned position"
+def _chain(upstream: Capabilities) -> Selected:
+    reads = "at its pinned position" if upstream.log is None else "in its current state"
     why = f"set in the config: the log is taken into the spool at once, and the snapshot read {reads} meanwhile"
     keeps = "its snapshot until it is read; at most one barrier interval of its log while the job runs"
     return Selected("chain", why, keeps)
 
 
-def _fitting(upstream: UpstreamCapabilities) -> Selected:
+def _fitting(upstream: Capabilities) -> Selected:
     if not upstream.keeps_log:
         raise UsageError(
             "no strategy fits this upstream: it does not keep its changes until they are applied",
             "use an upstream whose change log can be read again: files, Kafka or PostgreSQL",
         )
-    if upstream.partitioned:
+    if upstream.partitions is not None:
         return Selected("source", "history and live log have the same partitions and offsets", upstream.keeps)
-    if upstream.current:
+    if upstream.log is not None:
         why = "the upstream shows only its current state, in key order, and keeps its changes"
         return Selected("arrangement", why, upstream.keeps)
-    if not upstream.pinned:
-        raise UsageError(
-            "no strategy fits this upstream: its snapshot cannot be read at a pinned position",
-            "use an upstream whose snapshot does not change while it is read",
-        )
     return Selected(
         "snapshot", "the upstream can be read at a pinned position and keeps its changes", upstream.keeps
     )
 
 
-def require_keys(tables: Sequence[TableSpec], upstream: UpstreamCapabilities) -> None:
+def require_keys(tables: Sequence[TableSpec], upstream: Capabilities) -> None:
     """Key changes can be followed, or the config says that there are none.
 
     Raises UsageError naming the tables where neither holds: rows of old keys would stay for ever. In a partitioned
     log, a record is identified by the key that it carries, so the question does not arise.
     """
     open_to_it = [table.name for table in tables if not table.immutable_key]
-    if upstream.before_images or upstream.partitioned or not open_to_it:
+    if upstream.before_images or upstream.partitions is not None or not open_to_it:
         return
     named = ", ".join(repr(name) for name in open_to_it)
     raise UsageError(
@@ -93,17 +79,18 @@ def require_keys(tables: Sequence[TableSpec], upstream: UpstreamCapabilities) ->
     )
 
 
-def require_whole(config: "JobConfig", upstream: Upstream, sink: Sink) -> None:
+def require_whole(config: "JobConfig", upstream: Source, sink: Sink) -> None:
     """Nothing needs a column that a change can leave out, except a sink that keeps its present value.
 
     Called once the upstream is pinned. Raises UsageError naming table, columns and what needs them.
     """
-    if not isinstance(upstream, TakingUpstream):
+    log = upstream.capabilities.log
+    if log is None:
         return
     from backfill_cli.config.transforms import computing, kept
 
     for table in config.tables:
-        lacking = sorted(upstream.may_lack(table.name))
+        lacking = sorted(log.may_lack(table.name))
         shape = config.transform_of(table.name)
         needs = computing(shape, lacking)
         if not sink.partial and kept(shape, lacking):
@@ -116,12 +103,12 @@ def require_whole(config: "JobConfig", upstream: Upstream, sink: Sink) -> None:
             )
 
 
-def require_apart(upstream: Upstream, sink: Sink, tables: Sequence[SinkTable]) -> None:
+def require_apart(upstream: Source, sink: Sink, tables: Sequence[SinkTable]) -> None:
     """No table is in the job twice, however it is spelled: in the upstream, in the sink, or in both.
 
     Raises UsageError naming the two; the upstream is pinned.
     """
-    sources = upstream.places() if isinstance(upstream, LocatedUpstream) else {}
+    sources = upstream.extras.places()
     targets = sink.places(tables) if isinstance(sink, LocatedSink) else {}
     if (twins := _twins(sources)) is not None:
         raise UsageError(
@@ -153,7 +140,7 @@ def _twins(places: Mapping[str, frozenset[str]]) -> tuple[str, str] | None:
     return None
 
 
-def nothing_follows(job: str, upstream: UpstreamCapabilities, until: str | None = None) -> Iterator[str]:
+def nothing_follows(job: str, upstream: Capabilities, until: str | None = None) -> Iterator[str]:
     """What to know about a job that would follow nothing, and what to do; empty for any other job.
 
     until: what it was started with; None if not known yet.
@@ -167,9 +154,9 @@ def nothing_follows(job: str, upstream: UpstreamCapabilities, until: str | None 
     )
 
 
-def constraints(strategy: str, upstream: UpstreamCapabilities, transactional: bool) -> tuple[bool, str]:
+def constraints(strategy: str, upstream: Capabilities, transactional: bool) -> tuple[bool, str]:
     """Whether constraints across tables hold at every checkpoint, and why. transactional: the sink's property."""
-    if strategy == "chain" and upstream.current:
+    if strategy == "chain" and upstream.log is not None:
         return False, (
             "rows are read at different times and changes applied later: until the sink has converged, unique and "
             "foreign keys of its tables do not hold either (create them once the job is caught up)"
@@ -181,7 +168,7 @@ def constraints(strategy: str, upstream: UpstreamCapabilities, transactional: bo
     return True, "one log orders all tables"
 
 
-def strategy_of(config: "JobConfig", upstream: UpstreamCapabilities, pin: "Pin") -> "Strategy[StrategyState]":
+def strategy_of(config: "JobConfig", upstream: Capabilities, pin: "Pin") -> "Strategy[StrategyState]":
     """The strategy of a job, for its pin."""
     strategy = choose(config.job.strategy, upstream).strategy
     if strategy == "arrangement":
@@ -189,12 +176,12 @@ def strategy_of(config: "JobConfig", upstream: UpstreamCapabilities, pin: "Pin")
         return cast("Strategy[StrategyState]", arrangement)
     if strategy == "chain":
         chain: Strategy[SnapshotState] = ChainStrategy(
-            pin.splits, config.catch_up.measure, current=upstream.current
+            pin.splits, config.catch_up.measure, current=upstream.log is not None
         )
         return cast("Strategy[StrategyState]", chain)
-    if strategy == "source":
+    if upstream.partitions is not None:
         (table,) = config.tables
-        source: Strategy[SourceState] = SourceStrategy(pin.splits, table.name, upstream.accepts_gap)
+        source: Strategy[SourceState] = SourceStrategy(pin.splits, table.name, upstream.partitions.accepts_gap)
         return cast("Strategy[StrategyState]", source)
     snapshot: Strategy[SnapshotState] = SnapshotStrategy(pin.splits, config.catch_up.measure)
     return cast("Strategy[StrategyState]", snapshot)

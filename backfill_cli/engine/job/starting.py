@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.config import from_stored
-from backfill_cli.contracts import HeldUpstream, Upstream, WaitingUpstream
+from backfill_cli.contracts import Lease, Source
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.errors import BackfillError, Transient
 from backfill_cli.failpoint import hit
@@ -29,13 +29,14 @@ LOOK_S = 0.5
 
 @contextmanager
 def holding(
-    config: "JobConfig", catalog: "Catalog", upstream: Upstream, pin: "Pin", resources: Resources
+    config: "JobConfig", catalog: "Catalog", upstream: Source, pin: "Pin", resources: Resources
 ) -> Iterator["Pin"]:
     """What the job holds in its upstream exists, created once nothing else can refuse the start; yields its pin.
 
     It is removed again if the job is not created after all; after a kill, the next start or a drop removes it.
     """
-    if not isinstance(upstream, HeldUpstream):
+    lease = upstream.lease
+    if lease is None:
         yield pin
         return
     mark, now_ms = uuid.uuid4().hex[:16], time.time_ns() // 1_000_000
@@ -44,7 +45,7 @@ def holding(
     hit("start-begun")
     try:
         with _waits_told(upstream, resources):
-            resources.patiently(lambda: upstream.hold(mark))
+            resources.patiently(lambda: lease.create(mark))
         hit("start-held")
         held = resources.patiently(resources.upstream.pin)
         if held.schema != pin.schema:
@@ -52,16 +53,17 @@ def holding(
         yield held
     except BaseException:
         with suppress(BackfillError):
-            _settle(begun, catalog, upstream)
+            _settle(begun, catalog, lease)
         raise
     hit("start-made")
-    resources.patiently(lambda: _settle(begun, catalog, upstream))
+    resources.patiently(lambda: _settle(begun, catalog, lease))
 
 
 @contextmanager
-def _waits_told(upstream: Upstream, resources: Resources) -> Iterator[None]:
+def _waits_told(upstream: Source, resources: Resources) -> Iterator[None]:
     """Inside the block it is told for whom the upstream waits, and what would end the wait."""
-    if not isinstance(upstream, WaitingUpstream):
+    waits_for = upstream.extras.waits_for
+    if waits_for is None:
         yield
         return
     over = threading.Event()
@@ -70,7 +72,7 @@ def _waits_told(upstream: Upstream, resources: Resources) -> Iterator[None]:
         seen = ""
         while not over.wait(LOOK_S):
             with suppress(BackfillError):
-                waits = upstream.waits_for()
+                waits = waits_for()
                 if waits and waits != seen and not over.is_set():
                     resources.tell(f"waiting: {waits}")
                 seen = waits
@@ -96,8 +98,8 @@ def settle(job: str, catalog: "Catalog", of_another: bool = False) -> None:
         return
     try:
         with Resources(from_stored(begun.config)) as resources:
-            if isinstance(resources.upstream, HeldUpstream):
-                _settle(begun, catalog, resources.upstream)
+            if resources.upstream.lease is not None:
+                _settle(begun, catalog, resources.upstream.lease)
     except BackfillError as error:
         error.message = f"{spell_begun(begun)}, and what it left upstream could not be removed: {error.message}"
         if job not in {row.name for row in catalog.jobs()}:
@@ -118,11 +120,11 @@ def settle_before(config: "JobConfig", catalog: "Catalog", resources: Resources)
         settle(name, catalog, of_another=True)
 
 
-def _settle(begun: Begun, catalog: "Catalog", upstream: HeldUpstream) -> None:
+def _settle(begun: Begun, catalog: "Catalog", lease: Lease) -> None:
     if begun.job in {row.name for row in catalog.jobs()}:
-        upstream.kept(begun.mark, begun.pin)
+        lease.adopt(begun.mark, begun.pin)
     else:
-        upstream.sweep(begun.mark, begun.pin)
+        lease.clean_up(begun.mark, begun.pin)
     catalog.starts.end(begun.job)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import JobDefinition, SinkTable, Upstream, own
+from backfill_cli.contracts import JobDefinition, SinkTable, Source, own
 from backfill_cli.engine.staging.quarantine import side_table
 from backfill_cli.engine.staging.transform import sink_schema
 from backfill_cli.model.schema import names_of
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def sink_tables(
-    config: JobConfig, spark: "SparkSession", upstream: Upstream, pin: Pin, plain: bool
+    config: JobConfig, spark: "SparkSession", upstream: Source, pin: Pin, plain: bool
 ) -> tuple[SinkTable, ...]:
     """The job's tables as the sink sees them, after the transform, each with a side table for unreadable rows.
 
@@ -38,14 +38,14 @@ def sink_tables(
     return (*tables, *_side_tables(tables, upstream, pin))
 
 
-def late_tables(job: JobDefinition, upstream: Upstream) -> tuple[SinkTable, ...]:
+def late_tables(job: JobDefinition, upstream: Source) -> tuple[SinkTable, ...]:
     """The side tables that the job lacks: its config did not ask for them when it was created."""
     known = {table.name for table in job.tables}
     tables = [table for table in job.tables if not table.side]
     return tuple(table for table in _side_tables(tables, upstream, job.pin) if table.name not in known)
 
 
-def _side_tables(tables: Sequence[SinkTable], upstream: Upstream, pin: Pin) -> tuple[SinkTable, ...]:
+def _side_tables(tables: Sequence[SinkTable], upstream: Source, pin: Pin) -> tuple[SinkTable, ...]:
     """A table for unreadable rows beside each of these, if the upstream's options ask for it."""
     if not upstream.capabilities.quarantines:
         return ()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic
 
-from backfill_cli.contracts import RememberingUpstream, SinkTable, StagedEpoch, Upstream
+from backfill_cli.contracts import SinkTable, StagedEpoch
 from backfill_cli.engine.loop.sizes import Sizes
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
 from backfill_cli.model.job import Barrier, Phase
@@ -102,17 +102,6 @@ def left_of(plan: EpochPlan, staged: Staged) -> EpochPlan:
         lag_after_ms=plan.lag_after_ms + behind_ms,
         oldest_pending_ms=staged.window.up_to_ms,
     )
-
-
-def remembered(upstream: Upstream, position: Position) -> str:
-    """The upstream's memory of everything up to a position; empty for an upstream that keeps none."""
-    return upstream.remembered(position) if isinstance(upstream, RememberingUpstream) else ""
-
-
-def recall(upstream: Upstream, checkpoint: Checkpoint) -> None:
-    """Gives the upstream the memory that a checkpoint holds. A checkpoint of an older version may hold none."""
-    if checkpoint.memory and isinstance(upstream, RememberingUpstream):
-        upstream.recall(checkpoint.memory)
 
 
 def spelled(plan: EpochPlan) -> str:

@@ -11,9 +11,8 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Generic
 
-from backfill_cli.contracts import HeldUpstream, SpoolingUpstream
 from backfill_cli.engine.loop.caught_up import CaughtUp
-from backfill_cli.engine.loop.epoch import Epoch, closed, leaves_more, left_of, quarantined, remembered, spelled
+from backfill_cli.engine.loop.epoch import Epoch, closed, leaves_more, left_of, quarantined, spelled
 from backfill_cli.engine.loop.flight import Flight
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.ports import Job, Ports, Settings, require_takers
@@ -247,12 +246,12 @@ class Orchestrator(Generic[S]):
 
     def _read(self, barrier: Barrier, steady_ms: int) -> Tick | None:
         """Observe, plan and stage one epoch."""
-        upstream, phase = self._ports.upstream, self.state.phase
-        if isinstance(upstream, SpoolingUpstream):
-            upstream.enter(phase, self.state.position, self._schemas, takes=not self.state.control.pause_all)
+        upstream, spool, phase = self._ports.upstream, self._ports.spool, self.state.phase
+        if spool is not None:
+            spool.enter(phase, self.state.position, self._schemas, takes=not self.state.control.pause_all)
         view = upstream.observe(self.state.position, phase == Phase.SNAPSHOT)
-        if isinstance(upstream, HeldUpstream):
-            upstream.keep_within(self.state.position, phase == Phase.SNAPSHOT)
+        if upstream.lease is not None:
+            upstream.lease.enforce_limit(self.state.position, phase == Phase.SNAPSHOT)
         budget = Budget(barrier.epoch, self._sizes.rows(phase), self._settings.interval_ms, steady_ms)
         plan = self._strategy.plan(self.state, view, budget)
         self._meter.observed(plan, self._ports.now_ms(), view)
@@ -274,8 +273,8 @@ class Orchestrator(Generic[S]):
         state = self._strategy.advance(self.state, plan, done.staged, budget)
         plan = left_of(replace(plan, closes_snapshot=self._strategy.closes(self.state, state)), done.staged)
         frozen, lag_ms = self._strategy.freeze(state), self._meter.lag_ms(plan, self._ports.now_ms())
-        memory = remembered(self._ports.upstream, state.position)
-        taken = upstream.taken if isinstance(upstream, SpoolingUpstream) else START
+        memory = upstream.remembered(state.position)
+        taken = START if spool is None else spool.taken
         before, token = self.state, self._job.token
         aside = quarantined(self._quarantined, self._job.tables, done.staged)
         self._ahead = closed(

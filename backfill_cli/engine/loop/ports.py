@@ -3,13 +3,31 @@
 Shared by the loop and by recovery, so that both apply an epoch in the same way.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Stager, Upstream
+from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Source, Stager
 from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged
+from backfill_cli.model.position import Position
+
+
+class Spooling(Protocol):
+    """Takes the upstream's log into a spool in parallel with the loop (strategy chain)."""
+
+    @property
+    def taken(self) -> Position:
+        """The position up to which the log is in the spool: kept with each checkpoint, to detect a lost spool."""
+
+    def enter(self, phase: Phase, position: Position, schemas: Mapping[str, str], takes: bool) -> None:
+        """A barrier begins; called before the upstream is observed.
+
+        schemas: in force at `position`, table -> Spark schema. takes: whether the log may be taken; if not, it
+        waits with its owner.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +55,16 @@ class Job:
 class Ports:
     """The world outside, each part replaceable: the simulation brings its own.
 
-    commit: runs a function in the background. now_ms: time of day, which can be set; used for epoch numbers and
-    display. steady_ms: milliseconds of a clock that only moves forward, for intervals, backoff and timeouts.
+    spool: for strategy chain only. commit: runs a function in the background. now_ms: time of day, which can be
+    set; used for epoch numbers and display. steady_ms: milliseconds of a clock that only moves forward, for
+    intervals, backoff and timeouts.
     """
 
-    upstream: Upstream
+    upstream: Source
     sink: Sink
     store: JobStore
     stager: Stager
+    spool: Spooling | None
     commit: Callable[[Callable[[], None]], "Future[None]"]
     now_ms: Callable[[], int]
     steady_ms: Callable[[], int]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.lease import actor, user
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import CheckedSink, JobDefinition, JobStore, Upstream
+from backfill_cli.contracts import CheckedSink, JobDefinition, JobStore, Source
 from backfill_cli.engine.job.create import create, rebuild
 from backfill_cli.engine.job.machine import extras, untried
 from backfill_cli.engine.job.ownership import owners_sought, require_kept, take
@@ -20,7 +20,6 @@ from backfill_cli.engine.job.select import nothing_follows, strategy_of
 from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.job.starting import settle_before
 from backfill_cli.engine.job.tables import late_tables
-from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.loop.ports import Job, Ports, Settings
@@ -205,14 +204,13 @@ class _Run:
     ) -> Tick:
         """Recover, which needs no Spark, then loop; the catalog records how it ended."""
         store = claim.store
-        upstream, stager = resources.patiently(lambda: self._parts(store, definition, config, resources))
+        upstream, stager, spooled = resources.patiently(lambda: self._parts(store, definition, config, resources))
         job = Job(self.name, claim.token, definition.tables, encode(definition))
         recovered = resources.patiently(lambda: recover(job, store, resources.sink, stager, _now_ms()))
-        if isinstance(upstream, SpooledUpstream):
-            spooled = upstream
+        if spooled is not None:
             resources.patiently(lambda: spooled.take_up(recovered.committed, store.spooled()))
-        else:
-            recall(upstream, recovered.committed)
+        elif recovered.committed.memory:
+            upstream.recall(recovered.committed.memory)
         stager.sweep([])
         stager.begin()
         resources.patiently(lambda: self._begin(store, recovered, unpause))
@@ -225,8 +223,9 @@ class _Run:
             definition.until,
         )
         meter = Meter(self.name, config.catch_up.measure, interval_ms, resources.upstream.capabilities.follows)
-        with ThreadPoolExecutor(1, "commit") as pool, self._beside(upstream):
-            ports = Ports(upstream, resources.sink, store, stager, self._submits(pool), _now_ms, steady_ms)
+        with ThreadPoolExecutor(1, "commit") as pool, self._beside(spooled):
+            submit = self._submits(pool)
+            ports = Ports(upstream, resources.sink, store, stager, spooled, submit, _now_ms, steady_ms)
             loop = Orchestrator(job, ports, strategy, settings, recovered, meter)
             self.signals.ask(loop)
             heartbeat.renew, heartbeat.has_news = loop.heartbeat, loop.has_news
@@ -249,19 +248,16 @@ class _Run:
 
     def _parts(
         self, store: JobStore, definition: JobDefinition, config: JobConfig, resources: Resources
-    ) -> tuple[Upstream, SparkStager]:
-        """What the job reads from, and what stages it."""
-        log, session = resources.upstream, lambda: resources.spark
-        upstream: Upstream = log
+    ) -> tuple[Source, SparkStager, SpooledUpstream | None]:
+        """What the job reads from, and what stages it; once more where its log passes through a spool."""
+        log, session, spooled = resources.upstream, lambda: resources.spark, None
         if definition.strategy == "chain":
-            upstream = open_spooled(definition, config, resources.rows, log, session, store, _now_ms, steady_ms)
-        return upstream, SparkStager(session, upstream, config)
+            spooled = open_spooled(definition, config, resources.rows, log, session, store, _now_ms, steady_ms)
+        return spooled or log, SparkStager(session, spooled or log, config), spooled
 
-    def _beside(self, upstream: Upstream) -> AbstractContextManager[None]:
+    def _beside(self, spooled: SpooledUpstream | None) -> AbstractContextManager[None]:
         """What runs beside the loop: the taking of the log, if the strategy has one."""
-        if isinstance(upstream, SpooledUpstream):
-            return taking(upstream.taker, self.signals.wake.ring)
-        return nullcontext()
+        return nullcontext() if spooled is None else taking(spooled.taker, self.signals.wake.ring)
 
     def _submits(self, pool: ThreadPoolExecutor) -> "Callable[[Callable[[], None]], Future[None]]":
         """Runs a commit in the background: the loop wakes when it is done."""

@@ -12,16 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from backfill_cli.contracts import (
-    HeldUpstream,
-    JobStore,
-    RememberingUpstream,
-    SpoolEntry,
-    Taken,
-    TakenTable,
-    TakingUpstream,
-    Upstream,
-)
+from backfill_cli.contracts import JobStore, Source, SpoolEntry, Taken, TakenTable
 from backfill_cli.engine.spool.folder import Spool
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, no_room, write_changes
@@ -90,7 +81,7 @@ class Taker:
 
     def __init__(
         self,
-        log: Upstream,
+        log: Source,
         spool: Spool,
         store: JobStore,
         takes: Takes,
@@ -192,8 +183,8 @@ class Taker:
         self._acknowledge()
         view = self._log.observe(at, self.snapshot_open)
         self.held_bytes = view.held_bytes
-        if isinstance(self._log, HeldUpstream):
-            self._log.keep_within(at, self.snapshot_open)
+        if self._log.lease is not None:
+            self._log.lease.enforce_limit(at, self.snapshot_open)
         window = window_to_take(at, self._position_ms, view)
         self.full = window is not None and self._settings.is_full(self.size_bytes, self.snapshot_open)
         moved = window is not None and not self.full and self._add(window)
@@ -237,13 +228,12 @@ class Taker:
         return True
 
     def _closed(self, entry: SpoolEntry, taken: Taken) -> SpoolEntry:
-        memory = self._log.remembered(taken.window.up_to) if isinstance(self._log, RememberingUpstream) else ""
         return replace(
             entry,
             window=replace(taken.window, open=False, limit=None, schema=tuple(taken.schemas.items())),
             tables=taken.tables,
             schemas=taken.schemas,
-            memory=memory,
+            memory=self._log.remembered(taken.window.up_to),
             taken_ms=self._now_ms(),
         )
 
@@ -340,7 +330,7 @@ def taking(taker: Taker, wake: Callable[[], None]) -> Iterator[None]:
 
 def take(
     spark: "SparkSession",
-    log: Upstream,
+    log: Source,
     config: "JobConfig",
     window: ChangeWindow,
     schemas: Mapping[str, str],
@@ -352,8 +342,8 @@ def take(
     """
     folder_made(folder)
     try:
-        if isinstance(log, TakingUpstream):
-            return log.take(spark, window, None, schemas, str(folder))
+        if log.capabilities.log is not None:
+            return log.capabilities.log.take(spark, window, None, schemas, str(folder))
         now = evolved(schemas, dict(window.schema))
         tables = {t.name: _changes(spark, log, config, t.name, window, now[t.name], folder) for t in config.tables}
         return Taken(window, {name: one for name, one in tables.items() if one.changes}, dict(window.schema))
@@ -368,7 +358,7 @@ def take(
 
 def _changes(
     spark: "SparkSession",
-    log: Upstream,
+    log: Source,
     config: "JobConfig",
     table: str,
     window: ChangeWindow,

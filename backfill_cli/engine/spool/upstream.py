@@ -10,24 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import (
-    ApartUpstream,
     ArrowTasks,
-    BatchedUpstream,
     ChangeFrame,
-    HeldUpstream,
     JobDefinition,
     JobStore,
     LogBatch,
-    RememberingUpstream,
-    ShowingUpstream,
+    Source,
     SpoolEntry,
     TakenTable,
-    Upstream,
     own,
 )
 from backfill_cli.engine.spool.folder import Spool
 from backfill_cli.engine.spool.taker import Taker, TakerSettings, take
-from backfill_cli.engine.staging.changes import read_log
 from backfill_cli.engine.staging.files import older_names
 from backfill_cli.errors import BackfillError
 from backfill_cli.formats.frames import metadata
@@ -47,15 +41,15 @@ if TYPE_CHECKING:
     from backfill_cli.contracts import Taken
 
 
-class SpooledUpstream:
-    """See contracts.Upstream. rows: reads the snapshot. log: the upstream whose log is taken, or read."""
+class SpooledUpstream(Source):
+    """See contracts.Source and ports.Spooling. rows: reads the snapshot. log: the source whose log is taken."""
 
-    def __init__(self, rows: Upstream, log: Upstream, taker: Taker, spool: Spool) -> None:
+    def __init__(self, rows: Source, log: Source, taker: Taker, spool: Spool) -> None:
         self.rows, self.log, self.taker, self._spool = rows, log, taker, spool
         self.capabilities = log.capabilities
         self._direct = self._spools = False
         self._committed: Position | None = None
-        self._covered = not self.capabilities.current
+        self._covered = self.capabilities.log is None
 
     def take_up(self, committed: Checkpoint, known: Sequence[SpoolEntry]) -> None:
         """Resumes after what an earlier process committed and took. known: entries that the catalog knows.
@@ -67,11 +61,10 @@ class SpooledUpstream:
         self._spool.require_reach(committed.taken, committed.position, self.taker.entries)
         self._spool.sweep(self.taker.entries)
         newest = self.taker.entries[-1].memory if self.taker.entries else committed.memory
-        if newest and isinstance(self.log, RememberingUpstream):
+        if newest:
             self.log.recall(newest)
-        if isinstance(self.rows, ApartUpstream):
-            begun = any(split.status != SplitStatus.NOT_STARTED for split in committed.splits.values())
-            self.rows.read_apart(begun=begun)
+        begun = any(split.status != SplitStatus.NOT_STARTED for split in committed.splits.values())
+        self.rows.snapshot_only(begun)
 
     # -- where the loop is ---------------------------------------------------------------------------------------
 
@@ -105,8 +98,8 @@ class SpooledUpstream:
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
         if self._direct:
             view = self.log.observe(position, False)
-            if isinstance(self.log, HeldUpstream):
-                self.log.keep_within(position, snapshot_open=False)
+            if self.log.lease is not None:
+                self.log.lease.enforce_limit(position, snapshot_open=False)
             return view
         entries = self._left(position)
         pending = tuple(
@@ -139,8 +132,7 @@ class SpooledUpstream:
         )
 
     def _shown(self, position: Position) -> str:
-        told = self.log.shown(position) if isinstance(self.log, ShowingUpstream) else str(position)
-        return told or "the start of the change log"
+        return self.log.extras.format_position(position) or "the start of the change log"
 
     def _left(self, position: Position) -> list[SpoolEntry]:
         """What the spool holds after a position."""
@@ -158,7 +150,7 @@ class SpooledUpstream:
         entries = self.taker.entries
         if entries and entries[-1].window.up_to == position:
             return entries[-1].memory
-        return self.log.remembered(position) if self._direct and isinstance(self.log, RememberingUpstream) else ""
+        return self.log.remembered(position) if self._direct else ""
 
     @property
     def taken(self) -> Position:
@@ -189,12 +181,7 @@ class SpooledUpstream:
         return self.rows.scan(spark, table, reads)
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
-        return self.rows.batches(spark, table, reads) if isinstance(self.rows, BatchedUpstream) else None
-
-    def changes(
-        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
-    ) -> "DataFrame":
-        raise RuntimeError("the log of a chain job is read for all tables at once")
+        return self.rows.batches(spark, table, reads)
 
     def read_log(
         self,
@@ -206,7 +193,7 @@ class SpooledUpstream:
     ) -> LogBatch:
         """The window's changes: of the spool until that is drained, then of the log itself."""
         if self._direct:
-            return read_log(self.log, spark, window, within, schemas, folder)
+            return self.log.read_log(spark, window, within, schemas, folder)
         entries = [one for one in self.taker.entries if _within(one, window)]
         for entry in entries:
             self._spool.require_unchanged(entry)
@@ -262,8 +249,8 @@ def _frame(spark: "SparkSession", spool: Spool, held: Sequence[tuple[SpoolEntry,
 def open_spooled(
     job: JobDefinition,
     config: "JobConfig",
-    rows: Upstream,
-    log: Upstream,
+    rows: Source,
+    log: Source,
     session: "Callable[[], SparkSession]",
     store: JobStore,
     now_ms: Callable[[], int],
@@ -274,8 +261,7 @@ def open_spooled(
     rows: reads the snapshot. log: the upstream whose log is taken, which is pinned or restored.
     Raises StateConflict for a spool that belongs to another job.
     """
-    shown = log.shown if isinstance(log, ShowingUpstream) else str
-    spool = Spool(config.spool.path, job.name, owner(job), shown)
+    spool = Spool(config.spool.path, job.name, owner(job), log.extras.format_position)
     spool.open()
     rows.restore(job.pin)
 

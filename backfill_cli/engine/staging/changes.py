@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.cdc.net import net
-from backfill_cli.contracts import ChangeFrame, LogBatch, LogReader, TakenTable, TakingUpstream, Upstream, own
+from backfill_cli.contracts import ChangeFrame, Source, TakenTable, own
 from backfill_cli.engine.staging import quarantine, transform
-from backfill_cli.engine.staging.files import folder_made, observed, write_changes
+from backfill_cli.engine.staging.files import observed, write_changes
 from backfill_cli.engine.staging.values import null_keys, refuse_null_keys_of_log
 from backfill_cli.errors import START_OVER, BadData
-from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, StagedTable
+from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.split import SplitKey
 
@@ -26,26 +26,6 @@ if TYPE_CHECKING:
     from backfill_cli.config.sections import Table, Transform
 
 FOLDER = "taken"
-
-
-def read_log(
-    upstream: Upstream,
-    spark: "SparkSession",
-    window: ChangeWindow,
-    within: Mapping[SplitKey, Cursor | None] | None,
-    schemas: Mapping[str, str],
-    folder: str,
-) -> LogBatch:
-    """A window of the log. schemas: in force before it, of the tables that are staged."""
-    if isinstance(upstream, LogReader):
-        return upstream.read_log(spark, window, within, schemas, folder)
-    if isinstance(upstream, TakingUpstream):
-        folder_made(Path(folder))
-        taken = upstream.take(spark, window, within, schemas, folder)
-        return LogBatch(taken.window, taken.tables, taken.schemas)
-    now = {**schemas, **dict(window.schema)}
-    frames = {t: upstream.changes(spark, t, window.after, window.up_to, schema) for t, schema in now.items()}
-    return LogBatch(window, {name: ChangeFrame(frame) for name, frame in frames.items()}, dict(window.schema))
 
 
 def reached(plan: EpochPlan, reads: Sequence[tuple[SnapshotRead, int]]) -> Mapping[SplitKey, Cursor | None] | None:
@@ -80,7 +60,7 @@ class StagedChanges:
 
 def staged(
     spark: "SparkSession",
-    upstream: Upstream,
+    upstream: Source,
     table: "Table",
     found: TakenTable | ChangeFrame,
     shape: "Transform",

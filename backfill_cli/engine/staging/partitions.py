@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import ArrowTasks, ChangeFrame, Upstream, own
+from backfill_cli.contracts import ArrowTasks, ChangeFrame, Source, own
 from backfill_cli.engine.staging import changes, quarantine, workers
 from backfill_cli.engine.staging.quarantine import write_rows
 from backfill_cli.errors import BadData
@@ -44,9 +44,11 @@ class _Counted:
 class PartitionStager:
     """Stages the single table of a job over a partitioned log."""
 
-    def __init__(self, spark: "SparkSession", upstream: Upstream, config: "JobConfig") -> None:
+    def __init__(self, spark: "SparkSession", upstream: Source, config: "JobConfig") -> None:
         self._spark = spark
         self._upstream = upstream
+        assert upstream.capabilities.partitions is not None
+        self._partitions = upstream.capabilities.partitions
         (self._table,) = config.tables
         self._shape = config.transform_of(self._table.name)
 
@@ -55,7 +57,7 @@ class PartitionStager:
         ranges = (*plan.reads, *_live(self._table.name, plan))
         if not ranges:
             return PartitionsStaged({}, (), 0)
-        staged = self._events if self._upstream.capabilities.appends else self._changes
+        staged = self._events if self._partitions.appends else self._changes
         tables, counted = staged(plan.reads, ranges, schema, attempt)
         reads = tuple(zip(plan.reads, counted.history, strict=True))
         return PartitionsStaged(tables, reads, counted.live)
@@ -125,7 +127,7 @@ class PartitionStager:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
-        partition, offset = self._upstream.capabilities.place
+        partition, offset = self._partitions.place
         seen = Observation()
         within = [
             (F.col(partition) == int(r.split))
@@ -166,7 +168,7 @@ class PartitionStager:
 
 
 def events(
-    upstream: Upstream,
+    upstream: Source,
     spark: "SparkSession",
     table: str,
     ranges: Sequence[SnapshotRead],

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import SinkTable, Upstream, own
+from backfill_cli.contracts import SinkTable, Source, own
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import Footers, footers, listed, require_all, write
 from backfill_cli.model.plan import StagedFile, StagedTable
@@ -125,7 +125,7 @@ def side_name(table: str) -> str:
     return f"{table}.quarantine"
 
 
-def side_table(of: SinkTable, upstream: Upstream, source: str) -> SinkTable:
+def side_table(of: SinkTable, upstream: Source, source: str) -> SinkTable:
     """What the sink keeps of rows that could not be read: partition and offset, `value BINARY, reason STRING`.
 
     source: Spark schema of the table's source rows as JSON.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import ArrowTasks, SinkTable, TakingUpstream, Upstream
+from backfill_cli.contracts import ArrowTasks, SinkTable, Source
 from backfill_cli.contracts.bad_rows import as_json, duplicate_keys
 from backfill_cli.engine.staging import workers
 from backfill_cli.engine.staging.files import nothing_left
@@ -61,7 +61,7 @@ _EPOCH = 0
 
 def require_readable(
     session: "Callable[[], SparkSession]",
-    upstream: Upstream,
+    upstream: Source,
     config: "JobConfig",
     pin: Pin,
     tables: Sequence[SinkTable],
@@ -72,7 +72,7 @@ def require_readable(
     raise for a duplicate key. A log that can only be consumed is not sampled, since its system provides the types
     and an index keeps its keys unique; nor is a log that is unavailable now, for which the job waits.
     """
-    if isinstance(upstream, TakingUpstream):
+    if upstream.capabilities.log is not None:
         return
     try:
         view = upstream.observe(pin.position, snapshot_open=True)
@@ -80,7 +80,7 @@ def require_readable(
         return
     tried = _Tried(session, upstream, config, pin)
     with nothing_left(Path(config.job.staging, config.job.name)):
-        if upstream.capabilities.partitioned:
+        if upstream.capabilities.partitions is not None:
             for plan in _of_partitions(pin, view):
                 tried.stage(plan, pin.schema)
             return
@@ -94,7 +94,7 @@ class _Tried:
     """Processes a part of what the job will read, and leaves nothing."""
 
     session: "Callable[[], SparkSession]"
-    upstream: Upstream
+    upstream: Source
     config: "JobConfig"
     pin: Pin
 

@@ -12,11 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import LogReader, StagedEpoch, TakenTable, TakingUpstream, Upstream, own
+from backfill_cli.contracts import Source, StagedEpoch, TakenTable, own
 from backfill_cli.engine.staging import transform, workers
-from backfill_cli.engine.staging.changes import FOLDER, over, reached, read_log, staged
+from backfill_cli.engine.staging.changes import FOLDER, over, reached, staged
 from backfill_cli.engine.staging.files import (
     copy_renamed,
+    folder_made,
     is_whole,
     no_room,
     observed,
@@ -45,7 +46,7 @@ RENAMED = "renamed"
 class SparkStager:
     """Stages epochs of one job with one Spark session, opened by `begin`: a recovery needs none."""
 
-    def __init__(self, session: "Callable[[], SparkSession]", upstream: Upstream, config: "JobConfig") -> None:
+    def __init__(self, session: "Callable[[], SparkSession]", upstream: Source, config: "JobConfig") -> None:
         self._session = session
         self._upstream = upstream
         self._config = config
@@ -99,18 +100,21 @@ class SparkStager:
 
     def _stage(self, plan: EpochPlan, attempt: str, folder: Path, schemas: Mapping[str, str]) -> StagedEpoch:
         """All tables' rows first, then the log past them: the changes prevail over rows with the same key."""
-        if self._upstream.capabilities.partitioned:
+        capabilities = self._upstream.capabilities
+        if capabilities.partitions is not None:
             return self._stage_partitions(plan, attempt, folder, schemas)
         window, before = plan.window, {table.name: schemas[table.name] for table in self._config.tables}
         # A log that can be read again has the columns that were observed; another tells them once it was taken.
-        known = window is not None and not isinstance(self._upstream, TakingUpstream | LogReader)
+        known = window is not None and capabilities.log is None
         now = evolved(schemas, dict(window.schema)) if window is not None and known else dict(schemas)
         sinks = self._sink_schemas(now, before)
         tables, reads = self._rows(plan, folder)
         changes_read = images = 0
         if window is not None:
-            within, taken = reached(plan, reads), str(folder / FOLDER)
-            batch = read_log(self._upstream, self._spark, window, within, before, taken)
+            within, taken = reached(plan, reads), folder / FOLDER
+            if capabilities.log is not None:
+                folder_made(taken)
+            batch = self._upstream.read_log(self._spark, window, within, before, str(taken))
             window, now = batch.window, evolved(schemas, batch.schemas)
             sinks = self._sink_schemas(now, before)
             for table in self._config.tables:

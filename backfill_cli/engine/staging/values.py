@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import Upstream
+from backfill_cli.contracts import Source
 from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.model.balanced import balanced
 from backfill_cli.spark.failures import CHANGES_HINT, MARK
@@ -155,7 +155,7 @@ def refuse_null_keys_of_snapshot(table: str, key: Sequence[str], nulls: Sequence
     refuse_null_keys(table, key, nulls, "the snapshot", over)
 
 
-def refuse_null_keys_of_log(log: Upstream, table: str, key: Sequence[str], counted: Mapping[str, int]) -> None:
+def refuse_null_keys_of_log(log: Source, table: str, key: Sequence[str], counted: Mapping[str, int]) -> None:
     """As `refuse_null_keys`, for changes: what is in a log stays there, unless it can be corrected.
 
     counted: by the names of `null_keys`.

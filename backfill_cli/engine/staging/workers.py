@@ -15,7 +15,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import ArrowTasks, BatchedUpstream, Piece, Upstream
+from backfill_cli.contracts import ArrowTasks, Piece, Source
 from backfill_cli.engine.staging.files import Footers, folder_made, footers, require_all
 from backfill_cli.engine.staging.values import require_storable
 from backfill_cli.errors import Transient
@@ -45,10 +45,10 @@ class Written:
 
 
 def made_in_workers(
-    upstream: Upstream, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]
+    upstream: Source, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]
 ) -> ArrowTasks | None:
-    """See contracts.BatchedUpstream; None for other upstreams, and if workers cannot produce the rows."""
-    if not isinstance(upstream, BatchedUpstream) or not arrow_tasks.workers_know_us(spark):
+    """See `Source.batches`; None if workers cannot produce the rows."""
+    if not arrow_tasks.workers_know_us(spark):
         return None
     if row_groups.rebased_by(spark) is not None:
         return None

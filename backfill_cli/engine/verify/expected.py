@@ -13,19 +13,7 @@ from pyspark.sql.types import StructType
 
 from backfill_cli.cdc.net import net
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import (
-    ArrowTasks,
-    DirectUpstream,
-    Pair,
-    PastUpstream,
-    SinkCopy,
-    SinkTable,
-    TakenTable,
-    TakingUpstream,
-    Upstream,
-    own,
-)
-from backfill_cli.engine.loop.epoch import recall
+from backfill_cli.contracts import ArrowTasks, SinkCopy, SinkTable, Source, TakenTable, own
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, write
 from backfill_cli.engine.staging.partitions import events
@@ -53,7 +41,7 @@ class Expected:
     """
 
     spark: SparkSession
-    upstream: Upstream
+    upstream: Source
     config: JobConfig
     pin: Pin
     made: list[ArrowTasks] = field(default_factory=list)
@@ -64,18 +52,22 @@ class Expected:
 
     def __call__(self, table: SinkTable, at: Checkpoint) -> DataFrame:
         """f(upstream at the checkpoint) of one table: the sink's columns, unique by key."""
-        recall(self.upstream, at)
-        partitioned = self.upstream.capabilities.partitioned
-        held = self._log(table, at) if partitioned else self._snapshot_and_log(table, at)
+        if at.memory:
+            self.upstream.recall(at.memory)
+        partitions = self.upstream.capabilities.partitions
+        held = (
+            self._snapshot_and_log(table, at) if partitions is None else self._log(table, at, partitions.appends)
+        )
         return held.select(*_columns(table))
 
     def _snapshot_and_log(self, table: SinkTable, at: Checkpoint) -> DataFrame:
         """The consumed part of each split, with the keys that the log changed replaced by their changed rows."""
         name = table.name
         shape = self.config.transform_of(name)
-        if isinstance(self.upstream, PastUpstream) and at.phase != Phase.SNAPSHOT:
+        rows_at = self.upstream.extras.rows_at
+        if rows_at is not None and at.phase != Phase.SNAPSHOT:
             # The rows themselves, independent of how we read their changes.
-            return self._as_of(self.upstream, table, at)
+            return self._as_of(rows_at(self.spark, name, at.position), table, at)
         reads = [
             SnapshotRead(name, split, up_to=progress.cursor)
             for (of, split), progress in at.splits.items()
@@ -92,22 +84,20 @@ class Expected:
         changed = last.where(f"{own.OP} = 'U'").select(*_columns(table))
         return untouched.unionByName(changed, allowMissingColumns=True)
 
-    def _as_of(self, upstream: PastUpstream, table: SinkTable, at: Checkpoint) -> DataFrame:
-        """The table at the checkpoint's position; a column that was added later is NULL.
+    def _as_of(self, held: DataFrame, table: SinkTable, at: Checkpoint) -> DataFrame:
+        """held: the table at the checkpoint's position; a column that was added later is NULL.
 
         Raises BadData if its key is not unique: changes are applied by key, so the sink has one row per key.
         """
-        held = upstream.rows_at(self.spark, table.name, at.position)
         for name in set(names_of(at.schemas[table.name])) - set(held.columns):
             held = held.withColumn(name, F.lit(None))
         rows = transform.rows(held, self.config.transform_of(table.name))
         refuse_duplicates(table, rows, "the upstream at this checkpoint")
         return rows
 
-    def _log(self, table: SinkTable, at: Checkpoint) -> DataFrame:
+    def _log(self, table: SinkTable, at: Checkpoint, appends: bool) -> DataFrame:
         """Every partition from where the job began it up to the checkpoint's offset."""
         (source,) = self.config.tables
-        appends = self.upstream.capabilities.appends
         reads = self._ranges(source.name, at)
         if not reads:
             return _empty(self.spark, table)
@@ -148,7 +138,7 @@ def _empty(spark: SparkSession, table: SinkTable) -> DataFrame:
 
 @dataclass
 class CurrentRows:
-    """f(upstream at a checkpoint) for an upstream that shows only its current state: `contracts.TakingUpstream`.
+    """f(upstream at a checkpoint) for an upstream that shows only its current state: `contracts.Current`.
 
     Its current rows are read, and then its log from the checkpoint to past those reads: a key that the log does
     not contain has not changed in between. The state at the checkpoint of a key that it does contain is no longer
@@ -159,7 +149,7 @@ class CurrentRows:
     """
 
     spark: SparkSession
-    upstream: Upstream
+    upstream: Source
     config: JobConfig
     folder: Path
     live: bool
@@ -191,7 +181,8 @@ class CurrentRows:
 
     def _read(self, at: Checkpoint) -> Mapping[str, TakenTable]:
         """Writes all rows that the job had read to files, and takes the log from the checkpoint on."""
-        recall(self.upstream, at)
+        if at.memory:
+            self.upstream.recall(at.memory)
         # What has ended the job, or would, is named as a run names it.
         self.upstream.observe(at.position, snapshot_open=False)
         for table in self.config.tables:
@@ -208,8 +199,9 @@ class CurrentRows:
         folder = self.folder / "taken"
         folder_made(folder)
         window = ChangeWindow(at.position, at.position, 0, 0, 0, open=True)
-        assert isinstance(self.upstream, TakingUpstream)
-        taken = self.upstream.take(self.spark, window, within, at.schemas, str(folder)).tables
+        log = self.upstream.capabilities.log
+        assert log is not None
+        taken = log.take(self.spark, window, within, at.schemas, str(folder)).tables
         self.upstream.observe(at.position, snapshot_open=False)  # the log still had everything that was taken
         return taken
 
@@ -248,7 +240,7 @@ class IndependentRows:
     """
 
     spark: SparkSession
-    upstream: Upstream
+    upstream: Source
     config: JobConfig
     pin: Pin
     folder: Path
@@ -256,24 +248,19 @@ class IndependentRows:
     def __call__(self, table: SinkTable, at: Checkpoint) -> DataFrame:
         """The table's rows. Raises UsageError if they are not simply the rows of the snapshot's files."""
         self._refuse(table, at)
-        direct = self._direct()
-        assert direct is not None
+        sql = self.upstream.extras.duckdb_sql
+        assert sql is not None
         types = {column.name: column.type for column in exported_columns(table.name, table.schema)}
         target = self.folder / f"{table.name}-independent"
         target.mkdir(exist_ok=True)
-        write_query(direct.duckdb_sql(table.name, types), target / "0.parquet", table.name)
+        write_query(sql(table.name, types), target / "0.parquet", table.name)
         return self.spark.read.schema(StructType.fromJson(json.loads(table.schema))).parquet(str(target))
-
-    def _direct(self) -> DirectUpstream | None:
-        """What DuckDB can read by itself; of two sides, the snapshot's."""
-        side = self.upstream.snapshot if isinstance(self.upstream, Pair) else self.upstream
-        return side if isinstance(side, DirectUpstream) else None
 
     def _refuse(self, table: SinkTable, at: Checkpoint) -> None:
         why = None
         splits = {split: progress.status for (of, split), progress in at.splits.items() if of == table.name}
         unread = {split.id for split in self.pin.splits if split.table == table.name} - splits.keys()
-        if self._direct() is None:
+        if self.upstream.extras.duckdb_sql is None:
             why = "its upstream is not files"
         elif not self.config.transform_of(table.name).is_empty:
             why = "it has a transform, which is Spark SQL"

@@ -4,7 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import partial
@@ -16,15 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from backfill_cli import __version__
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import (
-    BlockingCopy,
-    JobDefinition,
-    RetainingUpstream,
-    SinkCopy,
-    SinkTable,
-    TakingUpstream,
-    VerifiableSink,
-)
+from backfill_cli.contracts import BlockingCopy, JobDefinition, SinkCopy, SinkTable, VerifiableSink
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.staging import transform
@@ -267,25 +259,20 @@ class Verification:
             steps=self.steps,
             take=take,
         )
-        taken = isinstance(upstream, TakingUpstream)
-        needs = folder_of(staging / self.definition.name) if self.independent or taken else nullcontext(Path())
+        log = upstream.capabilities.log
+        writes = self.independent or log is not None
+        needs = folder_of(staging / self.definition.name) if writes else nullcontext(Path())
         with needs as folder:
             if self.independent:
                 read = IndependentRows(spark, upstream, self.config, self.definition.pin, folder)
                 return replace(against(read, memory=self.memory), independent=True)
-            if not taken:
+            if log is None:
                 return against(rows, memory=self.memory)
             now = CurrentRows(spark, upstream, self.config, folder, self.live, self.asked.tables)
-            with self._retained() as held_up:  # before the sink's checkpoint is known: it is not older
+            held_back = log.retained() if self.live else nullcontext("")  # while a runner lets the log go
+            with held_back as held_up:  # before the sink's checkpoint is known: it is not older
                 self.steps.holds(held_up)
                 return replace(against(now), not_compared=now.not_compared)
-
-    def _retained(self) -> AbstractContextManager[str]:
-        """While a runner lets the log go, it is held back for what is compared. Yields what that holds up."""
-        upstream = self.resources.upstream
-        if self.live and isinstance(upstream, RetainingUpstream):
-            return upstream.retained()
-        return nullcontext("")
 
 
 def verify_against(

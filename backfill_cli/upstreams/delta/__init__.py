@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from backfill_cli.contracts import TableSpec, Upstream, UpstreamConnector
+from backfill_cli.contracts import Source, TableSpec, UpstreamConnector
 from backfill_cli.contracts.example import Example
 from backfill_cli.lake.delta import require_place
 from backfill_cli.lake.options import LakeOptions, fingerprint, moment, require_one_each
@@ -39,7 +39,7 @@ class DeltaOptions(LakeOptions):
         return given
 
 
-def _open(options: DeltaOptions, tables: Sequence[TableSpec]) -> Upstream:
+def _open(options: DeltaOptions, tables: Sequence[TableSpec]) -> Source:
     from backfill_cli.upstreams.delta.upstream import DeltaUpstream
 
     require_one_each(options, tables)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from backfill_cli.contracts import TableSpec, own
+from backfill_cli.contracts import ChangeLog, Extras, TableSpec, own
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone
 from backfill_cli.formats import frames
 from backfill_cli.lake.damage import FROM_COPY
@@ -23,7 +23,7 @@ from backfill_cli.upstreams.delta.table import PinnedTable
 _MARKS = {own.OP: "string", own.SEQ: "long", own.MS: "long"}
 
 
-class DeltaChanges:
+class DeltaChanges(ChangeLog):
     """See contracts.ChangeLog. snapshot: of the same tables, pinned before `begin` is called."""
 
     before_images = True
@@ -33,6 +33,7 @@ class DeltaChanges:
     def __init__(self, tables: Sequence[TableSpec], snapshot: DeltaSnapshot) -> None:
         self.one_log = len(tables) == 1
         self._snapshot = snapshot
+        self.extras = Extras(warnings=self._warnings)
         self._logs: dict[str, FollowedTable] = {}
 
     @property
@@ -95,7 +96,7 @@ class DeltaChanges:
             log.applied(_version(position, name))
 
     def remembered(self, position: Position) -> str:
-        """See contracts.RememberingUpstream: the commit of each table's version."""
+        """The commit of each table's version."""
         found = {name: (at := _version(position, name), log.crc(at)) for name, log in self._logs.items()}
         return json.dumps({name: one for name, one in found.items() if one[1] is not None})
 
@@ -108,7 +109,7 @@ class DeltaChanges:
         """The table's version is the one that the job has read. Raises Fatal."""
         self._logs[table].require_read(_version(position, table))
 
-    def advice(self) -> Sequence[str]:
+    def _warnings(self) -> Sequence[str]:
         """How long the tables keep what the job has still to read."""
         return [told for name, one in self._snapshot.tables.items() if (told := retention(name, one.held))]
 
@@ -123,9 +124,6 @@ class DeltaChanges:
         known = vacuumed(exc, list(self._where.values())) or from_spark(exc, FROM_COPY)
         faults = (faulty(log.where, log.pending_files, file_gone) for log in self._logs.values())
         return known or next(filter(None, faults), None)
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
 
 _FAILURES = {

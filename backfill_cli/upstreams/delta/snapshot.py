@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
-from backfill_cli.contracts import ArrowTasks, TableSpec
+from backfill_cli.contracts import ArrowTasks, SnapshotSide, TableSpec
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone, UsageError
 from backfill_cli.lake.damage import FROM_COPY
 from backfill_cli.lake.delta import is_name
@@ -55,7 +55,7 @@ class SnapshotTable:
         return [Held(replace(read, limit_rows=None), self.ranges[read.split]) for read in reads]
 
 
-class DeltaSnapshot:
+class DeltaSnapshot(SnapshotSide):
     """See contracts.SnapshotSide. Nothing is read before `pin` or `restore`."""
 
     keeps = "the files of the pinned version until they are read (VACUUM removes what is older than its retention)"
@@ -85,16 +85,9 @@ class DeltaSnapshot:
             table.ranges = {s.id: KeyRange.of_json(s.detail) for s in pin.splits if s.table == name}
             table.frame, table.plain, table.asked = None, None, False
 
-    def check(self) -> None:
-        """Nothing: a file that VACUUM took fails the read, and its log tells the rest."""
-
     def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
         ranges = self.tables[table].ranges
         return [closed_read(read, ranges[read.split]) for read in reads]
-
-    def row_count(self, read: SnapshotRead) -> int | None:
-        """Unknown: deletion vectors, and keys that statistics do not tell apart."""
-        return None
 
     def scan(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
         one = self.tables[table]
@@ -107,7 +100,7 @@ class DeltaSnapshot:
             return frame_of(one.frame, key, columns[key]["type"], one.held_reads(reads))
 
     def batches(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
-        """See contracts.BatchedUpstream: plain files of a local disk, see lake/plain_files.py."""
+        """See contracts.SnapshotSide: plain files of a local disk, see lake/plain_files.py."""
         one = self.tables[table]
         files = one.plain_files()
         return None if files is None else files.tasks(one.held_reads(reads), arrow_tasks.cores(spark))
@@ -121,9 +114,6 @@ class DeltaSnapshot:
             for one in self.tables.values()
         )
         return known or next(filter(None, faults), None)
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
 
 def place_of(template: str, table: str, session: Session) -> Where:

@@ -3,7 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backfill_cli.contracts import Looked, SnapshotConnector, SnapshotSide, TableSpec, Upstream, UpstreamConnector
+from backfill_cli.contracts import (
+    Looked,
+    Pair,
+    SnapshotConnector,
+    SnapshotSide,
+    Source,
+    TableSpec,
+    UpstreamConnector,
+)
 from backfill_cli.upstreams.files.options import (
     FilesOptions,
     SnapshotFiles,
@@ -12,8 +20,7 @@ from backfill_cli.upstreams.files.options import (
 )
 
 
-def _open(options: FilesOptions, tables: Sequence[TableSpec]) -> Upstream:
-    from backfill_cli.contracts.pair import Pair
+def _open(options: FilesOptions, tables: Sequence[TableSpec]) -> Source:
     from backfill_cli.upstreams.files.changes.side import FilesChanges
     from backfill_cli.upstreams.files.snapshot.side import FilesSnapshot
 

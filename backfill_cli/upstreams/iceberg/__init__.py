@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from backfill_cli.contracts import TableSpec, Upstream, UpstreamConnector
+from backfill_cli.contracts import Source, TableSpec, UpstreamConnector
 from backfill_cli.contracts.example import Example
 from backfill_cli.lake.iceberg.places import require_place
 from backfill_cli.lake.options import LakeOptions, fingerprint, require_one_each
@@ -38,7 +38,7 @@ class IcebergOptions(LakeOptions):
         return int(given) if isinstance(given, str) and given.isdigit() else given
 
 
-def _open(options: IcebergOptions, tables: Sequence[TableSpec]) -> Upstream:
+def _open(options: IcebergOptions, tables: Sequence[TableSpec]) -> Source:
     from backfill_cli.upstreams.iceberg.upstream import IcebergUpstream
 
     require_one_each(options, tables)

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import own
+from backfill_cli.contracts import ChangeLog, own
 from backfill_cli.errors import START_OVER, BackfillError, BadData
 from backfill_cli.formats import frames
 from backfill_cli.lake.damage import FROM_COPY
@@ -29,7 +29,7 @@ _EXPIRED = ("is not a parent ancestor", "Cannot find snapshot", "Cannot find the
 _MARKS = {own.OP: "string", own.SEQ: "long", own.MS: "long"}
 
 
-class IcebergChanges:
+class IcebergChanges(ChangeLog):
     """See contracts.ChangeLog. snapshot: of the same tables, pinned before `begin` is called."""
 
     before_images = True
@@ -156,9 +156,6 @@ class IcebergChanges:
     def _faulty(self, content: bool) -> BackfillError | None:
         found = (faulty(one, _reached(one), True, content) for one in self._tables.values() if one.asked)
         return next(filter(None, found), None)
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
 
 def _cursor(position: Position, table: str) -> str:

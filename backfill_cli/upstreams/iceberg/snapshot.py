@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from backfill_cli.contracts import ArrowTasks
+from backfill_cli.contracts import ArrowTasks, SnapshotSide
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone
 from backfill_cli.lake.damage import FROM_COPY
 from backfill_cli.lake.iceberg import metadata
@@ -45,7 +45,7 @@ class SnapshotTable:
         return self.plain
 
 
-class IcebergSnapshot:
+class IcebergSnapshot(SnapshotSide):
     """See contracts.SnapshotSide. Nothing is read before `pin` or `restore`."""
 
     keeps = "the pinned snapshot until it is read (the job's tag keeps it from expiring)"
@@ -86,10 +86,6 @@ class IcebergSnapshot:
         ranges = self.tables[table].ranges
         return [closed_read(read, ranges[read.split]) for read in reads]
 
-    def row_count(self, read: SnapshotRead) -> int | None:
-        """Unknown: statistics do not show how many rows of a file are in a range."""
-        return None
-
     def scan(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
         one = self.tables[table]
         columns = columns_of(one.schema)
@@ -98,7 +94,7 @@ class IcebergSnapshot:
         return frame_of(rows, key, columns[key]["type"], one.held_reads(reads))
 
     def batches(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
-        """See contracts.BatchedUpstream: plain files of a local disk, see lake/plain_files.py."""
+        """See contracts.SnapshotSide: plain files of a local disk, see lake/plain_files.py."""
         one = self.tables[table]
         files = one.plain_files()
         return None if files is None else files.tasks(one.held_reads(reads), arrow_tasks.cores(spark))
@@ -114,9 +110,6 @@ class IcebergSnapshot:
     def _faulty(self, content: bool) -> BackfillError | None:
         found = (faulty(one.table, [one.snapshot], False, content) for one in self.tables.values())
         return next(filter(None, found), None)
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
 
 def _tells_gone(one: SnapshotTable, text: str) -> bool:

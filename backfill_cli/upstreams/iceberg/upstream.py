@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from backfill_cli.contracts import TableSpec
-from backfill_cli.contracts.pair import Pair
+from backfill_cli.contracts import Lease, Pair, TableSpec
 from backfill_cli.errors import START_OVER, StateConflict
 from backfill_cli.lake.iceberg.edge import failing
 from backfill_cli.lake.iceberg.places import settings_of
@@ -18,63 +18,53 @@ from backfill_cli.upstreams.iceberg.snapshot import IcebergSnapshot, SnapshotTab
 from backfill_cli.upstreams.iceberg.table import NOTHING, Table, snapshot_of
 
 
-class IcebergUpstream(Pair):
-    """See contracts.Upstream, HeldUpstream and PastUpstream; also reports where its tables are."""
+class IcebergUpstream(Pair, Lease):
+    """See contracts.Source and Lease."""
 
     def __init__(self, options: IcebergOptions, tables: Sequence[TableSpec]) -> None:
         self._tagged = options.tag
         settings = settings_of(lambda: self._session())
         self._side = IcebergSnapshot([Table(one, options.table, settings) for one in tables], options.version)
         super().__init__(self._side, IcebergChanges(self._side))
+        self.lease = self
+        self.extras = replace(self.extras, places=self._places, rows_at=self._rows_at)
 
     def use(self, session: Callable[[], SparkSession]) -> None:
         self._session = session
 
-    def places(self) -> Mapping[str, frozenset[str]]:
+    def _places(self) -> Mapping[str, frozenset[str]]:
         return {name: frozenset({one.table.now().identity}) for name, one in self._side.tables.items()}
 
-    def rows_at(self, spark: SparkSession, table: str, position: Position) -> DataFrame:
+    def _rows_at(self, spark: SparkSession, table: str, position: Position) -> DataFrame:
         one = self._side.tables[table]
         cursor = position.get(table)
         return rows_at(spark, one.table, one.snapshot if cursor is None else snapshot_of(str(cursor)))
 
     # The tag that keeps the snapshot
 
-    def may_hold(self) -> None:
-        """Nothing: if the job may not write to the table `hold` fails, before the job is created."""
-
-    def would_refuse(self, mark: str | None) -> Sequence[str]:
-        return ()
-
-    def would_hold(self) -> Sequence[str]:
+    def preview(self) -> Sequence[str]:
         return [
             f"a tag on {one.table.place} keeps snapshot {one.held.snapshot} from expiring until it is read"
             for one in self._side.tables.values()
             if self._tagged and one.held is not None and one.held.snapshot != NOTHING
         ]
 
-    def hold(self, mark: str) -> None:
+    def create(self, mark: str) -> None:
         for one in self._side.tables.values():
             if self._tagged and one.held is not None and one.held.snapshot != NOTHING and one.tag is None:
                 if _tag(mark) not in one.table.now().refs:  # unless a try whose answer was lost created it
                     self._alter(one, f"CREATE TAG {_tag(mark)} AS OF VERSION {one.held.snapshot}")
                 one.tag = _tag(mark)
 
-    def kept(self, mark: str, pin: Pin) -> None:
-        """Nothing: the job keeps using the same tag."""
-
-    def sweep(self, mark: str, pin: Pin) -> None:
+    def clean_up(self, mark: str, pin: Pin) -> None:
         for one in self._side.tables.values():
             self._drop(one, _tag(mark))
 
-    def left(self, mark: str) -> Sequence[str]:
+    def leftovers(self, mark: str) -> Sequence[str]:
         tables = [one.table for one in self._side.tables.values()]
         return [f"tag {_tag(mark)} on {table.place}" for table in tables if _tag(mark) in table.now().refs]
 
-    def held(self, pin: Pin, position: Position) -> None:
-        """Nothing: a tag has no size to report; a snapshot that is gone raises an error when it is read."""
-
-    def keep_within(self, position: Position, snapshot_open: bool) -> None:
+    def enforce_limit(self, position: Position, snapshot_open: bool) -> None:
         """The tag of a table whose changes are being applied is dropped: its snapshot has been read.
 
         Changes that are only taken meanwhile, into a spool, leave the tag where it is.
@@ -90,7 +80,7 @@ class IcebergUpstream(Pair):
         for one, tag in self._held_by(pin):
             self._drop(one, tag)
 
-    def may_release(self, pin: Pin) -> None:
+    def require_releasable(self, pin: Pin) -> None:
         for _ in self._held_by(pin):
             pass
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backfill_cli.contracts import ChangeLog, ChangesConnector, TableSpec, Upstream, UpstreamConnector
+from backfill_cli.contracts import ChangeLog, ChangesConnector, Source, TableSpec, UpstreamConnector
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
 
 
-def _open(options: KafkaOptions, tables: Sequence[TableSpec]) -> Upstream:
+def _open(options: KafkaOptions, tables: Sequence[TableSpec]) -> Source:
     from backfill_cli.upstreams.kafka.upstream import KafkaUpstream
 
     return KafkaUpstream(options, tables)

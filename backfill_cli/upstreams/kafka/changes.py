@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import TableSpec, own
+from backfill_cli.contracts import ChangeLog, Extras, TableSpec, own
 from backfill_cli.errors import START_OVER, BackfillError, ConfigError, HistoryGone
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, schema_text
@@ -36,7 +36,7 @@ _COLUMNS = (
 )
 
 
-class KafkaChanges:
+class KafkaChanges(ChangeLog):
     """See contracts.ChangeLog. A position is the next offset of every partition."""
 
     before_images = True  # a key change is two records, from Debezium and from writers of tombstones
@@ -49,6 +49,7 @@ class KafkaChanges:
     ) -> None:
         self._options, self._now_s = options, now_s
         self._topic = Topic(options, tables)
+        self.extras = Extras(warnings=self._warnings)
         self._growth = Growth(PART_ROWS)
         self._identity = "{}"
         self._partitions: frozenset[str] = frozenset()
@@ -107,10 +108,7 @@ class KafkaChanges:
         op = F.when(F.col(own.ERROR).isNull(), F.col(own.OP)).otherwise(F.raise_error(fault).cast("string"))
         return frame.select(op.alias(own.OP), own.SEQ, own.MS, *(quoted(name) for name in value))
 
-    def acknowledge(self, position: Position) -> None:
-        """Nothing is committed to the cluster: the sink holds the position."""
-
-    def advice(self) -> Sequence[str]:
+    def _warnings(self) -> Sequence[str]:
         """What `plan` says about the topic."""
         said = [*self._topic.may_have_grown(len(self._partitions)), *self._topic.is_unwrapped((), appends=False)]
         if self._compacted is not False:

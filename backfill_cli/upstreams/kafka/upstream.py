@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import ArrowTasks, TableSpec, UpstreamCapabilities
+from backfill_cli.contracts import ArrowTasks, Capabilities, Extras, Partitions, Source, TableSpec
 from backfill_cli.errors import BackfillError, Fatal, HistoryGone
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class KafkaUpstream:
-    """See contracts.Upstream. Nothing is asked of the cluster before `pin` or `observe`."""
+class KafkaUpstream(Source):
+    """See contracts.Source. Nothing is asked of the cluster before `pin` or `observe`."""
 
     def __init__(
         self, options: KafkaOptions, tables: Sequence[TableSpec], now_s: Callable[[], float] = time.time
@@ -39,19 +39,15 @@ class KafkaUpstream:
         archive = Archive(options, options.archive, options.topic) if options.archive else None
         self._topic = Topic(options, tables, archive)
         self._options, self._now_s, self._archive = options, now_s, archive
-        events = self._topic.table.key in ((), EVENT_KEY)
-        self.capabilities = UpstreamCapabilities(
-            pinned=False,
-            keeps_log=True,
+        self._appends = self._topic.table.key in ((), EVENT_KEY) and options.value.format != "debezium"
+        self.capabilities = Capabilities(
+            Partitions(EVENT_KEY, self._appends, options.accept_gap),
             before_images=options.value.format == "debezium",
             one_log=True,
-            partitioned=True,
-            place=EVENT_KEY,
-            accepts_gap=options.accept_gap,
-            appends=events and options.value.format != "debezium",
             quarantines=options.on_error == "quarantine",
             keeps="the log's records until they are read; those in an archive's range may go from the log",
         )
+        self.extras = Extras(warnings=self._warnings)
         self._growth = Growth(PART_ROWS)
         self._looked = False
         self._breaker = CircuitBreaker()
@@ -89,7 +85,7 @@ class KafkaUpstream:
         read = None if snapshot_open else {int(p): int(offset) for p, offset in position}
         seen = self._topic.look(read)
         self._topic.same(seen, json.loads(pin.identity))
-        if not self.capabilities.appends and len(seen.ends) != len(pin.splits):
+        if not self._appends and len(seen.ends) != len(pin.splits):
             self._topic.refuse_growth(seen, {split.id for split in pin.splits} | {p for p, _ in position})
         begun_ms = None if self._looked or read is None else self._topic.written_ms(read, seen)
         self._looked = True
@@ -104,8 +100,8 @@ class KafkaUpstream:
             archived=self._archived(seen, snapshot_open),
         )
 
-    def advice(self) -> Sequence[str]:
-        pin, appends = self._taken(), self.capabilities.appends
+    def _warnings(self) -> Sequence[str]:
+        pin, appends = self._taken(), self._appends
         grown = [] if appends else self._topic.may_have_grown(len(pin.splits))
         named = columns.of_value(columns_of(pin.schema[self._topic.table.name]))
         return [*grown, *self._topic.is_unwrapped(named, appends)]
@@ -121,14 +117,6 @@ class KafkaUpstream:
             return None
         topic, cores = self._options.topic, arrow_tasks.cores(spark)
         return plain.tasks(self._topic.connection, topic, value, fast, tasks, cores, self._breaker.trip)
-
-    def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
-        """The same reads: ranges of offsets have both ends as planned."""
-        return reads
-
-    def row_count(self, read: SnapshotRead) -> int | None:
-        """None: an offset may have no record, so the count is known only once the records are read."""
-        return None
 
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
         value = columns.of_value(columns_of(self._taken().schema[self._topic.table.name]))
@@ -154,9 +142,6 @@ class KafkaUpstream:
         """The changes in the partitions of `up_to`, each from its offset in `after`."""
         value = columns.of_value(columns_of(schema))
         return self._topic.changes(spark, after, up_to, value, self._taken().identity)
-
-    def acknowledge(self, position: Position) -> None:
-        """Nothing is committed to the cluster: the sink holds the position."""
 
     def failure(self, exc: Exception) -> BackfillError | None:
         return from_spark(exc) or spark_source.failure(exc)

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backfill_cli.contracts import TableSpec, Upstream, UpstreamConnector
+from backfill_cli.contracts import Source, TableSpec, UpstreamConnector
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 
 
-def _open(options: PostgresOptions, tables: Sequence[TableSpec]) -> Upstream:
+def _open(options: PostgresOptions, tables: Sequence[TableSpec]) -> Source:
     from backfill_cli.upstreams.postgres.upstream import PostgresUpstream
 
     return PostgresUpstream(options, tables)

@@ -1,11 +1,11 @@
-"""What a job holds in the database, and the connection that it uses for that: see contracts.HeldUpstream."""
+"""What a job holds in the database, and the connection that it uses for that: see contracts.Lease."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts import Lease, TableSpec
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import HeldLog, Pin
 from backfill_cli.postgres_holders import holding_up
@@ -20,7 +20,7 @@ from backfill_cli.upstreams.postgres.tables import called
 from backfill_cli.upstreams.postgres.types import quoted
 
 
-class Holding:
+class Holding(Lease):
     """Slot and publication of one job. Nothing is queried before one of its methods is called."""
 
     def __init__(self, options: PostgresOptions, specs: Sequence[TableSpec]) -> None:
@@ -58,19 +58,19 @@ class Holding:
         if "_connection" in self.__dict__:
             self._connection.close()
 
-    def may_hold(self) -> None:
+    def require_able(self) -> None:
         checks.require_able(self._alive(), self._options, self._look.listed)
 
-    def would_refuse(self, mark: str | None) -> Sequence[str]:
+    def obstacles(self, mark: str | None) -> Sequence[str]:
         return checks.refusals(self._alive(), self._options, self._look.listed, mark)
 
-    def would_hold(self) -> Sequence[str]:
+    def preview(self) -> Sequence[str]:
         movable = [self._look.tables[spec.name] for spec in self._specs if not spec.immutable_key]
         made = checks.would_make(self._alive(), self._options, self._look.listed)
         stopping = checks.rewrites_that_stop(self._connection, self._options, self._look.listed)
         return [*made, *checks.generated(self._look.listed), *checks.lost_with_a_key(movable), *stopping]
 
-    def hold(self, mark: str) -> None:
+    def create(self, mark: str) -> None:
         options, connection = self._options, self._alive()
         self._waiting = backend(connection)
         try:
@@ -79,27 +79,27 @@ class Holding:
             self._waiting = None
         self._made = True
 
-    def waits_for(self) -> str:
+    def _waits_for(self) -> str:
         pid = self._waiting
         if pid is None:
             return ""
         with glance(self._options.dsn) as connection:
             return holding_up(connection, pid)
 
-    def kept(self, mark: str, pin: Pin) -> None:
+    def adopt(self, mark: str, pin: Pin) -> None:
         self._require_database_of(pin)
         marks.unmark(self._connection, mark)
 
-    def sweep(self, mark: str, pin: Pin) -> None:
+    def clean_up(self, mark: str, pin: Pin) -> None:
         self._require_database_of(pin)
         if self._made:
             slot.remove(self._connection, self._options.slot, self._options.publication)
         marks.sweep(self._connection, self._options, mark)
 
-    def left(self, mark: str) -> Sequence[str]:
+    def leftovers(self, mark: str) -> Sequence[str]:
         return marks.left(self._alive(), self._options, mark)
 
-    def held(self, pin: Pin, position: Position) -> HeldLog:
+    def lag(self, pin: Pin, position: Position) -> HeldLog:
         options = self._options
         with glance(options.dsn) as connection:
             seen = slot.now(connection, options.slot)
@@ -112,14 +112,14 @@ class Holding:
             identity.require_same_tables(pin.identity, found)
             return HeldLog(seen.held_bytes, options.max_retained, slot.is_bounded(connection))
 
-    def keep_within(self, position: Position, snapshot_open: bool) -> None:
+    def enforce_limit(self, position: Position, snapshot_open: bool) -> None:
         slot.require_within(self._alive(), self._options, lsn_of(position))
 
     def release(self, pin: Pin) -> None:
         self._require_database_of(pin)
         slot.remove(self._connection, self._options.slot, self._options.publication)
 
-    def may_release(self, pin: Pin) -> None:
+    def require_releasable(self, pin: Pin) -> None:
         self._require_database_of(pin)
         with asking("checking what the job holds"):
             slot.require_free(slot.now(self._connection, self._options.slot), self._options.slot)

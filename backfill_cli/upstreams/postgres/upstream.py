@@ -9,7 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import ArrowTasks, Piece, TableSpec, Taken, UpstreamCapabilities, own
+from backfill_cli.contracts import (
+    ArrowTasks,
+    Capabilities,
+    ConsumableLog,
+    Current,
+    Extras,
+    Piece,
+    Source,
+    TableSpec,
+    Taken,
+    own,
+)
 from backfill_cli.errors import RETRIED, BackfillError, LogFirst
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.position import Cursor, Position
@@ -36,17 +47,17 @@ LONG_LOG_BYTES = 1 << 30
 """A longer log is applied before rows are read again: an epoch that reads rows must take all of it at once."""
 
 
-class PostgresUpstream(Holding):
-    """See contracts.Upstream, TakingUpstream and HeldUpstream. Nothing is queried before `pin` or `restore`."""
+class PostgresUpstream(Holding, ConsumableLog, Source):
+    """See contracts.Source, ConsumableLog and Lease. Nothing is queried before `pin` or `restore`."""
 
     def __init__(self, options: PostgresOptions, specs: Sequence[TableSpec]) -> None:
         super().__init__(options, specs)
-        self.capabilities = UpstreamCapabilities(
-            pinned=False,
-            keeps_log=True,
+        self.lease = self
+        self.extras = Extras(format_position=self._shown, places=self._places, waits_for=self._waits_for)
+        self.capabilities = Capabilities(
+            Current(self),
             before_images=True,
             one_log=True,
-            current=True,
             keeps=f"the write-ahead log of one epoch, by replication slot {options.slot!r}; all of it while the "
             "job is paused or stopped",
         )
@@ -76,7 +87,7 @@ class PostgresUpstream(Holding):
             splits=tuple(split for table in tables for split in splits(connection, table)),
             schema={table.name: schema_of(table) for table in tables},
             identity=self._identity(seen),
-            shown=self.shown(position_of(position)),
+            shown=self._shown(position_of(position)),
         )
         self._see_from_here()
         self._ranges = Ranges(self._pin.splits)
@@ -95,7 +106,7 @@ class PostgresUpstream(Holding):
         """The first read waits for transactions open now: one from before the slot can commit unseen by it."""
         self._since = slot.transaction_now(self._connection)
 
-    def places(self) -> Mapping[str, frozenset[str]]:
+    def _places(self) -> Mapping[str, frozenset[str]]:
         return {table.name: places(self._alive(), table) for table in self._look.listed}
 
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
@@ -133,12 +144,11 @@ class PostgresUpstream(Holding):
     def _log_end(self) -> int:
         return slot.now(self._connection, self._options.slot).insert
 
-    def shown(self, position: Position) -> str:
+    def _shown(self, position: Position) -> str:
         """As the server writes it."""
         return f"LSN {lsn_text(lsn_of(position))}"
 
-    def read_apart(self, begun: bool) -> None:
-        """Rows are read while another object takes the log, with all that changes meanwhile."""
+    def snapshot_only(self, begun: bool) -> None:
         self._apart = True
         if begun:
             self._since = None
@@ -148,10 +158,6 @@ class PostgresUpstream(Holding):
     def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
         """Each read ends at the key that its limit reaches now, or at its split's end if there are fewer rows."""
         return [self._ranges.closed(self._alive(), self._look.tables[table], read) for read in reads]
-
-    def row_count(self, read: SnapshotRead) -> int | None:
-        """None: the count is known only once the rows are read."""
-        return None
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         of, columns = self._look.tables[table], self._look.in_force[table]
@@ -236,11 +242,6 @@ class PostgresUpstream(Holding):
         read, storage = known.read or window.open, self._look.storage()
         self._memory.keep(after, taken.up_to, Known(hidden, read, in_force_then, storage))
         return Taken(taking.closed(window, taken), taken.tables, changed)
-
-    def changes(
-        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
-    ) -> "DataFrame":
-        raise RuntimeError("the log of PostgreSQL is taken, not read")
 
     def acknowledge(self, position: Position) -> None:
         self._pending.marked()

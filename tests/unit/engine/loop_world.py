@@ -188,6 +188,7 @@ class World:
             self.sink,
             self.store,
             self.stager,
+            None,
             self._in_background,
             self.wall_ms,
             lambda: self.now_ms,

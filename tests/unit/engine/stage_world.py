@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from backfill_cli.config import JobConfig, load
-from backfill_cli.contracts import ArrowTasks, Piece, UpstreamCapabilities
+from backfill_cli.contracts import ArrowTasks, Capabilities, Piece, Pinned, Source
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.errors import BackfillError, BadData
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead, Staged, StagedFile
@@ -63,14 +63,18 @@ CHANGES: dict[str, list[tuple[Any, ...]]] = {
 
 
 @dataclass
-class Upstream:
+class Upstream(Source):
     """Rows of lists; split = index into a table's lists."""
 
     rows: dict[str, list[list[tuple[Any, ...]]]] = field(default_factory=lambda: dict(ROWS))
     log: dict[str, list[tuple[Any, ...]]] = field(default_factory=lambda: dict(CHANGES))
     asked: list[str] = field(default_factory=list)
     place: str = "INT"
-    capabilities = UpstreamCapabilities(True, True, True, True)
+    capabilities = Capabilities(Pinned(), True, True)
+
+    def pin(self) -> Any: ...
+    def restore(self, pin: Any) -> None: ...
+    def observe(self, *_: Any) -> Any: ...
 
     def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
         """Cursors are letters: a, b, c for the rows 0, 1, 2."""

@@ -13,7 +13,7 @@ from spool_entries import at
 from stage_world import struct
 
 from backfill_cli.config.sections import Transform
-from backfill_cli.contracts import SpoolEntry, TakenTable, UpstreamCapabilities
+from backfill_cli.contracts import Capabilities, Pinned, SpoolEntry, TakenTable
 from backfill_cli.engine.spool.folder import Spool
 from backfill_cli.engine.spool.upstream import SpooledUpstream, drained
 from backfill_cli.engine.staging import changes
@@ -133,7 +133,7 @@ def test_the_sinks_schema_of_a_table_is_derived_once_and_not_per_epoch(
     job = SimpleNamespace(staging=str(tmp_path), name="j")
     config: Any = SimpleNamespace(job=job, tables=(table,), transform_of=lambda _: Transform())
     session: Any = SimpleNamespace(conf=SimpleNamespace(set=lambda *_: None))
-    log: Any = SimpleNamespace(capabilities=UpstreamCapabilities(True, True, True, True))
+    log: Any = SimpleNamespace(capabilities=Capabilities(Pinned(), True, True))
     taker: Any = SimpleNamespace(entries=())
     upstream = SpooledUpstream(log, log, taker, Spool(str(tmp_path), "j", "me"))
     stager = SparkStager(lambda: session, upstream, config)

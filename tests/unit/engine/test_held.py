@@ -20,8 +20,9 @@ class Upstream:
 
     def __init__(self, says: HeldLog | Exception | None, ended: threading.Event) -> None:
         self._says, self._ended = says, ended
+        self.lease = self
 
-    def held(self, pin: object, position: object) -> HeldLog:
+    def lag(self, pin: object, position: object) -> HeldLog:
         if self._says is None:
             self._ended.wait(60)
             raise Transient("ended")
@@ -43,7 +44,6 @@ def asked(
         change_logs=SimpleNamespace(acknowledged=lambda name: None),
     )
     opened = {name: Upstream(one, ended) for name, one in says.items()}
-    monkeypatch.setattr(held, "HeldUpstream", Upstream)
 
     def stored(config: str) -> SimpleNamespace:
         if config.startswith("unreadable"):

@@ -13,25 +13,33 @@ from hint_typed import typed
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
 from backfill_cli.config.sections import Table, Transform
-from backfill_cli.contracts import TableSpec, UpstreamCapabilities
+from backfill_cli.contracts import Capabilities, ConsumableLog, Current, Partitions, Pinned, TableSpec
 from backfill_cli.engine.job.preflight import plan
 from backfill_cli.engine.job.select import choose, constraints, nothing_follows, require_keys, require_whole
 from backfill_cli.errors import UsageError
 from backfill_cli.upstreams import files
 
-ALL = UpstreamCapabilities(pinned=True, keeps_log=True, before_images=True, one_log=True)
-LOG = replace(ALL, pinned=False, partitioned=True)
-NOW = replace(ALL, pinned=False, current=True)
+
+class Taking(ConsumableLog):
+    """A log that can leave out some columns of table t."""
+
+    def __init__(self, *lacking: str) -> None:
+        self._lacking = frozenset(lacking)
+
+    def may_lack(self, table: str) -> frozenset[str]:
+        return self._lacking if table == "t" else frozenset()
+
+    def take(self, *_: Any) -> Any: ...
 
 
-def test_a_snapshot_needs_a_pin_and_every_strategy_a_log_that_is_kept() -> None:
+ALL = Capabilities(Pinned(), before_images=True, one_log=True)
+LOG = replace(ALL, reads=Partitions(("partition", "offset")))
+NOW = replace(ALL, reads=Current(Taking()))
+
+
+def test_how_rows_are_read_decides_the_strategy_and_every_one_needs_a_log_that_is_kept() -> None:
     assert (choose("auto", ALL).strategy, choose("auto", LOG).strategy) == ("snapshot", "source")
     assert choose("auto", NOW).strategy == choose("arrangement", NOW).strategy == "arrangement"
-    with pytest.raises(UsageError, match="pinned position") as refused:
-        choose("auto", replace(ALL, pinned=False))
-    with typed(refused.value) as hint:
-        hint.says("use an upstream whose snapshot does not change while it is read")
-        choose("auto", ALL)
     for upstream in (ALL, LOG, NOW):
         with pytest.raises(UsageError, match="does not keep its changes") as refused:
             choose("auto", replace(upstream, keeps_log=False))
@@ -54,7 +62,7 @@ def test_constraints_hold_where_one_log_orders_tables_that_commit_together(
 def test_a_key_change_that_cannot_be_followed_is_refused(
     before_images: bool, immutable: bool, partitioned: bool
 ) -> None:
-    upstream = replace(ALL, before_images=before_images, partitioned=partitioned)
+    upstream = replace(LOG if partitioned else ALL, before_images=before_images)
     tables = [TableSpec("a", ("id",), immutable_key=True), TableSpec("b", ("id",), immutable_key=immutable)]
     if before_images or immutable or partitioned:
         require_keys(tables, upstream)
@@ -113,22 +121,13 @@ def test_a_job_without_a_change_side_is_told_that_it_follows_nothing(
     assert all(one.endswith(str(told)) for one in said)
 
 
-class Taking:
-    """An upstream whose log can leave out some columns of table t."""
-
-    def __init__(self, *lacking: str) -> None:
-        self._lacking = frozenset(lacking)
-
-    def may_lack(self, table: str) -> frozenset[str]:
-        return self._lacking if table == "t" else frozenset()
-
-    def take(self, *_: Any) -> Any: ...
-
-
-def whole(upstream: object, partial: bool, select: list[str] | None = None, where: str | None = None) -> None:
+def whole(
+    log: ConsumableLog | None, partial: bool, select: list[str] | None = None, where: str | None = None
+) -> None:
     shape = Transform(select=select, where=where)
     tables = [Table(name="s", key=["id"]), Table(name="t", key=["id"])]
     config = SimpleNamespace(tables=tables, transform_of=lambda name: shape)
+    upstream = SimpleNamespace(capabilities=ALL if log is None else replace(ALL, reads=Current(log)))
     require_whole(config, upstream, SimpleNamespace(partial=partial))  # type: ignore[arg-type]
 
 
@@ -155,19 +154,18 @@ def test_a_sink_that_writes_whole_rows_is_refused_what_may_come_without_a_column
 
 def test_whole_rows_and_logs_that_are_read_ask_for_nothing() -> None:
     whole(Taking(), False, ["upper(doc) AS up"], "v > 1")
-    whole(object(), False, ["upper(doc) AS up"], "v > 1")
+    whole(None, False, ["upper(doc) AS up"], "v > 1")
 
 
 def test_the_chain_is_asked_for_and_keeps_no_constraint_until_it_has_converged() -> None:
-    current = replace(ALL, current=True, pinned=False)
-    assert choose("chain", current).strategy == "chain"
+    assert choose("chain", NOW).strategy == "chain"
     assert choose("chain", ALL).strategy == "chain"
-    assert "chain" not in (choose("auto", current).strategy, choose("auto", ALL).strategy)
-    assert not constraints("chain", current, True)[0]
+    assert "chain" not in (choose("auto", NOW).strategy, choose("auto", ALL).strategy)
+    assert not constraints("chain", NOW, True)[0]
     assert constraints("chain", ALL, True)[0]
     with pytest.raises(UsageError, match="'chain' does not fit") as refused:
-        choose("chain", replace(ALL, partitioned=True))
+        choose("chain", LOG)
     with typed(refused.value) as hint:
         hint.says('set it to "source", or to "auto"')
         for strategy in ("source", "auto"):
-            assert choose(strategy, replace(ALL, partitioned=True)).strategy == "source"
+            assert choose(strategy, LOG).strategy == "source"

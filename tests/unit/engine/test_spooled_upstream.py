@@ -287,7 +287,7 @@ def test_what_was_taken_is_remembered_with_each_checkpoint() -> None:
 def test_rows_read_apart_know_whether_any_was_read(status: SplitStatus, begun: bool) -> None:
     """A loaded checkpoint also contains splits that have not started."""
     world, told = World(), []
-    rows = SimpleNamespace(read_apart=lambda begun: told.append(begun))
+    rows = SimpleNamespace(snapshot_only=told.append)
     facade = SpooledUpstream(rows, world.log, world.taker, world.spool)  # type: ignore[arg-type]
     splits = {(TABLE, "0"): SplitProgress(status), (TABLE, "1"): SplitProgress()}
     facade.take_up(Checkpoint(0, 0, 0, "", "{}", Phase.SNAPSHOT, START, splits=splits), ())

@@ -10,7 +10,7 @@ from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, load
-from backfill_cli.engine.job import starting
+from backfill_cli.contracts import Extras
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.starting import holding, settle, settle_before
 from backfill_cli.errors import BackfillError, ConfigError, Transient
@@ -93,24 +93,23 @@ class Altered:
     def __init__(self, *schemas: str) -> None:
         self._schemas = iter(schemas)
         self.swept: list[str] = []
+        self.lease, self.extras = self, Extras()
 
     def pin(self) -> Pin:
         return Pin(Position(), None, None, (), schema={"t": next(self._schemas)})
 
-    def hold(self, mark: str) -> None: ...
+    def create(self, mark: str) -> None: ...
 
-    def sweep(self, mark: str, _pin: Pin) -> None:
+    def clean_up(self, mark: str, _pin: Pin) -> None:
         self.swept.append(mark)
 
-    def kept(self, mark: str, _pin: Pin) -> None: ...
+    def adopt(self, mark: str, _pin: Pin) -> None: ...
 
 
 def test_a_table_that_is_altered_while_its_job_is_created_is_taken_as_it_is_then_by_another_start(
-    config: Callable[[str], JobConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Callable[[str], JobConfig], tmp_path: Path
 ) -> None:
     catalog = Catalog(tmp_path / "c.duckdb")
-    monkeypatch.setattr(starting, "HeldUpstream", Altered)
-    monkeypatch.setattr(starting, "WaitingUpstream", type(None))
 
     def started(*schemas: str) -> Pin:
         upstream: Any = Altered(*schemas)

@@ -16,7 +16,7 @@ from oracle.lake_writers import Folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-from backfill_cli.contracts import LocatedSink, LocatedUpstream, Sink, SinkTable, TableSpec, Upstream
+from backfill_cli.contracts import LocatedSink, Sink, SinkTable, Source, TableSpec
 from backfill_cli.engine.job.select import require_apart
 from backfill_cli.errors import Fatal, Held, UsageError
 from backfill_cli.formats.listing import local_path
@@ -50,7 +50,7 @@ def _lake(folder: Path) -> None:
         (folder / form / "x").mkdir()
 
 
-def _upstream(form: str, table: str, *names: str) -> Upstream:
+def _upstream(form: str, table: str, *names: str) -> Source:
     connector = {"delta": delta, "iceberg": iceberg}[form]
     options = connector.options.model_validate({"type": form, "table": table, "version": "latest"})
     opened: Any = connector.open(options, [TableSpec(name, ("id",)) for name in names])
@@ -176,7 +176,7 @@ def test_files_that_two_tables_would_read_are_refused(tmp_path: Path) -> None:
         pq.write_table(ROWS, tmp_path / name / "0.parquet")
     (tmp_path / "mirror").symlink_to(tmp_path / "order")
 
-    def opened(path: str, *names: str) -> Upstream:
+    def opened(path: str, *names: str) -> Source:
         options = files.options.model_validate(
             {"type": "files", "snapshot": {"path": f"{tmp_path}/{path}", "format": "parquet"}}
         )
@@ -187,7 +187,6 @@ def test_files_that_two_tables_would_read_are_refused(tmp_path: Path) -> None:
     sink = _sink("delta", str(tmp_path / "out" / "{table}"))
     for path, names in (("{table}*/*.parquet", ("order", "orders")), ("{table}/*", ("order", "mirror"))):
         upstream = opened(path, *names)
-        assert isinstance(upstream, LocatedUpstream)
         assert isinstance(sink, LocatedSink)
         with pytest.raises(UsageError, match="share rows of it"):
             require_apart(upstream, sink, _tables(*names))
@@ -204,7 +203,7 @@ def _changes(folder: Path, name: str, **columns: Any) -> None:
     pq.write_table(pa.table({"Op": ["I"], "id": pa.array([7], pa.int64()), **columns}), folder / name)
 
 
-def _with_changes(folder: Path, path: str, *names: str, **more: Any) -> Upstream:
+def _with_changes(folder: Path, path: str, *names: str, **more: Any) -> Source:
     for name in names:
         (folder / "rows" / name).mkdir(parents=True, exist_ok=True)
         pq.write_table(ROWS, folder / "rows" / name / "0.parquet")

@@ -147,7 +147,7 @@ def test_a_repeated_attempt_says_which_one_it_is() -> None:
 
     said: list[VerifyProgress] = []
     steps = Steps("shop", said.append, lambda: 0.0)
-    resources: Any = SimpleNamespace(spark=None, upstream=None)
+    resources: Any = SimpleNamespace(spark=None, upstream=SimpleNamespace(capabilities=SimpleNamespace(log=None)))
     config: Any = SimpleNamespace(job=SimpleNamespace(staging="staging"))
     sink: Any = SimpleNamespace(copied=copied)
     with pytest.raises(Transient):

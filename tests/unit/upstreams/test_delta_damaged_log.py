@@ -185,7 +185,7 @@ def test_a_table_restored_and_written_on_while_the_job_was_stopped_is_not_follow
     verified.restore(pin)
     verified.recall(memory)
     with pytest.raises(Fatal, match=says):
-        verified.rows_at(None, "t", position)  # type: ignore[arg-type]
+        verified._rows_at(None, "t", position)  # type: ignore[arg-type]
     with typed(refused.value) as hint:
         hint.says("drop the job and start over")
         assert opened(table).pin().position == Position.of({"t": applied + 1})

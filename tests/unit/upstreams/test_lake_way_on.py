@@ -10,7 +10,7 @@ from hint_typed import typed
 from oracle.lake_writers import Folder
 from pyiceberg.table import Table
 
-from backfill_cli.contracts import TableSpec, Upstream
+from backfill_cli.contracts import Source, TableSpec
 from backfill_cli.errors import Fatal, HistoryGone, UsageError
 from backfill_cli.lake.iceberg.types import wanted
 from backfill_cli.model.schema import names_of
@@ -20,10 +20,10 @@ from backfill_cli.upstreams.iceberg import connector as iceberg
 FEED = {"delta.enableChangeDataFeed": "true"}
 
 
-def opened(form: str, table: Path, version: object = "latest") -> Upstream:
+def opened(form: str, table: Path, version: object = "latest") -> Source:
     connector = {"delta": delta, "iceberg": iceberg}[form]
     options = connector.options.model_validate({"type": form, "table": str(table), "version": version})
-    made: Upstream = connector.open(options, [TableSpec("t", ("id",))])
+    made: Source = connector.open(options, [TableSpec("t", ("id",))])
     return made
 
 

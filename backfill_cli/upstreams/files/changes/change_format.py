@@ -53,7 +53,7 @@ class ChangeFormat(Protocol):
         columns: Columns,
         before: File | None = None,
     ) -> "DataFrame | None":
-        """`own.OP, own.SEQ, own.MS, columns…` as contracts.Upstream.changes; with an epoch also `own.EPOCH`.
+        """`own.OP, own.SEQ, own.MS, columns…` as contracts.Source.changes; with an epoch also `own.EPOCH`.
 
         before: the file that precedes them, in which a transaction can begin; its changes are not in the frame.
         Returns None if the files hold no changes.

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import TableSpec, own
+from backfill_cli.contracts import ChangeLog, Extras, TableSpec, own
 from backfill_cli.errors import START_OVER, BackfillError, ConfigError, Fatal
 from backfill_cli.formats import frames
 from backfill_cli.formats.listing import place
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _FORMATS: dict[str, type[ChangeFormat]] = {"debezium": Debezium, "dms": Dms, "change-feed": ChangeFeed}
 
 
-class FilesChanges:
+class FilesChanges(ChangeLog):
     """See contracts.ChangeLog. No folder is listed before `begin` or `observe`."""
 
     keeps = "the change files until they are applied"
@@ -38,6 +38,7 @@ class FilesChanges:
     def __init__(self, options: FilesOptions, tables: Sequence[TableSpec]) -> None:
         changes, quarantines = options.changes, False
         self._tables, self._options = tables, changes
+        self.extras = Extras(places=self._places)
         self._as_of, self._complete_at = options.snapshot.as_of, options.snapshot.complete_at
         self._logs = {t.name: _table_log(t, changes, quarantines) for t in tables} if changes else {}
         self._log: Log = EpochLog(self._logs, changes) if changes and changes.epoch else FileLog(self._logs)
@@ -69,7 +70,7 @@ class FilesChanges:
             latest = latest.join(Position.of(dict(epoch.cursors)))
         return UpstreamView("{}", latest, tuple(pending))
 
-    def places(self) -> Mapping[str, frozenset[str]]:
+    def _places(self) -> Mapping[str, frozenset[str]]:
         """The change files that each table would apply; nothing if no row could belong to two tables."""
         return self._files_after(self._marks()[0]) if self._may_share() else {}
 
@@ -134,9 +135,6 @@ class FilesChanges:
             log = self._logs.get(table.name)
             if options is not None and log is not None and name in log.files():
                 yield Held(log.where, log.files()[name], options.reads_as(name), table.key)
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
     def _marks(self) -> tuple[Position, Position | None]:
         """(S, the position that covers the load's end), from the change files that the options name."""

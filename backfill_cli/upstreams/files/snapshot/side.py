@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import ArrowTasks, TableSpec
+from backfill_cli.contracts import ArrowTasks, Extras, SnapshotSide, TableSpec
 from backfill_cli.errors import BackfillError
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import columns_of, schema_text
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class FilesSnapshot:
+class FilesSnapshot(SnapshotSide):
     """See contracts.SnapshotSide. Nothing is read before `pin` or `restore`."""
 
     keeps = "the snapshot's files until they are read"
 
     def __init__(self, options: SnapshotFiles, tables: Sequence[TableSpec], quarantines: bool = False) -> None:
         self._options = options
+        self.extras = Extras(places=self._places, duckdb_sql=self._duckdb_sql)
         self._tables = {table.name: TableSnapshot(table, options, quarantines) for table in tables}
         self._splits: Sequence[Split] = ()
 
@@ -59,11 +60,11 @@ class FilesSnapshot:
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         return self._tables[table].batches(spark, reads)
 
-    def duckdb_sql(self, table: str, types: Mapping[str, str]) -> str:
+    def _duckdb_sql(self, table: str, types: Mapping[str, str]) -> str:
         files = [pins.pinned_file(split) for split in self._splits if split.table == table]
         return rows_sql(self._options, self._tables[table].where, files, types)
 
-    def places(self) -> Mapping[str, frozenset[str]]:
+    def _places(self) -> Mapping[str, frozenset[str]]:
         """The files of each table; nothing for one table alone, which shares none."""
         if len(self._tables) < 2:
             return {}
@@ -78,6 +79,3 @@ class FilesSnapshot:
             return error
         found = (located(error, held) for table in self._tables.values() if (held := table.held(error.file)))
         return next((one for one in found if one is not None), None)
-
-    def close(self) -> None:
-        """Nothing is held open."""

@@ -115,7 +115,7 @@ class TableSnapshot:
         return row_groups.rebased_by(spark) if holds_times else None
 
     def batches(self, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
-        """See contracts.BatchedUpstream. Parquet by row group, if pyarrow reads all of it as Spark does."""
+        """See `SnapshotSide.batches`. Parquet by row group, if pyarrow reads all of it as Spark does."""
         if self._options.format != "parquet":
             return None
         for name in {read.split for read in reads}:

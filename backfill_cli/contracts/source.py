@@ -1,0 +1,594 @@
+"""Where rows come from: what the engine asks of a source, and how a source plugs in.
+
+A source is one object per job and process. What it can do is data (`capabilities`); what only some have is an
+attribute that is None for the others (`lease`), or an optional callable (`extras`). Nothing else is asked: no flag
+needs a second one, and a method that is not abstract has a default that is right for a source without it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts.looked import Looked
+from backfill_cli.errors import BackfillError, UsageError
+from backfill_cli.model.plan import ChangeWindow, SnapshotRead, StagedFile
+from backfill_cli.model.position import Cursor, Position
+from backfill_cli.model.split import SplitKey
+from backfill_cli.model.upstream import HeldLog, LogStart, Pin, SnapshotPin, UpstreamView
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pydantic import BaseModel
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table of a job as its source sees it.
+
+    key: source columns that identify a row. immutable_key: the key is promised never to change.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    immutable_key: bool = False
+
+
+# -- rows ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of one read. read: index of the plan's read. what: the argument for `ArrowTasks.make`."""
+
+    read: int
+    what: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowTasks:
+    """Rows that Spark's Python workers produce as Arrow batches, one task per part.
+
+    make: returns the batches of a piece; called in a worker, so a function of a module, or a `partial` of one. Our
+    own errors raised in it reach `failure` of the source as text.
+    parts: the pieces of each task, in order. Every task is sent all of them: a few per core, however many pieces.
+    schema: Spark schema of the rows as JSON; the batches have exactly these columns.
+    not_plain: whether a failure only means that some rows are not plain, so that `scan` has to read them.
+    """
+
+    make: "Callable[[Any], Iterator[pa.RecordBatch]]"
+    parts: tuple[tuple[Piece, ...], ...]
+    schema: str
+    not_plain: Callable[[Exception], bool] = lambda _failure: False
+
+
+@dataclass(frozen=True, slots=True)
+class TakenTable:
+    """One table's changes in a window, in files: `(own.OP 'U'|'D', own.SEQ, own.MS, row…)`, as from `changes`.
+
+    files: paths are relative to the folder that they were written to. netted: each key occurs once, with its last
+    change; otherwise a key can occur several times, and its last `own.SEQ` counts (for each column, the last row
+    that carries it).
+    changes: how many there were before netting, some of which may not count. changed, deleted: rows in the files,
+    by op.
+    truncated: rows from before the window are gone. partial: columns that some 'U' rows do not carry; such a row
+    names them in an extra column, `own.UNSENT ARRAY<STRING>`.
+    """
+
+    files: tuple[StagedFile, ...] = ()
+    netted: bool = True
+    changes: int = 0
+    changed: int = 0
+    deleted: int = 0
+    truncated: bool = False
+    partial: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A window taken from a log. window: closed. schemas: of tables whose columns changed at its beginning.
+
+    Tables without changes can be absent.
+    """
+
+    window: ChangeWindow
+    tables: Mapping[str, TakenTable]
+    schemas: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFrame:
+    """One table's changes in a window as a frame, with the columns of `changes`.
+
+    changes: how many there are, with keys that are known to be set; None: both are found while they are written.
+    netted, truncated, partial: as for TakenTable.
+    """
+
+    frame: "DataFrame"
+    changes: int | None = None
+    netted: bool = False
+    truncated: bool = False
+    partial: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogBatch:
+    """As `Taken`, of any log: its tables' changes are in files, or frames."""
+
+    window: ChangeWindow
+    tables: Mapping[str, TakenTable | ChangeFrame]
+    schemas: Mapping[str, str]
+
+
+class SnapshotReads(ABC):
+    """Reads of a snapshot, by split."""
+
+    @abstractmethod
+    def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
+        """The rows of these closed reads of the pin, as source columns, in any order.
+
+        If `row_count` does not know the size of one of the reads, an extra column `own.READ INT` holds the index
+        into `reads` that a row belongs to; only then does the engine count rows per read.
+        Partitioned logs add `own.ERROR STRING` (why a row cannot be read, NULL for a good one), `own.RAW BINARY`.
+        """
+
+    def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
+        """The same reads with open ones closed: each ends at a cursor, or at its split's end.
+
+        Called once per epoch and table, before `scan`; not for partitioned logs, whose reads are planned closed.
+        Only the side that made a cursor understands it: the engine keeps it as JSON and never compares cursors.
+        """
+        return reads
+
+    def row_count(self, read: SnapshotRead) -> int | None:
+        """The row count of a closed read according to metadata; None if only reading can tell."""
+        return None
+
+    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+        """The rows of these reads as source columns, to be produced and written in Python workers.
+
+        None unless all of them can be expected to be good: `scan` then reads them. Rows that turn out not to be
+        plain may fail the task: if `ArrowTasks.not_plain` confirms that, the engine repeats the reads with `scan`.
+        Other failures are treated as failures of `scan`.
+        """
+        return None
+
+
+class ChangeReads:
+    """Reads of a change log between two positions, as often as wanted."""
+
+    def changes(
+        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
+    ) -> "DataFrame":
+        """The changes of `(after, up_to]`: `(own.OP 'U'|'D', own.SEQ, own.MS BIGINT|NULL, source columns…)`.
+
+        `own.OP`: 'U' is the row after the change, 'D' means deleted (at least the key columns are set). A change
+        of a key is two rows: a 'D' of the old key before a 'U' of the new one. `own.SEQ`: orderable, strictly in
+        log order among the rows of one key. If it is a struct, it can end in `image BOOLEAN`: true for a row that
+        only holds the state before an update and is not counted as a change for display. schema: Spark schema as
+        JSON, in which the columns are read.
+        Partitioned logs add `own.ERROR` and `own.RAW` as `scan` does. Not called where the log is consumed.
+        """
+        raise RuntimeError(f"the log of {type(self).__name__} is consumed, not read")
+
+    def acknowledge(self, position: Position) -> None:
+        """Allow the log to discard what precedes `position`: sink or spool holds it. Called after each commit."""
+
+    def remembered(self, position: Position) -> str:
+        """What must be recognised later of everything up to `position`: kept with the checkpoint, "" for nothing.
+
+        Called once the changes up to it are staged.
+        """
+        return ""
+
+    def recall(self, memory: str) -> None:
+        """Receives what an earlier process remembered, if that was something; called after `restore`.
+
+        It is compared with what exists at the next `observe` or `changes`, which raise Fatal naming what differs.
+        """
+
+
+class Connected:
+    """Holds connections, and interprets failures of what it reads."""
+
+    def failure(self, exc: Exception) -> BackfillError | None:
+        """The error behind a Spark failure while reading from here, naming the place; None if it is unrelated."""
+        return None
+
+    def close(self) -> None:
+        """Release what is held open in this process."""
+
+
+class BrokenContract(UsageError):
+    """A plug-in says of itself what cannot be."""
+
+
+# -- what a source can do -----------------------------------------------------------------------------------------
+
+
+class ConsumableLog(ABC):
+    """A log that can only be consumed, for all tables at once, and together with reads of the current state."""
+
+    @abstractmethod
+    def take(
+        self,
+        spark: "SparkSession",
+        window: ChangeWindow,
+        within: Mapping[SplitKey, Cursor | None] | None,
+        schemas: Mapping[str, str],
+        folder: str,
+    ) -> Taken:
+        """The window's changes are files in `folder`, durable once the caller has synced them.
+
+        Called once the epoch's reads are written: an open window is closed at or after every transaction that they
+        saw. within: see EpochPlan, after the reads. schemas: those in force, table -> Spark schema as JSON.
+        Raises Transient while the log is unavailable, HistoryGone when it no longer holds what follows
+        `window.after`, BadData for a value or a change of columns that cannot be followed.
+        """
+
+    def may_lack(self, table: str) -> frozenset[str]:
+        """Columns that a change can leave out when it did not alter them. Called after `pin` or `restore`."""
+        return frozenset()
+
+    def retained(self) -> AbstractContextManager[str]:
+        """Inside, this object can read the log from what is acknowledged now on, whatever the job acknowledges.
+
+        Yields what is held up by that, for display. Raises UsageError if the system has no room for it.
+        """
+        return nullcontext("")
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A snapshot can be read at a fixed position (strategy snapshot)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """Only the current state can be read, in key order (strategy arrangement).
+
+    log: taken together with the reads. Rows that are read as they are now hold changes that are still in the log:
+    a log that is read by itself would apply some of them to rows that are not there yet.
+    """
+
+    log: ConsumableLog
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.log, ConsumableLog):
+            raise BrokenContract(
+                "rows can be read only as they are now, so the log must be one that is taken together with them: "
+                f"{type(self.log).__name__} is no ConsumableLog",
+                "correct the plug-in: Capabilities(Current(log), …), with its own subclass of ConsumableLog",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """History and live log have the same partitions and offsets (strategy source).
+
+    place: the source columns that hold partition and offset. appends: rows are events, written once and never
+    changed: `scan` also reads live ranges, `changes` is not called. accepts_gap: offsets between the archive's end
+    and the log's beginning may be missing.
+    """
+
+    place: tuple[str, ...]
+    appends: bool = False
+    accepts_gap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """reads: how rows are read, which decides the strategy.
+
+    before_images: the log contains the old key of a key change.
+    one_log: all tables share one order, so constraints across tables hold.
+    keeps_log: changes stay readable until acknowledged; if not, only strategy chain fits.
+    quarantines: a row that cannot be read can be kept in a side table of the sink; otherwise it stops the job.
+    keeps: what the upstream has to keep, and for how long, in words for `plan`.
+    correctable_log: changes that are not applied yet can be corrected in the log itself, as in a file.
+    follows: whether changes can arrive after the snapshot; if not, a job has nothing to wait for.
+    """
+
+    reads: Pinned | Current | Partitions
+    before_images: bool
+    one_log: bool
+    keeps_log: bool = True
+    quarantines: bool = False
+    keeps: str = ""
+    correctable_log: bool = False
+    follows: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.reads, Pinned | Current | Partitions):
+            raise BrokenContract(
+                f"it does not say how its rows can be read: {self.reads!r}",
+                "correct the plug-in: Capabilities(Pinned(), …), or Current(log), or Partitions(place)",
+            )
+
+    @property
+    def log(self) -> ConsumableLog | None:
+        """The log, where it is taken together with reads of the current state."""
+        return self.reads.log if isinstance(self.reads, Current) else None
+
+    @property
+    def partitions(self) -> Partitions | None:
+        return self.reads if isinstance(self.reads, Partitions) else None
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The source columns that say where a row is, if there are any."""
+        return self.reads.place if isinstance(self.reads, Partitions) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What some sources can tell beside rows; called after `pin` or `restore`.
+
+    warnings: what `plan` adds about the pin, a sentence each on what the job cannot check by itself.
+    format_position: a position in the system's own notation.
+    places: for each table, where its rows are (several places if split): texts unique to the table, however the
+    config spells it. For sources whose tables could be the same as a sink's, or two of which could be one.
+    duckdb_sql: of a table, and its columns' types in DuckDB's notation, a query for the pinned snapshot's rows by
+    DuckDB's own readers, for `verify --independent`. Raises UsageError when DuckDB would not read them exactly.
+    rows_at: all rows of a table as of any position, as source columns: `verify` then needs no changes.
+    waits_for: for whom a call in another thread waits, and what would end that (`with_way_on`); empty for nobody.
+    Changes nothing. Raises BackfillError within some seconds.
+    """
+
+    warnings: Callable[[], Sequence[str]] = lambda: ()
+    format_position: Callable[[Position], str] = str
+    places: Callable[[], Mapping[str, frozenset[str]]] = dict
+    duckdb_sql: Callable[[str, Mapping[str, str]], str] | None = None
+    rows_at: "Callable[[SparkSession, str, Position], DataFrame] | None" = None
+    waits_for: Callable[[], str] | None = None
+
+
+class Lease(ABC):
+    """What a job holds upstream and nobody else has: a replication slot, a tag.
+
+    mark: chosen by the start of a job, such that nobody else can have chosen it: it tells ours from another
+    writer's. pin: the job's, or that of the start.
+    """
+
+    def require_able(self) -> None:
+        """Check that nothing prevents `create`. Called after `pin`, before anything is changed for a new job.
+
+        Raises UsageError saying what would make it possible.
+        """
+
+    def obstacles(self, mark: str | None) -> Sequence[str]:
+        """What `require_able` would raise now, one sentence each, with what would make it possible.
+
+        mark: whatever an interrupted start holds under this mark is ignored.
+        """
+        return ()
+
+    @abstractmethod
+    def preview(self) -> Sequence[str]:
+        """What `create` would create, one sentence each, for display."""
+
+    @abstractmethod
+    def create(self, mark: str) -> None:
+        """Create the object, under the mark. Called by the start of a new job once nothing else can refuse it;
+        `pin` follows. Can be repeated with the same mark. Raises UsageError when another writer's object has its
+        name.
+        """
+
+    def adopt(self, mark: str, pin: Pin) -> None:
+        """Make what was created under the mark the job's, and remove the mark. Can be repeated, without `pin`."""
+
+    @abstractmethod
+    def clean_up(self, mark: str, pin: Pin) -> None:
+        """Remove what was created under the mark, and the mark, but nothing of other writers. Can be repeated.
+
+        Raises StateConflict when the options lead to another system than the pin's.
+        """
+
+    @abstractmethod
+    def leftovers(self, mark: str) -> Sequence[str]:
+        """What `clean_up` would remove, one name each, for display. Changes nothing."""
+
+    def lag(self, pin: Pin, position: Position) -> HeldLog | None:
+        """What the object costs its owner now; None where that is not measured. Changes nothing, needs no `pin`.
+
+        For a job without a runner. position: how far the job has taken the log.
+        Raises HistoryGone, StateConflict and BadData as `observe` would when the job continues; Transient after
+        some seconds without an answer.
+        """
+        return None
+
+    @abstractmethod
+    def enforce_limit(self, position: Position, snapshot_open: bool) -> None:
+        """Check that the cost to its owner is within the options; if not, give the object up, raise HistoryGone.
+
+        Called at each barrier, only by the job's runner. position: what the job has applied, or taken to apply it
+        later. snapshot_open: the snapshot is still being read.
+        """
+
+    @abstractmethod
+    def release(self, pin: Pin) -> None:
+        """Remove the object if this job created it. Called when the job is dropped; can be repeated.
+
+        Raises StateConflict when the options lead to another system than the pin's.
+        """
+
+    @abstractmethod
+    def require_releasable(self, pin: Pin) -> None:
+        """Raise what `release` would raise now. Changes nothing; called before anything of the job is dropped."""
+
+    @abstractmethod
+    def removal(self, pin: Pin, mark: str | None) -> Sequence[str]:
+        """The statements that remove by hand what `release` would, or `clean_up` under this mark.
+
+        Asks nothing: the upstream need not be reached, and references in its options need not be resolved.
+        """
+
+
+# -- sources ------------------------------------------------------------------------------------------------------
+
+
+class Source(SnapshotReads, ChangeReads, Connected):
+    """Where rows come from, as the engine sees it. Accesses nothing before `pin`, `restore` or a lease's method.
+
+    lease: what a job holds upstream; None for nothing.
+    """
+
+    capabilities: Capabilities
+    lease: Lease | None = None
+    extras = Extras()
+
+    def use(self, session: "Callable[[], SparkSession]") -> None:
+        """Receives the function that returns the run's Spark session, starting it on first use. Called first."""
+
+    @abstractmethod
+    def pin(self) -> Pin:
+        """Pins a snapshot. Called once in a job's life. Reads metadata only, never rows.
+
+        Raises Fatal for paths that are missing or empty, and for formats and types that cannot be read.
+        """
+
+    @abstractmethod
+    def restore(self, pin: Pin) -> None:
+        """Resumes a pin that an earlier runner made. Raises Fatal naming what has changed."""
+
+    @abstractmethod
+    def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
+        """What exists after `position`. Called at every barrier: cheap when nothing changed, no Spark.
+
+        snapshot_open: the snapshot is still being read, so its pin is checked too.
+        Raises Fatal when the upstream's identity changed, HistoryGone when changes after `position` are gone.
+        """
+
+    def read_log(
+        self,
+        spark: "SparkSession",
+        window: ChangeWindow,
+        within: Mapping[SplitKey, Cursor | None] | None,
+        schemas: Mapping[str, str],
+        folder: str,
+    ) -> LogBatch:
+        """The window's changes, of all tables: how the engine reads any log, once the epoch's reads are written.
+
+        Parameters and errors as those of `ConsumableLog.take`; a log that can be read again gives frames.
+        """
+        log = self.capabilities.log
+        if log is not None:
+            taken = log.take(spark, window, within, schemas, folder)
+            return LogBatch(taken.window, taken.tables, taken.schemas)
+        after, up_to, now = window.after, window.up_to, {**schemas, **dict(window.schema)}
+        frames = {name: self.changes(spark, name, after, up_to, schema) for name, schema in now.items()}
+        return LogBatch(window, {name: ChangeFrame(one) for name, one in frames.items()}, dict(window.schema))
+
+    def snapshot_only(self, begun: bool) -> None:
+        """Another object takes the log (strategy chain): columns that are added are left out, it delivers them.
+
+        begun: some rows have already been read.
+        """
+
+
+class SnapshotSide(SnapshotReads, Connected):
+    """State, pinned and read split by split. keeps: what must stay unchanged, and for how long; for `plan`."""
+
+    keeps: str
+    extras = Extras()
+
+    @abstractmethod
+    def pin(self) -> SnapshotPin:
+        """Pin the state. Called once in a job's life. Reads metadata only, never rows.
+
+        Raises Fatal for paths that are missing or empty, and for formats and types that cannot be read.
+        """
+
+    @abstractmethod
+    def restore(self, pin: Pin) -> None:
+        """Resume a job's pin: after `pin`, and in each later process. Raises Fatal naming what has changed."""
+
+    def check(self) -> None:
+        """Check that what was pinned is unchanged, at every barrier while it is read. Raises Fatal if not."""
+
+
+class ChangeLog(ChangeReads, Connected):
+    """Ordered changes, readable until they are acknowledged.
+
+    before_images, one_log: see Capabilities. correctable: `correctable_log` there. keeps: what must stay, and for
+    how long; for `plan`.
+    """
+
+    before_images: bool
+    one_log: bool
+    correctable: bool
+    keeps: str
+    extras = Extras()
+
+    @abstractmethod
+    def begin(self, schema: Mapping[str, str]) -> LogStart:
+        """Where the log continues after the snapshot. Called once in a job's life, after the snapshot was pinned.
+
+        Can read a few changes, to learn about their columns.
+
+        schema: table -> Spark schema of the snapshot's rows as JSON.
+        Raises HistoryGone when the log no longer holds what follows the snapshot, ConfigError or BadData for
+        columns that its changes cannot be read into, Transient and UsageError for what is missing.
+        """
+
+    @abstractmethod
+    def restore(self, pin: Pin) -> None:
+        """Resume a job's pin in a later process."""
+
+    @abstractmethod
+    def observe(self, position: Position) -> UpstreamView:
+        """What exists after `position`. Called at every barrier: cheap when nothing changed, no Spark.
+
+        Raises Fatal when the log is a different one, HistoryGone when changes after `position` are gone.
+        """
+
+
+# -- connectors ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotConnector:
+    """How a snapshot side plugs in beside a change log of another system: its part of `UpstreamConnector`.
+
+    options, open, fingerprint: as there, for `[upstream.snapshot]`.
+    """
+
+    options: type["BaseModel"]
+    open: Callable[[Any, Sequence[TableSpec]], SnapshotSide]
+    fingerprint: Callable[[Any], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesConnector:
+    """How a change log plugs in beside a snapshot of another system. options: for `[upstream.changes]`."""
+
+    options: type["BaseModel"]
+    open: Callable[[Any, Sequence[TableSpec]], ChangeLog]
+    fingerprint: Callable[[Any], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamConnector:
+    """How a source plugs in: an entry in the group `backfill.upstreams` names an UpstreamConnector.
+
+    options: the model of its part of the config, with units and help. open: from those options (secrets resolved)
+    and the job's tables; accesses nothing yet. fingerprint: the options that must not change in a job's life.
+    event_key: columns that identify a row of a table whose config names no key; empty if the config must name one.
+    primary_keys: the primary keys that the upstream knows for the named tables; None if it knows none.
+    snapshot, changes: its sides for use beside another system; None for a side that it does not have.
+    look: finds out the options by reading data: a place of rows, and optionally one of changes. None: not
+    supported.
+    formats: lake table formats for which Spark needs jars, see spark/table_formats.py.
+    """
+
+    options: type["BaseModel"]
+    open: Callable[[Any, Sequence[TableSpec]], Source]
+    fingerprint: Callable[[Any], Mapping[str, Any]]
+    event_key: Callable[[Any], tuple[str, ...]] = lambda _options: ()
+    primary_keys: Callable[[Any, Sequence[str]], Mapping[str, Sequence[str]]] | None = None
+    snapshot: SnapshotConnector | None = None
+    changes: ChangesConnector | None = None
+    look: Callable[[str, str | None], Looked] | None = None
+    formats: tuple[str, ...] = ()

@@ -1,0 +1,114 @@
+"""A plug-in that says of itself what cannot be is refused when it is opened, by name."""
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hint_typed import typed
+from pydantic import BaseModel
+
+from backfill_cli import registry
+from backfill_cli.config import JobConfig, load
+from backfill_cli.contracts import Capabilities, ConsumableLog, Current, Source, UpstreamConnector
+from backfill_cli.errors import UsageError
+
+JOB = """
+[job]
+name = "j"
+[upstream]
+type = "toy"
+log = "{log}"
+[[tables]]
+name = "t"
+key = ["id"]
+[sink]
+type = "duckdb"
+path = "s.duckdb"
+"""
+
+
+class ToyOptions(BaseModel):
+    log: Literal["consumed", "flag", "read", "unsaid", "alien"]
+
+
+class Consumed(ConsumableLog):
+    def take(self, *_: Any) -> Any: ...
+
+
+class Toy(Source):
+    """Shows only its current state, and has a log that can be read by itself: its author knows no other."""
+
+    def __init__(self, options: ToyOptions) -> None:
+        reads: Any = {
+            "consumed": lambda: Current(Consumed()),
+            "flag": lambda: Current(True),  # type: ignore[arg-type]
+            "read": lambda: Current(self),  # type: ignore[arg-type]
+            "unsaid": lambda: True,
+        }[options.log]()
+        self.capabilities = Capabilities(reads, before_images=True, one_log=True)
+
+    def pin(self) -> Any: ...
+    def restore(self, pin: Any) -> None: ...
+    def observe(self, *_: Any) -> Any: ...
+    def scan(self, *_: Any) -> Any: ...
+    def changes(self, *_: Any) -> Any: ...
+
+
+def _open(options: ToyOptions, _tables: Any) -> Any:
+    return object() if options.log == "alien" else Toy(options)
+
+
+toy = UpstreamConnector(ToyOptions, _open, lambda _: {})
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    installed = registry._installed
+    there = EntryPoint("toy", f"{__name__}:toy", registry.UPSTREAMS)
+    monkeypatch.setattr(registry, "_installed", lambda group: (there, *installed(group)))
+
+    def with_log(log: str) -> JobConfig:
+        (tmp_path / "job.toml").write_text(JOB.format(log=log))
+        return load(tmp_path / "job.toml")
+
+    return with_log
+
+
+@pytest.mark.parametrize(("log", "what"), [("flag", "bool"), ("read", "Toy")])
+def test_current_rows_without_a_log_that_is_taken_together_with_them_are_refused(
+    config: Any, log: str, what: str
+) -> None:
+    """Read by itself, such a log would apply changes to rows that are not there yet, and lose them."""
+    with pytest.raises(UsageError, match=rf"^upstream type 'toy': .* {what} is no ConsumableLog") as refused:
+        config(log).open_upstream()
+    with typed(refused.value) as hint:
+        hint.says("with its own subclass of ConsumableLog")
+        assert config("consumed").open_upstream().capabilities.log is not None
+
+
+def test_a_log_that_cannot_be_taken_is_no_consumable_log() -> None:
+    class Unfinished(ConsumableLog): ...
+
+    with pytest.raises(TypeError, match="take"):
+        Unfinished()  # type: ignore[abstract]
+
+
+def test_a_source_has_to_say_how_its_rows_are_read(config: Any) -> None:
+    with pytest.raises(TypeError, match="reads"):
+        Capabilities(before_images=True, one_log=True)  # type: ignore[call-arg]
+    with pytest.raises(
+        UsageError, match=r"^upstream type 'toy': it does not say how its rows can be read"
+    ) as refused:
+        config("unsaid").open_upstream()
+    with typed(refused.value) as hint:
+        hint.says("Capabilities(Pinned(), …), or Current(log), or Partitions(place)")
+        config("consumed").open_upstream()
+
+
+def test_what_is_no_source_is_refused(config: Any) -> None:
+    with pytest.raises(UsageError, match="'toy' opens a object, which is no Source") as refused:
+        config("alien").open_upstream()
+    with typed(refused.value) as hint:
+        hint.says("update its package")
+        config("consumed").open_upstream()
