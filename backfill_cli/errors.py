@@ -17,108 +17,253 @@ BackfillError
     ├── SpoolFull           6  no more of the change log can be taken until there is room
     ├── SparkEnded          6  Spark's Java process was killed: a new run starts another one
     └── StateConflict       1  sink and catalog contradict each other: refuse to guess
+
+Each has a `Hint`: what to do or type next, as a value. What raises an error builds it; nothing looks for words in
+it. Commands of this program, SQL and commands of other programs are parts of their own: what prints a hint can
+name the catalog and the config that were typed (`view/hints.py`), and give each a line of its own.
 """
 
-import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-START_OVER = "\x1fstart over\x1f"
-"""In a hint: the way on of a job that cannot go on. Its error puts it into words, with the job's name if known."""
+_OF_CONFIG, _UNNAMED = ("--config", "--sink", "--from-sink"), ("FILE", "job.toml")
+"""Options that take a config file, and what stands for one that is not known."""
 
-RESTORE = f"restore it, or {START_OVER}"
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of this program. words: what follows `backfill`, not quoted."""
+
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return shlex.join(("backfill", *self.words))
+
+    @property
+    def lacks_file(self) -> bool:
+        """Whether its author did not know the config file."""
+        return self.of_file("") != self
+
+    def of_file(self, file: str) -> "Command":
+        """With this config file, where its author did not know it."""
+        pairs = zip(("", *self.words), self.words, strict=False)
+        return Command(tuple(file if one in _OF_CONFIG and word in _UNNAMED else word for one, word in pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """SQL, or a command of another program, as it is typed."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class StartOver:
+    """The way on of a job that cannot go on.
+
+    drop: the command that drops the job; None before that is known. begun: whether there is a job to drop.
+    """
+
+    drop: Command | None
+    begun: bool = True
+
+    @property
+    def said(self) -> tuple["Said", ...]:
+        if self.drop is not None:
+            return self.drop, ", and start over"
+        return ("drop the job and start over" if self.begun else "start again",)
+
+
+Said = str | Command | Foreign
+Part = Said | StartOver
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """parts: in their order. config: it asks for a change of the config. retried: what failed may pass."""
+
+    parts: tuple[Part, ...] = ()
+    config: bool = False
+    retried: bool = False
+
+    @staticmethod
+    def of(said: "Hint | str") -> "Hint":
+        """A hint without anything to type may be given as text."""
+        return said if isinstance(said, Hint) else Hint((said,) if said else ())
+
+    @staticmethod
+    def read(told: Mapping[str, Any]) -> "Hint":
+        """The hint that the codec wrote as JSON."""
+
+        def part(one: Any) -> Part:
+            if isinstance(one, str):
+                return one
+            if "words" in one:
+                return Command(tuple(one["words"]))
+            if "text" in one:
+                return Foreign(one["text"])
+            return StartOver(one["drop"] and Command(tuple(one["drop"]["words"])), one["begun"])
+
+        return Hint(tuple(map(part, told["parts"])), told["config"], told["retried"])
+
+    def __add__(self, more: "Hint | str") -> "Hint":
+        then = Hint.of(more)
+        return Hint((*self.parts, *then.parts), self.config or then.config, self.retried or then.retried)
+
+    def __radd__(self, before: str) -> "Hint":
+        return Hint.of(before) + self
+
+    def __bool__(self) -> bool:
+        return bool(self.parts) or self.retried
+
+    def __str__(self) -> str:
+        return "".join(map(str, self.said))
+
+    @property
+    def said(self) -> tuple[Said, ...]:
+        """The words, neighbouring texts joined."""
+        told: list[Said] = []
+        retried = (f"{'; ' if self.parts else ''}it is retried automatically",) if self.retried else ()
+        for part in (*self.parts, *retried):
+            for one in part.said if isinstance(part, StartOver) else (part,):
+                if isinstance(one, str) and told and isinstance(told[-1], str):
+                    told[-1] += one
+                else:
+                    told.append(one)
+        return tuple(told)
+
+    @property
+    def starts_over(self) -> bool:
+        """Whether it says to start over."""
+        return any(isinstance(part, StartOver) for part in self.parts)
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """Those of this program."""
+        return tuple(one for one in self.said if isinstance(one, Command))
+
+    def also(self, by: str, more: "Hint | str") -> "Hint":
+        """Both, joined by these words; only `more` where there is nothing before it."""
+        return self + by + more if self else Hint.of(more)
+
+    def starting_over(self, drop: Command | None, begun: bool = True) -> "Hint":
+        """The same, where it says to start over by this command, if there is a job to drop."""
+        over = StartOver(drop, begun)
+        return replace(self, parts=tuple(over if isinstance(one, StartOver) else one for one in self.parts))
+
+    def of_file(self, file: str) -> "Hint":
+        """The same, its commands with this config file; unchanged if `file` is empty."""
+        return self.with_commands(lambda one: one.of_file(file)) if file else self
+
+    def with_commands(self, change: Callable[[Command], Command]) -> "Hint":
+        """The same, each command changed."""
+
+        def changed(part: Part) -> Part:
+            if isinstance(part, StartOver):
+                return part if part.drop is None else replace(part, drop=change(part.drop))
+            return change(part) if isinstance(part, Command) else part
+
+        return replace(self, parts=tuple(map(changed, self.parts)))
+
+
+def command(*lines: str) -> Hint:
+    """Commands of this program, one after the other. lines: what follows `backfill`, quoted for a shell.
+
+    A config that their author does not know is `FILE`, or `job.toml`.
+    """
+    return joined(Hint((_command(line),)) for line in lines)
+
+
+def _command(line: str) -> Command:
+    try:
+        return Command(tuple(shlex.split(line)))
+    except ValueError:  # of a job with a name that no job can have
+        return Command(tuple(line.split()))
+
+
+def sql(*statements: str) -> Hint:
+    """Statements, one after the other."""
+    return joined(map(shell, statements))
+
+
+def shell(line: str) -> Hint:
+    """A command of another program, quoted for a shell."""
+    return Hint((Foreign(line),))
+
+
+def joined(hints: Iterable[Hint | str]) -> Hint:
+    """All of them, one after the other."""
+    return reduce(lambda told, more: told.also("; ", more), hints, Hint())
+
+
+def in_config(said: "Hint | str") -> Hint:
+    """What asks for a change of the config: after it, the command to continue is `start`."""
+    return replace(Hint.of(said), config=True)
+
+
+def retried(said: "Hint | str" = "") -> Hint:
+    """Of a failure that may pass; said: what would help."""
+    return replace(Hint.of(said), retried=True)
+
+
+START_OVER = Hint((StartOver(None),))
+"""The way on of a job that cannot go on. Its error puts it into words, with the job's name if known."""
+
+RESTORE = "restore it, or " + START_OVER
 """The hint where something that the job needs is gone or damaged, which the message names."""
 
-RETRIED = "it is retried automatically"
+RETRIED = retried()
 """The hint of a failure that may pass, and of which nobody knows more."""
 
 CORRECT = "correct the rows upstream, or leave them out with a `where`"
 """The hint for rows that a sink's table refuses."""
 
-NEWER_DUCKDB = "pip install --upgrade duckdb"
+NEWER_DUCKDB = shell("pip install --upgrade duckdb")
 """The hint for a file that a later version of DuckDB wrote."""
 
 
-def free_space(folder: str | Path) -> str:
+def free_space(folder: str | Path) -> Hint:
     """The hint for a disk without room."""
-    return f"free disk space: df -h {shlex.quote(str(folder))}"
+    return "free disk space: " + shell(f"df -h {shlex.quote(str(folder))}")
 
 
-_TO = "to (?:continue|change|follow|end it): "
-"""How the second part of a line that people see begins: what to type or do."""
-
-_WAY_ON = re.compile(f"; (?={_TO})")
-_ALIKE = re.compile(rf";(\\*) (?={_TO})")
-_KEPT_APART = re.compile(rf";(\\*)\\ (?={_TO})")
-
-# A config option in a hint: its path, or an `accept_…` option.
-_OPTION = re.compile(
-    r"\b(?:job|upstream|changes|snapshot|tables|sink|spark|retry|barrier|spool)\.[a-z]|\baccept_[a-z]"
-)
-
-_RETRIED = re.compile(rf"(?:^|; ){RETRIED}")
-
-
-def with_way_on(said: str, way_on: str = "", to: str = "continue") -> str:
-    """`said; to continue: way_on`, one line that `parted` splits again; only `said` if there is no way on.
-
-    `said` can contain names and paths from outside. What looks like the separator in it gets a backslash.
-    """
-    apart = _ALIKE.sub(r";\1\\ ", said)
-    return f"{apart}; to {to}: {way_on}" if way_on else apart
-
-
-def parted(line: str) -> tuple[str, str, str]:
-    """What `with_way_on` was given, as (said, "to continue", way_on); the last two are empty without a way on."""
-    said, *rest = _WAY_ON.split(line, maxsplit=1)
-    to, _, way_on = "".join(rest).partition(": ")
-    return _KEPT_APART.sub(r";\1 ", said), to, way_on
-
-
-def start_over(job: str, *options: str) -> str:
+def start_over(job: str, *options: str) -> Hint:
     """The words for START_OVER: the command that drops this job, with these options."""
-    drop = " ".join(["backfill drop", job, *options, "--confirm", job])
-    return f"{drop}, and start over"  # a comma ends a command in a hint
+    return Hint((_drop(job, *options), ", and start over"))
+
+
+def _drop(job: str, *options: str) -> Command:
+    return _command(" ".join(["drop", job, *options, "--confirm", job]))
 
 
 class BackfillError(Exception):
     """What went wrong (what, where, which value) and what to type next.
 
-    exit_code: what the process ends with, see the tree above. template: the hint, with START_OVER as it was given;
-    an error that is built from another one gets its template.
+    exit_code: what the process ends with, see the tree above. hint: as given; text only if nothing in it is typed.
     """
 
     exit_code = 1
     answered = False
     """Whether stdout already has the command's answer as JSON: then no second object is printed."""
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: Hint | str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.template = hint
-        self._start_over = "drop the job and start over"
-
-    @property
-    def hint(self) -> str:
-        return self.template.replace(START_OVER, self._start_over)
-
-    @hint.setter
-    def hint(self, hint: str) -> None:
-        self.template = hint
-
-    @property
-    def starts_over(self) -> bool:
-        """Whether the hint says to start over."""
-        return START_OVER in self.template
+        self.hint = Hint.of(hint)
 
     def __str__(self) -> str:
         return f"{self.message}\nTry: {self.hint}" if self.hint else self.message
 
     def without_job(self) -> Self:
         """The same error for a job that was not created: there is nothing to drop."""
-        self._start_over = "start again"
+        self.hint = self.hint.starting_over(None, begun=False)
         return self
 
     def naming(self, job: str, with_rows: bool) -> Self:
@@ -126,19 +271,19 @@ class BackfillError(Exception):
 
         with_rows: whether its tables can be dropped, too, so that the next start is accepted.
         """
-        self._start_over = start_over(job, *(["--with-rows"] if with_rows else []))
+        self.hint = self.hint.starting_over(_drop(job, *(["--with-rows"] if with_rows else [])))
         return self
 
-    def way_on(self, job: str) -> str:
-        """The hint and the command to type after it, unless the hint says to start over or names a command itself.
+    def way_on(self, job: str) -> Hint:
+        """The hint and the command to type after it, unless the hint says to start over or has a command itself.
 
         After a change of the config the command is `start`: `resume` uses the config stored in the catalog.
         """
-        hint = _RETRIED.sub("", self.hint)
-        if self.starts_over or "backfill " in hint:
+        hint = replace(self.hint, retried=False)
+        if hint.starts_over or hint.commands:
             return hint
-        go_on = "backfill start --config FILE" if _OPTION.search(hint) else f"backfill resume {job}"
-        return f"{hint}; then: {go_on}" if hint else go_on
+        go_on = command("start --config FILE") if hint.config else command(f"resume {job}")
+        return hint.also("; then: ", go_on)
 
 
 class UsageError(BackfillError):
@@ -148,7 +293,7 @@ class UsageError(BackfillError):
 class ConfigError(UsageError):
     """All faults of one config, each `path.in.file: what is wrong`."""
 
-    def __init__(self, source: str, faults: Sequence[str], hint: str = "") -> None:
+    def __init__(self, source: str, faults: Sequence[str], hint: Hint | str = "") -> None:
         self.source = source
         self.faults = tuple(faults)
         listed = "\n".join(f"  {fault}" for fault in self.faults)
@@ -173,16 +318,11 @@ class Transient(BackfillError):
 
     exit_code = 6
 
-    @property
-    def waits_for(self) -> str:
-        """What is waited for, and what would end the wait; `status` shows the two separately."""
-        return with_way_on(self.message, self.hint)
-
     def given_up(self) -> Self:
         """The same error where it ends a command: nothing is retried any more."""
-        kept = _RETRIED.sub("", self.template)
-        if kept != self.template:
-            self.hint = f"{kept}; then type the command again" if kept else "type the command again"
+        if self.hint.retried:
+            kept = replace(self.hint, retried=False)
+            self.hint = kept.also("; then ", "type the command again")
         return self
 
 
@@ -217,7 +357,7 @@ class BadData(Fatal):
 
 def thread_failed(job: str, what: str, exc: Exception) -> Fatal:
     """A bug of ours in a thread beside the run, for the run to raise: the thread would end silently."""
-    return Fatal(f"job {job!r}: {what} failed: {type(exc).__name__}: {exc}", f"backfill resume {job}")
+    return Fatal(f"job {job!r}: {what} failed: {type(exc).__name__}: {exc}", command(f"resume {job}"))
 
 
 class SpoolFull(Fatal):

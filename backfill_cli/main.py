@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from backfill_cli import __version__
 from backfill_cli.errors import BackfillError, Transient, UsageError
-from backfill_cli.view.hints import as_typed, from_here, names_no_file, of_file, typed_file
+from backfill_cli.view.hints import as_typed, from_here, typed_file
 
 VERBS = (
     "start",
@@ -110,9 +110,10 @@ class Verb(TyperCommand):
             if isinstance(error, Transient):
                 error.given_up()
             error.hint = as_typed(error.hint, ctx)
-            if "job" in ctx.params and names_no_file(error.hint) and not typed_file(ctx.params):
+            unnamed = any(one.lacks_file for one in error.hint.commands)
+            if "job" in ctx.params and unnamed and not typed_file(ctx.params):
                 options = importlib.import_module("backfill_cli.commands._options")
-                error.hint = of_file(error.hint, from_here(options.known_config(ctx.params)))
+                error.hint = error.hint.of_file(from_here(options.known_config(ctx.params)))
             raise
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.errors import with_way_on
+from backfill_cli.errors import Hint, sql
+from backfill_cli.model.limit import Limit
 
 if TYPE_CHECKING:
     import psycopg
@@ -46,25 +47,29 @@ def of_tables(names: Sequence[str]) -> str:
     return _OF_SESSION.format(session, f"EXISTS (SELECT FROM pg_locks h {_OWN} {held} AND h.pid IS NULL)")
 
 
-def holding_up(connection: "psycopg.Connection[Any]", pid: int) -> str:
-    """For whom the session with this process waits, and what would end the wait; empty if it waits for no lock."""
+def holding_up(connection: "psycopg.Connection[Any]", pid: int) -> Limit | None:
+    """For whom the session with this process waits, and what would end the wait; None if it waits for no lock."""
     query = _OF_SESSION.format(
         f"a.pid = ANY(pg_catalog.pg_blocking_pids({pid:d}))", _WAITED_FOR.format(f"{pid:d}")
     )
     row = connection.execute(query.encode()).fetchone()
-    return "" if row is None else with_way_on(*spelled(row))
+    if row is None:
+        return None
+    who, end = spelled(row)
+    return Limit(who, hint=end)
 
 
-def spelled(row: Sequence[Any]) -> tuple[str, str]:
+def spelled(row: Sequence[Any]) -> tuple[str, Hint]:
     """A row of these queries: who it is, and what ends its transaction."""
     gid, database, role, pid, program, at = row
     since = "a time that this role may not see" if at is None else f"{at} UTC"
     if gid is not None:
         name = _literal(gid)
         said = f"prepared transaction {name} of role {role} in database {database}, since {since}"
-        return said, f"ROLLBACK PREPARED {name} or COMMIT PREPARED {name}, in that database"
+        end = sql(f"ROLLBACK PREPARED {name}") + " or " + sql(f"COMMIT PREPARED {name}")
+        return said, end + ", in that database"
     said = f"the transaction of process {pid} ({program}, role {role}, database {database}), open since {since}"
-    return said, f"end that transaction, or its session: SELECT pg_terminate_backend({pid})"
+    return said, "end that transaction, or its session: " + sql(f"SELECT pg_terminate_backend({pid})")
 
 
 def _literal(text: str) -> str:

@@ -6,12 +6,14 @@ When a server refuses a login, libpq passes on no SQLSTATE: then the text of the
 import re
 from enum import Enum, auto
 
+from backfill_cli.errors import shell
+
 PLACE = """
     (SELECT system_identifier FROM pg_catalog.pg_control_system())::text || ' ' || pg_catalog.current_database()
     || ' ' || t.oid::text"""
 """SQL: a text that identifies the table whose oid is `t.oid`, unique across clusters."""
 
-INSTALL = "pip install 'backfill-cli[postgres]'"
+INSTALL = shell("pip install 'backfill-cli[postgres]'")
 IN_DATABASE = "correct what the message names, in the database"
 """The hint for an error whose reason is the database's own: a trigger, a function, a setting."""
 

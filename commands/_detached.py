@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import typer
 
-from backfill_cli.errors import BackfillError, Held, NoSuchJob, UsageError, WaitTimedOut
+from backfill_cli.errors import BackfillError, Held, Hint, NoSuchJob, UsageError, WaitTimedOut, command
 from backfill_cli.model.units import spell_exit
 from backfill_cli.view.console import ERROR_FILE, answer_json, complain_json, say
 from backfill_cli.view.log import LOG_BYTES, Unless, error_of, kept, log_of, opened
@@ -39,7 +39,7 @@ def start_detached(
     fresh = Unless(log)
     catalog.lock_job(job).release()
     # -P: the program that was typed, also in a folder with another package of its name, such as a checkout.
-    command = [sys.executable, "-P", "-m", "backfill_cli", *words, "--catalog", str(catalog.path)]
+    program = [sys.executable, "-P", "-m", "backfill_cli", *words, "--catalog", str(catalog.path)]
     if log.exists() and log.stat().st_size >= LOG_BYTES:
         os.replace(log, kept(log))
     failure = error_of(log)
@@ -47,7 +47,7 @@ def start_detached(
     with _opened(log) as output:
         began = output.seek(0, os.SEEK_END)
         runner = subprocess.Popen(
-            command,
+            program,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -73,7 +73,7 @@ def start_detached(
         if barrier_within_s is not None and time.monotonic() > deadline:
             raise WaitTimedOut(
                 f"job {job!r}: runner {runner.pid} reached no barrier within {barrier_within_s:g} s and goes on",
-                f"backfill status {job}, and its log: {log}",
+                command(f"status {job}") + f", and its log: {log}",
             )
         time.sleep(POLL_S)
     if as_json:
@@ -87,8 +87,8 @@ def _ended_with(failure: Path, code: int, log: Path) -> BackfillError:
     """The error that a runner left when it ended; a runner that was killed left none."""
     try:
         told = json.loads(failure.read_text("utf-8"))
-        error = BackfillError(told["message"], told["hint"] or "")
-    except (OSError, ValueError):
+        error = BackfillError(told["message"], Hint.read(told["way_on"]) if told["way_on"] else "")
+    except (OSError, ValueError, KeyError):
         error = BackfillError(f"the runner ended with {spell_exit(code)} and left no error", f"its log: {log}")
     error.exit_code = code if code > 0 else 128 - code
     return error

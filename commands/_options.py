@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from backfill_cli.errors import BackfillError, NoSuchJob, UsageError
+from backfill_cli.errors import BackfillError, NoSuchJob, UsageError, command
+from backfill_cli.model.limit import Limit
 from backfill_cli.view.console import say
 from backfill_cli.view.hints import as_typed
 
@@ -159,7 +160,7 @@ def config_file(argument: str | None, option: str | None) -> Path:
     if argument is None and option is None and not Path(DEFAULT_CONFIG).exists():
         raise UsageError(
             f"no config is given, and there is no {DEFAULT_CONFIG} in {Path.cwd()}",
-            "name it: --config FILE; or write one: backfill init",
+            "name it: --config FILE; or write one: " + command("init"),
         )
     return Path(argument or option or DEFAULT_CONFIG)
 
@@ -193,9 +194,9 @@ def no_job(catalog: "Catalog") -> NoSuchJob:
         if os.path.lexists(above):
             return NoSuchJob(
                 f"there is no job in {catalog.path}; {above} is used here only for a job that is named",
-                "name the job; they are shown by: backfill status",
+                "name the job; they are shown by: " + command("status"),
             )
-    start = "backfill start --config job.toml, or --catalog FILE"
+    start = command("start --config job.toml") + ", or --catalog FILE"
     if left := catalog.left_behind():
         return NoSuchJob(*told_of(catalog.path, left, start))
     return NoSuchJob(f"there is no job in {catalog.path}", start)
@@ -219,6 +220,10 @@ def seconds(text: str, option: str) -> float:
         raise UsageError(f"{option} {text!r}: {error}", f"{option} 30m") from None
 
 
+def limit_typed(limit: "Limit", ctx: typer.Context) -> "Limit":
+    return replace(limit, hint=as_typed(limit.hint, ctx))
+
+
 def limits_typed(views: "Sequence[JobView]", ctx: typer.Context) -> "list[JobView]":
     """The jobs, each with the command that changes its limit as this command's user would type it."""
-    return [replace(view, limited_by=as_typed(view.limited_by, ctx)) for view in views]
+    return [replace(view, limited_by=limit_typed(view.limited_by, ctx)) for view in views]

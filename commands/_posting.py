@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from backfill_cli.errors import WaitTimedOut
+from backfill_cli.errors import Hint, WaitTimedOut, command
 from backfill_cli.model.job import JobState, Phase, Verb
 from backfill_cli.model.units import spell_epoch
 from backfill_cli.view.console import answer_json, say
@@ -58,16 +58,15 @@ def post(
     store = open_catalog(catalog, above=job is not None)
     before = named_job(store, job)
     name = before.name
-    command = store.post(name, verb, rate, actor(), time.time_ns() // 1_000_000, before.lease)
+    posted = store.post(name, verb, rate, actor(), time.time_ns() // 1_000_000, before.lease)
     if wait:
-        epoch: int | None = _waited(store, name, command, verb, limit_s)
+        epoch: int | None = _waited(store, name, posted, verb, limit_s)
     else:  # a live runner takes it at its next barrier
-        epoch = None if before.live else store.taken(name, command)
-    note = _note(before, verb, rate)
-    if note is not None:
-        note = as_typed(note, ctx)
+        epoch = None if before.live else store.taken(name, posted)
+    said = _note(before, verb, rate)
+    note = str(as_typed(Hint.of(said), ctx)) or None
     if as_json:
-        told = {"command": verb.value, "rate": rate, "id": command, "epoch": epoch, "note": note}
+        told = {"command": verb.value, "rate": rate, "id": posted, "epoch": epoch, "note": note}
         answer_json({"schema": 1, "job": name, **told})
         return
     if epoch is None:
@@ -78,19 +77,20 @@ def post(
         say(note)
     held = None if verb in (Verb.RESUME, Verb.THROTTLE) else _held_back(store.job(name) if wait else before, verb)
     if held is not None:
-        go_on, check = as_typed(f"backfill resume {name}", ctx), as_typed(f"backfill status {name} --check", ctx)
+        go_on, check = as_typed(command(f"resume {name}"), ctx), as_typed(command(f"status {name} --check"), ctx)
         say(f"{held}, and keeps more until the job continues: {go_on}")
         if (verb is Verb.STOP or not before.live) and is_limited(store, name):
             say(f"only a live runner enforces upstream.max_retained; to check: {check}")
 
 
-def _note(before: "JobRow", verb: Verb, rate: float | None) -> str | None:
-    """Why a command has no effect, or what a rate of 0 does; else None. before: the job as it was."""
+def _note(before: "JobRow", verb: Verb, rate: float | None) -> Hint | str:
+    """Why a command has no effect, or what a rate of 0 does; else empty. before: the job as it was."""
     asked = before.asked
     if before.state == JobState.DONE and not before.live and verb is not Verb.THROTTLE:
-        follow = f"backfill resume {before.name} --until forever"
+        follow = command(f"resume {before.name} --until forever")
         then = "" if verb is Verb.STOP else ": it takes effect in the next run"
-        return f"the job is done ({before.reason}), and nothing of it runs{then}; to follow its upstream: {follow}"
+        done = f"the job is done ({before.reason}), and nothing of it runs{then}; to follow its upstream: "
+        return done + follow
     if (verb is Verb.PAUSE and asked.paused) or (verb is Verb.PAUSE_ALL and asked.pause_all):
         if not before.control.paused:
             return f"{asked.paused_by} already requested that; it takes effect at the next barrier"
@@ -101,8 +101,8 @@ def _note(before: "JobRow", verb: Verb, rate: float | None) -> str | None:
     if verb is Verb.THROTTLE and phase != Phase.SNAPSHOT:
         return "it has no effect now: the snapshot has been read, and changes are not limited"
     if verb is Verb.THROTTLE and rate == 0:
-        return f"{RATE_0[before.strategy]}; to read on: backfill throttle {before.name} --rate none"
-    return None
+        return f"{RATE_0[before.strategy]}; to read on: " + command(f"throttle {before.name} --rate none")
+    return ""
 
 
 def _held_back(row: "JobRow", verb: Verb) -> str | None:
@@ -130,20 +130,20 @@ def _goes_on(row: "JobRow", verb: Verb) -> bool:
     )
 
 
-def _waited(catalog: "Catalog", job: str, command: int, verb: Verb, limit_s: float) -> int:
+def _waited(catalog: "Catalog", job: str, posted: int, verb: Verb, limit_s: float) -> int:
     """The epoch of the barrier that took the command. A stop is complete once the runner has gone, a pause once it
     is reached: the sink then has everything that was being committed.
 
     If the runner dies before it takes the command, the command is applied here, as without a runner.
     """
     deadline = time.monotonic() + limit_s
-    while (epoch := catalog.taken(job, command)) is None or _goes_on(catalog.job(job), verb):
+    while (epoch := catalog.taken(job, posted)) is None or _goes_on(catalog.job(job), verb):
         if epoch is None and not catalog.job(job).live:
             catalog.settle(job, time.time_ns() // 1_000_000, deadline - time.monotonic())
         if time.monotonic() > deadline:
             raise WaitTimedOut(
                 f"job {job!r}: the {verb.value} did not complete within {limit_s:g} s; the request stays in place",
-                f"backfill status {job}",
+                command(f"status {job}"),
             )
         time.sleep(POLL_S)
     return epoch

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import Hint, UsageError, command
 from backfill_cli.view.console import answer_json, say
 
 from ._options import CatalogOption, JsonOption, job_names, open_catalog
@@ -68,16 +68,16 @@ def drop(
         said = "--confirm is missing" if confirm is None else f"--confirm names {confirm!r}"
         where = " --without-sink" if without_sink else "" if sink is None else f" --sink {shlex.quote(sink)}"
         where += " --without-upstream" if without_upstream else ""
-        rows = f"backfill drop {name}{where} --with-rows --confirm {name}"
+        rows = command(f"drop {name}{where} --with-rows --confirm {name}")
         if with_rows:
             raise UsageError(f"job {name!r} would lose its progress and all rows of its tables: {said}", rows)
         from backfill_cli.engine.job.drop import live_names
 
         live = () if without_sink or sink is not None or is_start else live_names(name, store)
-        too = "" if without_sink or live or is_start else f"; to drop its tables and their rows, too: {rows}"
+        too = Hint() if without_sink or live or is_start else "; to drop its tables and their rows, too: " + rows
         raise UsageError(
             "; ".join([f"job {name!r} would lose its progress: {said}", *_of_live(live)]),
-            f"backfill drop {name}{where} --confirm {name}{too}",
+            command(f"drop {name}{where} --confirm {name}") + too,
         )
     if sink is None:
         from backfill_cli.engine.job.drop import drop as drop_job

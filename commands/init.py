@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import Hint, UsageError, command
 from backfill_cli.view.console import answer_json, say
 
 from ._options import JsonOption
@@ -54,13 +54,12 @@ def init(
     """
     from backfill_cli.config.connectors import look
     from backfill_cli.config.template import FILL_IN, template
-    from backfill_cli.view.hints import of_file
 
     if os.path.lexists(file):
         raise UsageError(f"{file} already exists", _another())
     text = template(upstream, sink, look(upstream, path, changes))
     if file.isprintable():  # otherwise it could end the comment
-        text = of_file(text, file)
+        text = text.replace("--config job.toml", f"--config {shlex.quote(file)}")
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:
@@ -78,7 +77,7 @@ def init(
         say(f"wrote {file}\nTry: {first}: backfill plan --config {shlex.quote(str(file))}")
 
 
-def _another() -> str:
+def _another() -> Hint:
     """A file that can be written: here, else at home or among temporary files."""
     from tempfile import gettempdir
 
@@ -89,7 +88,7 @@ def _another() -> str:
         os.path.join(folder, name) for folder in folders for name in ("job.toml", "other.toml", "another.toml")
     )
     free = next((file for file in files if not os.path.lexists(file)), None)
-    return "name another file" + (f": backfill init {shlex.quote(free)}" if free else "")
+    return "name another file" + (": " + command(f"init {shlex.quote(free)}") if free else Hint())
 
 
 def _in_their_tables(lines: list[str], mark: str) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import UsageError, command
 from backfill_cli.view.console import answer, answer_json, say
 from backfill_cli.view.hints import as_typed
 from backfill_cli.view.log import follow, log_of, newest
@@ -55,7 +55,7 @@ def logs(
 
 
 def _say_there_is_none(job: str, log: Path, ctx: typer.Context) -> None:
-    go_on = as_typed(f"backfill resume {job}", ctx)
+    go_on = as_typed(command(f"resume {job}"), ctx)
     say(f"job {job}: there is no log at {log} yet\nTry: {go_on}, which writes one")
 
 

@@ -32,6 +32,7 @@ def plan(
     from backfill_cli.view.reports import show_plan
 
     report = plan_job(load(config_file(file, config)), open_catalog(catalog, above=False), into_existing)
-    show_plan(replace(report, refused=tuple(as_typed(said, ctx) for said in report.refused)), as_json)
+    refused = tuple(replace(one, hint=as_typed(one.hint, ctx)) for one in report.refused)
+    show_plan(replace(report, refused=refused), as_json)
     if report.refused:
         raise typer.Exit(UsageError.exit_code)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import UsageError, command
 from backfill_cli.model.job import Verb
 
 from ._options import CatalogOption, JobArgument, JsonOption, TimeoutOption, WaitOption
@@ -43,6 +43,7 @@ def rows_per_second(text: str) -> float | None:
         rate = math.nan
     if not (math.isfinite(rate) and rate >= 0):
         raise UsageError(
-            f"--rate {text!r} is not a number of rows per second", "backfill throttle --rate 500, or --rate none"
+            f"--rate {text!r} is not a number of rows per second",
+            command("throttle --rate 500") + ", or --rate none",
         )
     return rate

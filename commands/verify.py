@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import UsageError, command
 
 from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog
 
@@ -68,7 +68,7 @@ def verify(
     if confirm is not None and (not fix or confirm != name):
         raise UsageError(
             f"--confirm names {confirm!r}, the job is {name!r}" if fix else "--confirm works only with --fix",
-            f"backfill verify {name} --fix --confirm {name}" if fix else "leave --confirm out",
+            command(f"verify {name} --fix --confirm {name}") if fix else "leave --confirm out",
         )
     from backfill_cli.view.verify import show_verify, shown, tell_before
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from backfill_cli.catalog.lease import this_host
-from backfill_cli.errors import Fatal, StoppedEarly, WaitTimedOut, parted
+from backfill_cli.errors import Fatal, StoppedEarly, WaitTimedOut, command
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.units import spell_epoch
 from backfill_cli.view.console import answer_json, say
@@ -64,16 +64,17 @@ def wait(
         now = time.monotonic()
         live = now if row.live else live
         if row.state is JobState.FAILED and not row.live:
-            said, _, way_on = parted(reason_of(row))
-            raise Fatal(f"job {name!r} failed before it was {goal}: {said}", way_on or f"backfill resume {name}")
+            why = reason_of(row)
+            go_on = why.hint or command(f"resume {name}")
+            raise Fatal(f"job {name!r} failed before it was {goal}: {why.said}", go_on)
         if (row.ended and not row.live) or now - live > GONE_AFTER_S:
-            said, _, way_on = parted(limited_by(row, row.progress))
-            why = f"is {row.state} ({row.reason})" if row.ended else f"has {said}"
-            raise StoppedEarly(f"job {name!r} {why} before it was {goal}", way_on)
+            limit = limited_by(row, row.progress)
+            state = f"is {row.state} ({row.reason})" if row.ended else f"has {limit.said}"
+            raise StoppedEarly(f"job {name!r} {state} before it was {goal}", limit.hint)
         if now - began > limit_s:
             state = "being created" if row.live and not row.created else f"{shown_state(row)}, phase {row.phase}"
             raise WaitTimedOut(
-                f"job {name!r}: not {goal} after {limit_s:g} s; it is {state}", f"backfill status {name}"
+                f"job {name!r}: not {goal} after {limit_s:g} s; it is {state}", command(f"status {name}")
             )
         time.sleep(POLL_S)
     since = row.control.paused_since_ms if goal == "paused" else None

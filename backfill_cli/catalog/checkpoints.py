@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import jobs
-from backfill_cli.errors import StateConflict
+from backfill_cli.errors import StateConflict, command
 from backfill_cli.model.checkpoint import Checkpoint, Recovered
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.position import Position, cursor_of, cursor_text
@@ -28,7 +28,7 @@ def recover(db: "DuckDBPyConnection", job: str) -> Recovered:
     committed = _read(db, job, COMMITTED)
     if committed is None:
         raise StateConflict(
-            f"job {job!r} has no committed checkpoint", f"backfill resume {job} --from-sink job.toml"
+            f"job {job!r} has no committed checkpoint", command(f"resume {job} --from-sink job.toml")
         )
     return Recovered(
         control=standing.control,
@@ -102,7 +102,7 @@ def drop_prepared(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
 
 
 def _conflict(job: str, what: str) -> StateConflict:
-    return StateConflict(f"job {job!r}: {what}", f"see what the catalog holds: backfill status {job}")
+    return StateConflict(f"job {job!r}: {what}", "see what the catalog holds: " + command(f"status {job}"))
 
 
 def _commit(db: "DuckDBPyConnection", job: str, checkpoint: Checkpoint) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from backfill_cli.errors import StateConflict, Transient, UsageError
+from backfill_cli.errors import StateConflict, Transient, UsageError, command, shell
 
 if TYPE_CHECKING:
     import duckdb
@@ -46,12 +46,14 @@ def refuse_unsafe(path: Path) -> None:
         if not stat.S_ISREG(seen.st_mode):
             raise UsageError(f"catalog {file} is not a file", "name a file with --catalog")
         if seen.st_mode & stat.S_IWOTH:
-            raise UsageError(f"catalog {file} is writable by everybody", f"chmod o-w {shlex.quote(str(file))}")
+            raise UsageError(
+                f"catalog {file} is writable by everybody", shell(f"chmod o-w {shlex.quote(str(file))}")
+            )
     folder = path.parent.stat()
     if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
         raise UsageError(
             f"everybody can replace files in the catalog's folder, {path.parent}",
-            f"chmod o-w {shlex.quote(str(path.parent))}",
+            shell(f"chmod o-w {shlex.quote(str(path.parent))}"),
         )
 
 
@@ -108,14 +110,14 @@ def _of_duckdb(exc: "duckdb.Error", path: Path) -> Transient | UsageError | Stat
             return _full(path, message)
         case Said.NEWER:
             return UsageError(
-                f"catalog {path} was written by a newer DuckDB: {message}", "pip install --upgrade duckdb"
+                f"catalog {path} was written by a newer DuckDB: {message}", shell("pip install --upgrade duckdb")
             )
         case Said.DAMAGED:
             away = shlex.join(["mv", str(path), f"{path}.damaged"])
             return StateConflict(
                 f"catalog {path} is damaged: {message}",
                 f"put a backup in its place; or move it away ({away}), then rebuild each job: "
-                "backfill resume --from-sink job.toml",
+                + command("resume --from-sink job.toml"),
             )
         case Said.FOREIGN | Said.REFUSED:
             return UsageError(f"catalog {path}: {message}", "name another file with --catalog")

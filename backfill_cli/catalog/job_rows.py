@@ -8,17 +8,19 @@ from backfill_cli.catalog.lease import Lease
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.model.checkpoint import PartitionProgress, Progress, Written
 from backfill_cli.model.job import ENDED, Command, Control, JobState, Phase, apply_command
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.upstream import SpoolView
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+_LIMITS = ("limited_by", "not_converging", "waiting_for")
 _PARTITION_FIELDS = frozenset(field.name for field in fields(PartitionProgress))
 
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job as people see it.
+    """A job as people see it. why: it is in its state.
 
     epoch: the last committed one, 0 for none. live: a runner has it now. waiting: commands not yet taken.
     verified: the tables of its last verify. config_file: that of its last start; empty if not known. created:
@@ -27,7 +29,7 @@ class JobRow:
 
     name: str
     state: JobState
-    reason: str
+    why: Limit
     phase: Phase
     epoch: int
     control: Control
@@ -42,6 +44,11 @@ class JobRow:
     verified: tuple[Verified, ...] = ()
     config_file: str = ""
     created: bool = True
+
+    @property
+    def reason(self) -> str:
+        """Why it is in its state, in words."""
+        return self.why.said
 
     @property
     def ended(self) -> bool:
@@ -77,7 +84,7 @@ class JobRow:
 def rows(db: "DuckDBPyConnection") -> tuple[JobRow, ...]:
     """All jobs, oldest first; `live`, `waiting` and `verified` are for the caller to fill in."""
     found = db.execute(
-        """SELECT name, state, reason, phase, epoch, paused_by, paused_since_ms, rate, stop_asked, pause_all,
+        """SELECT name, state, reason, why, phase, epoch, paused_by, paused_since_ms, rate, stop_asked, pause_all,
                   progress, strategy, until, created_ms, caught_up_ms,
                   coalesce(config_file, ''), coalesce(token, 0), owner, host, pid, claimed_ms, renewed_ms
            FROM jobs LEFT JOIN leases ON leases.job = jobs.name ORDER BY created_ms, name"""
@@ -86,12 +93,12 @@ def rows(db: "DuckDBPyConnection") -> tuple[JobRow, ...]:
 
 
 def _row(row: tuple[Any, ...]) -> JobRow:
-    name, state, reason, phase, epoch, *control = row[:10]
-    progress, strategy, until, created_ms, caught_up_ms, config_file = row[10:16]
+    name, state, reason, why, phase, epoch, *control = row[:11]
+    progress, strategy, until, created_ms, caught_up_ms, config_file = row[11:17]
     return JobRow(
         name=name,
         state=JobState(state),
-        reason=reason,
+        why=Limit.stored(reason, why),
         phase=Phase(phase),
         epoch=epoch,
         control=Control(*control),
@@ -100,7 +107,7 @@ def _row(row: tuple[Any, ...]) -> JobRow:
         until=until,
         created_ms=created_ms,
         caught_up_ms=caught_up_ms,
-        lease=Lease(*row[16:]),
+        lease=Lease(*row[17:]),
         live=False,
         config_file=config_file,
     )
@@ -116,13 +123,14 @@ def read_progress(text: str) -> Progress:
         for partition in told.get("partitions", ())
     )
     spool, written = told.get("spool"), told.get("written_per_s")
+    limits = {name: told[name] and Limit.read(told[name]) for name in _LIMITS if name in told}
     shaped = {
         "eta_s": eta_s and tuple(eta_s),
         "partitions": listed,
-        "spool": spool and SpoolView(**spool),
+        "spool": spool and SpoolView(**spool | {"waits": spool["waits"] and Limit.read(spool["waits"])}),
         "written_per_s": written and Written(**written),
     }
-    return Progress(**told | shaped | {"phase": Phase(told["phase"])})
+    return Progress(**told | limits | shaped | {"phase": Phase(told["phase"])})
 
 
 ALMOST = 0.999

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
-from backfill_cli.errors import NoSuchJob, StateConflict, UsageError
+from backfill_cli.errors import NoSuchJob, StateConflict, UsageError, command
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import (
@@ -16,6 +16,7 @@ from backfill_cli.model.job import (
     Phase,
     may_become,
 )
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin
 
@@ -58,13 +59,15 @@ def create(db: "DuckDBPyConnection", definition: "JobDefinition", control: Contr
     if definition.name in names(db):
         raise UsageError(
             f"job {definition.name!r} already exists in the catalog",
-            f"backfill resume {definition.name}, or: backfill drop {definition.name} --confirm {definition.name}",
+            command(f"resume {definition.name}")
+            + ", or: "
+            + command(f"drop {definition.name} --confirm {definition.name}"),
         )
     pin = replace(definition.pin, splits=())
     db.execute(
         """INSERT INTO jobs VALUES ($name, 'starting', 'created', $strategy, $until, $config, $fingerprint, $pin,
            $tables, $now, 'snapshot', 0, 0, 0, $paused_by, $paused_since, $rate, $stop, NULL, NULL, $pause_all,
-           $file)""",
+           $file, NULL)""",
         {
             "name": definition.name,
             "strategy": definition.strategy,
@@ -169,16 +172,15 @@ def _spell_tables(tables: Sequence["SinkTable"]) -> str:
     return f"[{', '.join(encode(table) for table in tables)}]"
 
 
-def become(db: "DuckDBPyConnection", job: str, then: JobState, reason: str = "") -> None:
+def become(db: "DuckDBPyConnection", job: str, then: JobState, reason: Limit | str = "") -> None:
     """Make one transition. reason: the transition's own if empty. Raises StateConflict if it is not allowed."""
     now = standing(db, job).state
     if not may_become(now, then):
-        raise StateConflict(f"job {job!r} is {now}: it cannot become {then}", f"backfill status {job}")
+        raise StateConflict(f"job {job!r} is {now}: it cannot become {then}", command(f"status {job}"))
     if now == then and not reason:
         return
-    db.execute(
-        "UPDATE jobs SET state = ?, reason = ? WHERE name = ?", [then, reason or TRANSITIONS[now, then], job]
-    )
+    why = Limit.of(reason or TRANSITIONS[now, then])
+    db.execute("UPDATE jobs SET state = ?, reason = ?, why = ? WHERE name = ?", [then, *why.columns, job])
 
 
 def use_epoch(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
@@ -186,7 +188,7 @@ def use_epoch(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
     last = standing(db, job).last_epoch
     if epoch <= last:
         raise StateConflict(
-            f"job {job!r}: epoch {epoch} is not after {last}, the newest number used", f"backfill status {job}"
+            f"job {job!r}: epoch {epoch} is not after {last}, the newest number used", command(f"status {job}")
         )
     db.execute("UPDATE jobs SET last_epoch = ? WHERE name = ?", [epoch, job])
 
@@ -223,7 +225,7 @@ def unknown(job: str, known: tuple[str, ...]) -> NoSuchJob:
     """The error that lists the existing jobs, nearest first."""
     nearest = sorted(known, key=lambda name: -SequenceMatcher(None, job, name).ratio())
     if not nearest:
-        return NoSuchJob(f"there is no job {job!r}: the catalog is empty", "backfill start --config job.toml")
+        return NoSuchJob(f"there is no job {job!r}: the catalog is empty", command("start --config job.toml"))
     return NoSuchJob(
-        f"there is no job {job!r}; known jobs: {', '.join(nearest[:10])}", f"backfill status {nearest[0]}"
+        f"there is no job {job!r}; known jobs: {', '.join(nearest[:10])}", command(f"status {nearest[0]}")
     )

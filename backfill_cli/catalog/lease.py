@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.errors import Held
+from backfill_cli.errors import Held, command
 from backfill_cli.model.units import spell_moment
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def check(db: "DuckDBPyConnection", job: str, token: int) -> Lease:
     if lease.token != token:
         raise Held(
             f"job {job!r} was taken over: our token is {token}, the catalog has {lease.token} ({_holder(lease)})",
-            f"backfill status {job}",
+            command(f"status {job}"),
         )
     return lease
 
@@ -176,10 +176,10 @@ def held(job: str, lease: Lease, now_ms: int) -> Held:
         return Held(
             f"job {job!r} is held by a process that has not claimed it in this catalog: it is just starting, or "
             "runs with a catalog that was here before",
-            "backfill status",
+            command("status"),
         )
     renewed_s = max(0, now_ms - (lease.renewed_ms or 0)) / 1000
-    hint = f"backfill status {job}, or end that runner: backfill stop {job} --wait"
+    hint = command(f"status {job}") + ", or end that runner: " + command(f"stop {job} --wait")
     if lease.host != this_host():
         hint += f" (if that runner died: try again {LEASE_MS // 1000} s after its last renewal)"
     return Held(f"job {job!r} is held by {_holder(lease)}, renewed {renewed_s:.0f} s ago", hint)

@@ -12,6 +12,7 @@ from backfill_cli.catalog.store import Store
 from backfill_cli.errors import BackfillError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState
+from backfill_cli.model.limit import Limit
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -93,7 +94,7 @@ class RunnerStore:
         with self._ours() as db:
             jobs.widen(db, self._job, tables)
 
-    def become(self, state: JobState, reason: str) -> None:
+    def become(self, state: JobState, reason: Limit | str) -> None:
         with self._ours() as db:
             jobs.become(db, self._job, state, reason)
 

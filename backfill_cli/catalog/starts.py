@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.catalog.job_rows import JobRow
 from backfill_cli.catalog.lease import LEASE_MS, Lease, this_host
-from backfill_cli.errors import BackfillError, Held, NoSuchJob
+from backfill_cli.errors import BackfillError, Held, Hint, NoSuchJob, command, shell
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import Control, JobState, Phase
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.units import spell_moment
 from backfill_cli.model.upstream import Begun, Pin
 
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
 
     from backfill_cli.catalog.store import Store
 
-_COLUMNS = "job, owner, host, pid, begun_ms, renewed_ms, doing, config, config_file"
+_COLUMNS = "job, owner, host, pid, begun_ms, renewed_ms, doing, config, config_file, why"
 
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """A process that creates a job, or did. config: as stored. config_file: where it was read from."""
+    """A process that creates a job, or did. config: as stored. config_file: where it was read from.
+
+    doing, why: what it does or waits for, in words and as JSON.
+    """
 
     job: str
     owner: str
@@ -35,6 +39,7 @@ class Starter:
     doing: str
     config: str
     config_file: str
+    why: str | None
 
     @property
     def lease(self) -> Lease:
@@ -46,7 +51,7 @@ class Starter:
         return JobRow(
             name=self.job,
             state=JobState.STARTING,
-            reason=self.doing,
+            why=Limit.stored(self.doing, self.why),
             phase=Phase.SNAPSHOT,
             epoch=0,
             control=Control(),
@@ -69,14 +74,17 @@ class Starter:
         whose = f"pid {self.pid} on {self.host}, since {spell_moment(self.begun_ms)}"
         if live:
             is_holder = self.host == this_host() and self.lease.is_there and now_ms - self.renewed_ms < LEASE_MS
-            end = f"; or end the start: kill {self.pid}" if is_holder else ""
+            end = "; or end the start: " + shell(f"kill {self.pid}") if is_holder else ""
             return Held(
                 f"job {self.job!r} is being created ({whose}; {self.doing}), and takes no command before that",
-                f"wait until it runs: backfill status {self.job}{end}",
+                "wait until it runs: " + command(f"status {self.job}") + end,
             )
         return NoSuchJob(
             f"there is no job {self.job!r}: its start ({whose}) died before the job was created",
-            f"start it again: {self.again}; or forget that start: backfill drop {self.job} --confirm {self.job}",
+            "start it again: "
+            + self.again
+            + "; or forget that start: "
+            + command(f"drop {self.job} --confirm {self.job}"),
         )
 
     @property
@@ -85,9 +93,9 @@ class Starter:
         return (self.host, self.pid) == (this_host(), os.getpid())
 
     @property
-    def again(self) -> str:
+    def again(self) -> Hint:
         """The command that starts it."""
-        return f"backfill start --config {shlex.quote(self.config_file) if self.config_file else 'FILE'}"
+        return command(f"start --config {shlex.quote(self.config_file or 'FILE')}")
 
 
 class Starters:
@@ -99,7 +107,7 @@ class Starters:
     def begin(self, job: str, owner: str, doing: str, config: str, config_file: str) -> None:
         """This process is seen to create the job. Its row replaces that of a killed start."""
         now_ms = self._now_ms()
-        ours = Starter(job, owner, this_host(), os.getpid(), now_ms, now_ms, doing, config, config_file)
+        ours = Starter(job, owner, this_host(), os.getpid(), now_ms, now_ms, doing, config, config_file, None)
         with self._store.writing(create=True) as db:
             put(db, ours)
 
@@ -110,10 +118,13 @@ class Starters:
         with self._store.reading() as db:
             return of(db, job)
 
-    def tell(self, job: str, doing: str) -> None:
+    def tell(self, job: str, doing: Limit | str) -> None:
         """What the start is doing now."""
         with self._store.writing() as db:
-            db.execute("UPDATE starters SET doing = ?, renewed_ms = ? WHERE job = ?", [doing, self._now_ms(), job])
+            db.execute(
+                "UPDATE starters SET doing = ?, why = ?, renewed_ms = ? WHERE job = ?",
+                [*Limit.of(doing).columns, self._now_ms(), job],
+            )
 
     def renew(self, job: str) -> None:
         """The start is still alive."""
@@ -140,7 +151,7 @@ def put(db: "DuckDBPyConnection", starter: Starter) -> None:
     """The row of its job, in place of an earlier one."""
     end(db, starter.job)
     row = [getattr(starter, name) for name in _COLUMNS.split(", ")]
-    db.execute(f"INSERT INTO starters ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    db.execute(f"INSERT INTO starters ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def end(db: "DuckDBPyConnection", job: str) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.catalog.files import Instance, make_folder, make_private, our_errors, refuse_unsafe, sync_folder
 from backfill_cli.catalog.lease import is_locked
-from backfill_cli.errors import NoSuchJob, Transient, UsageError
+from backfill_cli.errors import Hint, NoSuchJob, Transient, UsageError, command, shell
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -88,9 +88,9 @@ class Store:
                 if version != known:
                     raise UsageError(
                         f"catalog {self.path} has version {version}, this backfill needs version {known}",
-                        "pip install --upgrade backfill-cli"
+                        shell("pip install --upgrade backfill-cli")
                         if version > known
-                        else "backfill status, which upgrades it, and keeps a copy",
+                        else command("status") + ", which upgrades it, and keeps a copy",
                     )
                 yield db
 
@@ -172,7 +172,7 @@ class Store:
             holder = Path(f"{self.path}.lock").read_text(errors="replace") or "unknown"
             raise Transient(
                 f"catalog {self.path} was busy for {self._wait_s:g} s; last used by: {holder}",
-                f"find the process that holds it: fuser -v {shlex.quote(f'{self.path}.lock')}",
+                "find the process that holds it: " + shell(f"fuser -v {shlex.quote(f'{self.path}.lock')}"),
             ) from exc
 
     @contextmanager
@@ -202,7 +202,7 @@ class Store:
             raise self._missing(left_behind(self))
 
     def _missing(self, left: dict[str, bool]) -> NoSuchJob:
-        return NoSuchJob(*told_of(self.path, left, "backfill start --config job.toml"))
+        return NoSuchJob(*told_of(self.path, left, command("start --config job.toml")))
 
     @contextmanager
     def _attached(self, path: Path, read_only: bool = False) -> Iterator["DuckDBPyConnection"]:
@@ -258,7 +258,7 @@ class Store:
             raise UsageError(
                 f"catalog {self.path} has version {version}, this backfill supports versions up to "
                 f"{len(self._scripts())}",
-                "pip install --upgrade backfill-cli, or name another file with --catalog",
+                shell("pip install --upgrade backfill-cli") + ", or name another file with --catalog",
             )
         self._refuse_while_run(version)
         with self._attached(self.path) as db:
@@ -297,12 +297,12 @@ class Store:
             db.execute("CHECKPOINT")
 
 
-LOST = "if the catalog was lost, rebuild it from the sink: backfill resume --from-sink job.toml"
+LOST = "if the catalog was lost, rebuild it from the sink: " + command("resume --from-sink job.toml")
 
 _SUFFIX = ".runner"
 
 
-def told_of(catalog: Path, left: Mapping[str, bool], otherwise: str) -> tuple[str, str]:
+def told_of(catalog: Path, left: Mapping[str, bool], otherwise: Hint) -> tuple[str, Hint]:
     """What is known where the catalog's file is missing, and what to type: `otherwise` if no job ran with it.
 
     left: see `left_behind`. A job that is started in a new folder has a runner before there is a catalog; nothing
@@ -313,13 +313,12 @@ def told_of(catalog: Path, left: Mapping[str, bool], otherwise: str) -> tuple[st
         return said, otherwise
     if all(left.values()):
         jobs = ", ".join(f"job {name!r} has a runner" for name in left)
-        back = f"if the catalog was moved away, move it back; {LOST}"
         return (
             f"{said}, but {jobs}: it is just starting, or runs with a catalog that was here before",
-            f"backfill status, again in half a minute; {back}",
+            command("status") + ", again in half a minute; if the catalog was moved away, move it back; " + LOST,
         )
     ran = ", ".join(f"{name} (it still has a runner)" if live else name for name, live in left.items())
-    return f"{said}, but these jobs ran with it: {ran}", f"move it back; {LOST}"
+    return f"{said}, but these jobs ran with it: {ran}", "move it back; " + LOST
 
 
 def left_at(catalog: Path) -> list[str]:

@@ -35,7 +35,7 @@ from backfill_cli.config.sections import (
 )
 from backfill_cli.contracts import BrokenContract, Source, TableSpec
 from backfill_cli.contracts.secrets import STORED
-from backfill_cli.errors import ConfigError, UsageError
+from backfill_cli.errors import ConfigError, Hint, UsageError, command
 
 if TYPE_CHECKING:
     from backfill_cli.contracts import Sink
@@ -168,7 +168,7 @@ def load(path: Path) -> JobConfig:
     """The config of a TOML file. Raises ConfigError with all its faults."""
     settled = absolute(read(path), Path.cwd())
     faults = _written_secrets(settled) + hook_faults(settled) + _spool_faults(settled)
-    hint = "correct the faults listed, then: backfill plan --config FILE"
+    hint = "correct the faults listed, then: " + command("plan --config FILE")
     return replace(_checked(settled, str(path), faults, hint), file=str(path.absolute()))
 
 
@@ -180,7 +180,7 @@ def read(path: Path) -> Tree:
         return tomli.loads(path.read_text("utf-8"))
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
-        raise ConfigError(str(path), [reason], "backfill init   # writes a job.toml to start from") from None
+        raise ConfigError(str(path), [reason], command("init") + "   # writes a job.toml to start from") from None
     except UnicodeDecodeError:
         raise ConfigError(str(path), ["not UTF-8 text"]) from None
     except tomli.TOMLDecodeError as error:
@@ -197,8 +197,10 @@ def from_stored(stored: str) -> JobConfig:
     hint = (
         "install the version that accepted it; or forget the job here, and then in the sink and the "
         "upstream of a config that is accepted: "
-        f"backfill drop {job} --without-sink --without-upstream --confirm {job}; "
-        f"backfill drop {job} --sink job.toml --confirm {job}"
+        + command(
+            f"drop {job} --without-sink --without-upstream --confirm {job}",
+            f"drop {job} --sink job.toml --confirm {job}",
+        )
     )
     return _checked(tree, "the stored config", [], hint, STORED)  # a secret in it has already been stored
 
@@ -208,7 +210,7 @@ def stored_hooks(stored: str) -> Hooks:
     return Hooks.model_validate(json.loads(stored).get("hooks", {}))
 
 
-def _checked(tree: Tree, source: str, faults: list[str], hint: str, context: Any = None) -> JobConfig:
+def _checked(tree: Tree, source: str, faults: list[str], hint: Hint | str, context: Any = None) -> JobConfig:
     for part in _MAY_HOLD_REFERENCES:
         faults += reference_faults(tree.get(part), (part,))
     faults += _misplaced_references(tree)

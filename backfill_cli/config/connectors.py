@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from backfill_cli import registry
 from backfill_cli.config.faults import spell_faults
 from backfill_cli.contracts import Looked, SinkConnector, UpstreamConnector
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import UsageError, command
 
 Tree = dict[str, Any]
 SIDES = ("snapshot", "changes")
@@ -111,6 +111,6 @@ def look(upstream: str, path: str | None, changes: str | None) -> Looked | None:
     if able is None:
         raise UsageError(
             f"--path works with files only, not with {upstream}",
-            f"backfill init --upstream {shlex.quote(upstream)}",
+            command(f"init --upstream {shlex.quote(upstream)}"),
         )
     return able(path, changes)

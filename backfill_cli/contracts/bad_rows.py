@@ -19,8 +19,8 @@ def duplicate_keys(table: SinkTable, twice: Iterable[tuple[str, int]], where: st
     named = "; ".join(f"({value}) {count} times" for value, count in twice)
     return BadData(
         f"table {table.name!r}: the key ({', '.join(table.key)}) is not unique in {where}: {named}",
-        f"{START_OVER}, either with columns in the table's key that tell these rows apart, or with "
-        "a `where` that excludes some of them",
+        START_OVER + ", either with columns in the table's key that tell these rows apart, or with a `where` that "
+        "excludes some of them",
     )
 
 
@@ -30,5 +30,5 @@ def no_row_to_fill(table: SinkTable, keys: Iterable[str]) -> BadData:
     return BadData(
         f"table {table.name!r}: a change leaves columns unchanged, but {table.target} has no row with the key "
         f"({', '.join(table.key)}) that it applies to: {named}",
-        f"rows were deleted from the sink: restore them, or {START_OVER}",
+        "rows were deleted from the sink: restore them, or " + START_OVER,
     )

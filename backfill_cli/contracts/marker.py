@@ -1,7 +1,7 @@
 """What a table's marker means for a commit: to be applied, a repeat, or refused. The same for every sink."""
 
 from backfill_cli.contracts.sink import EpochCommit
-from backfill_cli.errors import RESTORE, START_OVER, Held, StateConflict
+from backfill_cli.errors import RESTORE, START_OVER, Held, StateConflict, command
 from backfill_cli.model.checkpoint import Marker
 
 
@@ -26,7 +26,7 @@ def refuse_old_token(job: str, table: str, token: int, marker: Marker) -> None:
     if marker.token > token:
         raise Held(
             f"another runner took job {job!r} over: table {table!r} has token {marker.token}, ours is {token}",
-            f"backfill status {job}",
+            command(f"status {job}"),
         )
 
 
@@ -50,5 +50,8 @@ def _restored(commit: EpochCommit, table: str, marker: Marker, holder: str) -> S
         )
     return StateConflict(
         f"job {commit.job!r}: table {table!r} of the sink {what}",
-        f"continue from what the sink holds: backfill resume {commit.job} --from-sink job.toml; or {START_OVER}",
+        "continue from what the sink holds: "
+        + command(f"resume {commit.job} --from-sink job.toml")
+        + "; or "
+        + START_OVER,
     )

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts.looked import Looked
 from backfill_cli.errors import BackfillError, UsageError
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead, StagedFile
 from backfill_cli.model.position import Cursor, Position
+from backfill_cli.model.reports import Refusal
 from backfill_cli.model.split import SplitKey
 from backfill_cli.model.upstream import HeldLog, LogStart, Pin, SnapshotPin, UpstreamView
 
@@ -333,7 +335,7 @@ class Extras:
     duckdb_sql: of a table, and its columns' types in DuckDB's notation, a query for the pinned snapshot's rows by
     DuckDB's own readers, for `verify --independent`. Raises UsageError when DuckDB would not read them exactly.
     rows_at: all rows of a table as of any position, as source columns: `verify` then needs no changes.
-    waits_for: for whom a call in another thread waits, and what would end that (`with_way_on`); empty for nobody.
+    waits_for: for whom a call in another thread waits, and what would end that; None for nobody.
     Changes nothing. Raises BackfillError within some seconds.
     """
 
@@ -342,7 +344,7 @@ class Extras:
     places: Callable[[], Mapping[str, frozenset[str]]] = dict
     duckdb_sql: Callable[[str, Mapping[str, str]], str] | None = None
     rows_at: "Callable[[SparkSession, str, Position], DataFrame] | None" = None
-    waits_for: Callable[[], str] | None = None
+    waits_for: Callable[[], Limit | None] | None = None
 
 
 class Lease(ABC):
@@ -358,7 +360,7 @@ class Lease(ABC):
         Raises UsageError saying what would make it possible.
         """
 
-    def obstacles(self, mark: str | None) -> Sequence[str]:
+    def obstacles(self, mark: str | None) -> Sequence[Refusal]:
         """What `require_able` would raise now, one sentence each, with what would make it possible.
 
         mark: whatever an interrupted start holds under this mark is ignored.

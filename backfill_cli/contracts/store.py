@@ -8,6 +8,7 @@ from backfill_cli.contracts.sink import SinkTable
 from backfill_cli.contracts.spool import SpoolEntry
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.upstream import Pin
 
 
@@ -73,7 +74,7 @@ class JobStore(Protocol):
         """Renews the lease. progress None leaves the numbers unchanged. Raises Held when the lease is lost."""
         ...
 
-    def become(self, state: JobState, reason: str) -> None:
+    def become(self, state: JobState, reason: Limit | str) -> None:
         """Changes the job's state along an existing arrow."""
         ...
 

@@ -8,21 +8,25 @@ from collections.abc import Container
 from backfill_cli.contracts.sink import SinkTable
 from backfill_cli.errors import (
     RESTORE,
-    RETRIED,
     BadData,
     Fatal,
     Held,
+    Hint,
     SinkInUse,
     StateConflict,
     Transient,
     UsageError,
+    command,
+    in_config,
+    retried,
+    shell,
     start_over,
 )
 from backfill_cli.model.checkpoint import Owner
 
 DEPENDENT = "drop what depends on it first, or omit --with-rows to keep the tables"
-RENAME = "rename it: tables.target, or the transform's select"
-LESS_OFTEN = f"let the table's other writers commit less often; {RETRIED}"
+RENAME = in_config("rename it: tables.target, or the transform's select")
+LESS_OFTEN = retried("let the table's other writers commit less often")
 
 
 def require_key(table: SinkTable, columns: Container[str]) -> None:
@@ -38,8 +42,9 @@ def require_key(table: SinkTable, columns: Container[str]) -> None:
 def rows_of_others(target: str) -> SinkInUse:
     return SinkInUse(
         f"table {target} exists, with rows that are not this job's",
-        "name another target; or drop that table if it is no longer needed; or keep its rows, including those "
-        "that the upstream lacks, and write into it by key: backfill start --config job.toml --into-existing",
+        "name another target; or drop that table if it is no longer needed; or keep its rows, including "
+        "those that the upstream lacks, and write into it by key: "
+        + command("start --config job.toml --into-existing"),
     )
 
 
@@ -54,7 +59,7 @@ def other_type(column: str, target: str, held: str, wanted: str) -> BadData:
 def same_target(first: str, second: str, target: str) -> UsageError:
     return UsageError(
         f"tables {first!r} and {second!r} have the same target, {target}",
-        "give one of them another target: tables.target",
+        in_config("give one of them another target: tables.target"),
     )
 
 
@@ -70,14 +75,14 @@ def gone(place: str, job: str, epoch: int | None = None) -> StateConflict:
 class TargetTaken(Held):
     """Another job has the target. owner: that job's catalog, if the sink recorded it."""
 
-    def __init__(self, message: str, hint: str, job: str, owner: Owner | None) -> None:
+    def __init__(self, message: str, hint: Hint | str, job: str, owner: Owner | None) -> None:
         super().__init__(message, hint)
         self.job, self.owner = job, owner
 
 
-def forgetting(job: str, where: str) -> str:
+def forgetting(job: str, where: str) -> Hint:
     """The hint where another job has the target. where: the option by which it is found."""
-    return f"name another target, or forget that job: backfill drop {job} --confirm {job} {where}"
+    return "name another target, or forget that job: " + command(f"drop {job} --confirm {job} {where}")
 
 
 def belongs_to(target: str, job: str, table: str, owner: Owner | None, beside: str = "") -> TargetTaken:
@@ -91,7 +96,7 @@ def belongs_to(target: str, job: str, table: str, owner: Owner | None, beside: s
 
 
 def taken(job: str, owner: Owner) -> Held:
-    return Held(f"another catalog has just taken job {job!r}: {owner}", f"backfill status {job} {owner.option}")
+    return Held(f"another catalog has just taken job {job!r}: {owner}", command(f"status {job} {owner.option}"))
 
 
 def written_too_often(target: str, what: str) -> Transient:
@@ -103,7 +108,7 @@ def no_record(job: str) -> StateConflict:
     """The sink has no state of a job that the catalog has."""
     return StateConflict(
         f"the sink has no record of job {job!r}: it was dropped there, or its folder was removed",
-        f"restore it, or {start_over(job, '--without-sink')}",
+        "restore it, or " + start_over(job, "--without-sink"),
     )
 
 
@@ -111,5 +116,5 @@ def newer_layout(place: str, layout: int, ours: int) -> Fatal:
     """The job's state in the sink has a layout that this version does not know."""
     return Fatal(
         f"a newer backfill wrote {place} (layout {layout}; this one knows {ours})",
-        "pip install --upgrade backfill-cli",
+        shell("pip install --upgrade backfill-cli"),
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from backfill_cli.decode.whole import IN_BLOCK, new_column
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, Hint
 from backfill_cli.formats.debezium_types import DECIMAL, Connect, encoding, forms, own_type
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.values import Encoding, schemaless
@@ -76,7 +76,7 @@ def together(place: str, blocks: Iterable[Mapping[str, Any]]) -> dict[str, Conne
     return found
 
 
-def columns_of(place: str, told: Mapping[str, Connect], declare: str) -> Columns:
+def columns_of(place: str, told: Mapping[str, Connect], declare: Hint | str) -> Columns:
     """The columns that the blocks describe. Raises BadData for one whose block gives no exact type."""
     columns: Columns = {}
     for name, one in told.items():

@@ -18,7 +18,7 @@ from backfill_cli.decode.tokens import Token, first_value, parsed, text_of, whol
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unreadable
 from backfill_cli.decode.unsent import UNAVAILABLE, is_unsent
 from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
-from backfill_cli.errors import ConfigError
+from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.formats import debezium_forms
 from backfill_cli.formats.debezium_changes import HEARTBEAT, NO_HEARTBEATS, NO_TRUNCATES
 from backfill_cli.formats.debezium_order import blanks, can_be_late, comparable
@@ -453,7 +453,7 @@ class Debezium:
         sources = sorted({source_of(envelope) for envelope, _ in mine} - {""})
         if len(sources) > 1 and not tables:
             fault = f"{asked.at.rpartition('.')[0]}.topic: '{asked.name}' holds records of several tables: "
-            hint = f'name those to read: {asked.at}.tables = ["{sources[0]}"]'
+            hint = in_config(f'name those to read: {asked.at}.tables = ["{sources[0]}"]')
             raise ConfigError("upstream", [fault + ", ".join(sources[:5])], hint)
         told = block.together(asked.place, [one for _, one in mine if one is not None])
         images = [envelope.get("after") for envelope, _ in mine]
@@ -468,7 +468,9 @@ class Debezium:
 
     def _of_table(self, asked: Asked, told: Mapping[str, Connect], names: frozenset[str]) -> Columns:
         """The declared columns, or else those of the schema blocks, each with what the blocks say about it."""
-        declare = f'declare all columns, each with its type: {asked.at}.schema = "id BIGINT, note STRING"'
+        declare = in_config(
+            f'declare all columns, each with its type: {asked.at}.schema = "id BIGINT, note STRING"'
+        )
         if asked.declared is None:
             if not told:
                 fault = f"{asked.at}.schema: missing, and no record of {asked.place} has a schema block"

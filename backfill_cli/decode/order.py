@@ -28,7 +28,9 @@ _LATE = "one transaction put a row at this key and then removed another row from
 _HINT = (
     "which rows are left is not in such a log: use a key that the source checks row by row (PostgreSQL: add the "
     "constraint again, NOT DEFERRABLE; Oracle: exchange no keys in a transaction), and in tables that are read as "
-    f"one, a key of which one row exists; then {START_OVER} from a new snapshot, and a log that begins after it"
+    "one, a key of which one row exists; then "
+    + START_OVER
+    + " from a new snapshot, and a log that begins after it"
 )
 
 

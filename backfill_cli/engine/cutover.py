@@ -18,7 +18,7 @@ from backfill_cli.contracts.cutover import CutoverSink, NamelessSink, Swap
 from backfill_cli.engine.job.ownership import require_kept
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.start_over import start_over_named
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import Hint, UsageError, command
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, LiveName, Lives
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.units import spell_share
@@ -118,7 +118,7 @@ def _swaps(definition: JobDefinition, in_place: bool) -> tuple[Swap, ...]:
             raise UsageError(
                 f"job {job!r}: tables.live names {min(named.values())!r}, but a sink of type "
                 f"{config.tree['sink']['type']!r} switches the table itself to the job's branch: it has no views",
-                "remove tables.live from the config; then: backfill start --config FILE",
+                "remove tables.live from the config; then: " + command("start --config FILE"),
             )
         return tuple(Swap(table, table.target) for table in own)
     lacking = [table.name for table in own if table.name not in named]
@@ -127,8 +127,8 @@ def _swaps(definition: JobDefinition, in_place: bool) -> tuple[Swap, ...]:
         free = lacking[0] if lacking[0].lower() not in taken else f"{lacking[0]}_live"
         raise UsageError(
             f"job {job!r}: no tables.live, the name that people query, for {', '.join(map(repr, lacking))}",
-            f"set tables.live of each table, for example: live = {json.dumps(free, ensure_ascii=False)}; "
-            f"then: backfill stop {job} --wait; backfill start --config FILE; backfill cutover {job}",
+            f"set tables.live of each table, for example: live = {json.dumps(free, ensure_ascii=False)}; then: "
+            + command(f"stop {job} --wait", "start --config FILE", f"cutover {job}"),
         )
     return tuple(Swap(table, named[table.name]) for table in own)
 
@@ -139,14 +139,14 @@ def _cutting(sink: Sink, definition: JobDefinition) -> tuple[CutoverSink, tuple[
             f"job {definition.name!r}: nothing was changed: the names that people query are not in the sink: it "
             "has only folders, and cannot switch a name atomically",
             "change them where they are defined, once the gates are open, with the statements of: "
-            f"backfill cutover {definition.name} --dry-run",
+            + command(f"cutover {definition.name} --dry-run"),
         )
     if not isinstance(sink, CutoverSink):
         kind = from_stored(definition.config).tree["sink"]["type"]
         raise UsageError(
             f"a sink of type {kind!r} has no views, so a cutover is not possible",
             "create the view in the system that people query through, once this finds no difference: "
-            f"backfill verify {definition.name}",
+            + command(f"verify {definition.name}"),
         )
     return sink, _swaps(definition, sink.in_place)
 
@@ -172,13 +172,13 @@ def _names(swaps: Sequence[Swap], lives: Lives) -> tuple[LiveName, ...]:
 def _caught_up(row: "JobRow") -> Gate:
     told = row.progress
     if row.phase != Phase.UPSTREAM or told is None or told.converging:
-        resume = f"backfill resume {row.name}; " if row.live else f"backfill resume {row.name} --detach; "
-        run = "" if row.live and not row.control.paused else resume
-        fix = f"{run}backfill wait {row.name} --for caught-up"
+        resume = f"resume {row.name}" if row.live else f"resume {row.name} --detach"
+        run = () if row.live and not row.control.paused else (resume,)
+        fix = command(*run, f"wait {row.name} --for caught-up")
         return Gate("caught up", False, f"the job is in phase {row.phase}", fix)
     if not row.live and row.state is not JobState.DONE:
         said = f"the job is {'dead' if row.dead else row.shown_state}: how far it is behind is not observed"
-        return Gate("caught up", False, said, f"backfill resume {row.name} --until caught-up")
+        return Gate("caught up", False, said, command(f"resume {row.name} --until caught-up"))
     count = told.pending_epochs
     waiting = f"; {count:,} upstream epoch{'' if count == 1 else 's'} came since" if count else ""
     return Gate("caught up", True, f"the job is {row.shown_state}, past its snapshot and its log store{waiting}")
@@ -198,7 +198,7 @@ def _verified(row: "JobRow", tables: Sequence[str], in_place: bool) -> Gate:
             said = f"table {table!r} differs from its upstream at epoch {one.epoch}"
             return Gate(name, False, said, _fix_commands(row))
         if one is None or one.share is not None or one.epoch != row.epoch:
-            return Gate(name, False, _since(table, one, row.epoch), _verify_commands(row, in_place))
+            return Gate(name, False, _since(table, one, row.epoch), command(*_verify_commands(row, in_place)))
         if one.not_compared and one.rows == 0:
             none = f"none of the {one.not_compared:,} keys of table {table!r} was compared"
             return Gate(name, False, none, _compare_commands(row, in_place))
@@ -220,30 +220,30 @@ def _since(table: str, one: Verified | None, epoch: int) -> str:
     return f"table {table!r} was verified at epoch {one.epoch}, but the sink is at {epoch}"
 
 
-def _verify_commands(row: "JobRow", in_place: bool) -> str:
+def _verify_commands(row: "JobRow", in_place: bool) -> tuple[str, ...]:
     """The commands that verify the job's last checkpoint, and cut over there if a runner would go on from it."""
-    job, verify = row.name, f"backfill verify {row.name}"
+    job, verify = row.name, f"verify {row.name}"
     if row.live and in_place:  # only a job without a runner is cut over in place
-        stop = f"backfill stop {job} --wait; backfill resume {job} --until caught-up"
-        return f"{stop}; {verify}; backfill cutover {job}; backfill resume {job} --until {row.until}"
+        again = f"resume {job} --until {row.until}"
+        return f"stop {job} --wait", f"resume {job} --until caught-up", verify, f"cutover {job}", again
     if row.live and not row.control.paused:
-        return f"backfill pause {job} --wait; {verify}; backfill cutover {job}; backfill resume {job}"
-    return verify
+        return f"pause {job} --wait", verify, f"cutover {job}", f"resume {job}"
+    return (verify,)
 
 
-def _fix_commands(row: "JobRow") -> str:
-    fix = f"backfill verify {row.name} --fix --confirm {row.name}"
-    return f"backfill stop {row.name} --wait; {fix}; backfill resume {row.name}" if row.live else fix
+def _fix_commands(row: "JobRow") -> Hint:
+    job, fix = row.name, f"verify {row.name} --fix --confirm {row.name}"
+    return command(f"stop {job} --wait", fix, f"resume {job}") if row.live else command(fix)
 
 
-def _compare_commands(row: "JobRow", in_place: bool) -> str:
+def _compare_commands(row: "JobRow", in_place: bool) -> Hint:
     """The commands that compare keys that have changed since the last checkpoint: they need a new one."""
     job, again = row.name, _verify_commands(row, in_place)
     if row.live and row.control.paused and not in_place:
-        again = f"backfill resume {job}; backfill wait {job} --for caught-up; backfill pause {job} --wait; {again}"
+        again = f"resume {job}", f"wait {job} --for caught-up", f"pause {job} --wait", *again
     elif not row.live:
-        again = f"backfill resume {job} --until caught-up; {again}"
-    return f"{again}   # compares them, too, if nothing writes to the upstream meanwhile"
+        again = f"resume {job} --until caught-up", *again
+    return command(*again) + "   # compares them, too, if nothing writes to the upstream meanwhile"
 
 
 def _alone(row: "JobRow", sink: Sink) -> Gate:
@@ -252,8 +252,8 @@ def _alone(row: "JobRow", sink: Sink) -> Gate:
     other = [table for table, marker in sink.committed(row.name).items() if marker.epoch != row.epoch]
     if other:
         said = f"table {other[0]!r} is not at epoch {row.epoch}, the last that the catalog knows"
-        again = f"backfill cutover {row.name}   # again: a commit may have been under way"
-        return Gate(name, False, said, again if row.live else f"backfill resume {row.name} --until caught-up")
+        again = command(f"cutover {row.name}") + "   # again: a commit may have been under way"
+        return Gate(name, False, said, again if row.live else command(f"resume {row.name} --until caught-up"))
     return Gate(name, True, f"the sink is at epoch {row.epoch}, as the catalog says")
 
 
@@ -272,7 +272,7 @@ def _free(lives: Lives, in_place: bool = False) -> Gate:
             "nothing left behind",
             False,
             f"these use what would be renamed: {'; '.join(behind[:3])}{more}",
-            "drop them; after the cutover, create views again, and indexes on the job's table",
+            Hint.of("drop them; after the cutover, create views again, and indexes on the job's table"),
         )
     return Gate(
         "nothing left behind", True, "nothing is in the way of the rename, and nothing would be left behind"
@@ -284,7 +284,7 @@ def _require_reversible(job: str, names: Sequence[LiveName], in_place: bool) -> 
     if not ours:
         raise UsageError(
             f"job {job!r} is not cut over: no name that people query is a view of its tables",
-            f"backfill cutover {job} --dry-run",
+            command(f"cutover {job} --dry-run"),
         )
     until_ms = min(one.now.until_ms or 0 for one in ours)
     if until_ms < _now_ms():

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import own
-from backfill_cli.errors import START_OVER
+from backfill_cli.errors import START_OVER, Hint, in_config, sql
 from backfill_cli.formats import debezium_kinds, debezium_order, exact
 from backfill_cli.formats.source_table import NAMELESS, PARTS, Known, name_in
 from backfill_cli.formats.unsent import UNAVAILABLE, unsent
@@ -20,9 +20,9 @@ _TRUNCATE = "truncate is not supported by the snapshot strategy's files upstream
 NO_TRUNCATES = 'skipped.operations = "t"'
 """Debezium's setting with which a connector writes no record for a truncate."""
 NEW_SNAPSHOT = (
-    f"take a new snapshot, set upstream.snapshot.as_of to the newest change file before it; then {START_OVER}"
+    "take a new snapshot, set upstream.snapshot.as_of to the newest change file before it; then " + START_OVER
 )
-_UNSENT_HINT = f"at the source: ALTER TABLE … REPLICA IDENTITY FULL; then {NEW_SNAPSHOT}"
+_UNSENT_HINT = "at the source: " + sql("ALTER TABLE … REPLICA IDENTITY FULL") + "; then " + NEW_SNAPSHOT
 
 HEARTBEAT = "a heartbeat of Debezium, not a change of a table"
 NO_HEARTBEATS = (
@@ -33,7 +33,9 @@ HEARTBEAT_HINT = f"{NO_HEARTBEATS}; then remove such lines from the change file"
 UNWRAPPED = ("__op", "__deleted", "__table", "__lsn", "__source_ts_ms")
 """Fields that Debezium's ExtractNewRecordState adds to the rows that it takes out of their envelopes."""
 
-TABLES_HINT = 'name the tables whose changes are meant, as in upstream.changes.tables = ["public.orders"]'
+TABLES_HINT = in_config(
+    'name the tables whose changes are meant, as in upstream.changes.tables = ["public.orders"]'
+)
 
 
 def changes(
@@ -134,7 +136,7 @@ def _ops(
     broken = F.col(f"r.{own.BROKEN}")
     wrong = F.when(broken.isNotNull(), F.coalesce(debezium_kinds.unlike(broken, columns, encodings, key), broken))
 
-    def refuse(what: str, value: "Column", hint: str = CHANGES_HINT) -> "Column":
+    def refuse(what: str, value: "Column", hint: Hint | str = CHANGES_HINT) -> "Column":
         return exact.refused(file, what, value, hint).cast("array<string>")
 
     moved = F.lit(False)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from backfill_cli.errors import Hint
 from backfill_cli.model.schema import SparkType, shown
-from backfill_cli.spark.failures import MARK, ROW
+from backfill_cli.spark.failures import MARK, ROW, ending
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -52,7 +53,7 @@ class Named:
 
     file: "Column | None"
     column: str
-    hint: str = ""
+    hint: Hint | str = ""
 
     def inner(self, name: str) -> "Named":
         return replace(self, column=f"{self.column}.{name}")
@@ -71,7 +72,7 @@ def once(value: "Column", of: "Callable[[Column], Column]") -> "Column":
     return F.get(F.transform(F.array(value), of), F.lit(0))
 
 
-def failing(named: Named, what: str, value: "Column", hint: str = "") -> "Column":
+def failing(named: Named, what: str, value: "Column", hint: Hint | str = "") -> "Column":
     """An expression that raises when it is evaluated: `file: column 'c': what: value`."""
     if named.file is None:
         from pyspark.sql import functions as F
@@ -164,7 +165,7 @@ def of_units(count: "Column", unit: str, kind: SparkType, named: Named) -> "Colu
 
 
 def of_unscaled(
-    encoded: "Column", scale: "Column | int", kind: SparkType, named: Named, hint: str = ""
+    encoded: "Column", scale: "Column | int", kind: SparkType, named: Named, hint: Hint | str = ""
 ) -> "Column":
     """Base64 of a big-endian two's complement integer, times ten to the minus `scale`, as a decimal."""
     from pyspark.sql import functions as F
@@ -228,16 +229,12 @@ def row_of(file: "Column", row: "Column", line: "Column | None" = None) -> "Colu
     return F.concat(file, F.lit(ROW), row.cast("string"), *crc)
 
 
-def refused(file: "Column", what: "str | Column", value: "Column", hint: str = "") -> "Column":
+def refused(file: "Column", what: "str | Column", value: "Column", hint: Hint | str = "") -> "Column":
     """An expression that raises when it is evaluated: `file: what: value`."""
     from pyspark.sql import functions as F
 
     seen = F.coalesce(F.left(value.cast("string"), F.lit(SHOWN)), F.lit("NULL"))
     said = F.lit(what) if isinstance(what, str) else what
     return F.raise_error(
-        F.concat(F.lit(f"{MARK} "), file, F.lit(": "), said, F.lit(": "), seen, F.lit(_end(hint)))
+        F.concat(F.lit(f"{MARK} "), file, F.lit(": "), said, F.lit(": "), seen, F.lit(ending(hint)))
     )
-
-
-def _end(hint: str) -> str:
-    return f" :try {hint} :end" if hint else " :end"

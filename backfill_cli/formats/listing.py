@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from backfill_cli.errors import BadData, UsageError
+from backfill_cli.errors import BadData, Hint, UsageError, command, in_config
 from backfill_cli.spark.failures import reading
 from backfill_cli.spark.object_store import on_s3, store_of
 
@@ -243,12 +243,12 @@ def refuse_table(where: Place, folder: str, entry: str) -> None:
         )
 
 
-def _as_tables(kind: str) -> str:
+def _as_tables(kind: str) -> Hint:
     if kind in ("Delta", "Iceberg"):
-        return (
-            f'read it as a table: [upstream] type = "{kind.lower()}"; or: backfill init --upstream {kind.lower()}'
-        )
-    return f"export the rows as plain Parquet with an engine that reads {kind}, and set that folder as the path"
+        kind = kind.lower()
+        return f'read it as a table: [upstream] type = "{kind}"; or: ' + command(f"init --upstream {kind}")
+    other = f"export the rows as plain Parquet with an engine that reads {kind}, and set that folder as the path"
+    return Hint.of(other)
 
 
 def _a(kind: str) -> str:
@@ -293,13 +293,17 @@ def readable(where: Place, file: File) -> File:
         raise BadData(
             f"{file.path}: '{valued[-1]}/' is a topic's partition as Kafka Connect writes it, and each partition "
             "has its own order",
-            'read the topic itself (upstream.type = "kafka"), or set the path to the folder of one partition',
+            in_config(
+                'read the topic itself (upstream.type = "kafka"), or set the path to the folder of one partition'
+            ),
         )
     if valued:
         raise BadData(
             f"{file.path}: a folder name holds a column's value ('{valued[0]}', a Hive-style partition), but only "
             "the contents of files are read",
-            "rewrite the files with that column in them, for example spark.read.parquet(…).write.parquet(…), "
-            "or set the path to one such folder",
+            in_config(
+                "rewrite the files with that column in them, for example spark.read.parquet(…).write.parquet(…), "
+                "or set the path to one such folder"
+            ),
         )
     return file

@@ -57,7 +57,7 @@ class Within:
         if keys.null_count:
             raise BadData(
                 f"{path}: column '{self.column}' is NULL in some rows, and the table's statistics say in none",
-                f"write the table's rows again, with a value in each, and so its statistics; then {START_OVER}",
+                "write the table's rows again, with a value in each, and so its statistics; then " + START_OVER,
             )
         numbers = (keys.cast(pa.int32()) if pa.types.is_date(keys.type) else keys).cast(pa.int64())
         kept = None if self.low is None else pc.greater_equal(numbers, self.low)
@@ -142,7 +142,7 @@ def _exactly(batch: Any, schema: Any, path: str) -> Any:
         except pa.ArrowInvalid as exc:
             raise BadData(
                 f"{path}: column '{field.name}': a value is not a {field.type}: {exc}",
-                f"{WIDER}, then {START_OVER}",
+                f"{WIDER}, then " + START_OVER,
             ) from exc
     return pa.Table.from_arrays(columns, schema=schema)
 

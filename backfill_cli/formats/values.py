@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.errors import in_config
 from backfill_cli.formats import exact
 from backfill_cli.formats.exact import Named
 from backfill_cli.formats.schemas import Unsupported
@@ -19,15 +20,17 @@ if TYPE_CHECKING:
 _NATIVE = frozenset({"boolean", "byte", "short", "integer", "long", "float", "double", "string"})
 
 
-_AS_TEXT = (
+_AS_TEXT = in_config(
     'set decimal.handling.mode = string in the connector and upstream.changes.decimals = "string", and write such '
     "changes again"
 )
 _NO_SCALE = (
-    "a NUMERIC without a scale is written as {scale, value}, which can be read only with schema blocks "
-    f"(value.converter.schemas.enable); or {_AS_TEXT}"
+    "a NUMERIC without a scale is written as {scale, value}, which can be read only with schema "
+    "blocks (value.converter.schemas.enable); or " + _AS_TEXT
 )
-DECIMALS_HINT = f'set upstream.changes.decimals = "precise", or "double", if they are written so; or {_AS_TEXT}'
+DECIMALS_HINT = in_config(
+    'set upstream.changes.decimals = "precise", or "double", if they are written so; or ' + _AS_TEXT
+)
 
 
 class Undecided(Unsupported):
@@ -127,7 +130,7 @@ def _instant(raw: "Column", unit: str | None, target: SparkType, named: Named) -
             named,
             "a numeric timestamp of unknown unit",
             raw,
-            'set upstream.changes.timestamps = "ms", or "us", or "ns"',
+            in_config('set upstream.changes.timestamps = "ms", or "us", or "ns"'),
         )
     else:
         number = exact.of_units(raw.try_cast("bigint"), unit, target, named)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from backfill_cli.contracts import SavedJob, SinkTable, Survey
 from backfill_cli.contracts.targets import gone
-from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient
+from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient, command
 from backfill_cli.formats.digests import DIALECT, words_digest
 from backfill_cli.lake.state import JobState
 from backfill_cli.model.checkpoint import Marker
@@ -148,7 +148,7 @@ def at_one_epoch(
     what = f"job {job!r}: its tables are at several epochs ({epochs})"
     if live:
         raise Transient(what, RETRIED)
-    raise StateConflict(f"{what}: a commit was interrupted", f"backfill resume {job}")
+    raise StateConflict(f"{what}: a commit was interrupted", command(f"resume {job}"))
 
 
 def _require_all(job: str, tables: Mapping[str, object], there: Mapping[str, object]) -> None:

@@ -143,9 +143,10 @@ def _refuse(frame: DataFrame, table: SinkTable, place: str, tests: Mapping[str, 
         raise BadData(
             f"table {table.name!r}: {place} is partitioned by {name!r}, and cannot hold its value in the rows "
             f"with the key ({', '.join(table.key)}): {'; '.join(keys)}",
-            f"a partition cannot hold {what}: {START_OVER}, into a table that is not partitioned "
-            f"by {name!r}, or with other values for these in the transform's select, or without these rows by its "
-            "where",
+            f"a partition cannot hold {what}: "
+            + START_OVER
+            + f", into a table that is not partitioned by {name!r}, or with other values for these in the "
+            "transform's select, or without these rows by its where",
         )
 
 

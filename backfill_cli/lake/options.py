@@ -12,7 +12,7 @@ from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.secrets import STORED
 from backfill_cli.errors import START_OVER, ConfigError
 
-REFUSED_PROPERTY = f"correct sink.properties in the config, then {START_OVER}"
+REFUSED_PROPERTY = "correct sink.properties in the config, then " + START_OVER
 """A hint: a table keeps the properties with which it was created."""
 _SECRETS = re.compile(r"sig|secret|token|key|pass|credential", re.IGNORECASE)
 NO_SECRETS = (

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 
 from backfill_cli.contracts import EpochCommit, SavedJob, own
 from backfill_cli.contracts.targets import newer_layout, taken
-from backfill_cli.errors import RESTORE, RETRIED, START_OVER, Fatal, StateConflict, Transient
+from backfill_cli.errors import RESTORE, START_OVER, Fatal, StateConflict, Transient, command, retried
 from backfill_cli.lake.blobs import Announced, Blobs
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.codec import Pairs, decode, encode
@@ -170,7 +170,7 @@ class JobState:
             raise StateConflict(
                 f"job {self.job!r}: table {behind[0]!r} is at epoch {begun[behind[0]].epoch}, others at "
                 f"{newest.epoch}: its runner died between two tables, and only its catalog knows what is missing",
-                f"continue with that catalog: backfill resume {self.job}; or {START_OVER}",
+                "continue with that catalog: " + command(f"resume {self.job}") + "; or " + START_OVER,
             )
         return newest
 
@@ -293,7 +293,7 @@ class JobState:
     def _contended(self, dead: str = "") -> Transient:
         return Transient(
             f"job {self.job!r}: other processes keep changing its record in {self._files.root}",
-            f"let only one runner have the job, of one catalog{dead}; {RETRIED}",
+            retried(f"let only one runner have the job, of one catalog{dead}"),
         )
 
     def _records(self) -> list[int]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from backfill_cli.model.codec import Pairs
 from backfill_cli.model.job import Control, Phase
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.split import SplitKey, SplitProgress
@@ -126,15 +127,15 @@ class Progress:
     lag_ms: int | None
     rows_per_s: float | None
     eta_s: tuple[float, float] | None
-    limited_by: str
+    limited_by: Limit
     allowed: int | None = None
     measure: str = "time"
-    not_converging: str | None = None
+    not_converging: Limit | None = None
     converging: bool = False
     snapshot_finished_ms: int | None = None
     log_store_finished_ms: int | None = None
     caught_up_ms: int | None = None
-    waiting_for: str | None = None
+    waiting_for: Limit | None = None
     share: float | None = None
     partitions: tuple[PartitionProgress, ...] = ()
     token: int = 0

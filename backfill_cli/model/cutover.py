@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from backfill_cli.errors import Hint
+
 
 class Found(StrEnum):
     """What exists under the name that people query."""
@@ -31,7 +33,7 @@ class Live:
     since_ms: int | None = None
     until_ms: int | None = None
     depends: tuple[str, ...] = ()
-    moved: tuple[str, str] | None = None
+    moved: tuple[str, Hint | str] | None = None
     made: str | None = None
 
 
@@ -42,7 +44,7 @@ class Gate:
     name: str
     open: bool
     said: str
-    fix: str = ""
+    fix: Hint = Hint()  # noqa: RUF009
 
 
 @dataclass(frozen=True, slots=True)

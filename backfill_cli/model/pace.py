@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass, replace
 
+from backfill_cli.model.limit import Limit
+
 FIRST_ROWS = 500_000  # small enough for a first checkpoint within seconds, large enough to measure a rate
 LEAST_ROWS = 1_000
 STALL_MS = 5_000  # an epoch at the default target: anything longer is not caused by the rate limit
@@ -149,9 +151,9 @@ class Backoff:
     since_ms: int | None = None
     tries: int = 0
     until_ms: int = 0
-    reason: str | None = None
+    reason: Limit | None = None
 
-    def failed(self, steady_ms: int, reason: str) -> "Backoff":
+    def failed(self, steady_ms: int, reason: Limit) -> "Backoff":
         """Records one more failure: the next wait is longer."""
         delay_ms = min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** min(self.tries, 10))
         since_ms = self.since_ms if self.since_ms is not None else steady_ms

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from backfill_cli.errors import BackfillError
+from backfill_cli.errors import BackfillError, Hint
 
 
 class Status(StrEnum):
@@ -22,24 +22,35 @@ class Check:
     name: str
     status: Status
     said: str
-    fix: str = ""
+    fix: Hint = Hint()  # noqa: RUF009
 
 
 def ok(name: str, said: str) -> Check:
     return Check(name, Status.OK, said)
 
 
-def warning(name: str, said: str, fix: str = "") -> Check:
-    return Check(name, Status.WARNING, said, fix)
+def warning(name: str, said: str, fix: Hint | str = "") -> Check:
+    return Check(name, Status.WARNING, said, Hint.of(fix))
 
 
-def failed(name: str, said: str, fix: str) -> Check:
-    return Check(name, Status.FAILED, said, fix)
+def failed(name: str, said: str, fix: Hint | str) -> Check:
+    return Check(name, Status.FAILED, said, Hint.of(fix))
 
 
 def refused(name: str, error: BackfillError) -> Check:
     """An error as a failed check."""
     return failed(name, error.message, error.hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a start would be refused."""
+
+    message: str
+    hint: Hint
+
+    def __str__(self) -> str:
+        return f"{self.message}. Try: {self.hint}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +97,7 @@ class PlanReport:
     constraints_hold: bool = True
     constraints_why: str = ""
     estimate_s: tuple[float, float] | None = None
-    refused: tuple[str, ...] = ()
+    refused: tuple[Refusal, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     follows: bool = True

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import Split
 from backfill_cli.model.units import spell_size
@@ -95,7 +96,7 @@ class SpoolView:
     behind: bool = False
     full: bool = False
     covers: bool = True
-    waits: str | None = None
+    waits: Limit | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 from filelock import FileLock
 
-from backfill_cli.errors import BackfillError, Fatal, Held, SparkEnded
+from backfill_cli.errors import BackfillError, Fatal, Held, Hint, SparkEnded, in_config
 from backfill_cli.spark.class_data import cache_folder
 from backfill_cli.spark.table_formats import JARS, PACKAGES
 
@@ -28,8 +28,8 @@ AT_EVERY_START = (
     "Setting default log level",
     "To adjust logging level",
 )
-AGAIN = "run the command again"
-CORRECT = "correct it in [spark.conf], spark.master or spark.remote, or in spark-defaults.conf"
+AGAIN = Hint.of("run the command again")
+CORRECT = in_config("correct it in [spark.conf], spark.master or spark.remote, or in spark-defaults.conf")
 NOTICED_S = 1.0  # a killed process closes its connections first; that it has ended shows milliseconds later
 
 _started: "list[JavaGateway]" = []
@@ -73,8 +73,8 @@ def _not_started(conf: Mapping[str, str]) -> Fatal:
         return SparkEnded(said, AGAIN)
     said = f"Spark's driver did not start\n{last_words()}"
     if PACKAGES in conf:
-        lacks = f"if {conf[PACKAGES]} cannot be downloaded, name the jars in [spark.conf]: {JARS!r}"
-        return Fatal(said, f"{CORRECT}; {lacks}")
+        lacks = in_config(f"if {conf[PACKAGES]} cannot be downloaded, name the jars in [spark.conf]: {JARS!r}")
+        return Fatal(said, CORRECT + "; " + lacks)
     return Fatal(said, CORRECT)
 
 
@@ -111,14 +111,14 @@ def require_running() -> None:
 
 
 @contextmanager
-def explained(way_on: str) -> Iterator[None]:
+def explained(way_on: Hint) -> Iterator[None]:
     """A failure in the block is SparkEnded, with this hint, if the driver has ended: that is what caused it."""
     try:
         yield
     except Held:
         raise
     except SparkEnded as exc:
-        exc.hint = exc.hint.replace(AGAIN, way_on)
+        exc.hint = way_on if exc.hint == AGAIN else exc.hint
         raise
     except Exception as exc:
         gone = ended(0.0 if isinstance(exc, BackfillError) else NOTICED_S)

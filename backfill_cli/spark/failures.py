@@ -1,9 +1,11 @@
 """Turns errors of pyarrow, the system and Spark into ours, which name file and value."""
 
 import errno
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from urllib.parse import unquote
 
 from backfill_cli.errors import (
@@ -12,10 +14,12 @@ from backfill_cli.errors import (
     BackfillError,
     BadData,
     Fatal,
+    Hint,
     HistoryGone,
     LogFirst,
     Transient,
     UsageError,
+    in_config,
 )
 from backfill_cli.spark.object_store import CALLING, meant
 
@@ -53,7 +57,7 @@ _PASSING = frozenset(
     }
 )
 RENAME_HINT = "write it again, under a name that begins with '_' or ends with .tmp, and rename it when complete"
-SAME_PACKAGE = (
+SAME_PACKAGE = in_config(
     "install the packages of this job on the executors, and let spark.conf.'spark.pyspark.python' name that "
     "Python (a Connect server's is PYSPARK_PYTHON in its environment)"
 )
@@ -68,7 +72,7 @@ class BadRow(BadData):
     upstreams/files/reading/located.py, which can read the file, turns that into a line number.
     """
 
-    def __init__(self, file: str, row: int, what: str, hint: str = "", crc: int | None = None) -> None:
+    def __init__(self, file: str, row: int, what: str, hint: Hint | str = "", crc: int | None = None) -> None:
         super().__init__(f"{file}: {what}", hint)
         self.file, self.row, self.what, self.crc = file, row, what, crc
 
@@ -80,8 +84,13 @@ def raising_in_worker() -> Iterator[None]:
         yield
     except BackfillError as exc:
         kind = next(name for name, known in _KINDS.items() if isinstance(exc, known))
-        told = f"{_apart(exc.message)} :try {_apart(exc.template)}"
-        raise RuntimeError(f"{MARK} [{kind}] {told} :end") from exc
+        raise RuntimeError(f"{MARK} [{kind}] {_apart(exc.message)}{ending(exc.hint)}") from exc
+
+
+def ending(way_on: Hint | str) -> str:
+    """How a message that passes through Spark ends: with the hint as JSON."""
+    value = json.dumps(asdict(Hint.of(way_on)), separators=(",", ":")).replace(" :", r" \u003a")
+    return f" :try {value} :end"
 
 
 def _apart(text: str) -> str:
@@ -94,7 +103,7 @@ def _whole(text: str) -> str:
 
 
 @contextmanager
-def reading(path: str, what: str, hint: str = RENAME_HINT) -> Iterator[None]:
+def reading(path: str, what: str, hint: Hint | str = RENAME_HINT) -> Iterator[None]:
     """Any failure in the block becomes ours and names `path`. what: the format it was read as, for messages.
 
     hint: of a damaged file.
@@ -124,7 +133,7 @@ def reading(path: str, what: str, hint: str = RENAME_HINT) -> Iterator[None]:
         raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", hint) from exc
 
 
-def from_spark(exc: BaseException, way_on: str = RENAME_HINT) -> BackfillError | None:
+def from_spark(exc: BaseException, way_on: Hint | str = RENAME_HINT) -> BackfillError | None:
     """Our error for a Spark failure while a frame of this upstream was computed; None if it is not recognised.
 
     way_on: for a file that is not complete.
@@ -157,9 +166,10 @@ def _rebuilt(text: str) -> BackfillError | None:
     own = re.search(re.escape(MARK) + r" (?:\[(\w+)\] )?(.*?) :end\b", text, re.DOTALL)
     if own is None:
         return None
-    message, _, hint = own.group(2).partition(" :try ")
+    message, _, told = own.group(2).partition(" :try ")
+    hint = Hint.read(json.loads(told))
     if own.group(1):  # raised by Python, see `raising_in_worker`; the others by an expression
-        return _KINDS.get(own.group(1), BadData)(_whole(message), _whole(hint))
+        return _KINDS.get(own.group(1), BadData)(_whole(message), hint)
     placed = re.match(rf"(.+?){ROW}(\d+)(?: of (\d+))?: (.*)", message, re.DOTALL)
     if placed:
         return BadRow(placed[1], int(placed[2]), placed[4], hint, int(placed[3]) if placed[3] else None)
@@ -171,7 +181,7 @@ def _one_line(exc: BaseException) -> str:
 
 
 @contextmanager
-def spark_reading(way_on: str = RENAME_HINT) -> Iterator[None]:
+def spark_reading(way_on: Hint | str = RENAME_HINT) -> Iterator[None]:
     """A Spark failure about a file in the block becomes ours. Spark checks paths as soon as a frame is defined.
 
     way_on: for a file that is not complete.

@@ -15,7 +15,7 @@ from html import unescape
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient, UsageError
+from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError, retried
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -208,7 +208,7 @@ def meant(what: str, said: str) -> BackfillError | None:
     if _PASSING.search(said):
         return Transient(
             f"{what}: the object store{where} does not answer: {text}",
-            f"correct AWS_ENDPOINT_URL in this process's environment, if it is wrong; {RETRIED}",
+            retried("correct AWS_ENDPOINT_URL in this process's environment, if it is wrong"),
         )
     return None
 

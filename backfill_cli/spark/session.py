@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
-from backfill_cli.errors import Fatal, SparkEnded, Transient, UsageError
+from backfill_cli.errors import Fatal, SparkEnded, Transient, UsageError, in_config, shell
 from backfill_cli.spark import class_data, driver
 from backfill_cli.spark.beside import end_clones
 from backfill_cli.spark.java import find_java
@@ -108,7 +108,7 @@ def open_session(
     for name, value in ALWAYS.items():
         if conf.get(name, value) != value:
             fault = f"spark.conf.{name}: {conf[name]!r}, but results depend on {value!r}"
-            raise UsageError(fault, "remove it from [spark.conf]")
+            raise UsageError(fault, in_config("remove it from [spark.conf]"))
     if remote is not None:
         return _connect(remote, {**ALWAYS, **EXPRESSIONS, **conf})
     return _launch(master, {**_settings(master), **session_settings(formats, conf)})
@@ -255,14 +255,14 @@ def _connect(remote: str, conf: Mapping[str, str]) -> "SparkSession":
     where = urlsplit(remote.partition(";")[0])
     if where.scheme != "sc" or not where.hostname:
         fault = f"spark.remote: {where.geturl()!r} is not a Spark Connect address"
-        raise UsageError(fault, 'write it like spark.remote = "sc://host:15002"')
+        raise UsageError(fault, in_config('write it like spark.remote = "sc://host:15002"'))
     _require_answer(
         f"the Spark Connect server {where.netloc}", "spark.remote", [(where.hostname, where.port or 15002)]
     )
     try:
         from pyspark.sql.connect.session import SparkSession as RemoteSession
     except ImportError as error:
-        raise UsageError(f"spark.remote: {error}", "pip install 'backfill-cli[connect]'") from error
+        raise UsageError(f"spark.remote: {error}", shell("pip install 'backfill-cli[connect]'")) from error
     from pyspark.errors import PySparkException
 
     # Tells pyspark.sql.functions and types which of PySpark's two implementations to use.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import UsageError, in_config, shell
 from backfill_cli.spark.object_store import Store
 
 S3 = "s3"
@@ -112,7 +112,10 @@ def _package(name: str, needed: TableFormat) -> str:
         known = ", ".join(sorted(needed.packages))
         raise UsageError(
             f"{name} tables: no {needed.jar} jar is known for pyspark {spark}, only for {known}",
-            f"pip install 'pyspark=={known.split(', ')[-1]}.*', or name suitable jars in [spark.conf] {JARS!r}",
+            in_config(
+                shell(f"pip install 'pyspark=={known.split(', ')[-1]}.*'")
+                + f", or name suitable jars in [spark.conf] {JARS!r}"
+            ),
         )
     return needed.packages[minor]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from backfill_cli.errors import START_OVER, HistoryGone, Transient
+from backfill_cli.errors import START_OVER, Hint, HistoryGone, Transient, in_config
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import SplitProgress, SplitStatus
 from backfill_cli.model.upstream import UpstreamEpoch, UpstreamView
@@ -87,7 +87,8 @@ class PartitionLog:
             return kept
         if self.oldest > offset_of(kept) and not accept_gap:
             raise self._hole(
-                offset_of(kept), "add them to the archive, or set upstream.accept_gap = true to skip them"
+                offset_of(kept),
+                in_config("add them to the archive, or set upstream.accept_gap = true to skip them"),
             )
         return replace(kept, status=SplitStatus.FINISHED, cursor=max(offset_of(kept), self.oldest))
 
@@ -101,7 +102,7 @@ class PartitionLog:
     def _require(self, needed: int, end: int) -> None:
         """Checks that the log still holds `needed` and reaches `end`."""
         if self.oldest > needed:
-            raise self._hole(needed, f"raise the topic's retention, then {START_OVER}")
+            raise self._hole(needed, "raise the topic's retention, then " + START_OVER)
         if self.latest < end:  # a new leader may lag for a moment; one that stays behind has lost records
             raise Transient(
                 f"table {self.table!r}: partition {self.partition} ends at offset {self.latest}, "
@@ -109,7 +110,7 @@ class PartitionLog:
                 "check the topic's brokers: an unclean leader election may have lost records",
             )
 
-    def _hole(self, needed: int, hint: str) -> HistoryGone:
+    def _hole(self, needed: int, hint: Hint | str) -> HistoryGone:
         return HistoryGone(
             f"table {self.table!r}: partition {self.partition} is needed from offset {needed}, its log begins "
             f"at {self.oldest}: offsets {needed} to {self.oldest - 1} are gone",

@@ -6,10 +6,14 @@ import shutil
 import sys
 import textwrap
 import unicodedata
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any, TextIO
 
-from backfill_cli.errors import BackfillError, ConfigError
+from backfill_cli.errors import BackfillError, ConfigError, Hint
+from backfill_cli.model.limit import Limit
+from backfill_cli.model.reports import Refusal
 from backfill_cli.view.hints import laid_out
 
 RED, DIM, RESET = "\x1b[31m", "\x1b[2m", "\x1b[0m"
@@ -26,6 +30,17 @@ def answer_json(value: Any) -> None:
     print(json.dumps(value), flush=True)
 
 
+def plain(value: Any) -> Any:
+    """A value of the model for `answer_json`: as `dataclasses.asdict`, but hints, limits and refusals in words."""
+    if isinstance(value, Hint | Limit | Refusal):
+        return str(value)
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(one) for key, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
 def say(text: str) -> None:
     """Print what happens meanwhile, to stderr."""
     print(shown_lines(text), file=sys.stderr, flush=True)
@@ -36,18 +51,19 @@ def complain(error: BackfillError) -> None:
     red, dim, reset = (RED, DIM, RESET) if coloured(sys.stderr) else ("", "", "")
     print(f"{red}error:{reset} {shown_lines(error.message)}", file=sys.stderr)
     if error.hint:
-        print(f"{dim}Try:{reset} {told_hint(shown_lines(error.hint), sys.stderr)}", file=sys.stderr)
+        print(f"{dim}Try:{reset} {told_hint(error.hint, sys.stderr)}", file=sys.stderr)
     sys.stderr.flush()
 
 
-def told_hint(hint: str, stream: TextIO, indent: int = 0) -> str:
+def told_hint(hint: Hint, stream: TextIO, indent: int = 0) -> str:
     """What follows `Try: `: on a terminal that is too narrow for it, lines of their own, as `laid_out`."""
     width = shutil.get_terminal_size().columns - indent
-    if not interactive(stream) or "\n" in hint or len(hint) <= width - len("Try: "):
-        return hint
-    first, *more = laid_out(hint, width)
+    words = shown_lines(str(hint))
+    if not interactive(stream) or "\n" in words or len(words) <= width - len("Try: "):
+        return words
+    first, *more = map(shown_lines, laid_out(hint, width))
     if not more and len(first) > width:
-        return hint
+        return words
     return "".join(f"\n{' ' * indent}{line}" for line in (first, *more))
 
 
@@ -65,14 +81,15 @@ def leave(error: Exception) -> None:
             suppress(OSError),
             os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as left,
         ):
-            json.dump(error_json(error), left)
+            hint = asdict(error.hint) if isinstance(error, BackfillError) else None
+            json.dump({**error_json(error), "way_on": hint}, left)
 
 
 def error_json(error: Exception) -> dict[str, Any]:
     """hint: what to type next, or None. faults: those of a config, each `path: what is wrong`."""
     told: dict[str, Any] = {"message": f"{type(error).__name__}: {error}", "hint": None, "exit_code": 1}
     if isinstance(error, BackfillError):
-        told = {"message": error.message, "hint": error.hint or None, "exit_code": error.exit_code}
+        told = {"message": error.message, "hint": str(error.hint) or None, "exit_code": error.exit_code}
     if isinstance(error, ConfigError):
         told["faults"] = error.faults
     return told

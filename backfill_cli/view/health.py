@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
-from backfill_cli.errors import BackfillError, Fatal, HistoryGone, Transient, UsageError
+from backfill_cli.errors import BackfillError, Fatal, Hint, HistoryGone, Transient, UsageError, command
 from backfill_cli.model.units import spell_duration
 from backfill_cli.model.upstream import HeldLog
 from backfill_cli.view.console import answer, answer_json
@@ -38,6 +38,7 @@ def health(
     fail_on_quarantine: bool = False,
     told: Told | None = None,
     limited: bool = False,
+    typed: Callable[[Hint], Hint] = lambda hint: hint,
 ) -> Health:
     """Not healthy: failed, stopped, dead, upstream not observed for a minute, further behind than `max_lag_s`.
 
@@ -46,26 +47,31 @@ def health(
     log for it than the options allow, or no longer has what it needs; nor one whose stored config cannot be used
     to ask it, or, if `limited` (the options limit that log), whose upstream does not answer.
     """
-    healthy, reason = _of_upstream(view, *_judged(view, max_lag_s, now_ms), told, limited)
+    healthy, reason = _judged(view, max_lag_s, now_ms)
+    healthy, reason, hint = _of_upstream(view, healthy, reason, told, limited)
+    reason = f"{reason}: {typed(hint)}" if hint else reason
     if healthy and fail_on_quarantine and view.quarantined:
         kept = f"quarantined {spell_quarantined(view.quarantined)}; look at them: {look_at(view.quarantined)}"
         healthy, reason = False, f"{reason}, {kept}"
     return Health(view.name, healthy, " ".join(reason.split()))
 
 
-def _of_upstream(view: JobView, healthy: bool, reason: str, told: Told | None, limited: bool) -> tuple[bool, str]:
+def _of_upstream(
+    view: JobView, healthy: bool, reason: str, told: Told | None, limited: bool
+) -> tuple[bool, str, Hint]:
+    """hint: what to do about the last part of the reason."""
     if isinstance(told, HeldLog) and told.is_over:
-        way_on = f"raise the limit, or let a runner give the log up: backfill resume {view.name}"
-        return False, f"{reason}; {told}, and no runner is live: {way_on}"
+        way_on = "raise the limit, or let a runner give the log up: " + command(f"resume {view.name}")
+        return False, f"{reason}; {told}, and no runner is live", way_on
     if isinstance(told, HistoryGone | Fatal) and healthy:
-        return False, f"{reason}; it cannot continue: {told.message}"
+        return False, f"{reason}; it cannot continue: {told.message}", Hint()
     if isinstance(told, Transient | UsageError):
         why = " ".join(told.message.split())
         said = f"{reason}; its upstream could not be asked how much log it keeps: {why}"
         if isinstance(told, Transient) and not limited:
-            return healthy, said
-        return False, f"{said}: {told.hint or 'set here, too, what the config refers to'}"
-    return healthy, reason
+            return healthy, said, Hint()
+        return False, said, told.hint or Hint.of("set here, too, what the config refers to")
+    return healthy, reason, Hint()
 
 
 def _judged(view: JobView, max_lag_s: float | None, now_ms: int) -> tuple[bool, str]:
@@ -108,7 +114,7 @@ def show_health(
     told: Mapping[str, Told] | None = None,
     limited: Collection[str] = (),
     *,
-    typed: Callable[[str], str],
+    typed: Callable[[Hint], Hint],
 ) -> bool:
     """Print a line per job. Returns whether all are healthy.
 
@@ -118,10 +124,9 @@ def show_health(
     now_ms = time.time_ns() // 1_000_000
     said = told or {}
     found = [
-        health(view, max_lag_s, now_ms, fail_on_quarantine, said.get(view.name), view.name in limited)
+        health(view, max_lag_s, now_ms, fail_on_quarantine, said.get(view.name), view.name in limited, typed)
         for view in views
     ]
-    found = [replace(one, reason=typed(one.reason)) for one in found]
     all_well = all(one.healthy for one in found)
     if as_json:
         answer_json({"schema": SCHEMA, "healthy": all_well, "jobs": [asdict(one) for one in found]})

@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from backfill_cli.catalog import Catalog, Taken
-from backfill_cli.errors import BackfillError, NoSuchJob, StoppedEarly, parted, with_way_on
+from backfill_cli.errors import BackfillError, Hint, NoSuchJob, StoppedEarly, command
 from backfill_cli.model.checkpoint import Totals
 from backfill_cli.model.job import Verb
+from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.units import spell_duration
 from backfill_cli.view.console import shown
 from backfill_cli.view.lines import spell_progress
@@ -42,7 +43,7 @@ class Event:
     name: str
     view: JobView
     reason: str
-    hint: str = ""
+    hint: Hint = Hint()  # noqa: RUF009
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +132,14 @@ class Journal:
         self._seen: tuple[str, str] | None = None
         self._told_s = 0.0
         self._told = before.totals
-        self._doing = ""
-        self._waits_for: str | None = None
+        self._doing: Limit | None = None
+        self._waits_for: Limit | None = None
         self._waits_told_s = 0.0
 
-    def doing(self, what: str) -> Iterator[Entry]:
+    def doing(self, what: Limit) -> Iterator[Entry]:
         """What a run is doing or waiting for before its first barrier."""
         if what != self._doing:
-            yield Entry(what, Weight.WARNING if what.startswith("waiting: ") else Weight.INFO)
+            yield Entry(str(what), Weight.WARNING if what.kind is Kind.WAITING else Weight.INFO)
         self._doing = what
 
     def look(self, news: News) -> Iterator[Entry]:
@@ -155,12 +156,12 @@ class Journal:
 
     def ended(self, news: News | None, error: Exception | None) -> Iterator[Entry]:
         """How the run ended. news: the last observation, None if there is no job. error: what ended the run."""
-        said, hint = ("", "") if error is None else _said(error)
+        said, hint = ("", Hint()) if error is None else _said(error)
         text = said if error is None or isinstance(error, StoppedEarly) else f"{FAILED}{said}"
         event = None
         if news is not None and self._is_ours(news) and news.view.state in ENDED:
             event = Event(news.view.state, news.view, said or news.view.reason, hint)
-        yield Entry(with_way_on(text, hint), Weight.ERROR, event)
+        yield Entry(str(Limit(text, hint=hint)), Weight.ERROR, event)
 
     def _quarantines(self, news: News) -> Iterator[Entry]:
         """Rows quarantined since the last observation."""
@@ -175,7 +176,9 @@ class Journal:
         if more:
             said = f"quarantined, because they could not be read: {spell_quarantined(more)}"
             yield Entry(
-                said, Weight.WARNING, Event("quarantined", news.view, said, f"look at them: {look_at(now)}")
+                said,
+                Weight.WARNING,
+                Event("quarantined", news.view, said, Hint.of(f"look at them: {look_at(now)}")),
             )
 
     def _is_ours(self, news: News) -> bool:
@@ -187,7 +190,7 @@ class Journal:
         view, before = news.view, self._state
         self._state = view.state
         if view.state == "paused" != before:
-            yield Entry("", event=Event("paused", view, view.reason, f"backfill resume {view.name}"))
+            yield Entry("", event=Event("paused", view, view.reason, command(f"resume {view.name}")))
         if before == "paused" and view.state == "running":
             yield Entry("", event=Event("resumed", view, view.reason))
         if news.caught_up and not self._caught_up:
@@ -203,9 +206,7 @@ class Journal:
         before, self._lagging = self._lagging, view.lag_s > self._max_lag_s
         if self._lagging and not before:
             said = f"lag {spell_duration(view.lag_s)}, more than {spell_duration(self._max_lag_s)}"
-            yield Entry(
-                f"lagging: {said}", Weight.WARNING, Event("lagging", view, said, parted(view.limited_by)[2])
-            )
+            yield Entry(f"lagging: {said}", Weight.WARNING, Event("lagging", view, said, view.limited_by.hint))
 
     def due_in_s(self) -> float | None:
         """Seconds until a line of progress is due; None if there is nothing new to report."""
@@ -240,11 +241,11 @@ class Journal:
             yield Entry(f"waiting: {waiting}", Weight.WARNING)
 
 
-def _said(error: Exception) -> tuple[str, str]:
+def _said(error: Exception) -> tuple[str, Hint]:
     """What ended a run, and how to continue."""
     if isinstance(error, BackfillError):
         return error.message, error.hint
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}", ""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}", Hint()
 
 
 def event_json(event: Event, now_ms: int) -> dict[str, object]:
@@ -260,7 +261,7 @@ def event_json(event: Event, now_ms: int) -> dict[str, object]:
         "state": view.state,
         "lag_s": view.lag_s,
         "reason": event.reason,
-        "hint": event.hint,
+        "hint": str(event.hint),
         "quarantined": dict(view.quarantined),
     }
 

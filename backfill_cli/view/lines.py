@@ -1,13 +1,14 @@
 """A job in plain lines: for pipes, logs and cron. No colour, no box, nothing cut off."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from backfill_cli.catalog import SplitGroup
 from backfill_cli.model.checkpoint import PartitionProgress, Totals, Written
+from backfill_cli.model.limit import Kind
 from backfill_cli.model.units import spell_duration, spell_epoch, spell_moment, spell_size
 from backfill_cli.model.upstream import SpoolView
 from backfill_cli.view.model import (
-    ENDED,
     JobView,
     spell_age,
     spell_count,
@@ -25,9 +26,6 @@ UNCLAIMED = (
     "a process that has not claimed the job in this catalog: just starting, or of a catalog that was here before"
 )
 
-NO_LIMITS = ("awaiting live", "catching up", "no runner", "not converging", "stopping", "waiting")
-"""How a reason begins that does not limit a rate: shown under this name instead of `limited by`."""
-
 
 def jobs_table(views: Sequence[JobView]) -> str:
     """One line per job, columns aligned, the longest last; a column of quarantined rows if there are any."""
@@ -42,7 +40,7 @@ def jobs_table(views: Sequence[JobView]) -> str:
             spell_rate(view.rows_per_s),
             spell_lag(view.lag_s),
             *((f"{sum(view.quarantined.values()):,}",) if some else ()),
-            view.limited_by,
+            str(view.limited_by),
         )
         for view in views
     ]
@@ -65,7 +63,7 @@ def _facts_of_start(view: JobView) -> list[tuple[str, str]]:
         ("job", view.name),
         ("state", f"{view.state} (being created)" if view.runner.alive else f"{view.state} (never created)"),
         ("since", spell_moment(since)),
-        spell_limit(view),
+        _limit(view),
         ("runner", spell_runner(view)),
     ]
 
@@ -93,7 +91,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         *((("allowed lag", spell_allowed(view)),) if view.allowed is not None else ()),
         *((("quarantined", spell_quarantined(view.quarantined)),) if view.quarantined else ()),
         *((("converging", "until the change log passes the end of the load"),) if view.converging else ()),
-        spell_limit(view),
+        _limit(view),
         *((("now", spell_doing(view)),) if view.doing is not None else ()),
         *((("verified", spell_verified(view.verified)),) if view.verified is not None else ()),
         *((("pending commands", ", ".join(view.pending_commands)),) if view.pending_commands else ()),
@@ -156,21 +154,13 @@ def spell_progress(view: JobView, since: Totals | None = None, why: bool = True)
 
 def spell_held_up(view: JobView) -> str:
     """`limited by rate 500 rows/s`, `paused by cli`, `waiting: …`, or why it ended."""
-    name, said = spell_limit(view)
-    return f"{name} {said}" if name == "limited by" else view.limited_by
+    limit = view.limited_by
+    return f"{limit.kind} {limit}" if limit.kind is Kind.LIMITED else str(limit)
 
 
-def spell_limit(view: JobView) -> tuple[str, str]:
-    """What holds the job up, and under which name: `limited by`, `paused`, `waiting`, `ended`…"""
-    told = view.limited_by
-    if view.state in ENDED:
-        return "ended", told
-    if told.startswith("paused by "):
-        return "paused", told.removeprefix("paused ")
-    for name in NO_LIMITS:
-        if told.startswith(f"{name}: "):
-            return name, told.removeprefix(f"{name}: ")
-    return "limited by", told
+def _limit(view: JobView) -> tuple[str, str]:
+    """What holds the job up, after the name under which it is shown."""
+    return view.limited_by.kind.value, str(replace(view.limited_by, kind=Kind.LIMITED))
 
 
 def spell_pending(view: JobView) -> str:

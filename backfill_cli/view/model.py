@@ -3,17 +3,19 @@
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from backfill_cli.catalog import Catalog, JobRow, SplitGroup
 from backfill_cli.catalog.verified import Verified
-from backfill_cli.errors import NoSuchJob, parted
+from backfill_cli.errors import NoSuchJob
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, Written
 from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.units import spell_duration, spell_moment
 from backfill_cli.model.upstream import SpoolView
+from backfill_cli.view.console import plain
 from backfill_cli.view.limits import limited_by
 
 SCHEMA = 1
@@ -83,7 +85,7 @@ class JobView:
     lag_s: float | None
     pending_epochs: int | None
     eta_s: tuple[float, float] | None
-    limited_by: str
+    limited_by: Limit
     splits: Mapping[str, int]
     share: float | None
     bytes_read: int
@@ -97,8 +99,8 @@ class JobView:
     allowed: float | None
     measure: str
     converging: bool
-    not_converging: str | None
-    waiting_for: str | None
+    not_converging: Limit | None
+    waiting_for: Limit | None
     created_ms: int
     snapshot_finished_ms: int | None
     log_store_finished_ms: int | None
@@ -151,7 +153,7 @@ def job_view(
         share=share,
         bytes_read=progress.bytes_read,
         bytes_total=progress.bytes_total,
-        reason="" if row.dead else parted(row.reason)[0],
+        reason="" if row.dead else row.reason,
         strategy=row.strategy,
         until=row.until,
         rate=row.control.rate,
@@ -223,11 +225,11 @@ def _lag_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | None:
 
 def as_json(views: Sequence[JobView]) -> dict[str, Any]:
     """What `--json` prints."""
-    return {"schema": SCHEMA, "jobs": [asdict(view) for view in views]}
+    return {"schema": SCHEMA, "jobs": plain(views)}
 
 
 def _nothing_yet(row: JobRow) -> Progress:
-    return Progress(row.phase, row.epoch, 0, None, 0, 0, {}, 0, None, None, None, "")
+    return Progress(row.phase, row.epoch, 0, None, 0, 0, {}, 0, None, None, None, Limit("starting"))
 
 
 def _share(progress: Progress) -> float | None:

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from backfill_cli.catalog import SplitGroup
-from backfill_cli.errors import parted
+from backfill_cli.errors import Hint
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.units import spell_duration, spell_epoch
 from backfill_cli.view.console import shown, shown_lines
 from backfill_cli.view.hints import laid_out
@@ -21,7 +22,6 @@ from backfill_cli.view.lines import (
     spell_doing,
     spell_held,
     spell_lag,
-    spell_limit,
     spell_part,
     spell_partition_state,
     spell_pending,
@@ -64,10 +64,10 @@ class Jobs:
                 f"{spell_share(view.share)}  {spell_rate(view.rows_per_s)} rows/s  lag {spell_lag(view.lag_s)}"
             )
             yield row(name, Text(f"{spell_phase(view.phase)}  {numbers}"))
-            limit, command = _parted(view.limited_by)
-            yield Padding(Text(shown(limit), style=QUIET), (0, 0, 0, 2))
-            if command:
-                yield Padding(Commands(shown(command), CALM), (0, 0, 0, 2))
+            limit = view.limited_by
+            yield Padding(Text(shown(limit.said), style=QUIET), (0, 0, 0, 2))
+            if limit.hint:
+                yield Padding(Commands(_to(limit), CALM), (0, 0, 0, 2))
 
 
 def _jobs_table(views: Sequence[JobView]) -> Table:
@@ -87,7 +87,7 @@ def _jobs_table(views: Sequence[JobView]) -> Table:
             Text(spell_rate(view.rows_per_s)),
             Text(spell_lag(view.lag_s)),
             *((Text(f"{sum(view.quarantined.values()):,}", style=WARN),) if some else ()),
-            Text(shown(view.limited_by), style=QUIET),
+            Text(shown(str(view.limited_by)), style=QUIET),
         )
     return table
 
@@ -144,13 +144,12 @@ def live_picture(views: Sequence[JobView], footer: str, nothing: str = "") -> Re
     return Fitted(views[0], told) if len(views) == 1 else Group(Padding(Jobs(views), (1, 2)), told)
 
 
-def beginning_picture(name: str, doing: str, footer: str) -> RenderableType:
+def beginning_picture(name: str, doing: Limit, footer: str) -> RenderableType:
     """A job that is not in the catalog yet. doing: what its start is doing."""
     title = Text.assemble((shown(name), "bold"), "  ", ("starting", CALM))
-    limit, command = _parted(doing)
-    lines: list[RenderableType] = [title, Text(), Text(shown(limit), style=WARN if command else "")]
-    if command:
-        lines.append(Commands(shown(command), CALM))
+    lines: list[RenderableType] = [title, Text(), Text(shown(doing.said), style=WARN if doing.hint else "")]
+    if doing.hint:
+        lines.append(Commands(_to(doing), CALM))
     return Group(Padding(Group(*lines), (1, 2)), Padding(Text(footer, style=QUIET), (0, 2)))
 
 
@@ -238,12 +237,11 @@ def _lag(view: JobView, lags: Sequence[float]) -> RenderableType:
 
 def _limit(view: JobView, details: bool) -> RenderableType:
     """What limits the job, and below it the command that changes that."""
-    name, said = spell_limit(view)
-    limit, to, command = parted(said)
+    limit, to = view.limited_by, f"to {view.limited_by.to}"
     style = BAD if view.state == "failed" else WARN if _held_up(view) else ""
-    facts = [(name, limit, style)]
-    if command:
-        facts.append((to, command, CALM))
+    facts: list[tuple[str, Hint | str, str]] = [(limit.kind.value, limit.text, style)]
+    if limit.hint:
+        facts.append((to, limit.hint, CALM))
     if view.written_per_s is not None:
         facts.append(("written/s", spell_written(view.written_per_s), ""))
     if view.quarantined:
@@ -266,17 +264,16 @@ def _limit(view: JobView, details: bool) -> RenderableType:
         facts.append(("runner", spell_runner(view), QUIET))
     if (age := spell_age(view)) is not None:
         facts.append(("numbers", age, QUIET if view.state in ENDED else WARN))
-    return Facts([(shown(name), shown(value), how) for name, value, how in facts], wide=to)
+    return Facts(facts)
 
 
 def _held_up(view: JobView) -> bool:
     return bool(view.paused_by or view.not_converging or view.waiting_for)
 
 
-def _parted(limited_by: str) -> tuple[str, str]:
-    """What limits the job, and `to continue: …`."""
-    limit, to, command = parted(limited_by)
-    return limit, f"{to}: {command}" if to else ""
+def _to(limit: Limit) -> Hint:
+    """`to continue: …`."""
+    return f"to {limit.to}: " + limit.hint
 
 
 PARTITIONS_SHOWN = 8
@@ -370,25 +367,25 @@ class Bar:
 class Commands:
     """What to type, as `laid_out`."""
 
-    def __init__(self, text: str, style: str) -> None:
-        self._text, self._style = text, style
+    def __init__(self, hint: Hint, style: str) -> None:
+        self._hint, self._style = hint, style
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text("\n".join(laid_out(self._text, options.max_width)), style=self._style)
+        yield Text("\n".join(map(shown, laid_out(self._hint, options.max_width))), style=self._style)
 
 
 class Facts:
-    """A name and a value each, values below each other. wide: of that name, a command is not broken if it fits."""
+    """A name and a value each, values below each other. A command of a hint is not broken if it fits."""
 
-    def __init__(self, facts: Sequence[tuple[str, str, str]], wide: str) -> None:
-        self._facts, self._wide = facts, wide
+    def __init__(self, facts: Sequence[tuple[str, Hint | str, str]]) -> None:
+        self._facts = facts
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         names = max(10, *(len(name) for name, _, _ in self._facts))
         room = options.max_width - names - 2
         for name, value, style in self._facts:
-            lines = laid_out(value, room) if name == self._wide else [value]
-            if name == self._wide and any(len(line) > room for line in lines):
+            lines = [shown(line) for line in (laid_out(value, room) if isinstance(value, Hint) else [value])]
+            if isinstance(value, Hint) and any(len(line) > room for line in lines):
                 yield Text(name, style=QUIET)
                 yield Commands(value, style)
                 continue

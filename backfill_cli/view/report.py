@@ -15,7 +15,7 @@ from itertools import groupby, pairwise
 from string import Template
 from typing import TYPE_CHECKING
 
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import UsageError, shell
 from backfill_cli.model.checkpoint import EpochRecord, Totals
 from backfill_cli.model.job import Phase
 from backfill_cli.model.units import spell_duration, spell_moment, spell_size
@@ -265,7 +265,7 @@ def curves(records: Sequence[EpochRecord], spans: Sequence[PhaseSpan], until_ms:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError as exc:
-        raise UsageError("a report needs matplotlib", "pip install 'backfill-cli[report]'") from exc
+        raise UsageError("a report needs matplotlib", shell("pip install 'backfill-cli[report]'")) from exc
     with rc_context(STYLE):
         figure = Figure(figsize=(9.6, 9.6), layout="constrained")
         for axes, (title, unit, draw) in zip(figure.subplots(len(CURVES), sharex=True), CURVES, strict=True):

@@ -3,20 +3,21 @@
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
+from backfill_cli.errors import Hint, command
 from backfill_cli.model.cutover import CutoverReport, Found, LiveName
 from backfill_cli.model.reports import Check, PlannedTable, PlanReport, Status
 from backfill_cli.model.units import spell_moment, spell_size
-from backfill_cli.view.console import RED, RESET, answer, answer_json, coloured, say, told_hint, wrapped
+from backfill_cli.view.console import RED, RESET, answer, answer_json, coloured, plain, say, told_hint, wrapped
 from backfill_cli.view.model import SCHEMA, spell_count, spell_eta
 
 
 def show_plan(report: PlanReport, as_json: bool) -> None:
     """Print a plan to stdout."""
     if as_json:
-        answer_json({"schema": SCHEMA, **asdict(report)})
+        answer_json({"schema": SCHEMA, **plain(report)})
     else:
         answer(plan_text(report))
 
@@ -87,7 +88,7 @@ def show_checks(checks: Iterable[Check], as_json: bool) -> bool:
             answer(check_text(check))
     well = all(check.status is not Status.FAILED for check in found)
     if as_json:
-        answer_json({"schema": SCHEMA, "ok": well, "checks": [asdict(check) for check in found]})
+        answer_json({"schema": SCHEMA, "ok": well, "checks": plain(found)})
         return well
     counts = {status: sum(check.status is status for check in found) for status in Status}
     say(", ".join(f"{count} {status}" for status, count in counts.items() if count))
@@ -109,11 +110,11 @@ def check_text(check: Check) -> str:
     return f"{line}\n        Try: {told_hint(check.fix, sys.stdout, len(status))}" if check.fix else line
 
 
-def show_cutover(report: CutoverReport, typed: Callable[[str], str], as_json: bool) -> None:
+def show_cutover(report: CutoverReport, typed: Callable[[Hint], Hint], as_json: bool) -> None:
     """Print it to stdout. typed: a hint, its commands as the user would type them."""
     report = replace(report, gates=tuple(replace(gate, fix=typed(gate.fix)) for gate in report.gates))
     if as_json:
-        answer_json({"schema": SCHEMA, "open": report.open, "cut_over": report.is_cut_over, **asdict(report)})
+        answer_json({"schema": SCHEMA, "open": report.open, "cut_over": report.is_cut_over, **plain(report)})
         return
     for gate in report.gates:
         word = _lead("open" if gate.open else "closed", GREEN if gate.open else RED)
@@ -123,7 +124,7 @@ def show_cutover(report: CutoverReport, typed: Callable[[str], str], as_json: bo
         answer(_name_text(name))
     for statement in report.by_hand if report.open else ():
         answer(f"        {statement}")
-    answer(typed(_end_text(report)))
+    answer(str(typed(Hint.of(_end_text(report)))))
 
 
 def _name_text(name: LiveName) -> str:
@@ -135,7 +136,7 @@ def _name_text(name: LiveName) -> str:
     return f"{name.live}  is {made}{since}{before}"
 
 
-def _end_text(report: CutoverReport) -> str:
+def _end_text(report: CutoverReport) -> Hint | str:
     job = report.job
     if report.by_hand:
         way = "run these statements where people's names are" if report.open else "nothing to run yet"
@@ -144,8 +145,9 @@ def _end_text(report: CutoverReport) -> str:
         return f"job {job}: the cutover is reversed; its tables are kept, and the job continues"
     if report.changed:
         until = min(name.now.until_ms or 0 for name in report.names)
-        reverse = f"backfill cutover {job} --reverse"
-        return f"job {job}: cut over; can be reversed until {spell_moment(until)}: {reverse}"
+        return f"job {job}: cut over; can be reversed until {spell_moment(until)}: " + command(
+            f"cutover {job} --reverse"
+        )
     if report.is_cut_over:
         return f"job {job}: already cut over; nothing to do"
     return f"job {job}: not cut over; every gate is open" if report.open else f"job {job}: not cut over"

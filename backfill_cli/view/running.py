@@ -11,6 +11,7 @@ from typing import Any
 
 from backfill_cli.errors import BackfillError, Held, NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Totals
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.units import spell_duration
 from backfill_cli.view.journal import Entry, Journal, News
 from backfill_cli.view.model import JobView, spell_count, spell_quarantined
@@ -43,7 +44,7 @@ class Viewer:
         self._journal = journal
         self._tell = tell
         self._look = look
-        self._doing: deque[str] = deque()  # received, not yet shown
+        self._doing: deque[Limit] = deque()  # received, not yet shown
         self._began = False
         self._news = threading.Event()
         self._ended = threading.Event()
@@ -54,9 +55,9 @@ class Viewer:
         self._began = True
         self._news.set()
 
-    def tell(self, doing: str) -> None:
+    def tell(self, doing: Limit | str) -> None:
         self._began = True
-        self._doing.append(doing)
+        self._doing.append(Limit.of(doing))
         self._news.set()
 
     def stopping(self) -> None:
@@ -104,9 +105,9 @@ class Viewer:
         if self._began or not (self._error is None or isinstance(self._error, REFUSALS)):
             self._told(self._journal.ended(self._last, self._error))
 
-    def _note(self) -> str:
+    def _note(self) -> Limit | None:
         """What is new has been reported. Returns what a start is doing."""
-        doing = ""
+        doing = None
         while self._doing:
             doing = self._doing.popleft()
             self._told(self._journal.doing(doing))
@@ -121,7 +122,7 @@ class Viewer:
             self._tell(entry)
 
     @contextmanager
-    def _screen(self) -> Iterator[Callable[[str], None]]:
+    def _screen(self) -> Iterator[Callable[[Limit | None], None]]:
         """Draws the job, given what its start is doing; does nothing if nothing is drawn."""
         look = self._look
         if look is None:
@@ -131,11 +132,11 @@ class Viewer:
 
         console = console_of(stderr=True)
         last: Sequence[JobView] = ()
-        at = "starting"
+        at = Limit("starting")
         with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
             live.update(draw_beginning(self._name, at, STARTING), refresh=True)
 
-            def show(doing: str) -> None:
+            def show(doing: Limit | None) -> None:
                 nonlocal last, at
                 at = doing or at
                 with suppress(BackfillError):

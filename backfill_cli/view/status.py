@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.store import told_of
+from backfill_cli.errors import Hint, command
+from backfill_cli.model.limit import Limit
 from backfill_cli.view.console import answer, answer_json, coloured, interactive, say
 from backfill_cli.view.lines import progress_line
 from backfill_cli.view.model import ENDED, JobView
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 
-def show_status(views: Sequence[JobView], in_full: bool, catalog: Catalog, typed: Callable[[str], str]) -> None:
+def show_status(views: Sequence[JobView], in_full: bool, catalog: Catalog, typed: Callable[[Hint], Hint]) -> None:
     """Print the jobs to stdout: one in full, or one per line.
 
     in_full: a job was named. catalog: their file. typed: a hint, its commands as the user would type them.
@@ -34,13 +36,13 @@ def show_status(views: Sequence[JobView], in_full: bool, catalog: Catalog, typed
     answer(job_details(views[0]) if in_full else jobs_table(views))
 
 
-def nothing_in(catalog: Catalog) -> tuple[str, str]:
+def nothing_in(catalog: Catalog) -> tuple[str, Hint]:
     """What is known where there are no jobs, and what to type: the catalog's file may have been moved away."""
     left = catalog.left_behind()
     if not left:
-        written = "" if os.path.exists("job.toml") else "backfill init, then: "
-        return f"no jobs yet in {catalog.path}", f"{written}backfill start --config job.toml"
-    return told_of(catalog.path, left, "")
+        first = Hint() if os.path.exists("job.toml") else command("init") + ", then: "
+        return f"no jobs yet in {catalog.path}", first + command("start --config job.toml")
+    return told_of(catalog.path, left, Hint())
 
 
 def _draw(views: Sequence[JobView], in_full: bool) -> None:
@@ -103,7 +105,7 @@ def draw(views: Sequence[JobView], footer: str, nothing: str = "") -> "Renderabl
     return live_picture(views, footer, nothing)
 
 
-def draw_beginning(name: str, doing: str, footer: str) -> "RenderableType":
+def draw_beginning(name: str, doing: Limit, footer: str) -> "RenderableType":
     from backfill_cli.view.picture import beginning_picture
 
     return beginning_picture(name, doing, footer)

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from shlex import quote
 
-from backfill_cli.errors import VerifyMismatch
+from backfill_cli.errors import Hint, VerifyMismatch, command
 from backfill_cli.model.units import spell_duration, spell_epoch, spell_moment, spell_share
 from backfill_cli.model.verify import DifferentRow, TableVerdict, VerifyProgress, VerifyReport
 from backfill_cli.view.console import answer, answer_json, interactive, say, shown_lines, wrapped
@@ -35,29 +36,30 @@ def show_verify(report: VerifyReport, as_json: bool) -> None:
     if not report.equal:
         different = [table.target for table in report.tables if not table.equal]
         hint = (
-            f"backfill wait {report.job} --for caught-up, then verify again: the sink is converging"
+            command(f"wait {report.job} --for caught-up") + ", then verify again: the sink is converging"
             if report.converging
             else fix_hint(report)
-            or f"backfill drop {report.job} --confirm {report.job}, then start into a new table"
+            or command(f"drop {report.job} --confirm {report.job}") + ", then start into a new table"
         )
         raise VerifyMismatch(
             f"job {report.job!r}: {', '.join(different)} differs from its upstream at epoch {report.epoch}", hint
         )
 
 
-def fix_hint(report: VerifyReport) -> str:
+def fix_hint(report: VerifyReport) -> Hint:
     """What to type to make the sink equal; empty if a fix would be refused."""
     if not report.fixable:
-        return ""
-    only = "".join(f" --table {table.table}" for table in report.tables) if report.left_out else ""
-    verify = f"backfill verify {report.job}{only}"
+        return Hint()
+    only = "".join(f" --table {quote(table.table)}" for table in report.tables) if report.left_out else ""
+    fix = f"verify {report.job}{only} --fix"
     if report.fix is not None and report.fix.epoch is not None:
-        return f"another program writes to the sink: stop it, then {verify} --fix"
+        return "another program writes to the sink: stop it, then " + command(fix)
     if report.fix is not None:
-        return f"{verify} --fix --confirm {report.job}"
+        return command(f"{fix} --confirm {report.job}")
     if report.live:
-        return f"backfill stop {report.job} --wait; {verify} --fix; backfill resume {report.job}"
-    return f"to see what would make it equal: {verify} --fix; to do it: {verify} --fix --confirm {report.job}"
+        return command(f"stop {report.job} --wait", fix, f"resume {report.job}")
+    do = command(f"{fix} --confirm {report.job}")
+    return "to see what would make it equal: " + command(fix) + "; to do it: " + do
 
 
 def verify_text(report: VerifyReport) -> str:

@@ -146,7 +146,7 @@ def test_tables_that_people_query_through_a_view_are_not_dropped(place: Place) -
         place.sink.drop([swap.table for swap in place.swaps])
     assert len(place.sql("SELECT * FROM orders")) == 2
     with typed(caught.value) as hint:
-        if "cutover" in caught.value.hint:  # several jobs may be active: the command names its own
+        if "cutover" in str(caught.value.hint):  # several jobs may be active: the command names its own
             hint.says("backfill cutover orders --reverse")
             place.sink.reverse("orders", place.swaps)
         else:

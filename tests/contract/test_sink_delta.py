@@ -107,7 +107,7 @@ def test_a_stopped_jobs_tables_that_cannot_be_compared_are_refused_at_once(
     shutil.rmtree(tmp_path / "lake" / "a")
     with pytest.raises(StateConflict, match="table 'a' of the sink is gone") as caught:
         sink.copied("two", True, tmp_path).__enter__()
-    assert caught.value.template == RESTORE
+    assert caught.value.hint == RESTORE
     assert time.monotonic() - began_s < 60
 
 

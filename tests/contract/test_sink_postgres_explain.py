@@ -125,4 +125,4 @@ def test_an_error_of_the_driver_alone_is_no_server_that_is_away(
     told = failure(PLACE, "committing", exc)
     assert type(told) is expected
     assert told.hint
-    assert ("start the database" in told.hint) == (expected is Transient)
+    assert ("start the database" in str(told.hint)) == (expected is Transient)

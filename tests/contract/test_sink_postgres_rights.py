@@ -54,7 +54,7 @@ def test_each_right_that_a_role_lacks_is_said_by_plan_with_its_grant(
         try:
             sink.check("orders", tables, into_existing=True)
         except UsageError as error:
-            granted.append(error.hint)
+            granted.append(str(error.hint))
             with typed(error) as hint:
                 db(*hint.statements())
         else:
@@ -174,4 +174,6 @@ def test_the_grant_names_the_database_that_a_dsn_without_one_leads_to(
     monkeypatch.setenv("PGUSER", role)
     place = Place.of(f"host=127.0.0.1 port={db.server.port}")
     refused = psycopg.errors.InsufficientPrivilege('permission denied to create temporary tables in database "x"')
-    assert failure(place, "committing", refused).hint.endswith(f'GRANT TEMPORARY ON DATABASE "{role}" TO "{role}"')
+    assert str(failure(place, "committing", refused).hint).endswith(
+        f'GRANT TEMPORARY ON DATABASE "{role}" TO "{role}"'
+    )

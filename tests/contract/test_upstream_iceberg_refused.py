@@ -91,7 +91,7 @@ def test_delete_files_are_refused_when_the_job_is_made_and_when_they_come(world:
             world.session.sql(statement)
         world.open().pin()
     with hint_typed.typed(follows.value) as hint:
-        assert typed(hint.hint, world) == typed(refused.value.hint, world)
+        assert typed(hint.hint, world) == typed(str(refused.value.hint), world)
         hint.says("then drop the job and start over")
         again = world.open()
         assert not again.observe(again.pin().position, True).pending

@@ -100,7 +100,7 @@ def test_a_row_without_a_column_of_the_snapshot_is_named_unless_that_column_is_s
                 frame.toArrow()
             error = later.failure(caught.value)
             assert error is not None
-            assert "upstream.changes.sparse" in (error.hint or "")
+            assert "upstream.changes.sparse" in str(error.hint)
 
 
 def test_rows_in_json_with_other_names_are_no_rows_of_the_snapshot(
@@ -110,7 +110,7 @@ def test_rows_in_json_with_other_names_are_no_rows_of_the_snapshot(
     world.form = "json"
     found = failed(world, spark)
     assert "column 'label' is new in its row" in found.message
-    assert "upstream.changes.ignore" in (found.hint or "")
+    assert "upstream.changes.ignore" in str(found.hint)
 
 
 def test_a_recreated_topic_is_told_by_verify_too(world: TwoSystems, spark: "SparkSession") -> None:

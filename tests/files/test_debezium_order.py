@@ -190,4 +190,4 @@ def test_tables_that_are_read_as_one_and_pass_a_row_on_by_insert_and_delete_are_
     lines = [text(event, False) for event in source.events]
     refused = failure(write(tmp_path, [lines], tables=["public.t*"]), spark)
     assert f"{LATE}: 4" in refused.message
-    assert "in tables that are read as one, a key of which one row exists" in refused.hint
+    assert "in tables that are read as one, a key of which one row exists" in str(refused.hint)

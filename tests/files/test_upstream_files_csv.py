@@ -45,7 +45,7 @@ def test_what_is_no_csv_of_these_columns_is_refused(tmp_path: Path, spark: "Spar
     error = from_spark(caught.value)
     assert isinstance(error, BadData), caught.value
     assert "data.csv: " in error.message
-    assert said in error.message + error.hint
+    assert said in error.message + str(error.hint)
     if name == "a decimal with one digit too many":
         with typed(error) as hint:
             hint.says("fix the file, then drop the job and start over")

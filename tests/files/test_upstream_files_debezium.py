@@ -198,7 +198,7 @@ def test_a_line_of_another_table_between_others_is_refused_by_name(tmp_path: Pat
     (tmp_path / "changes" / "1.json").write_text("\n".join([of("t", 1), of("customers", 1), of("t", 2)]))
     error = failure(upstream, spark)
     assert "1.json: a line of another table than 'shop.public.t': shop.public.customers" in error.message
-    assert "upstream.changes.tables" in error.hint
+    assert "upstream.changes.tables" in str(error.hint)
 
 
 def test_of_the_tables_that_are_named_all_lines_are_read_and_no_others(

@@ -15,7 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CARRIES = ("hint", "fix")
 REBUILT = {("backfill_cli/spark/failures.py", "_rebuilt"), ("commands/_detached.py", "_ended_with")}
-"""They build an error again that came from another process, as text."""
+"""They build an error again that came from another process."""
+BUILDS = ("command", "in_config", "joined", "retried", "shell", "sql")
+"""What makes a hint of its parts: a call is a hint of its site, not one of several sites."""
+RETRIED = "it is retried automatically"
 
 
 @dataclass(frozen=True)
@@ -151,16 +154,18 @@ def _sites(
         name = f"{module.file}:{function}#{count[function]}"
         constant = _defined(hint, module) if isinstance(hint, ast.Name | ast.Attribute) else ""
         text = constants.get(constant, hint)
+        words = _words(text)
         value = constant if constant in constants else _function(hint, module) or name
-        said = text.value if isinstance(text, ast.Constant) else ""
+        said = "" if None in words else "".join(map(str, words))
         at = (module.file, *blocks.get(call, (call.lineno, call.col_offset)))
-        yield Site(name, value, _pattern(text), at, str(said), _defined(call.func, module) in expressions)
+        yield Site(name, value, _pattern(words), at, str(said), _defined(call.func, module) in expressions)
 
 
 def _function(hint: ast.expr, module: _Module) -> str:
     """The function of ours that says this hint for several sites; empty if there is none."""
     name = _defined(hint.func, module) if isinstance(hint, ast.Call) and isinstance(hint.func, ast.Name) else ""
-    return name if name in module.names.values() and name.startswith("backfill_cli.") else ""
+    ours = name in module.names.values() and name.startswith("backfill_cli.")
+    return name if ours and name.rpartition(".")[2] not in BUILDS else ""
 
 
 def _calls(
@@ -185,13 +190,25 @@ def _handed_on(hint: ast.expr, parameters: frozenset[str]) -> bool:
         return hint.id in parameters
     if isinstance(hint, ast.BoolOp):
         return all(_handed_on(one, parameters) for one in hint.values)
-    return isinstance(hint, ast.Attribute) and hint.attr in (*CARRIES, "template")
+    return isinstance(hint, ast.Attribute) and hint.attr in CARRIES
 
 
-def _pattern(hint: ast.expr) -> str | None:
+def _words(hint: ast.expr) -> list[str | None]:
+    """What it says, in order: None for what is computed."""
     if isinstance(hint, ast.Constant):
-        return re.escape(str(hint.value))
+        return [str(hint.value)]
     if isinstance(hint, ast.JoinedStr):
-        parts = [re.escape(str(one.value)) if isinstance(one, ast.Constant) else ".*" for one in hint.values]
-        return "".join(parts) if sum(len(one) for one in parts if one != ".*") > 12 else None
-    return None
+        return [word for one in hint.values for word in _words(one)]
+    if isinstance(hint, ast.BinOp) and isinstance(hint.op, ast.Add):
+        return [*_words(hint.left), *_words(hint.right)]
+    if isinstance(hint, ast.Call) and isinstance(hint.func, ast.Name) and hint.func.id in BUILDS:
+        before = "backfill " if hint.func.id == "command" else ""
+        listed = [["; ", before, *_words(one)] for one in hint.args]
+        words = [word for one in listed for word in one][1:]
+        return [*words, "; " if words else "", RETRIED] if hint.func.id == "retried" else words
+    return [None]
+
+
+def _pattern(words: list[str | None]) -> str | None:
+    found = "".join(".*" if word is None else re.escape(word) for word in words)
+    return found if None not in words or sum(len(word) for word in words if word) > 12 else None

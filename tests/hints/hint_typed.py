@@ -12,7 +12,7 @@ from hint_log import Place, append, latest
 from hint_run import recorded
 from packaging.requirements import Requirement
 
-from backfill_cli.errors import BackfillError
+from backfill_cli.errors import BackfillError, Hint
 
 _OPTION = re.compile(r"(?<!\S)(--[a-z-]+)(?: (?!or\b|and\b)([^\s,;(-][^\s,;]*))?")
 
@@ -74,24 +74,24 @@ class Typed:
 
 
 @contextmanager
-def typed(refused: BackfillError | str) -> Iterator[Typed]:
+def typed(refused: BackfillError | Hint | str) -> Iterator[Typed]:
     """In the block the hint is typed, and the promised state is seen to be reached; then the site counts as typed.
 
     refused: the error, or the hint as a command printed it.
     """
-    hint = refused.hint if isinstance(refused, BackfillError) else _one_line(refused)
+    hint = str(refused.hint) if isinstance(refused, BackfillError) else _one_line(str(refused))
     asked = Typed(hint)
     yield asked
     assert asked.taken, "nothing of the hint was typed"
     append({"what": "typed", "at": _places(refused), "text": hint})
 
 
-def _places(refused: BackfillError | str) -> list[Place]:
+def _places(refused: BackfillError | Hint | str) -> list[Place]:
     """Who built it: what a command printed is looked up, in this process or in what its own recorded."""
     if isinstance(refused, BackfillError):
         found: list[Place] = getattr(refused, "hint_places", [])
         return found
-    text = _one_line(refused)
+    text = _one_line(str(refused))
     here = (at for said, at in reversed(latest.items()) if _one_line(said) == text)
     there = ([list(one) for one in each.places] for each in reversed(recorded()) if _one_line(each.text) == text)
     found_at = next(here, None) or next(there, None)

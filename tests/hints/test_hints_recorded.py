@@ -53,11 +53,11 @@ def test_a_hint_that_can_be_typed_passes(hint: str) -> None:
 def test_an_error_counts_for_the_call_that_built_its_hint() -> None:
     with pytest.raises(UsageError) as refused:
         rows_per_second("fast")
-    (site,) = hint_run.sites_of(hint_run.Record("built", _places(refused.value), refused.value.hint, ""))
+    (site,) = hint_run.sites_of(hint_run.Record("built", _places(refused.value), str(refused.value.hint), ""))
     file, line, _ = site.at
     assert (site.name, file) == ("commands/throttle.py:rows_per_second#1", "commands/throttle.py")
     assert "UsageError(" in (ROOT / file).read_text("utf-8").splitlines()[line - 1]
-    assert latest[refused.value.hint] == refused.value.hint_places  # type: ignore[attr-defined]
+    assert latest[str(refused.value.hint)] == refused.value.hint_places  # type: ignore[attr-defined]
 
 
 def test_a_hint_that_is_written_out_can_be_typed_whether_a_test_shows_it_or_not() -> None:

@@ -238,7 +238,7 @@ def test_a_name_of_icebergs_own_is_refused_before_the_job_begins(name: str, tmp_
     Folder(tmp_path / "t").created(pa.schema([("id", pa.int64()), (name, pa.int64())]))
     with pytest.raises(UsageError, match=f"'{name}' has the name of a column of Iceberg's own") as caught:
         opened({"type": "iceberg", "table": f"{tmp_path}/{{table}}"}).pin()
-    assert f"RENAME COLUMN `{name}`" in caught.value.hint
+    assert f"RENAME COLUMN `{name}`" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("name", [*OF_DELTA, "_Change_type"])

@@ -59,7 +59,7 @@ class Run:
         before = self.catalog.jobs()
         with pytest.raises(HistoryGone, match=how) as told:
             self.planned()
-        assert "backfill drop orders --with-rows --confirm orders" in told.value.hint
+        assert "backfill drop orders --with-rows --confirm orders" in str(told.value.hint)
         assert self.catalog.jobs() == before
         assert isinstance(told_by_upstreams(["orders"], self.catalog)["orders"], HistoryGone)
 

@@ -48,7 +48,7 @@ def test_a_value_that_the_log_does_not_carry_is_refused(world: World) -> None:
     with pytest.raises(BadData, match=r"table 'part': .* the new key id = 7,.* 'big'") as refused:
         world.take()
     assert set(world.folder.iterdir()) == before
-    anew = refused.value.hint.partition("has it: ")[2].partition("; ")[0]
+    anew = str(refused.value.hint).partition("has it: ")[2].partition("; ")[0]
     assert anew == """UPDATE part SET "big" = "big" || '' WHERE "id" = '7'"""
     world.db(anew)
     world.follow(limit=1)

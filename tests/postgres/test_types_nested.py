@@ -109,6 +109,6 @@ def test_a_name_of_an_object_is_refused_at_any_depth_and_its_hint_works(db: Data
         for table in made:
             with pytest.raises(UsageError, match="name of another object") as refused:
                 spark_field(columns(db, table)[1], table)
-            run(refused.value.hint.split(": ")[1].split(";")[0])
+            run(str(refused.value.hint).split(": ")[1].split(";")[0])
             spark_field(columns(db, table)[1], table)
         assert len(made) > 8

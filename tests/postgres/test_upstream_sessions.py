@@ -150,7 +150,7 @@ def test_money_whose_locale_has_no_cents_is_refused_and_the_hint_works(db: Datab
     db("INSERT INTO yen VALUES (1, 500)")
     with pytest.raises(UsageError, match="money has not two decimal places") as refused:
         PlainJob(db, tmp_path, {"yen": ("id",)})
-    db(refused.value.hint)
+    db(str(refused.value.hint))
     job = PlainJob(db, tmp_path, {"yen": ("id",)})
     job.follow()
     assert job.sink["yen"][1,]["m"] == "500"

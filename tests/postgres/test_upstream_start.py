@@ -15,7 +15,8 @@ from postgres_database import Database, database
 
 from backfill_cli import failpoint
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import StateConflict, Transient, UsageError, parted
+from backfill_cli.errors import StateConflict, Transient, UsageError
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import ChangeWindow
 from backfill_cli.model.upstream import Pin
 from backfill_cli.upstreams.postgres import taking
@@ -198,7 +199,7 @@ def test_all_that_a_publication_lacks_of_a_partitioned_table_is_said_at_once(db:
     options = PostgresOptions(dsn=db.dsn, slot=db.name, accept_partition_changes=True)
     upstream: Any = PostgresUpstream(options, [TableSpec("p", ("id",)), TableSpec("t", ("id",))])
     upstream.pin()
-    statements = [said.split("Try: ")[1] for said in upstream.obstacles(db.name)]
+    statements = [str(said).split("Try: ")[1] for said in upstream.obstacles(db.name)]
     assert len(statements) == (2 if "p, t" not in has and "ALL" not in has else 1)
     db(*statements)
     assert upstream.obstacles(db.name) == []
@@ -246,7 +247,7 @@ def test_partitions_of_a_table_whose_identity_lacks_the_key_get_sql_that_suffice
     upstream: Any = PostgresUpstream(options, [TableSpec("p", ("id",))])
     with pytest.raises(UsageError, match=r"its replica identity is|another REPLICA IDENTITY") as caught:
         upstream.pin()
-    db(*(part for part in caught.value.hint.split("; ") if part.startswith("ALTER TABLE")))
+    db(*(part for part in str(caught.value.hint).split("; ") if part.startswith("ALTER TABLE")))
     assert db("SELECT DISTINCT relreplident::text FROM pg_class WHERE relname IN ('p', 'p1', 'p2')") == [("f",)]
     upstream.pin()
     upstream.close()
@@ -269,13 +270,14 @@ def test_columns_that_changed_while_rows_were_read_are_named_with_their_table(
     upstream.close()
 
 
-def wait_of(upstream: Any) -> str:
+def wait_of(upstream: Any) -> Limit:
     """For whom it waits, once it does."""
     until = time.monotonic() + 20
-    while not (told := upstream._waits_for()):
+    told: Limit | None = None
+    while (told := upstream._waits_for()) is None:
         assert time.monotonic() < until
         time.sleep(0.05)
-    return str(told)
+    return told
 
 
 def waits_told(db: Database) -> tuple[str, str]:
@@ -284,13 +286,14 @@ def waits_told(db: Database) -> tuple[str, str]:
     upstream.pin()
     holding = threading.Thread(target=upstream.hold, args=[db.name], daemon=True)
     holding.start()
-    said, _, way_on = parted(wait_of(upstream))
+    waits = wait_of(upstream)
+    way_on = str(waits.hint)
     db(next(words for words in re.split(r" or |: |, ", way_on) if words.startswith(("ROLLBACK", "SELECT"))))
     holding.join(20)
     assert held(db) == [f"{MARK}{db.name}", db.name]
-    assert upstream._waits_for() == ""
+    assert upstream._waits_for() is None
     upstream.close()
-    return said, way_on
+    return waits.said, way_on
 
 
 def test_a_start_says_that_it_waits_for_a_prepared_transaction_and_what_ends_it(db: Database) -> None:
@@ -320,7 +323,7 @@ def test_a_lock_of_a_prepared_transaction_is_told_too(db: Database) -> None:
         upstream._waiting = waiting.info.backend_pid
         reading = threading.Thread(target=waiting.execute, args=["SELECT count(*) FROM t"], daemon=True)
         reading.start()
-        assert f"prepared transaction '{db.name}'" in wait_of(upstream)
+        assert f"prepared transaction '{db.name}'" in wait_of(upstream).said
         db(f"ROLLBACK PREPARED '{db.name}'")
         reading.join(20)
         assert not reading.is_alive()

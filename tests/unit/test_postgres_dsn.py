@@ -44,4 +44,4 @@ def test_a_password_that_is_not_escaped_is_named_and_never_shown(dsn: str) -> No
     ) as refused:
         parsed(dsn, "sink.dsn")
     assert "hun" not in str(refused.value)
-    assert "%40 for @" in refused.value.hint
+    assert "%40 for @" in str(refused.value.hint)

@@ -58,4 +58,8 @@ def test_what_a_worker_raises_is_of_its_kind_here(kind: type[Fatal]) -> None:
     with pytest.raises(RuntimeError) as raised, raising_in_worker():
         raise kind("no right to read", "GRANT it")
     found = from_spark(raised.value)
-    assert (type(found), found and found.message, found and found.hint) == (kind, "no right to read", "GRANT it")
+    assert (type(found), found and found.message, found and str(found.hint)) == (
+        kind,
+        "no right to read",
+        "GRANT it",
+    )

@@ -45,11 +45,11 @@ def _of_errors(errors: ModuleType) -> None:
         make(self, *told, **named)
         if self.hint:
             self.hint_places = places(sys._getframe(1), self)
-            record("built", self.hint_places, self.hint)
+            record("built", self.hint_places, str(self.hint))
 
-    def on(self: Any, job: str) -> str:
-        said: str = way_on(self, job)
-        record("way on", getattr(self, "hint_places", []), said)
+    def on(self: Any, job: str) -> Any:
+        said = way_on(self, job)
+        record("way on", getattr(self, "hint_places", []), str(said))
         return said
 
     kind.__init__ = init
@@ -63,7 +63,7 @@ def _of_fixes(kind: Any) -> None:
         make(self, *told, **named)
         by = sys._getframe(1)
         if self.fix and by.f_code.co_filename.startswith(PRODUCT):  # not where it is shown in other words
-            record("built", places(by, self), self.fix)
+            record("built", places(by, self), str(self.fix))
 
     kind.__init__ = init
 
@@ -73,7 +73,7 @@ def _of_console(console: ModuleType) -> None:
 
     def complained(error: Any) -> None:
         if error.hint:
-            record("shown", getattr(error, "hint_places", []), error.hint)
+            record("shown", getattr(error, "hint_places", []), str(error.hint))
         complain(error)
 
     console.complain = complained

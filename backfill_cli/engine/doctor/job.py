@@ -63,8 +63,7 @@ def _planned(report: PlanReport, has_failed: bool) -> Iterator[Check]:
         start = "start would continue where it failed" if has_failed else "nothing that start would refuse"
         yield ok("plan", f"strategy {report.strategy}, {count}, {size}; {start}")
     for refusal in report.refused:
-        said, _, fix = refusal.partition(". Try: ")
-        yield failed("plan", said, fix)
+        yield failed("plan", refusal.message, refusal.hint)
     for one in report.warnings:
         yield warning("plan", one)
     if report.retention:

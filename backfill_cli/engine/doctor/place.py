@@ -14,7 +14,7 @@ from backfill_cli.catalog import Catalog, JobRow
 from backfill_cli.catalog.files import refuse_unsafe
 from backfill_cli.catalog.lease import runs_at
 from backfill_cli.engine.job.starting import spell_begun
-from backfill_cli.errors import BackfillError, parted
+from backfill_cli.errors import BackfillError, Hint, command, shell
 from backfill_cli.model.job import JobState
 from backfill_cli.model.reports import Check, failed, ok, refused, warning
 from backfill_cli.model.units import spell_duration, spell_moment, spell_size
@@ -35,7 +35,7 @@ def checks(catalog: Catalog, job: str | None) -> Iterator[Check]:
     try:
         handle, probe = tempfile.mkstemp(prefix=".backfill-doctor-", dir=there)
     except OSError as error:
-        fix = f"chmod u+wx {quote(str(there))}, or use another file: --catalog FILE"
+        fix = shell(f"chmod u+wx {quote(str(there))}") + ", or use another file: --catalog FILE"
         yield failed("catalog", f"{there} cannot be written: {error.strerror}", fix)
         return
     try:
@@ -104,7 +104,9 @@ def _private(path: Path) -> Check:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         said = f"{path} can be read by others (mode {mode:o}); it holds configs and positions, no secrets"
-        return warning("permissions", said, f"chmod 600 {quote(str(path))}; any other command does it, too")
+        return warning(
+            "permissions", said, shell(f"chmod 600 {quote(str(path))}") + "; any other command does it, too"
+        )
     return ok("permissions", f"{path} is accessible only to its owner")
 
 
@@ -116,7 +118,7 @@ def _left_behind(rows: tuple[JobRow, ...], path: Path, job: str | None) -> Itera
     for row in dead:
         runner = f"pid {row.lease.pid} on {row.lease.host}"
         said = f"job {row.name!r}: its runner, {runner}, has been gone since {spell_moment(row.lease.renewed_ms)}"
-        yield warning("jobs", said, f"backfill resume {row.name}")
+        yield warning("jobs", said, command(f"resume {row.name}"))
     if not dead:
         live = sum(row.live for row in rows)
         yield ok("jobs", f"{len(rows)} in {path}, {live} with a runner, none whose runner died")
@@ -131,19 +133,21 @@ def _cut_off(catalog: Catalog, rows: tuple[JobRow, ...], job: str | None) -> Ite
     made = {row.name for row in rows}
     for begun in catalog.starts.look():
         if not runs_at(catalog.path, begun.job):
-            again = "backfill start --config FILE" if begun.job == job else "start it again with its config"
-            fix = f"{again}, or: backfill drop {begun.job} --confirm {begun.job}"
+            again = (
+                command("start --config FILE") if begun.job == job else Hint.of("start it again with its config")
+            )
+            fix = again + ", or: " + command(f"drop {begun.job} --confirm {begun.job}")
             if begun.job in made:
-                fix = f"backfill resume {begun.job}"
+                fix = command(f"resume {begun.job}")
             yield warning("jobs", f"{spell_begun(begun)}; what it held upstream may still exist", fix)
 
 
 def _failed(row: JobRow, job: str | None) -> Check:
     """Why a job failed and what to do next: a failed check for the job in question, a warning for others."""
-    why, _, way_on = parted(row.reason)
-    if row.config_file:
-        way_on = way_on.replace("--config FILE", f"--config {quote(row.config_file)}")
-    said, fix = f"job {row.name!r} failed: {why}", way_on or f"backfill resume {row.name}"
+    said, fix = (
+        f"job {row.name!r} failed: {row.reason}",
+        row.why.hint.of_file(row.config_file) or command(f"resume {row.name}"),
+    )
     return failed("job", said, fix) if row.name == job else warning("jobs", said, fix)
 
 

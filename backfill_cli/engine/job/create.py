@@ -14,7 +14,7 @@ from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.same import require_same
 from backfill_cli.engine.job.select import nothing_follows, strategy_of
 from backfill_cli.engine.job.starting import holding, settle_before
-from backfill_cli.errors import RESTORE, StateConflict
+from backfill_cli.errors import RESTORE, StateConflict, command
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import decode
 from backfill_cli.model.job import Control
@@ -108,7 +108,7 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources
             f"the sink of this config has no record of job {name!r}",
             RESTORE
             if known
-            else "check [job] name and [sink]; a new job begins with: backfill start --config job.toml",
+            else "check [job] name and [sink]; a new job begins with: " + command("start --config job.toml"),
         )
     kept = decode(JobDefinition, saved.definition)
     require_same(kept, config, known=known)

@@ -19,7 +19,15 @@ from backfill_cli.engine.job.ownership import require_lost
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.job.starting import settle
-from backfill_cli.errors import BackfillError, ConfigError, HistoryGone, NoSuchJob, StateConflict, UsageError
+from backfill_cli.errors import (
+    BackfillError,
+    ConfigError,
+    HistoryGone,
+    NoSuchJob,
+    StateConflict,
+    UsageError,
+    command,
+)
 from backfill_cli.failpoint import hit
 from backfill_cli.model.codec import decode
 from backfill_cli.model.cutover import Found, LiveName
@@ -79,7 +87,7 @@ def drop(
         if dropped:
             _refuse_queried(name, live)
         rows = " --with-rows" if with_rows else ""
-        left = _Left(f"backfill drop {name}{rows} --without-upstream --confirm {name}", config, definition.pin)
+        left = _Left(f"drop {name}{rows} --without-upstream --confirm {name}", config, definition.pin)
         if ours and not without_upstream:
             left.require_reached(resources)
         # Claimed, so that no runner elsewhere resumes the job between the check and the end.
@@ -120,7 +128,7 @@ def _to_drop(definition: JobDefinition) -> tuple[SinkTable, ...]:
         if not table.plain_inserts and not table.side:
             raise UsageError(
                 f"job {name!r} was started --into-existing: {table.target} may have rows that are not the job's",
-                f"backfill drop {name} --confirm {name}, and delete the job's rows by hand",
+                command(f"drop {name} --confirm {name}") + ", and delete the job's rows by hand",
             )
     return definition.tables
 
@@ -155,8 +163,10 @@ def _refuse_queried(name: str, live: tuple[LiveName, ...]) -> None:
         raise UsageError(
             f"{one.live} is a view of {one.target} since the cutover of job {name!r}: without that table it "
             "could not be queried",
-            f"restore what was there before: backfill cutover {name} --reverse; or forget the job and keep its "
-            f"tables: backfill drop {name} --confirm {name}",
+            "restore what was there before: "
+            + command(f"cutover {name} --reverse")
+            + "; or forget the job and keep its tables: "
+            + command(f"drop {name} --confirm {name}"),
         )
 
 
@@ -173,8 +183,8 @@ def _asked(name: str, catalog: Catalog, resources: Resources) -> tuple[bool, boo
         except StateConflict:  # it cannot tell its epoch; starting over resolves that
             known = True
     except BackfillError as error:
-        gone = f"if the sink is gone for good: backfill drop {name} --without-sink --confirm {name}"
-        error.hint = f"{error.template}; {gone}" if error.template else gone
+        gone = "if the sink is gone for good: " + command(f"drop {name} --without-sink --confirm {name}")
+        error.hint = error.hint.also("; ", gone)
         raise
     return known, held is None or held == ours or (ours is not None and held.catalog == ours.catalog)
 
@@ -237,8 +247,8 @@ class _Left:
         except (StateConflict, HistoryGone):
             return
         except BackfillError as error:
-            without = f"leave there what the job holds, and see how to remove it: {self._instead}"
-            error.hint = f"{error.template}; or {without}" if error.template else without
+            without = "leave there what the job holds, and see how to remove it: " + command(self._instead)
+            error.hint = error.hint.also("; or ", without)
             raise
 
     def _holds(self) -> bool:
@@ -280,7 +290,7 @@ def drop_from_sink(
         if name in {row.name for row in catalog.jobs()}:
             raise UsageError(
                 f"catalog {catalog.path} has job {name!r}: --sink is for jobs whose catalog is lost",
-                f"backfill drop {name} --confirm {name}",
+                command(f"drop {name} --confirm {name}"),
             )
         sink = resources.sink
         if not sink.committed(name):
@@ -296,7 +306,7 @@ def drop_from_sink(
         if dropped:
             _refuse_queried(name, live)
         rows = " --with-rows" if with_rows else ""
-        instead = f"backfill drop {name} --sink job.toml{rows} --without-upstream --confirm {name}"
+        instead = f"drop {name} --sink job.toml{rows} --without-upstream --confirm {name}"
         left = None if definition is None else _Left(instead, config, definition.pin)
         if left is not None and not without_upstream:
             left.require_reached(resources)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import UsageError, shell
 from backfill_cli.model.reports import Check, failed, ok, refused, warning
 from backfill_cli.spark import class_data
 from backfill_cli.spark.java import Java, asked, find_java
@@ -104,7 +104,7 @@ def _untried(one: Requirement) -> Check | None:
         return None
     said = f"{one.name} {version} was not tried with this release of backfill, which was tested with {lowest}"
     to = f" to {newest}" if lowest != newest else ""
-    return warning(one.name, f"{said}{to}", f"pip install '{one.name}{tried}'")
+    return warning(one.name, f"{said}{to}", shell(f"pip install '{one.name}{tried}'"))
 
 
 def _tried(package: str) -> str:
@@ -158,18 +158,18 @@ def _fault(one: Requirement) -> str | None:
 def _package(one: Requirement) -> Check:
     fault = _fault(one)
     if fault is not None:
-        return failed(one.name, fault, f"pip install '{one.name}{one.bounds}'")
+        return failed(one.name, fault, shell(f"pip install '{one.name}{one.bounds}'"))
     return _untried(one) or ok(one.name, f"{_version(one.name)}")
 
 
 def _extra(extra: str, parts: list[Requirement], needed: bool) -> Check:
     """A set of packages that some jobs need. An incomplete set fails only if the job to be checked needs it."""
-    name, install = f"extra {extra}", f"pip install '{OURS}[{extra}]'"
+    name, install = f"extra {extra}", shell(f"pip install '{OURS}[{extra}]'")
     faults = [fault for one in parts if (fault := _fault(one)) is not None]
     unsure = [found for one in parts if (found := _untried(one)) is not None]
     if not faults and unsure:
         pins = " ".join(f"'{one.name}{_tried(one.name)}'" for one in unsure)
-        return warning(name, "; ".join(one.said for one in unsure), f"pip install {pins}")
+        return warning(name, "; ".join(one.said for one in unsure), shell(f"pip install {pins}"))
     if not faults:
         return ok(name, ", ".join(f"{one.name} {_version(one.name)}" for one in parts))
     if needed:

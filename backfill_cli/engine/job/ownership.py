@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.lease import runs_at, this_host
 from backfill_cli.contracts.targets import TargetTaken, forgetting
-from backfill_cli.errors import START_OVER, BackfillError, Held, NoSuchJob, StateConflict, start_over
+from backfill_cli.errors import START_OVER, BackfillError, Held, NoSuchJob, StateConflict, command, start_over
 from backfill_cli.model.checkpoint import Owner
 
 if TYPE_CHECKING:
@@ -33,8 +33,10 @@ def require_new(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
     if epoch:
         raise StateConflict(
             f"the sink holds job {job!r} up to epoch {epoch}, but catalog {catalog.path} does not know the job",
-            f"rebuild it from the sink: backfill resume {job} --from-sink job.toml; or "
-            f"{start_over(job, '--sink job.toml', '--with-rows')}",
+            "rebuild it from the sink: "
+            + command(f"resume {job} --from-sink job.toml")
+            + "; or "
+            + start_over(job, "--sink job.toml", "--with-rows"),
         )
     return held
 
@@ -50,7 +52,7 @@ def require_kept(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
         raise StateConflict(
             f"the sink has no record of job {job!r}, but the catalog has its epoch {epoch} as committed: the sink "
             "was deleted, moved or replaced, or a drop was interrupted",
-            f"restore the sink, or move it back, or {START_OVER}",
+            "restore the sink, or move it back, or " + START_OVER,
         )
     return held
 
@@ -103,20 +105,22 @@ def _is(held: Owner, catalog: Catalog) -> bool:
 def _of_another(job: str, held: Owner, ours: Catalog, sink: "Sink") -> Held:
     """The error that names the catalog which owns the job, with the next steps that work."""
     message = f"job {job!r} belongs to another catalog: {held}"
-    forget = f"forget the job: backfill drop {job} --sink job.toml --confirm {job}"
-    lost = f"take the job over: backfill resume {job} --from-sink job.toml; or {forget}"
+    forget = "forget the job: " + command(f"drop {job} --sink job.toml --confirm {job}")
+    lost = "take the job over: " + command(f"resume {job} --from-sink job.toml") + "; or " + forget
     if _is_there(held, job, ours):
         here = held.option
         return Held(
             message,
-            f"work with that catalog: backfill status {job} {here}; or forget the job: "
-            f"backfill drop {job} --confirm {job} {here}",
+            "work with that catalog: "
+            + command(f"status {job} {here}")
+            + "; or forget the job: "
+            + command(f"drop {job} --confirm {job} {here}"),
         )
     if sink.saved(job) is None:
         lost = forget
     if held.host != this_host():
-        return Held(message, f"work on that host, with {held.option}; if that catalog is lost, {lost}")
-    return Held(f"{message}, and that catalog is gone", f"if it was moved, name it: --catalog FILE; or {lost}")
+        return Held(message, f"work on that host, with {held.option}; if that catalog is lost, " + lost)
+    return Held(f"{message}, and that catalog is gone", "if it was moved, name it: --catalog FILE; or " + lost)
 
 
 def _is_there(held: Owner, job: str, ours: Catalog) -> bool:

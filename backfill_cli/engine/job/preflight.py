@@ -13,7 +13,7 @@ from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.job.starting import spell_begun
 from backfill_cli.errors import BackfillError, NoSuchJob, SinkInUse, Transient
 from backfill_cli.model.job import JobState
-from backfill_cli.model.reports import PlannedTable, PlanReport
+from backfill_cli.model.reports import PlannedTable, PlanReport, Refusal
 from backfill_cli.model.schema import fields_of, shown_column
 from backfill_cli.model.units import spell_epoch
 from backfill_cli.model.upstream import Pin
@@ -35,7 +35,7 @@ class _Noting:
 
     config: "JobConfig"
     catalog: "Catalog"
-    refused: list[str] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     readable: bool = True
@@ -44,7 +44,7 @@ class _Noting:
         try:
             return check()
         except SinkInUse as error:
-            self.refused.append(f"{error.message}. Try: {error.hint}")
+            self.refused.append(Refusal(error.message, error.hint))
         except Transient as error:
             self.warnings.append(f"{error.message}; start would wait: {error.hint}")
         return None

@@ -4,12 +4,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from backfill_cli.contracts import Sink, Source, SparkSink
 from backfill_cli.errors import Transient
+from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.pace import FIRST_WAIT_MS, LONGEST_WAIT_MS
 from backfill_cli.spark import driver
 from backfill_cli.spark.session import session_of
@@ -29,7 +31,7 @@ class Watcher(Protocol):
         """The catalog has news about the job."""
         ...
 
-    def tell(self, doing: str) -> None:
+    def tell(self, doing: Limit | str) -> None:
         """What the run does or waits for before its first barrier."""
         ...
 
@@ -46,7 +48,7 @@ class NoWatcher:
     """Ignores everything."""
 
     def progressed(self) -> None: ...
-    def tell(self, doing: str) -> None: ...
+    def tell(self, doing: Limit | str) -> None: ...
     def stopping(self) -> None: ...
     def leave(self) -> None: ...
 
@@ -57,7 +59,7 @@ class Resources:
     tell: receives what is being opened or waited for; without it nothing is waited for.
     """
 
-    def __init__(self, config: "JobConfig", tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, config: "JobConfig", tell: Callable[[Limit | str], None] | None = None) -> None:
         self._config = config
         self._open = ExitStack()
         self.tell = tell or (lambda _doing: None)
@@ -100,7 +102,7 @@ class Resources:
         def waits(attempt: "tenacity.RetryCallState") -> None:
             error = attempt.outcome.exception() if attempt.outcome else None
             if isinstance(error, Transient):
-                self.tell(f"waiting: {error.waits_for}")
+                self.tell(replace(Limit.cause(error), kind=Kind.WAITING))
 
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda exc: isinstance(exc, Transient) and driver.ended() is None),

@@ -9,7 +9,7 @@ from backfill_cli.config.effective import differences, moved
 from backfill_cli.contracts import JobDefinition, Source
 from backfill_cli.engine.job.select import choose
 from backfill_cli.engine.spool.folder import holds_entries, owned
-from backfill_cli.errors import START_OVER, UsageError, start_over
+from backfill_cli.errors import START_OVER, UsageError, command, in_config, start_over
 
 _HOW_WRITTEN = (
     *(
@@ -33,7 +33,7 @@ def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool =
     if holds_entries(before.spool.path, name) and not owned(config.spool.path, name):
         raise UsageError(
             f"job {name!r}: spool.path is now {config.spool.path}, but the spool is in {before.spool.path}",
-            f"move {before.spool.path}/{name} to {config.spool.path}/{name}, or set spool.path back",
+            in_config(f"move {before.spool.path}/{name} to {config.spool.path}/{name}, or set spool.path back"),
         )
     found = differences(had, config.fingerprint())
     found = [one for one in found if not _says_how_written(one, ": nothing → " if has_read_changes else ": ")]
@@ -45,16 +45,19 @@ def _different(name: str, found: list[str], folder: tuple[str, str] | None, know
     """The error for a config that leads to another result. folder: that was moved perhaps, and its new path."""
     over = START_OVER if known else start_over(name, "--sink job.toml", "--with-rows")
     hint = (
-        "undo these changes (only throttle, barrier, catch_up, retry, spool, spark, hooks, staging, live, and "
-        f"what a hint asked you to add may change), or name another job, or {over}"
+        "undo these changes (only throttle, barrier, catch_up, retry, spool, spark, hooks, staging, live, "
+        "and what a hint asked you to add may change), or name another job, or " + over
     )
     if folder is not None and os.path.isdir(folder[1]) and not os.path.lexists(folder[0]):
         forget = (
-            f"forget the job here: backfill drop {name} --without-sink --confirm {name}; "
-            "start then names the command that drops its rows"
+            "forget the job here: "
+            + command(f"drop {name} --without-sink --confirm {name}")
+            + "; start then names the command that drops its rows"
         )
         back = shlex.join(["mv", folder[1], folder[0]])
-        hint = f"{folder[0]} is gone: if it was moved here, move it back: {back}; or {forget if known else over}"
+        hint = f"{folder[0]} is gone: if it was moved here, move it back: {back}; or " + (
+            forget if known else over
+        )
     return UsageError(
         f"job {name!r} exists, and this config would produce a different result. These options differ:\n  "
         + "\n  ".join(found),
@@ -73,7 +76,7 @@ def require_same_strategy(job: JobDefinition, config: JobConfig, upstream: Sourc
     if asked != job.strategy:
         raise UsageError(
             f"job {job.name!r} exists with strategy {job.strategy!r}, but this config leads to {asked!r}",
-            f'set job.strategy = "{job.strategy}" again, or name another job, or {START_OVER}',
+            f'set job.strategy = "{job.strategy}" again, or name another job, or ' + START_OVER,
         )
 
 

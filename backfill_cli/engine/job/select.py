@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from backfill_cli.contracts import Capabilities, LocatedSink, Sink, SinkTable, Source, TableSpec
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import UsageError, in_config, sql
 from backfill_cli.strategies.arrangement import ArrangementState, ArrangementStrategy
 from backfill_cli.strategies.chain import ChainStrategy
 from backfill_cli.strategies.snapshot import SnapshotState, SnapshotStrategy
@@ -99,7 +99,7 @@ def require_whole(config: "JobConfig", upstream: Source, sink: Sink) -> None:
             raise UsageError(
                 f"table {table.name!r}: a change may leave out the value of {', '.join(lacking)} if it did "
                 f"not change, but it is needed by: {'; '.join(needs)}",
-                f"make the upstream send whole rows: ALTER TABLE {table.name} REPLICA IDENTITY FULL",
+                "make the upstream send whole rows: " + sql(f"ALTER TABLE {table.name} REPLICA IDENTITY FULL"),
             )
 
 
@@ -118,7 +118,9 @@ def require_apart(upstream: Source, sink: Sink, tables: Sequence[SinkTable]) -> 
     if (twins := _twins(targets)) is not None:
         raise UsageError(
             f"tables {twins[0]!r} and {twins[1]!r} have the same target",
-            'give each a target of its own: {table} in sink.table, such as "lake/{table}", or tables.target',
+            in_config(
+                'give each a target of its own: {table} in sink.table, such as "lake/{table}", or tables.target'
+            ),
         )
     for target, places in targets.items():
         for source, held in sources.items():
@@ -126,7 +128,7 @@ def require_apart(upstream: Source, sink: Sink, tables: Sequence[SinkTable]) -> 
                 raise UsageError(
                     f"the target of table {target!r} is the upstream's own table {source!r}: every row written "
                     "to it would be a new change to follow",
-                    "set another schema or database in [sink], or another tables.target",
+                    in_config("set another schema or database in [sink], or another tables.target"),
                 )
 
 

@@ -14,7 +14,7 @@ def start_over_named(job: str, catalog: Catalog) -> Iterator[None]:
         yield
     except BackfillError as error:
         with suppress(BackfillError):  # the catalog cannot be read: the hint is the one without a command
-            if error.starts_over:
+            if error.hint.starts_over:
                 try:
                     error.naming(job, catalog.definition(job).has_tables_to_itself)
                 except NoSuchJob:

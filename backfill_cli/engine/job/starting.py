@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from backfill_cli.config import from_stored
 from backfill_cli.contracts import Lease, Source
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.errors import BackfillError, Transient
+from backfill_cli.errors import BackfillError, Transient, command
 from backfill_cli.failpoint import hit
+from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.units import spell_moment
 from backfill_cli.model.upstream import Begun
 
@@ -69,12 +70,12 @@ def _waits_told(upstream: Source, resources: Resources) -> Iterator[None]:
     over = threading.Event()
 
     def look() -> None:
-        seen = ""
+        seen: Limit | None = None
         while not over.wait(LOOK_S):
             with suppress(BackfillError):
                 waits = waits_for()
-                if waits and waits != seen and not over.is_set():
-                    resources.tell(f"waiting: {waits}")
+                if waits is not None and waits != seen and not over.is_set():
+                    resources.tell(replace(waits, kind=Kind.WAITING))
                 seen = waits
 
     thread = threading.Thread(target=look, name="waits", daemon=True)
@@ -103,8 +104,8 @@ def settle(job: str, catalog: "Catalog", of_another: bool = False) -> None:
     except BackfillError as error:
         error.message = f"{spell_begun(begun)}, and what it left upstream could not be removed: {error.message}"
         if job not in {row.name for row in catalog.jobs()}:
-            without = f"to leave it there: backfill drop {job} --without-upstream --confirm {job}"
-            error.hint = f"{error.template}; or {without}" if error.template and not of_another else without
+            without = "to leave it there: " + command(f"drop {job} --without-upstream --confirm {job}")
+            error.hint = without if of_another else error.hint.also("; or ", without)
         raise
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from backfill_cli.engine.loop.limit import Now, limit_of
 from backfill_cli.model.checkpoint import EpochRecord, Progress, Written
 from backfill_cli.model.job import Phase
+from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.plan import EpochPlan
 from backfill_cli.model.position import START
 from backfill_cli.model.split import ReadSoFar
@@ -159,7 +160,7 @@ class Meter:
         strategy: Strategy[S],
         state: S,
         epoch: int,
-        waiting: str | None,
+        waiting: Limit | None,
         caught_up_ms: int | None,
         steady_ms: int = 0,
     ) -> Progress:
@@ -259,7 +260,7 @@ class Meter:
             return None
         return left / max(rates), left / min(rates)
 
-    def _now(self, waiting: str | None, steady_ms: int) -> Now:
+    def _now(self, waiting: Limit | None, steady_ms: int) -> Now:
         doing, flying_ms = self._doing, self._flying_steady_ms
         lasting = None
         if doing is not None and steady_ms - doing.since_steady_ms >= LONG_MS:
@@ -300,12 +301,13 @@ class Meter:
         arrived = max(0, applied - recent[0].record.upstream_epochs + more)
         return applied / span_s, arrived / span_s, span_s
 
-    def _not_converging(self) -> str:
+    def _not_converging(self) -> Limit:
         """Both rates, and what would help."""
         rate, growth, _ = self._applied()
-        return (
-            f"not converging: {rate:.1f} upstream epochs/s applied, {growth:.1f}/s arriving; "
-            "a larger barrier.target, more cores, or fewer and larger upstream commits would help"
+        return Limit(
+            f"{rate:.1f} upstream epochs/s applied, {growth:.1f}/s arriving; a larger barrier.target, more cores, "
+            "or fewer and larger upstream commits would help",
+            Kind.NOT_CONVERGING,
         )
 
 

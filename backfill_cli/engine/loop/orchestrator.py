@@ -22,6 +22,7 @@ from backfill_cli.errors import Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Barrier, Command, JobState, Mutations, Phase
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.pace import Backoff, Budget
 from backfill_cli.model.plan import EpochPlan
 from backfill_cli.model.position import START
@@ -87,13 +88,14 @@ class Orchestrator(Generic[S]):
         """The last committed epoch once the catalog's ledger has it, None until then."""
         return self._committed_epoch if self._unmarked is None else None
 
-    def waiting_for(self) -> str | None:
+    def waiting_for(self) -> Limit | None:
         """What holds the loop up now, None for nothing."""
         flight, silent_ms = self._flight, self._rhythm.silent_ms(self._ports.steady_ms(), self._flight.begun_ms)
         ended = flight.has_ended and self._backoff.reason is None  # while the next one was being read
         if flight.epoch is not None and silent_ms is not None and not self._meter.is_busy and not ended:
-            reason = self._backoff.reason or f"the sink is still committing epoch {flight.epoch.checkpoint.epoch}"
-            return f"no barrier for {silent_ms / 1000:.0f} s: {reason}"
+            committing = f"the sink is still committing epoch {flight.epoch.checkpoint.epoch}"
+            reason = self._backoff.reason or Limit(committing)
+            return replace(reason, text=f"no barrier for {silent_ms / 1000:.0f} s: {reason.text}")
         return self._backoff.reason
 
     def step(self) -> Tick:
@@ -104,7 +106,7 @@ class Orchestrator(Generic[S]):
                 return self._control_alone()
             return self._step(steady_ms)
         except Transient as exc:
-            self._backoff = self._backoff.failed(steady_ms, exc.waits_for)
+            self._backoff = self._backoff.failed(steady_ms, Limit.cause(exc))
             if self._backoff.spent(steady_ms, self._settings.retry_limit_ms):
                 raise
             return Tick.WAITING

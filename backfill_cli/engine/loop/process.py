@@ -12,6 +12,7 @@ from types import FrameType
 from backfill_cli.engine.job.resources import Watcher
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
 from backfill_cli.errors import BackfillError, Held, thread_failed
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.pace import Backoff
 from backfill_cli.spark import driver
 from backfill_cli.strategies import StrategyState
@@ -120,7 +121,7 @@ class Heartbeat:
                 raise
             except BackfillError as exc:  # the lease survives two missed renewals
                 now_ms = steady_ms()
-                self._trouble = self._trouble.failed(now_ms, exc.message)
+                self._trouble = self._trouble.failed(now_ms, Limit(exc.message))
                 if self._trouble.spent(now_ms, self._limit_ms):
                     raise
             else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from backfill_cli.contracts import JobStore, Sink, Stager
 from backfill_cli.engine.loop.ports import Job
-from backfill_cli.errors import START_OVER, BadData, Fatal, StateConflict, UsageError
+from backfill_cli.errors import START_OVER, BadData, Fatal, Hint, StateConflict, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint
 
@@ -41,9 +41,8 @@ class Promises:
         self.store.unprepare(prepared.epoch)
         hit("promise-taken-back")
         self.stager.discard(prepared.epoch, prepared.attempt)
-        refusal.hint = refusal.template or "fix the cause that the message names"
-        if not refusal.starts_over:
-            refusal.hint = refusal.way_on(self.job.name)
+        refusal.hint = refusal.hint or Hint.of("fix the cause that the message names")
+        refusal.hint = refusal.way_on(self.job.name)
 
     def _tables(self, prepared: Checkpoint) -> tuple[list[str], list[str]]:
         """The tables that have the epoch, and those that lack it."""

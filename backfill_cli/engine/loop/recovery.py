@@ -9,7 +9,7 @@ from dataclasses import replace
 from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Stager
 from backfill_cli.engine.loop.ports import Job, commit_of
 from backfill_cli.engine.loop.promises import Promises
-from backfill_cli.errors import START_OVER, Fatal, StateConflict, UsageError
+from backfill_cli.errors import START_OVER, Fatal, StateConflict, UsageError, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Recovered
 from backfill_cli.model.job import Phase
@@ -118,7 +118,7 @@ def _drop(job: Job, start: Recovered, prepared: Checkpoint, has: set[str], store
         raise StateConflict(
             f"job {job.name!r}: epoch {prepared.epoch} is in {', '.join(sorted(has))} but not in the other "
             "tables, and its staged files are damaged",
-            f"restore the staging folder, or {START_OVER}",
+            "restore the staging folder, or " + START_OVER,
         )
     store.unprepare(prepared.epoch)
     return replace(start, prepared=None, last_epoch=max(start.last_epoch, prepared.epoch))
@@ -131,11 +131,11 @@ def _require_agreement(job: Job, markers: Mapping[str, Marker], committed: int) 
             continue
         newer = marker.epoch > committed
         side = "sink is newer than the catalog" if newer else "sink is older than the catalog"
-        rebuilt = f"continue from what the sink holds: backfill resume {job.name} --from-sink job.toml"
+        rebuilt = "continue from what the sink holds: " + command(f"resume {job.name} --from-sink job.toml")
         raise StateConflict(
             f"job {job.name!r}, table {table!r}: the {side}: its marker says epoch {marker.epoch}, "
             f"the catalog says {committed}; one of the two was restored",
-            f"{rebuilt}; or {START_OVER}" if marker.epoch else f"restore the sink, or {START_OVER}",
+            rebuilt + "; or " + START_OVER if marker.epoch else "restore the sink, or " + START_OVER,
         )
 
 

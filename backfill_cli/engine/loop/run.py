@@ -29,10 +29,11 @@ from backfill_cli.engine.loop.visible import visible
 from backfill_cli.engine.spool.taker import taking
 from backfill_cli.engine.spool.upstream import SpooledUpstream, open_spooled
 from backfill_cli.engine.staging.stage import SparkStager
-from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly, Transient, with_way_on
+from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly, Transient, command
 from backfill_cli.model.checkpoint import Recovered
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import JobState, Verb
+from backfill_cli.model.limit import Limit
 from backfill_cli.spark import driver
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ class _Run:
         with self.catalog.claim(job.name, user(), _now_ms(), lock) as claim:
             store = claim.store
 
-            def tell(doing: str) -> None:
+            def tell(doing: Limit | str) -> None:
                 with suppress(Transient):  # for display only: it must not end what it reports
                     store.become(JobState.STARTING, doing)
                 self.watcher.tell(doing)
@@ -179,7 +180,7 @@ class _Run:
             limit_ms = int(config.retry.limit_s * 1000)
             heartbeat = Heartbeat(job.name, lambda: store.heartbeat(_now_ms(), None), limit_ms, self.signals.wake)
             try:
-                with heartbeat, driver.explained(f"backfill resume {job.name}"):
+                with heartbeat, driver.explained(command(f"resume {job.name}")):
                     resources.patiently(lambda: store.become(JobState.STARTING, "a runner took the job"))
                     resources.tell = tell
                     yield claim, heartbeat
@@ -289,7 +290,7 @@ class _Run:
             raise SystemExit(128 + self.signals.caught)
         if definition.until == "caught-up":
             said = f"job {self.name!r} was stopped before it was caught up"
-            raise StoppedEarly(said, f"backfill resume {self.name}")
+            raise StoppedEarly(said, command(f"resume {self.name}"))
         return JobState.STOPPED
 
 
@@ -302,12 +303,12 @@ def _fail(store: JobStore, definition: JobDefinition, exc: Exception) -> None:
     """Marks the job failed in the catalog, with reason and next step, unless the catalog itself is what failed."""
     job, lines = definition.name, str(exc).strip().splitlines() or [""]
     last = lines[-1]  # of a traceback, the exception; the log has the rest
-    reason = with_way_on(f"{type(exc).__name__}: {last}")
+    why = Limit(f"{type(exc).__name__}: {last}", hint=command(f"resume {job}"))
     if isinstance(exc, BackfillError):
         told = exc.naming(job, definition.has_tables_to_itself)
-        reason = with_way_on(told.message, told.way_on(job))
+        why = Limit(told.message, hint=told.way_on(job))
     try:
-        store.become(JobState.FAILED, reason)
+        store.become(JobState.FAILED, why)
     except BackfillError as other:
         exc.add_note(f"and this could not be recorded in the catalog: {other.message}")
 

@@ -8,6 +8,7 @@ from backfill_cli.catalog.lease import user
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop.process import Heartbeat, Wake
 from backfill_cli.errors import BackfillError, Transient
+from backfill_cli.model.limit import Limit
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
@@ -31,7 +32,7 @@ def visible(
         lock.new = lock.new or not catalog.path.exists()  # another start may have removed the one that it had made
         catalog.starters.begin(name, user(), FIRST, config.stored(), config.file)
 
-    def tell(doing: str) -> None:
+    def tell(doing: Limit | str) -> None:
         with suppress(Transient):  # for display only: it must not end what it reports
             catalog.starters.tell(name, doing)
         told(doing)

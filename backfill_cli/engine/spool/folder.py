@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from backfill_cli.contracts import SpoolEntry
 from backfill_cli.engine.staging.files import sync, sync_one
-from backfill_cli.errors import RESTORE, START_OVER, StateConflict, Transient
+from backfill_cli.errors import RESTORE, START_OVER, StateConflict, Transient, in_config
 from backfill_cli.failpoint import hit
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.position import Position
@@ -48,7 +48,7 @@ class Spool:
         if self._json(path, json.loads, "whose it is") != mine:
             raise StateConflict(
                 f"the spool {self._folder} belongs to another catalog's job {self.job!r}",
-                "set another folder in spool.path, or drop that job",
+                in_config("set another folder in spool.path, or drop that job"),
             )
 
     def place(self, name: str) -> Path:
@@ -97,7 +97,7 @@ class Spool:
             raise StateConflict(
                 f"job {self.job!r}: the log was taken up to {self._told(taken)}, but its spool {self._folder} "
                 f"ends at {self._told(end) or 'nothing'}: the upstream may no longer have what lies between",
-                f"restore that folder, or set the right one in spool.path, or {START_OVER}",
+                "restore that folder, or set the right one in spool.path, or " + START_OVER,
             )
 
     def require_whole(self, entry: SpoolEntry) -> None:
@@ -202,4 +202,4 @@ def _on_disk(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        raise Transient(f"spool {path}: {exc.strerror}", "check spool.path and the disk") from exc
+        raise Transient(f"spool {path}: {exc.strerror}", in_config("check spool.path and the disk")) from exc

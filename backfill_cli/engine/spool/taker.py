@@ -18,8 +18,9 @@ from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, no_room, write_changes
 from backfill_cli.engine.staging.transform import evolved
 from backfill_cli.engine.staging.values import null_keys, refuse_null_keys_of_log
-from backfill_cli.errors import BackfillError, SpoolFull, Transient, thread_failed
+from backfill_cli.errors import BackfillError, SpoolFull, Transient, in_config, thread_failed
 from backfill_cli.failpoint import hit
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.pace import Backoff
 from backfill_cli.model.plan import ChangeWindow
 from backfill_cli.model.position import START, Position
@@ -60,7 +61,7 @@ class TakerSettings:
             raise SpoolFull(
                 f"the spool holds {spell_size(size_bytes)}, but spool.max_size is {spell_size(most)}: the log is "
                 "no longer taken",
-                'raise spool.max_size, or let the log wait upstream: spool.on_full = "wait"',
+                in_config('raise spool.max_size, or let the log wait upstream: spool.on_full = "wait"'),
             )
         return True
 
@@ -127,7 +128,7 @@ class Taker:
         return sum(entry.size_bytes for entry in self._entries)
 
     @property
-    def waits(self) -> str | None:
+    def waits(self) -> Limit | None:
         """What the taking waits for, None while it proceeds."""
         return self._trouble.reason
 
@@ -284,7 +285,7 @@ class Taker:
                 self._take_by_name()
                 self._trouble = Backoff()
             except Transient as exc:
-                self._trouble = self._trouble.failed(steady_ms, exc.waits_for)
+                self._trouble = self._trouble.failed(steady_ms, Limit.cause(exc))
                 if self._trouble.spent(steady_ms, self._settings.retry_limit_ms):
                     self._failed = exc
             except BackfillError as exc:

@@ -15,7 +15,7 @@ from backfill_cli.contracts import ChangeFrame, Source, TakenTable, own
 from backfill_cli.engine.staging import quarantine, transform
 from backfill_cli.engine.staging.files import observed, write_changes
 from backfill_cli.engine.staging.values import null_keys, refuse_null_keys_of_log
-from backfill_cli.errors import START_OVER, BadData
+from backfill_cli.errors import START_OVER, BadData, sql
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.split import SplitKey
@@ -103,5 +103,5 @@ def require_whole(table: str, partial: Sequence[str], shape: "Transform") -> Non
         raise BadData(
             f"table {table!r}: changes leave out the value of {', '.join(partial)}, but it is needed by: "
             f"{'; '.join(needs)}",
-            f"ALTER TABLE {table} REPLICA IDENTITY FULL; then {START_OVER}",
+            sql(f"ALTER TABLE {table} REPLICA IDENTITY FULL") + "; then " + START_OVER,
         )

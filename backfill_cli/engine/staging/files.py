@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import own
 from backfill_cli.engine.staging.values import storable
-from backfill_cli.errors import BadData, Transient, UsageError
+from backfill_cli.errors import BadData, Transient, UsageError, in_config
 from backfill_cli.formats.schemas import leaf_of
 from backfill_cli.model.plan import StagedFile, StagedTable
 
@@ -92,7 +92,7 @@ def _on_disk(path: Path) -> Iterator[None]:
         yield
     except OSError as exc:
         said = f"staging folder {path}: {exc.strerror or exc}"
-        raise Transient(said, "check job.staging and the disk") from exc
+        raise Transient(said, in_config("check job.staging and the disk")) from exc
 
 
 @contextmanager
@@ -120,13 +120,16 @@ def write_changes(
     return StagedTable(changes=files, changed=written["U"], deleted=written["D"]), written
 
 
-def require_all(path: Path, written: int, *found: Footers) -> None:
-    """The visible files hold the rows that were written. Raises Transient, as a shared folder may just be slow."""
+def require_all(path: Path, written: int, *found: Footers, option: str = "job.staging") -> None:
+    """The visible files hold the rows that were written. Raises Transient, as a shared folder may just be slow.
+
+    option: where the folder is set.
+    """
     rows = sum(one.rows for one in found)
     if rows != written:
         raise Transient(
-            f"job.staging: {written} row(s) were written to {path}, but the files visible there hold {rows}",
-            "set a folder that the driver and all executors share: job.staging",
+            f"{option}: {written} row(s) were written to {path}, but the files visible there hold {rows}",
+            in_config(f"set a folder that the driver and all executors share: {option}"),
         )
 
 
@@ -223,9 +226,10 @@ def _require_shared(option: str, root: Path, spark: "SparkSession") -> None:
     try:
         # Many small parts, so that more than one executor gets some.
         written = write(spark.range(0, TRIED_PARTS, 1, TRIED_PARTS).toDF("id"), folder / "rows")
-        require_all(folder, written["rows"], footers(folder, listed(folder / "rows", folder), ()))
+        found = footers(folder, listed(folder / "rows", folder), ())
+        require_all(folder, written["rows"], found, option=option)
     except Transient as error:
-        raise UsageError(*(told.replace("job.staging", option) for told in (error.message, error.hint))) from None
+        raise UsageError(error.message, error.hint) from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -235,7 +239,7 @@ def no_room(exc: Exception, folder: Path) -> Transient | None:
     said = re.search(r"No space left on device|Disk quota exceeded", str(exc))
     if said is None:
         return None
-    hint = "free disk space, or change job.staging or spark.conf.'spark.local.dir'"
+    hint = in_config("free disk space, or change job.staging or spark.conf.'spark.local.dir'")
     return Transient(f"{said[0]}: the staging folder {folder}, or the folder for Spark's temporary files", hint)
 
 

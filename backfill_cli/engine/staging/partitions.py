@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import ArrowTasks, ChangeFrame, Source, own
 from backfill_cli.engine.staging import changes, quarantine, workers
 from backfill_cli.engine.staging.quarantine import write_rows
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, in_config
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
 from backfill_cli.model.position import Position
 
@@ -162,8 +162,10 @@ class PartitionStager:
         raise BadData(
             f"table {self._table.name!r}: the record at partition {first['partition']}, offset {first['offset']} "
             f"cannot be read: {first[own.ERROR]}{f' (and {more} more)' if more else ''}",
-            "put it, and all others that cannot be read, into a side table of the sink: "
-            'upstream.on_error = "quarantine"; to fix the program that writes them helps later records only',
+            in_config(
+                "put it, and all others that cannot be read, into a side table of the sink: "
+                'upstream.on_error = "quarantine"; to fix the program that writes them helps later records only'
+            ),
         )
 
 

@@ -34,7 +34,7 @@ def failure(exc: Exception, config: "JobConfig") -> BadData | None:
     sql = " ".join(line for line in where.splitlines()[1:] if line.strip(" ^=")).strip()
     return BadData(
         f"the transform cannot be computed for a row{f', in {sql!r}' if sql else ''}: {said}",
-        f"correct [transform]: use try_divide, try_cast, or a where that excludes such rows; then {START_OVER}",
+        "correct [transform]: use try_divide, try_cast, or a where that excludes such rows; then " + START_OVER,
     )
 
 
@@ -48,7 +48,7 @@ def fitting() -> Iterator[None]:
     except PySparkException as exc:
         raise UsageError(
             f"the transform does not fit the upstream's columns: {cause_in(str(exc))}",
-            f"correct [transform]; then {START_OVER}",
+            "correct [transform]; then " + START_OVER,
         ) from exc
 
 
@@ -161,7 +161,7 @@ def require_same_meaning(
             raise BadData(
                 f"table {table!r}: column {', '.join(map(repr, added))} was added upstream: in {item!r}, that "
                 "name meant what the transform makes, and would mean this column from now on",
-                f"write that expression out, without the name of another one; then {START_OVER}",
+                "write that expression out, without the name of another one; then " + START_OVER,
             ) from exc
 
 
@@ -186,7 +186,7 @@ def require_apart(table: str, schema: str) -> None:
             raise BadData(
                 f"table {table!r}: {seen[folded]!r} and {name!r}: a column was added upstream, "
                 "with the name of one that the transform makes",
-                f"give the column of the transform another name (AS), or select without *; then {START_OVER}",
+                "give the column of the transform another name (AS), or select without *; then " + START_OVER,
             )
         seen[folded] = name
 
@@ -213,7 +213,7 @@ def evolved(known: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]
             raise BadData(
                 f"table {table!r}: the upstream's schema changed: {'; '.join(what)}",
                 "only added columns can be followed, and undoing the change does not remove it from the "
-                f"upstream's log: {rename}{START_OVER}",
+                f"upstream's log: {rename}" + START_OVER,
             )
         added = [f for n, f in after.items() if n not in before]
         if added:

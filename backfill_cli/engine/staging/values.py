@@ -9,9 +9,9 @@ from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import Source
-from backfill_cli.errors import START_OVER, BadData
+from backfill_cli.errors import START_OVER, BadData, Hint
 from backfill_cli.model.balanced import balanced
-from backfill_cli.spark.failures import CHANGES_HINT, MARK
+from backfill_cli.spark.failures import CHANGES_HINT, MARK, ending
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _raised(name: str, column: "Column", kind: str) -> "Column":
     if kind == "string":
         shown = F.concat(F.lit(": 0x"), F.left(F.hex(column.cast("binary")), F.lit(2 * SHOWN_BYTES)))
     said = F.concat(F.lit(f"{MARK} column {name!r}: text that is not UTF-8"), shown)
-    return F.raise_error(F.concat(said, F.lit(f" :try {HINT} :end")))
+    return F.raise_error(F.concat(said, F.lit(ending(HINT))))
 
 
 def _is_text(column: "Column", kind: Any) -> "Column | None":
@@ -142,7 +142,9 @@ def null_keys(key: Sequence[str]) -> "dict[str, Column]":
     return {f"null_{i}": F.when(quoted(column).isNull(), 1) for i, column in enumerate(key)}
 
 
-def refuse_null_keys(table: str, key: Sequence[str], nulls: Sequence[int | None], where: str, hint: str) -> None:
+def refuse_null_keys(
+    table: str, key: Sequence[str], nulls: Sequence[int | None], where: str, hint: Hint | str
+) -> None:
     """nulls: the number of NULLs in each key column. Raises BadData naming the first column that has any."""
     for column, count in zip(key, nulls, strict=True):
         if count:
@@ -151,7 +153,7 @@ def refuse_null_keys(table: str, key: Sequence[str], nulls: Sequence[int | None]
 
 def refuse_null_keys_of_snapshot(table: str, key: Sequence[str], nulls: Sequence[int | None]) -> None:
     """As `refuse_null_keys`, for rows of the snapshot."""
-    over = f"{START_OVER}, with the snapshot corrected or with a key without NULLs"
+    over = START_OVER + ", with the snapshot corrected or with a key without NULLs"
     refuse_null_keys(table, key, nulls, "the snapshot", over)
 
 
@@ -161,8 +163,9 @@ def refuse_null_keys_of_log(log: Source, table: str, key: Sequence[str], counted
     counted: by the names of `null_keys`.
     """
     over = (
-        f"correct these rows upstream, then {START_OVER}, from a snapshot taken after that: the "
-        "change log keeps such changes"
+        "correct these rows upstream, then "
+        + START_OVER
+        + ", from a snapshot taken after that: the change log keeps such changes"
     )
     hint = CHANGES_HINT if log.capabilities.correctable_log else over
     refuse_null_keys(table, key, [counted[f"null_{i}"] for i in range(len(key))], "the change log", hint)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import ArrowTasks, Piece, Source
 from backfill_cli.engine.staging.files import Footers, folder_made, footers, require_all
 from backfill_cli.engine.staging.values import require_storable
-from backfill_cli.errors import Transient
+from backfill_cli.errors import Transient, in_config
 from backfill_cli.formats import row_groups
 from backfill_cli.formats.parquet_writer import encoding
 from backfill_cli.model.plan import SnapshotRead, StagedFile
@@ -144,7 +144,9 @@ def _writing(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        raise Transient(f"staging file {path}: {exc}", "free disk space there, or change job.staging") from exc
+        raise Transient(
+            f"staging file {path}: {exc}", in_config("free disk space there, or change job.staging")
+        ) from exc
 
 
 def _groups(first: "pa.RecordBatch", more: "Iterator[pa.RecordBatch]") -> "Iterator[pa.Table]":

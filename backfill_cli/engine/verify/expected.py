@@ -19,7 +19,7 @@ from backfill_cli.engine.staging.files import folder_made, write
 from backfill_cli.engine.staging.partitions import events
 from backfill_cli.engine.staging.quarantine import marked, quarantined
 from backfill_cli.engine.staging.workers import made_in_workers
-from backfill_cli.errors import BackfillError, LogFirst, UsageError
+from backfill_cli.errors import BackfillError, LogFirst, UsageError, command
 from backfill_cli.lake.unique import refuse_duplicates
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
@@ -219,8 +219,8 @@ class CurrentRows:
     def _applied_first(self, said: str) -> LogFirst:
         """Nobody applies the log while no runner has the job, or while it is paused."""
         name = self.config.job.name
-        resume = f"backfill resume {name}{'' if self.live else ' --detach'}"
-        return LogFirst(said, f"{resume}; backfill wait {name} --for caught-up; backfill verify {name}")
+        resume = f"resume {name}{'' if self.live else ' --detach'}"
+        return LogFirst(said, command(resume, f"wait {name} --for caught-up", f"verify {name}"))
 
 
 def _reads(table: str, at: Checkpoint) -> Sequence[SnapshotRead]:

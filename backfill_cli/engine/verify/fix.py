@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -42,7 +43,7 @@ from backfill_cli.engine.verify.job import (
     why_not,
 )
 from backfill_cli.engine.verify.progress import Steps
-from backfill_cli.errors import BadData, Held, UsageError
+from backfill_cli.errors import BadData, Held, UsageError, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, Recovered
 from backfill_cli.model.codec import encode
@@ -104,10 +105,10 @@ def _require_fixable(job: str, catalog: Catalog, asked: Asked) -> JobDefinition:
     definition = catalog.definition(job)
     require_known(definition, asked)
     if catalog.job(job).live:
-        again = " ".join(["backfill verify", job, *(f"--table {name}" for name in asked.tables), "--fix"])
+        again = " ".join(["verify", job, *(f"--table {quote(name)}" for name in asked.tables), "--fix"])
         raise Held(
             f"job {job!r} has a runner, whose next commits would conflict with a fix",
-            f"backfill stop {job} --wait; {again}; backfill resume {job}",
+            command(f"stop {job} --wait", again, f"resume {job}"),
         )
     require_drained(definition, catalog, False)
     with Resources(from_stored(definition.config)) as resources:

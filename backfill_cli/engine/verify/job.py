@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +25,7 @@ from backfill_cli.engine.staging.scratch import folder_of
 from backfill_cli.engine.verify.expected import CurrentRows, Expected, IndependentRows
 from backfill_cli.engine.verify.progress import Steps, TaskCounts
 from backfill_cli.engine.verify.table import compare
-from backfill_cli.errors import RETRIED, BackfillError, HistoryGone, Transient, UsageError
+from backfill_cli.errors import RETRIED, BackfillError, Hint, HistoryGone, Transient, UsageError, command
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import Phase
@@ -93,7 +94,7 @@ def require_known(definition: JobDefinition, asked: Asked) -> None:
             nearest = sorted(known, key=lambda one: -SequenceMatcher(None, name, one).ratio())
             raise UsageError(
                 f"job {definition.name!r} has no table {name!r}; its tables: {', '.join(nearest)}",
-                f"backfill verify {definition.name} --table {nearest[0]}",
+                command(f"verify {definition.name} --table {quote(nearest[0])}"),
             )
 
 
@@ -101,12 +102,12 @@ def require_drained(definition: JobDefinition, catalog: Catalog, live: bool) -> 
     """Raises Transient while a chain job's spool holds changes that are not applied yet."""
     job = definition.name
     if definition.strategy == "chain" and catalog.change_logs.is_spooled(job):
-        run = "" if live else f"backfill resume {job} --detach; "
+        run = () if live else (f"resume {job} --detach",)
+        paused = f"pause {job} --all --wait", f"verify {job}", f"resume {job}"
         raise Transient(
             f"job {job!r}: its spool holds changes that are not applied yet and that the upstream has discarded: "
             "there is nothing to compare with until they are applied",
-            f"{run}backfill wait {job} --for caught-up; backfill pause {job} --all --wait; backfill verify {job}; "
-            f"backfill resume {job}",
+            command(*run, f"wait {job} --for caught-up", *paused),
         )
 
 
@@ -119,11 +120,9 @@ def history_named(job: str) -> Iterator[None]:
     try:
         yield
     except HistoryGone as gone:
-        keep = "" if gone.starts_over or not gone.hint else f"{gone.hint}; "
-        raise HistoryGone(
-            f"job {job!r} cannot be verified: {gone.message}",
-            f"{keep}its tables are unchanged, and may still be right; to see the job: backfill status {job}",
-        ) from gone
+        kept = Hint() if gone.hint.starts_over else gone.hint
+        see = "its tables are unchanged, and may still be right; to see the job: " + command(f"status {job}")
+        raise HistoryGone(f"job {job!r} cannot be verified: {gone.message}", kept.also("; ", see)) from gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +304,7 @@ def verify_against(
         if saved is None:
             raise UsageError(
                 f"job {definition.name!r} has committed nothing yet: there is nothing to compare",
-                f"backfill status {definition.name}",
+                command(f"status {definition.name}"),
             )
         at = saved.checkpoint
         tables = [one for one in tables_at(definition, at) if one.name in (asked.tables or (one.name,))]
@@ -354,7 +353,7 @@ def _weight(table: str, at: Checkpoint) -> float:
 BY_SQL = "correct the rows that verify lists with SQL"
 
 
-def why_not(definition: JobDefinition, at: Checkpoint, converging: bool) -> tuple[str, str] | None:
+def why_not(definition: JobDefinition, at: Checkpoint, converging: bool) -> tuple[str, Hint | str] | None:
     """Why `verify --fix` cannot repair a job at a checkpoint, and what to do instead; None if it can: if the sink
     must hold the upstream's rows there."""
     name = definition.name
@@ -370,10 +369,8 @@ def why_not(definition: JobDefinition, at: Checkpoint, converging: bool) -> tupl
             "its topic is compacted: rows removed by compaction appear missing or extra, and may be neither",
             BY_SQL,
         )
-    later = (
-        f"backfill resume {name} --detach; backfill wait {name} --for caught-up; backfill stop {name} --wait; "
-        f"backfill verify {name} --fix"
-    )
+    wait = f"resume {name} --detach", f"wait {name} --for caught-up"
+    later = command(*wait, f"stop {name} --wait", f"verify {name} --fix")
     if at.phase == Phase.SNAPSHOT:
         return "its snapshot is still being read", later
     if converging:

@@ -12,6 +12,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.verify import VerifyProgress
 
 TICK_S = 0.5
@@ -111,10 +112,10 @@ class Steps:
                 self._said = replace(self._said, holds=what)
             self._say()
 
-    def doing(self, what: str) -> None:
-        """A step of unknown duration begins."""
+    def doing(self, what: Limit | str) -> None:
+        """A step of unknown duration begins, or a wait."""
         with self._turn:
-            self._said = replace(self._said, doing=what)
+            self._said = replace(self._said, doing=str(what))
         self._say()
 
     def expect(self, weights: Sequence[float]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyarrow import fs as pafs
 
-from backfill_cli.errors import START_OVER, BackfillError, Fatal, HistoryGone, UsageError
+from backfill_cli.errors import START_OVER, BackfillError, Fatal, HistoryGone, UsageError, in_config
 from backfill_cli.lake import damage
 from backfill_cli.lake.damage import FROM_COPY, Stored, unreadable
 
@@ -47,15 +47,16 @@ def found(where: "Where", version: int | None) -> BackfillError | None:
     if version is not None and version > newest:
         return UsageError(
             f"{where.shown}: has no version {version}: its newest is {newest}",
-            'set upstream.version = "latest", or a version that exists',
+            in_config('set upstream.version = "latest", or a version that exists'),
         )
     if hole := log.missing(newest):
         return lost(where, hole[0], newest)
     if version is not None and log.missing(version):
         return HistoryGone(
             f"{where.shown}: its log no longer has version {version}",
-            f'{START_OVER}, with upstream.version = "latest" or a version that exists; '
-            "delta.logRetentionDuration says how long versions are kept",
+            START_OVER
+            + ', with upstream.version = "latest" or a version that exists; delta.logRetentionDuration says how '
+            "long versions are kept",
         )
     wanted = newest if version is None else version
     return next(chain(_damaged(where, log, wanted), _damaged_checkpoint(where, wanted)), None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient, UsageError
+from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient, UsageError, shell
 from backfill_cli.formats.listing import Place, place
 from backfill_cli.lake.delta import damage
 from backfill_cli.model.units import spell_known
@@ -117,7 +117,8 @@ def delta_errors(shown: str) -> Iterator[None]:
         from deltalake import exceptions as known
     except ImportError:
         raise UsageError(
-            "Delta tables need the package deltalake, which is not installed", "pip install 'backfill-cli[delta]'"
+            "Delta tables need the package deltalake, which is not installed",
+            shell("pip install 'backfill-cli[delta]'"),
         ) from None
     try:
         yield

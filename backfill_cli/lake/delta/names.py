@@ -6,7 +6,7 @@ Looked up once per process: if the name is given to another table meanwhile, the
 from collections.abc import Callable
 from contextlib import suppress
 
-from backfill_cli.errors import Fatal, UsageError
+from backfill_cli.errors import Fatal, UsageError, in_config, sql
 from backfill_cli.lake.delta.edge import Where
 from backfill_cli.spark.api import SparkSession
 from backfill_cli.spark.beside import CATALOG, defined
@@ -62,7 +62,8 @@ def schema_folder(spark: SparkSession, name: str) -> str:
         if "SCHEMA_NOT_FOUND" in str(exc):
             schema_sql = f"{backticked(catalog)}.{backticked(schema)}"
             raise UsageError(
-                f"table {name}: the catalog has no schema {schema!r}", f"in Spark SQL: CREATE SCHEMA {schema_sql}"
+                f"table {name}: the catalog has no schema {schema!r}",
+                "in Spark SQL: " + sql(f"CREATE SCHEMA {schema_sql}"),
             ) from exc
         raise _refused(name, exc) from exc
     found = next((one["info_value"] for one in told if one["info_name"] == "Location"), "")
@@ -80,13 +81,18 @@ def require_lasting(spark: SparkSession, catalog: str) -> None:
     if catalog != OWN and spark.conf.get(CATALOG + catalog, None) is None:
         raise UsageError(
             f"[spark.conf] defines no catalog {catalog!r}{defined(catalog, spark.conf.getAll)}",
-            f"correct the catalog's name, or define it in [spark.conf]: '{CATALOG}{catalog}' = …; or name the "
-            "table by its folder",
+            in_config(
+                f"correct the catalog's name, or define it in [spark.conf]: '{CATALOG}{catalog}' = …; or name the "
+                "table by its folder"
+            ),
         )
     if catalog == OWN and spark.conf.get(IMPLEMENTATION, "in-memory") == "in-memory":
         raise UsageError(
             f"Spark's own catalog, {OWN}, is kept in memory here, and is lost when the session ends",
-            f"set [spark.conf] '{IMPLEMENTATION}' = 'hive', with its metastore; or name the table by its folder",
+            in_config(
+                f"set [spark.conf] '{IMPLEMENTATION}' = 'hive', with its metastore; or name the table by its "
+                "folder"
+            ),
         )
 
 
@@ -98,6 +104,8 @@ def _refused(name: str, exc: Exception) -> Exception:
         return exc
     return Fatal(
         f"table {name}: its catalog refuses: {cause_in(str(exc))}",
-        f"correct what [spark.conf] says of it ('{CATALOG}{name.split('.')[0]}' and its properties), or what this "
-        "user may do there; or name the table by its folder",
+        in_config(
+            f"correct what [spark.conf] says of it ('{CATALOG}{name.split('.')[0]}' and its properties), "
+            "or what this user may do there; or name the table by its folder"
+        ),
     )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient
+from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient, in_config, retried
 from backfill_cli.lake.damage import FROM_COPY
 from backfill_cli.lake.iceberg.places import Place
 from backfill_cli.lake.iceberg.types import OTHER_TYPE
@@ -51,7 +51,7 @@ def failing(
         hint = (
             REFUSED_PROPERTY
             if named
-            else f"correct that in the table, or in [spark.conf] '{CATALOG}{place.catalog}.…'"
+            else in_config(f"correct that in the table, or in [spark.conf] '{CATALOG}{place.catalog}.…'")
         )
         raise Fatal(f"table {place}: {cause_in(said)}{named}", hint) from exc
 
@@ -97,13 +97,15 @@ class reading_metadata:
         if isinstance(exc, (*passing, requests.Timeout)):
             raise Transient(
                 f"table {self._place}: its catalog does not answer: {said}",
-                f"start it, or correct [spark.conf] '{self._option}uri'; {RETRIED}",
+                in_config(retried(f"start it, or correct [spark.conf] '{self._option}uri'")),
             ) from exc
         if isinstance(exc, exceptions.UnauthorizedError | exceptions.ForbiddenError):
             raise Fatal(
                 f"table {self._place}: its catalog refuses: {said}",
-                f"correct [spark.conf] '{self._option}credential', or '{self._option}token'; or let its user read "
-                "the table",
+                in_config(
+                    f"correct [spark.conf] '{self._option}credential', or '{self._option}token'; or "
+                    "let its user read the table"
+                ),
             ) from exc
         if isinstance(exc, ValidationError | exceptions.ValidationError):
             wrong = unknown_type(self._place, exc)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow.fs import FileSelector, FileType
 
-from backfill_cli.errors import Fatal, UsageError
+from backfill_cli.errors import Fatal, UsageError, in_config, sql
 from backfill_cli.lake.damage import FROM_COPY, Stored, cut, damaged, intact, lost, unreadable
 from backfill_cli.lake.iceberg.edge import reading_metadata, unknown_type
 from backfill_cli.lake.iceberg.places import Place, Settings, catalog_properties, no_catalog
@@ -142,8 +142,10 @@ class Look:
             raise UsageError(
                 f"table {self._place}: its catalog is of type {told['type'] or 'nothing'!r}, but tables can be "
                 f"looked up only in one of type {', '.join(KINDS)}",
-                f"set [spark.conf] 'spark.sql.catalog.{self._place.catalog}.type'; or name the table by its "
-                "folder",
+                in_config(
+                    f"set [spark.conf] 'spark.sql.catalog.{self._place.catalog}.type'; or name the table by its "
+                    "folder"
+                ),
             )
         return told
 
@@ -224,9 +226,11 @@ class Look:
     def _of_another_catalog(self, seen: str) -> UsageError:
         return UsageError(
             f"table {self._place}: an Iceberg table that a catalog manages, not one of a folder: {seen}",
-            "name it as catalog.schema.table, with its catalog in [spark.conf], of type rest, hive or glue; a "
-            "table of another catalog, such as pyiceberg's SqlCatalog, must be moved to one of these: "
-            "CALL CATALOG.system.register_table(table => 'SCHEMA.TABLE', metadata_file => 'NEWEST')",
+            in_config(
+                "name it as catalog.schema.table, with its catalog in [spark.conf], of type rest, hive or glue; a "
+                "table of another catalog, such as pyiceberg's SqlCatalog, must be moved to one of these: "
+                + sql("CALL CATALOG.system.register_table(table => 'SCHEMA.TABLE', metadata_file => 'NEWEST')")
+            ),
         )
 
     def _file(self, folder: str, number: int) -> _File | None:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import Hint, UsageError, in_config, sql
 from backfill_cli.formats.listing import local_path
 from backfill_cli.spark.api import SparkSession
 from backfill_cli.spark.beside import CATALOG, defined
@@ -62,12 +62,10 @@ class Place:
         assert self.folder is not None
         return "/".join((self.folder.rstrip("/"), *self.names))
 
-    @property
-    def in_spark(self) -> str:
-        """What to say before the first statement of a hint: the catalog in which they can be typed as they are."""
-        if self.folder is None:
-            return ""
-        return f"in Spark, with a catalog {SHOWN_CATALOG} of type hadoop whose warehouse is {self.folder}: "
+    def in_spark(self, *statements: str) -> Hint:
+        """The statements of a hint, after the catalog in which they can be typed as they are."""
+        where = f"in Spark, with a catalog {SHOWN_CATALOG} of type hadoop whose warehouse is {self.folder}: "
+        return ("" if self.folder is None else where) + sql(*statements)
 
     def alter(self, what: str) -> str:
         """An ALTER TABLE, as shown to users after `in_spark`."""
@@ -124,8 +122,10 @@ def no_catalog(name: str, conf: Mapping[str, str]) -> UsageError:
     at = CATALOG + name
     return UsageError(
         f"[spark.conf] defines no catalog {name!r}{defined(name, conf)}",
-        f"correct the catalog's name, or define it in [spark.conf]: '{at}' = '{SPARK_CATALOG}', '{at}.type' = …; "
-        "or name a folder, with a '/'",
+        in_config(
+            f"correct the catalog's name, or define it in [spark.conf]: '{at}' = '{SPARK_CATALOG}', '{at}.type' = "
+            "…; or name a folder, with a '/'"
+        ),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from backfill_cli.errors import BackfillError, Transient, UsageError
+from backfill_cli.errors import BackfillError, Transient, UsageError, in_config
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.lake.delta.edge import Where, delta_errors
 from backfill_cli.lake.delta.names import sql_at, sql_of
@@ -87,7 +87,7 @@ def _refusal(where: Where, exc: Exception, properties: Mapping[str, str]) -> Bac
     if "DELTA_" in text or isinstance(exc, AnalysisException | IllegalArgumentException):
         return UsageError(
             f"{where.shown}: Delta refuses to create the table: {said}{blamed(text, properties)}",
-            "correct sink.properties in the config",
+            in_config("correct sink.properties in the config"),
         )
     return None
 
@@ -105,7 +105,7 @@ def _require_writable(lack: Lacking) -> None:
     except exceptions.DeltaError as exc:
         raise UsageError(
             f"{lack.where.shown}: with these properties, commits cannot be written without Spark: {exc}",
-            "remove from sink.properties what demands more of every writer",
+            in_config("remove from sink.properties what demands more of every writer"),
         ) from exc
 
 

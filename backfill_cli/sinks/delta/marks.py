@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from backfill_cli.contracts.marker import refuse_old_token
 from backfill_cli.contracts.targets import written_too_often
-from backfill_cli.errors import RESTORE, START_OVER, Fatal, StateConflict
+from backfill_cli.errors import RESTORE, START_OVER, Fatal, StateConflict, command
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.delta.commits import stamp
 from backfill_cli.lake.delta.edge import Where, delta_errors
@@ -34,7 +34,7 @@ def number_of(token: int, epoch: int) -> int:
     if token > LAST_TOKEN or epoch >= 2**EPOCH_BITS:
         raise Fatal(
             f"token {token} or epoch {epoch} is too large for a Delta table's transaction number",
-            f"correct this machine's clock; or {START_OVER}",
+            "correct this machine's clock; or " + START_OVER,
         )
     return token << EPOCH_BITS | epoch
 
@@ -114,7 +114,7 @@ class MarkedTable:
                 raise StateConflict(
                     f"table {self.name!r}: epoch {epoch} was about to be committed from attempt {other}, "
                     f"not {attempt}",
-                    f"backfill status {self.job}",
+                    command(f"status {self.job}"),
                 ) from None
         for older in self.marks.names():
             if int(older.split("-")[0]) < before:

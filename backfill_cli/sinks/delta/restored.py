@@ -67,7 +67,7 @@ def _require_same(table: MarkedTable, seen: Seen) -> None:
         raise StateConflict(
             f"{table.where.shown}: another process replaced version {seen.version} of its log after job "
             f"{table.job!r} had read it: its rows may be there twice, or not at all",
-            f"stop what else writes to the table, then {START_OVER}",
+            "stop what else writes to the table, then " + START_OVER,
         )
 
 
@@ -136,7 +136,7 @@ class _Back:
         return StateConflict(
             f"{self._where.shown} was taken back by RESTORE to before an epoch of job {job!r}: {what}, but the "
             "table's log still says that they were written",
-            f"RESTORE it by the number of a version that has all rows, if there is one; or {START_OVER}",
+            "RESTORE it by the number of a version that has all rows, if there is one; or " + START_OVER,
         )
 
 

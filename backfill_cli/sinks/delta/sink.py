@@ -14,7 +14,7 @@ from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.contracts.cutover import Swap
 from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
 from backfill_cli.contracts.targets import written_too_often
-from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient
+from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient, command
 from backfill_cli.failpoint import hit
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.copy import LakeCopy, copied
@@ -168,7 +168,7 @@ class DeltaSink(LakeSink):
             raise StateConflict(
                 f"job {commit.job!r}: {found.where.shown} is at epoch {marker.epoch} of token {marker.token} "
                 f"after epoch {commit.epoch} of token {commit.token} was committed",
-                f"backfill status {commit.job}",
+                command(f"status {commit.job}"),
             )
         self._kept.require(found, version, marker.epoch)
 

@@ -11,7 +11,7 @@ from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.contracts import SinkTable, own
 from backfill_cli.contracts.targets import belongs_to, gone, require_key, rows_of_others
-from backfill_cli.errors import BadData, StateConflict, UsageError, start_over
+from backfill_cli.errors import BadData, StateConflict, UsageError, in_config, sql, start_over
 from backfill_cli.formats.listing import Place, place
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.delta import FORGETS
@@ -120,7 +120,7 @@ def marked(state: Blobs, template: Template, job: str, record: JobRecord, table:
         raise StateConflict(
             f"{where.shown} is now the catalog's location of table {table.name!r}, but job {job!r} fills "
             f"{claim.place}",
-            f"let the name refer to that table again; or {start_over(job)}",
+            "let the name refer to that table again; or " + start_over(job),
         )
     return MarkedTable(job, table.name, claim, where, marks_of(state, job, claim))
 
@@ -181,7 +181,7 @@ def _refuse_link(where: Where) -> None:
     if where.place.local and os.path.islink(where.place.folder):
         raise UsageError(
             f"{where.shown} is a symbolic link: jobs that name it and its folder would not see each other",
-            f"name the folder itself: sink.table = {json.dumps(os.path.realpath(where.place.folder))}",
+            in_config(f"name the folder itself: sink.table = {json.dumps(os.path.realpath(where.place.folder))}"),
         )
 
 
@@ -244,7 +244,7 @@ def _require_memory(where: Where, opened: "DeltaTable") -> None:
     if kept is not None:
         raise UsageError(
             f"{where.shown} keeps epoch numbers for {kept} only: {FORGETS} is set",
-            f"ALTER TABLE delta.`{where.shown}` UNSET TBLPROPERTIES ('{FORGETS}')",
+            sql(f"ALTER TABLE delta.`{where.shown}` UNSET TBLPROPERTIES ('{FORGETS}')"),
         )
 
 

@@ -26,6 +26,8 @@ from backfill_cli.errors import (
     Transient,
     UsageError,
     free_space,
+    in_config,
+    shell,
 )
 from backfill_cli.sinks.sql.dialect import literal
 
@@ -122,14 +124,18 @@ def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
     match said(exc):
         case Said.HELD:
             if (own := writer_of(path)) is not None:
-                return Transient(f"{path} is held by {own}", f"wait until it has ended, or: kill {own.pid}")
-            return Transient(f"{path} is held by {holder(exc)}", f"close the program that holds it: lsof {quoted}")
+                return Transient(
+                    f"{path} is held by {own}", "wait until it has ended, or: " + shell(f"kill {own.pid}")
+                )
+            return Transient(
+                f"{path} is held by {holder(exc)}", "close the program that holds it: " + shell(f"lsof {quoted}")
+            )
         case Said.OPEN_HERE:
             return Transient(f"{path} is open in this process with other settings", RETRIED)
         case Said.NO_ROOM:
             return Transient(f"no room to write {path}: {told}", free_space(path.parent))
         case Said.MEMORY:
-            return Transient(f"DuckDB needs more memory for {path}: {told}", "raise sink.memory_limit")
+            return Transient(f"DuckDB needs more memory for {path}: {told}", in_config("raise sink.memory_limit"))
         case Said.NEWER:
             return UsageError(f"{path} was written by a newer DuckDB: {told}", NEWER_DUCKDB)
         case Said.FOREIGN:
@@ -137,14 +143,14 @@ def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
         case Said.REFUSED:
             return UsageError(
                 f"the DuckDB file {path} cannot be used: {told}",
-                f"let this user write it, or name another file in sink.path: ls -ld {quoted}",
+                in_config(f"let this user write it, or name another file in sink.path: ls -ld {quoted}"),
             )
         case Said.ROWS:
             return BadData(f"{path} cannot store these rows: {told}", CORRECT)
         case Said.DAMAGED:
             return Fatal(
                 f"{path} is damaged: {told}",
-                f"put a copy of it in its place; or move it away: {_moved(path, 'damaged')}; then {START_OVER}",
+                f"put a copy of it in its place; or move it away: {_moved(path, 'damaged')}; then " + START_OVER,
             )
         case _:
             return Fatal(f"DuckDB failed on {path}: {told}", "change back in the file what the message names")

@@ -6,7 +6,7 @@ import duckdb
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.targets import DEPENDENT, gone, other_type, require_key, rows_of_others
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import UsageError, command
 from backfill_cli.sinks.duckdb.dialect import DUCKDB, quoted, sink_columns
 from backfill_cli.sinks.duckdb.state import Names, State, kind_of
 from backfill_cli.sinks.sql.dialect import Column, Target
@@ -28,8 +28,9 @@ def drop_tables(state: State, targets: Sequence[Target]) -> None:
         job, names = views[0][0], ", ".join(name for _, name in views)
         raise UsageError(
             f"{names}: views of the job's tables, created by a cutover, still exist",
-            f"reverse it first: backfill cutover {job} --reverse (the config must still have tables.live); "
-            "or omit --with-rows to keep the tables",
+            "reverse it first: "
+            + command(f"cutover {job} --reverse")
+            + " (the config must still have tables.live); or omit --with-rows to keep the tables",
         )
     for target in reversed(targets):
         try:

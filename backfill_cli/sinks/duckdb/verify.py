@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.errors import Fatal, Transient
+from backfill_cli.errors import Fatal, Transient, command
 from backfill_cli.model.digest import Word, WordColumn
 from backfill_cli.sinks.duckdb.copy import copy_file
 from backfill_cli.sinks.duckdb.dialect import DUCKDB, exported_columns, quoted
@@ -100,7 +100,9 @@ def copied(path: Path, limits: Limits, job: str, live: bool, folder: Path) -> It
     Raises Transient if the file is held for longer than PATIENCE_S, or there is no room for the copy.
     """
     if not path.exists():
-        raise Fatal(f"the DuckDB file {path} does not exist", f"see what the job last did: backfill status {job}")
+        raise Fatal(
+            f"the DuckDB file {path} does not exist", "see what the job last did: " + command(f"status {job}")
+        )
     read = path
     if live:
         read = folder / "copy.duckdb"

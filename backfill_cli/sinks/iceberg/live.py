@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts.cutover import Swap
 from backfill_cli.contracts.targets import gone, no_record
-from backfill_cli.errors import START_OVER, UsageError
+from backfill_cli.errors import START_OVER, Hint, UsageError, command, in_config
 from backfill_cli.failpoint import hit
 from backfill_cli.lake.iceberg.edge import Moved, failing
 from backfill_cli.lake.iceberg.places import Place
@@ -40,7 +40,9 @@ class Cutting:
         if self.branch is None:
             raise UsageError(
                 "the job writes to the tables' own branches: queries of the tables already see its rows",
-                'to fill a table beside its existing rows, set sink.branch = "backfill" in a new job\'s config',
+                in_config(
+                    'to fill a table beside its existing rows, set sink.branch = "backfill" in a new job\'s config'
+                ),
             )
         record = self._record()
         return {swap.table.name: self._live(record, swap) for swap in swaps}
@@ -87,7 +89,7 @@ class Cutting:
             self._sql(claim, f"DROP TAG IF EXISTS {kept}")
             raise UsageError(
                 f"{place}: another writer has just written to it: {exc.message}",
-                f"backfill cutover {self.state.job} --dry-run",
+                command(f"cutover {self.state.job} --dry-run"),
             ) from exc
         hit("sink-after-cutover")
 
@@ -133,13 +135,13 @@ class Cutting:
             raise UsageError(
                 f"{place}: others wrote to it just before and after it was put back: their snapshot {was} is in "
                 f"the job's branch {cut.branch!r}, what they wrote later is in the table",
-                f"write into the table what it lacks of these rows: {place.in_spark}{place.rows_at(was)}",
+                "write into the table what it lacks of these rows: " + place.in_spark(place.rows_at(was)),
             ) from exc
         self._own(swap.table.name, None)
         self._sql(claim, f"DROP BRANCH IF EXISTS {cut.branch}")
         raise UsageError(
             f"{place}: others have just written to it, snapshot {was}: it stays cut over, with their rows",
-            f"backfill cutover {self._record().job} --reverse   # again: it says what to do with them",
+            command(f"cutover {self._record().job} --reverse") + "   # again: it says what to do with them",
         )
 
     def _record(self) -> JobRecord:
@@ -185,7 +187,7 @@ class Cutting:
             self.spark().sql(f"CALL {backticked(place.catalog)}.system.{procedure}(table => {table}, {arguments})")
 
 
-def moved(place: Place, held: Head) -> tuple[str, str] | None:
+def moved(place: Place, held: Head) -> tuple[str, Hint] | None:
     """What others committed to the table's own branch since the job's was created, and how to undo it.
 
     (message, hint) of an error; None if they committed nothing.
@@ -199,26 +201,27 @@ def moved(place: Place, held: Head) -> tuple[str, str] | None:
     if not theirs:
         return None
     base = theirs[-1].parent_snapshot_id
-    call = place.call("rollback_to_snapshot", f"snapshot_id => {base}")
-    back = f"if their rows are not needed: {place.in_spark}{call}; else "
+    call = place.in_spark(place.call("rollback_to_snapshot", f"snapshot_id => {base}"))
+    back = "if their rows are not needed: " + call + "; else "
     return (
         f"{place}: others committed {len(theirs)} snapshot(s) to it since the job's branch {held.target!r} was "
         f"created from it, the newest is {theirs[0].snapshot_id}",
-        f"{back if base is not None else ''}{START_OVER}, while nobody else writes to it",
+        (back if base is not None else "") + START_OVER + ", while nobody else writes to it",
     )
 
 
-def written_since(job: str, claim: Claim, held: Head, cut: Cut) -> tuple[str, str] | None:
+def written_since(job: str, claim: Claim, held: Head, cut: Cut) -> tuple[str, Hint] | None:
     """What was committed without the job's marker since the table was cut over, and what to do about it.
 
     (message, hint) of an error; None if there is nothing. Compactions do not count, as they change no row. A
     commit of the job that took several snapshots does count: only the last of them has the marker.
     """
     place, epoch = Place.of(claim.place), int(cut.kept.rsplit("_", 1)[1])
-    back = place.in_spark + place.call("set_current_snapshot", f"ref => '{cut.kept}'")
     by_hand = (
-        f"leave it cut over; or if that is not needed, forget the job and go back by hand: backfill drop {job} "
-        f"--confirm {job}; {back}"
+        "leave it cut over; or if that is not needed, forget the job and go back by hand: "
+        + command(f"drop {job} --confirm {job}")
+        + "; "
+        + place.in_spark(place.call("set_current_snapshot", f"ref => '{cut.kept}'"))
     )
     theirs: list[Snapshot] = []
     for one in held.ancestors(held.main):

@@ -131,7 +131,7 @@ def _before_branch(held: Head, claim: Claim) -> Marker:
         again = place.alter(f"CREATE BRANCH {held.target} AS OF VERSION {was.snapshot_id}")
         raise StateConflict(
             f"branch {held.target!r}, which the job fills, is gone; it was at epoch {marker.epoch}",
-            f"create it again: {place.in_spark}{again}; or {START_OVER}",
+            "create it again: " + place.in_spark(again) + "; or " + START_OVER,
         )
     return Marker(0, claim.token, "")
 

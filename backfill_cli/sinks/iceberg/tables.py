@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.targets import belongs_to, gone, require_key, rows_of_others
-from backfill_cli.errors import START_OVER, Fatal, SinkInUse, StateConflict, UsageError
+from backfill_cli.errors import START_OVER, Fatal, SinkInUse, StateConflict, UsageError, command, in_config
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.iceberg import metadata
@@ -67,7 +67,7 @@ def check(
     if into_existing and target.branch is not None and claim is None:
         raise UsageError(
             f"table {target.place}: branch {target.branch!r} begins empty, but --into-existing keeps the rows",
-            "omit --into-existing, or remove sink.branch from the config",
+            in_config("omit --into-existing, or remove sink.branch from the config"),
         )
     if target.held is None:
         return
@@ -80,8 +80,9 @@ def check(
         if target.branch is not None:
             raise SinkInUse(
                 f"branch {target.branch!r} of table {target.place} has rows that are not this job's",
-                f"if they are not needed: {target.place.in_spark}"
-                f"{target.place.alter(f'DROP BRANCH {target.branch}')}; or name another sink.branch",
+                "if they are not needed: "
+                + target.place.in_spark(target.place.alter(f"DROP BRANCH {target.branch}"))
+                + in_config("; or name another sink.branch"),
             )
         raise rows_of_others(str(target.place))
 
@@ -92,8 +93,9 @@ def require_ours(table: SinkTable, place: Place, held: Head, claim: Claim, marke
     if not marker.epoch and table.plain_inserts and has_rows(held):
         raise Fatal(
             f"table {place} was empty when the job claimed it, but others added rows before its first epoch",
-            f"remove their rows, and let them use another table; or {START_OVER}, into another "
-            "table, or into this one by key with --into-existing",
+            "remove their rows, and let them use another table; or "
+            + START_OVER
+            + ", into another table, or into this one by key with --into-existing",
         )
 
 
@@ -216,6 +218,7 @@ def refuse_live(going: Going, held: Callable[[Claim], Head | None], queried: Col
             if head is not None and head.is_live:
                 raise UsageError(
                     f"{claim.place} was cut over: queries of it see the rows of job {record.job!r}",
-                    f"backfill cutover {record.job} --reverse, then drop it; or forget the job and keep the rows: "
-                    f"backfill drop {record.job} --confirm {record.job}",
+                    command(f"cutover {record.job} --reverse")
+                    + ", then drop it; or forget the job and keep the rows: "
+                    + command(f"drop {record.job} --confirm {record.job}"),
                 )

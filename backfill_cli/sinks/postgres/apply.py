@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import duplicate_keys, no_row_to_fill
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, sql
 from backfill_cli.sinks.postgres.dialect import POSTGRES, TREE, listed, matching, quoted, shown, sink_columns
 from backfill_cli.sinks.postgres.session import Connection
 from backfill_cli.sinks.postgres.staged import copy, stage
@@ -321,11 +321,11 @@ def refuse_swallowed(table: SinkTable, target: Target, shape: Shape, what: str, 
     if not keys:
         return
     named = "; ".join(f"({key})" for key in keys)
-    silence = "; ".join(shape.silencers) or f"ALTER TABLE {target.sql} DISABLE TRIGGER USER"
+    silence = sql(*(shape.silencers or (f"ALTER TABLE {target.sql} DISABLE TRIGGER USER",)))
     raise BadData(
         f"table {table.name!r}: the epoch {what} rows of {target}, but they stayed as they were: rows with the "
         f"key ({', '.join(table.key)}): {named}; a trigger may have returned NULL for them, or undone the change",
-        f"let the trigger return OLD for a DELETE and NEW for an UPDATE, or disable it: {silence}",
+        "let the trigger return OLD for a DELETE and NEW for an UPDATE, or disable it: " + silence,
     )
 
 

@@ -62,7 +62,7 @@ def sink_columns(table: str, schema: str) -> tuple[Column, ...]:
         try:
             quoted(name)
         except UsageError as error:
-            raise UsageError(f"table {table!r}: {error.message}", error.template) from None
+            raise UsageError(f"table {table!r}: {error.message}", error.hint) from None
         if name in OF_THE_SYSTEM:
             raise UsageError(
                 f"table {table!r}: a column cannot be named {name!r}, which PostgreSQL reserves",

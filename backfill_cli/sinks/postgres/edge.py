@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_says
 from backfill_cli.contracts import own
-from backfill_cli.errors import CORRECT, RETRIED, BackfillError, BadData, Fatal, Transient, UsageError
+from backfill_cli.errors import (
+    CORRECT,
+    RETRIED,
+    BackfillError,
+    BadData,
+    Fatal,
+    Hint,
+    Transient,
+    UsageError,
+    in_config,
+    shell,
+    sql,
+)
 from backfill_cli.postgres_says import IN_DATABASE, INSTALL, Said
 from backfill_cli.sinks.postgres.dialect import quoted
 from backfill_cli.sinks.sql.dialect import Target
@@ -30,7 +42,7 @@ _DETAILS = {
     "schema": "PG_DIAG_SCHEMA_NAME",
     "table": "PG_DIAG_TABLE_NAME",
 }
-PRIMARY = "name the primary server in sink.dsn, or promote this one: it is read-only now"
+PRIMARY = in_config("name the primary server in sink.dsn, or promote this one: it is read-only now")
 
 
 def client() -> Any:
@@ -74,7 +86,7 @@ def ours(
     place: "Place",
     doing: str,
     names: Sequence[Target] = (),
-    holder: Callable[[], tuple[str, str] | None] = lambda: None,
+    holder: Callable[[], tuple[str, Hint] | None] = lambda: None,
 ) -> Iterator[None]:
     """A database error raised in the block becomes one of ours; our own errors pass unchanged.
 
@@ -100,24 +112,24 @@ def failure(place: "Place", doing: str, exc: Exception, names: Sequence[Target] 
     about = postgres_says.said(state, str(exc), _without_state(exc))
     if about is Said.FORBIDDEN:
         let = _let(place, words, names)
-        return UsageError(text, f"grant it, as the owner or an administrator: {let}")
+        return UsageError(text, "grant it, as the owner or an administrator: " + let)
     if state == "25006":
         return Transient(text, PRIMARY)
     if about is Said.NO_WAY_IN:
-        return UsageError(text, "correct the user, password or database in sink.dsn")
+        return UsageError(text, in_config("correct the user, password or database in sink.dsn"))
     # The server reports an exceeded disk quota as an internal error with this sentence, not as a full disk.
     if state.startswith("53") or words.startswith("could not extend file"):
         return Transient(text, "free disk space, memory or connections on the server")
     if state == "42P01" and own.PREFIX in words:
         return Transient(text, "another job, the last one with rows there, was dropped meanwhile: try again")
     if about is Said.UNREACHED:
-        return Transient(text, "start the database, or correct sink.dsn")
+        return Transient(text, in_config("start the database, or correct sink.dsn"))
     if about is Said.PASSES:
         return Transient(text, RETRIED)
     if state[:2] in ("22", "23") or (not state and isinstance(exc, client().DataError)):
         return BadData(text, CORRECT)
     if not state:
-        return Fatal(text, "upgrade the client: pip install --upgrade adbc-driver-postgresql")
+        return Fatal(text, "upgrade the client: " + shell("pip install --upgrade adbc-driver-postgresql"))
     return Fatal(text, IN_DATABASE)
 
 
@@ -126,30 +138,32 @@ def _without_state(exc: Exception) -> Said:
     return Said.UNREACHED if isinstance(exc, client().OperationalError) else Said.OTHER
 
 
-def _let(place: "Place", words: str, names: Sequence[Target]) -> str:
+def _let(place: "Place", words: str, names: Sequence[Target]) -> Hint:
     """The statement that grants what is missing according to the server's message (in English)."""
     role = quoted(place.user)
     if "row-level security" in words:
-        return f"ALTER ROLE {role} BYPASSRLS"
+        return sql(f"ALTER ROLE {role} BYPASSRLS")
     if owner := re.search(r"must be owner of (?:table|relation) (.+)", words):
-        return f"ALTER TABLE {_qualified(owner[1], names)} OWNER TO {role}"
+        return sql(f"ALTER TABLE {_qualified(owner[1], names)} OWNER TO {role}")
     if "temporary" in words:
-        return f"GRANT TEMPORARY ON DATABASE {quoted(place.database)} TO {role}"
+        return sql(f"GRANT TEMPORARY ON DATABASE {quoted(place.database)} TO {role}")
     found = re.search(r"permission denied for (\w+) (.+)", words)
     kind, name = (found[1], found[2]) if found else ("", "")
     match kind:
         case "schema":
-            return f"GRANT USAGE, CREATE ON SCHEMA {quoted(name)} TO {role}"
+            return sql(f"GRANT USAGE, CREATE ON SCHEMA {quoted(name)} TO {role}")
         case "database":
-            return f"GRANT CREATE, TEMPORARY ON DATABASE {quoted(name)} TO {role}"
+            return sql(f"GRANT CREATE, TEMPORARY ON DATABASE {quoted(name)} TO {role}")
         case "sequence":
             schemas = {target.schema for target in names}
             beside = f"{quoted(schemas.pop())}." if len(schemas) == 1 else ""
-            return f"GRANT USAGE ON SEQUENCE {beside}{quoted(name)} TO {role}"
+            return sql(f"GRANT USAGE ON SEQUENCE {beside}{quoted(name)} TO {role}")
         case "function" | "procedure" | "type":
-            return f"GRANT {'USAGE' if kind == 'type' else 'EXECUTE'} ON {kind.upper()} {quoted(name)} TO {role}"
+            return sql(
+                f"GRANT {('USAGE' if kind == 'type' else 'EXECUTE')} ON {kind.upper()} {quoted(name)} TO {role}"
+            )
     tables = [_qualified(name, names)] if name else [target.sql for target in names]
-    return f"GRANT SELECT, INSERT, UPDATE, DELETE ON {', '.join(tables)} TO {role}"
+    return sql(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {', '.join(tables)} TO {role}")
 
 
 def _qualified(table: str, names: Sequence[Target]) -> str:

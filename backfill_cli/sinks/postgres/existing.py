@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.targets import other_type, require_key, rows_of_others
-from backfill_cli.errors import BadData, UsageError
+from backfill_cli.errors import BadData, UsageError, sql
 from backfill_cli.sinks.postgres.dialect import EQUAL, POSTGRES, TREE, listed, quoted, sink_columns
 from backfill_cli.sinks.postgres.session import Connection, Place
 from backfill_cli.sinks.sql.dialect import Column, Target
@@ -67,7 +67,7 @@ def added(con: Connection, place: Place, want: Wanted, ours: bool) -> Iterator[s
         if name not in written and other.required:
             raise BadData(
                 f"column {name!r} of {want.target} is NOT NULL without a default, and the job does not write it",
-                f"ALTER TABLE {want.target.sql} ALTER COLUMN {quoted(name)} DROP NOT NULL",
+                sql(f"ALTER TABLE {want.target.sql} ALTER COLUMN {quoted(name)} DROP NOT NULL"),
             )
 
 
@@ -77,13 +77,13 @@ def _refuse_addition(con: Connection, want: Wanted, column: Column, there: Itera
         if twin.lower() == column.name.lower():
             raise BadData(
                 f"column {twin!r} of {want.target} and {column.name!r}, which the job writes, differ only in case",
-                f"ALTER TABLE {want.target.sql} RENAME COLUMN {quoted(twin)} TO {quoted(column.name)}",
+                sql(f"ALTER TABLE {want.target.sql} RENAME COLUMN {quoted(twin)} TO {quoted(column.name)}"),
             )
     if column.name in want.table.key and _has_rows(con, want.target):
         raise BadData(
             f"{want.target} has rows, but no column {column.name!r}, which is part of the job's key",
             "name another target; or add the column, and set its value in each row: "
-            f"ALTER TABLE {want.target.sql} ADD COLUMN {quoted(column.name)} {column.type}",
+            + sql(f"ALTER TABLE {want.target.sql} ADD COLUMN {quoted(column.name)} {column.type}"),
         )
 
 
@@ -97,7 +97,7 @@ def _refuse_other_kind(want: Wanted, column: Column, held: _Held) -> None:
         leave = f"leave {column.name!r} out of the transform's select"
         raise BadData(
             f"column {column.name!r} of {want.target} is {said}: the job cannot write to it",
-            f"{alter} {way_on}" if way_on else leave,
+            sql(f"{alter} {way_on}") if way_on else leave,
         )
 
 
@@ -128,7 +128,7 @@ def require_on_database(con: Connection, place: Place, right: str) -> None:
     if not allowed:
         raise UsageError(
             f"PostgreSQL {place}: the role {user} may not {_MAY[right]}",
-            f"GRANT {right} ON DATABASE {quoted(name)} TO {quoted(user)}",
+            sql(f"GRANT {right} ON DATABASE {quoted(name)} TO {quoted(user)}"),
         )
 
 
@@ -144,7 +144,7 @@ def require_on_schema(con: Connection, place: Place, schema: str) -> None:
     elif not found[0][0]:
         raise UsageError(
             f"PostgreSQL {place}: the role {found[0][1]} may not create tables in schema {schema!r}",
-            f"GRANT USAGE, CREATE ON SCHEMA {quoted(schema)} TO {quoted(found[0][1])}",
+            sql(f"GRANT USAGE, CREATE ON SCHEMA {quoted(schema)} TO {quoted(found[0][1])}"),
         )
 
 
@@ -161,12 +161,12 @@ def require_on_table(con: Connection, place: Place, target: Target) -> None:
     if not usage:
         raise UsageError(
             f"PostgreSQL {place}: the role {user} may not use schema {target.schema!r}",
-            f"GRANT USAGE ON SCHEMA {quoted(target.schema)} TO {quoted(user)}",
+            sql(f"GRANT USAGE ON SCHEMA {quoted(target.schema)} TO {quoted(user)}"),
         )
     if lacks:
         raise UsageError(
             f"PostgreSQL {place}: the role {user} may not {', '.join(lacks)} on {target}",
-            f"GRANT {', '.join(lacks)} ON {target.sql} TO {quoted(user)}",
+            sql(f"GRANT {', '.join(lacks)} ON {target.sql} TO {quoted(user)}"),
         )
 
 
@@ -193,7 +193,7 @@ def require_logged(con: Connection, targets: Iterable[Target]) -> None:
             what = f"{unlogged[0]}, a partition of {target}," if unlogged[0] != target else str(target)
             raise UsageError(
                 f"{what} is UNLOGGED: a crash of the server would empty it, and the job would not notice",
-                "; ".join(f"ALTER TABLE {one.sql} SET LOGGED" for one in unlogged),
+                sql(*(f"ALTER TABLE {one.sql} SET LOGGED" for one in unlogged)),
             )
 
 
@@ -206,7 +206,7 @@ def _refuse_rules(con: Connection, target: Target) -> None:
     if found:
         raise UsageError(
             f"the rule {found[0][0]!r} rewrites what is written to {target}, but COPY bypasses rules",
-            f"ALTER TABLE {target.sql} " + ", ".join(f"DISABLE RULE {quoted(name)}" for (name,) in found),
+            sql(f"ALTER TABLE {target.sql} {', '.join(f'DISABLE RULE {quoted(name)}' for (name,) in found)}"),
         )
 
 
@@ -224,7 +224,7 @@ def _refuse_children(con: Connection, target: Target) -> None:
         raise UsageError(
             f"{children[0]} inherits from {target}: its rows would count as rows of {target}, and be deleted",
             "name another target, or: "
-            + "; ".join(f"ALTER TABLE {one.sql} NO INHERIT {target.sql}" for one in children),
+            + sql(*(f"ALTER TABLE {one.sql} NO INHERIT {target.sql}" for one in children)),
         )
 
 
@@ -233,7 +233,7 @@ def _refuse_policies(con: Connection, place: Place, target: Target) -> None:
     if active:
         raise UsageError(
             f"PostgreSQL {place}: row-level security of {target} may hide rows from the role {user}",
-            f"ALTER ROLE {quoted(user)} BYPASSRLS",
+            sql(f"ALTER ROLE {quoted(user)} BYPASSRLS"),
         )
 
 
@@ -250,7 +250,7 @@ def _refuse_blurred_key(con: Connection, target: Target, key: Sequence[str]) -> 
             raise UsageError(
                 f"the key column {name!r} of {target} has the collation {collation!r}, which is not "
                 "deterministic: it could treat different keys as equal",
-                f'ALTER TABLE {target.sql} ALTER COLUMN {quoted(name)} TYPE {kind} COLLATE "C"',
+                sql(f'ALTER TABLE {target.sql} ALTER COLUMN {quoted(name)} TYPE {kind} COLLATE "C"'),
             )
 
 
@@ -337,14 +337,16 @@ def _refuse_acting(reference: _Reference) -> None:
         raise UsageError(
             f"the foreign key {reference.name!r} of {reference.child} is {reference.on}: it would act on rows of "
             f"{reference.child} while the job writes those of {reference.parent}",
-            f"ALTER TABLE {reference.child.sql} DROP CONSTRAINT {name}, ADD CONSTRAINT {name} "
-            f"{reference.definition} DEFERRABLE",
+            sql(
+                f"ALTER TABLE {reference.child.sql} DROP CONSTRAINT {name}, ADD CONSTRAINT {name} "
+                f"{reference.definition} DEFERRABLE"
+            ),
         )
     if not reference.deferrable:
         raise UsageError(
             f"the foreign key {reference.name!r} of {reference.child} is not DEFERRABLE: it would be checked "
             f"before the job has written both {reference.parent} and {reference.child}",
-            f"ALTER TABLE {reference.child.sql} ALTER CONSTRAINT {name} DEFERRABLE",
+            sql(f"ALTER TABLE {reference.child.sql} ALTER CONSTRAINT {name} DEFERRABLE"),
         )
 
 
@@ -352,8 +354,8 @@ def _of_itself(reference: _Reference) -> UsageError:
     return UsageError(
         f"the foreign key {reference.name!r} of {reference.child} refers to the table itself, whose rows are "
         "written in the order of the snapshot",
-        f"ALTER TABLE {reference.child.sql} DROP CONSTRAINT {quoted(reference.name)}; add it again, DEFERRABLE, "
-        "once the job is caught up",
+        sql(f"ALTER TABLE {reference.child.sql} DROP CONSTRAINT {quoted(reference.name)}")
+        + "; add it again, DEFERRABLE, once the job is caught up",
     )
 
 
@@ -361,7 +363,7 @@ def _out_of_order(reference: _Reference, parent: str, child: str) -> UsageError:
     return UsageError(
         f"the foreign key {reference.name!r} of {reference.child} refers to {reference.parent}, whose snapshot is "
         "read later: snapshots are read in the order of the tables",
-        f"list {parent} before {child} in [[tables]]; or, where each refers to the other, ALTER TABLE "
-        f"{reference.child.sql} DROP CONSTRAINT {quoted(reference.name)}, and add it again, DEFERRABLE, once the "
-        "job is caught up",
+        f"list {parent} before {child} in [[tables]]; or, where each refers to the other, "
+        + sql(f"ALTER TABLE {reference.child.sql} DROP CONSTRAINT {quoted(reference.name)}")
+        + ", and add it again, DEFERRABLE, once the job is caught up",
     )

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import as_json, duplicate_keys
-from backfill_cli.errors import CORRECT, BadData
+from backfill_cli.errors import CORRECT, BadData, Hint, sql
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.sinks.postgres.apply import fill, fill_from_inserts, shape_of, twice_in
 from backfill_cli.sinks.postgres.dialect import POSTGRES, TREE, listed, matching, quoted, shown, sink_columns
@@ -74,7 +74,8 @@ def deferred(exc: Exception) -> BadData | None:
     what = _constraint(exc) or "a constraint"
     drop = _alter(exc, "DROP")
     return BadData(
-        f"{what} refuses the epoch: {_whole(exc)}", f"correct the rows upstream{f', or: {drop}' if drop else ''}"
+        f"{what} refuses the epoch: {_whole(exc)}",
+        "correct the rows upstream" + (", or: " + sql(drop) if drop else Hint()),
     )
 
 
@@ -117,7 +118,7 @@ def _elsewhere(table: SinkTable, target: Target, exc: Exception) -> BadData:
     what = _constraint(exc) or str(place_of(exc))
     return BadData(
         f"table {table.name!r}: {what} refuses what a trigger of {target} writes: {_whole(exc)}",
-        f"{CORRECT}, or disable the trigger: ALTER TABLE {target.sql} DISABLE TRIGGER USER",
+        f"{CORRECT}, or disable the trigger: " + sql(f"ALTER TABLE {target.sql} DISABLE TRIGGER USER"),
     )
 
 
@@ -126,10 +127,10 @@ def _clash(table: SinkTable, what: str, keys: Iterable[str], exc: Exception, dro
     named = "; ".join(f"({key})" for key in keys)
     detail = told(exc, "detail")
     rows = f": rows with the key ({', '.join(table.key)}): {named}" if named else f": {detail}" if detail else ""
-    hint = f"{CORRECT}, or: {drop}" if drop else CORRECT
+    hint = f"{CORRECT}, or: " + sql(drop) if drop else Hint.of(CORRECT)
     if drop and state_of(exc) == "23503":
         hint += "; if both tables are this job's, defer the check to the end of the transaction: "
-        hint += f"{_alter(exc, 'ALTER')} DEFERRABLE"
+        hint += sql(f"{_alter(exc, 'ALTER')} DEFERRABLE")
     if drop and state_of(exc) == "23P01":
         hint += "; if rows only exchange its values, add it again as DEFERRABLE"
     return BadData(f"table {table.name!r}: {what} refuses the epoch's rows{rows}", hint)
@@ -306,11 +307,11 @@ def exchanged(table: SinkTable, index: Index) -> BadData:
     """The error for rows that clash only while they are updated one by one, not once all are updated."""
     name, columns = quoted(index.name), listed(index.columns)
     if index.kind:
-        on = f"defer its check to the end of the transaction: {index.drop}, "
-        on += f"ADD CONSTRAINT {name} {index.kind} ({columns}) DEFERRABLE"
+        again = f"{index.drop}, ADD CONSTRAINT {name} {index.kind} ({columns}) DEFERRABLE"
+        on = "defer its check to the end of the transaction: " + sql(again)
     else:
-        on = "replace the index with a constraint, which can be deferred: "
-        on += f"{index.drop}; ALTER TABLE {index.table.sql} ADD CONSTRAINT {name} UNIQUE ({columns}) DEFERRABLE"
+        again = f"ALTER TABLE {index.table.sql} ADD CONSTRAINT {name} UNIQUE ({columns}) DEFERRABLE"
+        on = "replace the index with a constraint, which can be deferred: " + sql(index.drop, again)
     return BadData(
         f"table {table.name!r}: rows of the epoch exchange values of {index.name!r} ({', '.join(index.columns)}) "
         f"of {index.table}, which is checked row by row, and they are updated in place: another table refers to "

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backfill_cli import postgres_driver, postgres_dsn, postgres_holders
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import Hint, UsageError, in_config
 from backfill_cli.sinks.postgres.edge import client, ours
 from backfill_cli.sinks.sql.dialect import Target
 
@@ -121,7 +121,7 @@ class Connection:
         if version < OLDEST:
             raise UsageError(
                 f"the PostgreSQL sink needs a server of version 14 or newer, this one is {version // 10_000}",
-                "upgrade the server, or name another one in sink.dsn",
+                in_config("upgrade the server, or name another one in sink.dsn"),
             )
 
     def cursor(self) -> Any:
@@ -195,7 +195,7 @@ def opened(place: Place, doing: str, names: Sequence[Target] = (), mode: str = W
             con.close()
 
 
-def _holder(place: Place, names: Sequence[Target]) -> tuple[str, str] | None:
+def _holder(place: Place, names: Sequence[Target]) -> tuple[str, Hint] | None:
     """Who has a lock on one of these tables, and what ends it; None if nobody has, or this cannot be asked."""
     if not names:
         return None

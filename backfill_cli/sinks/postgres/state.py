@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 
 from backfill_cli.contracts import own
 from backfill_cli.contracts.cutover import REPEAT
-from backfill_cli.errors import BackfillError, UsageError
+from backfill_cli.errors import BackfillError, UsageError, in_config
 from backfill_cli.model.position import cursor_text
 from backfill_cli.model.split import SplitKey, SplitProgress
 from backfill_cli.sinks.postgres.dialect import POSTGRES, quoted
@@ -142,7 +142,7 @@ class Names(SqlNames):
     def word(self, name: Target) -> str | None:
         kind = kind_of(self.con, name)
         if kind is not None and kind not in _WORDS:
-            raise UsageError(f"{name} is neither a table nor a view", "name another one: tables.live")
+            raise UsageError(f"{name} is neither a table nor a view", in_config("name another one: tables.live"))
         return None if kind is None else _WORDS[kind]
 
     def depends(self, name: Target, word: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.targets import DEPENDENT, gone
-from backfill_cli.errors import Transient, UsageError
+from backfill_cli.errors import Transient, UsageError, sql
 from backfill_cli.postgres_says import PLACE
 from backfill_cli.sinks.postgres.dialect import POSTGRES, listed, quoted
 from backfill_cli.sinks.postgres.edge import PRIMARY, client, said, state_of, told
@@ -124,7 +124,7 @@ def _refuse_read_only(con: Connection, place: Place, begun: bool) -> None:
     if read_only:
         raise UsageError(
             f"PostgreSQL {place}: transactions of the role {user} are read-only (default_transaction_read_only)",
-            f"ALTER ROLE {quoted(user)} SET default_transaction_read_only = off",
+            sql(f"ALTER ROLE {quoted(user)} SET default_transaction_read_only = off"),
         )
 
 

@@ -101,7 +101,7 @@ class PostgresCopy(SqlCopy[State]):
             raise BadData(
                 f"table {table.name!r}: {table.target} holds a value that a job with this schema cannot have "
                 f"written: {exc}",
-                f"correct it, or {START_OVER}",
+                "correct it, or " + START_OVER,
             ) from exc
 
 

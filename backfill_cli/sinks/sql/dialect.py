@@ -10,7 +10,7 @@ from typing import Any
 
 from backfill_cli.contracts import SinkTable, own
 from backfill_cli.contracts.targets import RENAME
-from backfill_cli.errors import BadData, UsageError
+from backfill_cli.errors import BadData, UsageError, in_config
 from backfill_cli.model.plan import StagedFile
 from backfill_cli.model.schema import fields_of, shown
 from backfill_cli.spark.names import as_text
@@ -115,7 +115,9 @@ class SqlDialect:
         if len(before) > 1 or not where or not table:
             raise UsageError(
                 f"target {text!r}: a {self.system} table is named `table` or `schema.table`",
-                f'name it beside the table\'s name, for example: tables.target = "{self.schema}.orders"',
+                in_config(
+                    f'name it beside the table\'s name, for example: tables.target = "{self.schema}.orders"'
+                ),
             )
         if own.is_own(table):
             raise UsageError(

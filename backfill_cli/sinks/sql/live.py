@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 
 from backfill_cli.contracts.cutover import Swap
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import UsageError, sql
 from backfill_cli.model.cutover import Found, Live, Lives, kept_name
 from backfill_cli.sinks.sql.dialect import Target
 from backfill_cli.sinks.sql.state import SideTable, SqlState
@@ -89,7 +89,7 @@ class SqlNames(ABC):
             if word is None:
                 raise UsageError(
                     f"{before}, which was {name} before the cutover, is gone: the cutover cannot be reversed",
-                    f"DROP VIEW {name.sql}, or leave it as it is",
+                    sql(f"DROP VIEW {name.sql}") + ", or leave it as it is",
                 )
             self.con.run(f"ALTER {word} {before.sql} RENAME TO {self.dialect.quoted(name.table)}")
         self._forget(name)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from backfill_cli.errors import RESTORE, START_OVER, Fatal, HistoryGone
+from backfill_cli.errors import RESTORE, START_OVER, Fatal, Hint, HistoryGone, sql
 from backfill_cli.lake.damage import Stored
 from backfill_cli.lake.delta.commits import (
     FEED,
@@ -61,7 +61,7 @@ class FollowedTable:
         if last_checkpoint(self.where) > self._at and commit(self.where, self._at + 1) is None:
             raise HistoryGone(
                 f"{self.where.shown}: version {self._at + 1} was removed from its log by log cleanup",
-                f"{START_OVER}; delta.logRetentionDuration says how long versions are kept",
+                START_OVER + "; delta.logRetentionDuration says how long versions are kept",
             )
         if (beyond := later(self.where, self._at + 1)) is not None:
             self._read_on()  # it may have been written since
@@ -153,14 +153,14 @@ class FollowedTable:
         if metadata.id != self.id:
             self._refuse(found, f"belongs to another table, with the id {metadata.id}", START_OVER)
         if metadata.properties.get(FEED, "").lower() != "true":
-            fix = f"ALTER TABLE delta.`{self.where.shown}` SET TBLPROPERTIES ({FEED} = true), then {START_OVER}"
-            self._refuse(found, "turned its change data feed off", fix)
+            fix = sql(f"ALTER TABLE delta.`{self.where.shown}` SET TBLPROPERTIES ({FEED} = true)")
+            self._refuse(found, "turned its change data feed off", fix + ", then " + START_OVER)
         columns, physical = columns_of_delta(metadata.schema)
         require_names(self.where, columns)
         require_same_physical(self.where, {**self.physical, **self._later}, physical, found.version)
         self._later.update(physical)
 
-    def _refuse(self, found: Commit, what: str, hint: str) -> None:
+    def _refuse(self, found: Commit, what: str, hint: Hint | str) -> None:
         raise Fatal(f"{self.where.shown}: version {found.version} {what}", hint)
 
     def epochs(self, version: int) -> list[UpstreamEpoch]:

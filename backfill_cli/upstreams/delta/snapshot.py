@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from backfill_cli.contracts import ArrowTasks, SnapshotSide, TableSpec
-from backfill_cli.errors import START_OVER, BackfillError, HistoryGone, UsageError
+from backfill_cli.errors import START_OVER, BackfillError, HistoryGone, UsageError, in_config, sql
 from backfill_cli.lake.damage import FROM_COPY
 from backfill_cli.lake.delta import is_name
 from backfill_cli.lake.delta.damage import faulty
@@ -124,7 +124,7 @@ def place_of(template: str, table: str, session: Session) -> Where:
     found = located(session(), name)
     if found is None:
         known = spell_known(name, beside(session(), name))
-        raise UsageError(f"{name}: no Delta table with that name{known}", "correct upstream.table")
+        raise UsageError(f"{name}: no Delta table with that name{known}", in_config("correct upstream.table"))
     return found
 
 
@@ -140,7 +140,10 @@ def vacuumed(exc: Exception, tables: Sequence[Where]) -> BackfillError | None:
 def file_gone(where: Where, path: str = "") -> HistoryGone:
     return HistoryGone(
         f"{where.shown}: VACUUM removed a file that was still to be read{path and f': {path}'}",
-        f"{START_OVER}; keep files longer than the job needs: "
-        f"ALTER TABLE delta.`{where.shown}` SET TBLPROPERTIES (delta.deletedFileRetentionDuration = 'interval 30 "
-        "days')",
+        START_OVER
+        + "; keep files longer than the job needs: "
+        + sql(
+            f"ALTER TABLE delta.`{where.shown}` SET TBLPROPERTIES (delta.deletedFileRetentionDuration = "
+            "'interval 30 days')"
+        ),
     )

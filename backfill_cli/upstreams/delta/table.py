@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyarrow import fs as pafs
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import START_OVER, Fatal, HistoryGone, UsageError
+from backfill_cli.errors import START_OVER, Fatal, HistoryGone, UsageError, in_config, sql
 from backfill_cli.lake.delta.commits import FEED, commit
 from backfill_cli.lake.delta.edge import Where, delta_errors
 from backfill_cli.lake.delta.plain import COUNTED_ROWS, add_actions, column_values, selections
@@ -54,7 +54,8 @@ def pinned(where: Where, table: TableSpec, version: int | str) -> PinnedTable:
     if metadata.configuration.get(FEED, "").lower() != "true":
         raise UsageError(
             f"{where.shown}: version {number} has no change data feed: changes after it cannot be followed",
-            f"ALTER TABLE delta.`{where.shown}` SET TBLPROPERTIES ({FEED} = true), and pin the version it creates",
+            sql(f"ALTER TABLE delta.`{where.shown}` SET TBLPROPERTIES ({FEED} = true)")
+            + ", and pin the version it creates",
         )
     columns, physical = columns_of_delta(opened.schema().to_json())
     require_names(where, columns)
@@ -63,7 +64,7 @@ def pinned(where: Where, table: TableSpec, version: int | str) -> PinnedTable:
         raise UsageError(
             f"{where.shown}: no column {lacking[0]!r}, which is in the key of table {table.name!r}; columns: "
             + ", ".join(columns),
-            "correct tables.key",
+            in_config("correct tables.key"),
         )
     _require_files(where, opened)
     splits = tuple(_splits(where, table, opened, columns, physical))
@@ -120,7 +121,7 @@ def _require_files(where: Where, opened: "DeltaTable") -> None:
     if gone:
         raise HistoryGone(
             f"{where.shown}: version {opened.version()} lacks {len(gone)} of its files: VACUUM removed {gone[0]}",
-            f'pin a newer one: upstream.version = "latest" (now {newest.version()})',
+            in_config(f'pin a newer one: upstream.version = "latest" (now {newest.version()})'),
         )
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from backfill_cli.contracts.example import Example
 from backfill_cli.contracts.secrets import NoSecret
-from backfill_cli.errors import START_OVER, ConfigError
+from backfill_cli.errors import START_OVER, ConfigError, Hint
 
 SnapshotFormat = Literal["parquet", "json", "csv"]
 ChangeFormat = Literal["debezium", "dms", "change-feed"]
@@ -52,7 +52,7 @@ class CsvOptions(_Options):
     """
 
     at: ClassVar[str] = "upstream.snapshot.csv"
-    then: ClassVar[str] = f"; then {START_OVER}"
+    then: ClassVar[Hint] = "; then " + START_OVER
     header: bool = Field(default=False, description="the first line of each file names its columns")
     delimiter: str = Field(default=",", min_length=1, max_length=1, description="one character between fields")
     quote: str = Field(default='"', min_length=1, max_length=1, description="one character around fields")
@@ -74,7 +74,7 @@ class CsvOptions(_Options):
 
 class ChangesCsv(CsvOptions):
     at: ClassVar[str] = "upstream.changes.csv"
-    then: ClassVar[str] = ""
+    then: ClassVar[Hint] = Hint()
 
 
 class SnapshotFiles(_Options):

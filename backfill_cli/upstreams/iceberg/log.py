@@ -67,8 +67,10 @@ class FollowedTable:
         raise Fatal(
             f"{self._table.place}: snapshot {begun}, which the job has applied, is no longer an ancestor of the "
             "newest one: the table was rolled back, or its branch replaced",
-            f"go back to it, if it still exists: {self._table.place.in_spark}"
-            f"{self._table.place.call('set_current_snapshot', f'snapshot_id => {begun}')}; else {START_OVER}",
+            "go back to it, if it still exists: "
+            + self._table.place.in_spark(self._table.place.call("set_current_snapshot", f"snapshot_id => {begun}"))
+            + "; else "
+            + START_OVER,
         )
 
     def require_columns(self, held: Held) -> None:
@@ -117,7 +119,7 @@ class FollowedTable:
             raise Fatal(
                 f"{self._table.place}: snapshot {one.snapshot_id} has delete files (merge-on-read): its changes "
                 "cannot be followed",
-                f"{copied_on_write(self._table.place)}; then {START_OVER}",
+                copied_on_write(self._table.place) + "; then " + START_OVER,
             )
         for added in schema_of(held, one).fields:
             if added.name not in self._fields and added.initial_default is not None:

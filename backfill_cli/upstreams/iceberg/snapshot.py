@@ -147,7 +147,9 @@ def rows_at(spark: SparkSession, table: Table, snapshot: int) -> DataFrame:
 def expired(table: Table, snapshot: int) -> HistoryGone:
     return HistoryGone(
         f"{table.place}: snapshot {snapshot} has expired",
-        f"{START_OVER}; keep snapshots longer than the job needs: "
-        + table.place.in_spark
-        + table.place.alter("SET TBLPROPERTIES ('history.expire.max-snapshot-age-ms' = '2592000000')"),
+        START_OVER
+        + "; keep snapshots longer than the job needs: "
+        + table.place.in_spark(
+            table.place.alter("SET TBLPROPERTIES ('history.expire.max-snapshot-age-ms' = '2592000000')")
+        ),
     )

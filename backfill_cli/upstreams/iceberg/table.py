@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import START_OVER, HistoryGone, UsageError
+from backfill_cli.errors import START_OVER, Hint, HistoryGone, UsageError, in_config
 from backfill_cli.lake.iceberg.edge import reading_metadata
 from backfill_cli.lake.iceberg.metadata import Held, Look, snapshot_files
 from backfill_cli.lake.iceberg.places import Place, Settings, template
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
 _COPY_ON_WRITE = ", ".join(f"'{mode}' = 'copy-on-write'" for mode in MODES)
-NEWEST = 'pin the newest: upstream.version = "latest"'
+NEWEST = in_config('pin the newest: upstream.version = "latest"')
 REWRITTEN = "options => map('rewrite-all', 'true', 'remove-dangling-deletes', 'true')"
 NOTHING = -1
 """Stands for the snapshot of a table that has none yet."""
@@ -61,7 +61,7 @@ class Table:
         held = self._look.now()
         if held is None:
             known = spell_known(str(self.place), self._look.beside())
-            raise UsageError(f"{self.place}: no Iceberg table{known}", "correct upstream.table")
+            raise UsageError(f"{self.place}: no Iceberg table{known}", in_config("correct upstream.table"))
         return held
 
 
@@ -87,7 +87,7 @@ def pinned(table: Table, version: int | str, snapshot: int | None) -> PinnedTabl
     if held.told.format_version < 2:
         raise UsageError(
             f"{table.place}: its snapshots have no order, as it has format version {held.told.format_version}",
-            table.place.in_spark + table.place.alter("SET TBLPROPERTIES ('format-version' = '2')"),
+            table.place.in_spark(table.place.alter("SET TBLPROPERTIES ('format-version' = '2')")),
         )
     found = held.snapshot(snapshot) if snapshot is not None else version_of(table, held, version)
     _refuse_deletes(table, held, found)
@@ -99,7 +99,7 @@ def pinned(table: Table, version: int | str, snapshot: int | None) -> PinnedTabl
         raise UsageError(
             f"{table.place}: no column {lacking[0]!r}, which is in the key of table {table.spec.name!r}; columns: "
             + ", ".join(known),
-            "correct tables.key",
+            in_config("correct tables.key"),
         )
     return PinnedTable(
         id=str(held.told.table_uuid),
@@ -118,9 +118,9 @@ def require_names(table: Table, names: Iterable[str]) -> None:
     if taken is not None:
         raise UsageError(
             f"{table.place}: column {taken!r} has the name of a column of Iceberg's own, which hides it",
-            table.place.in_spark
-            + table.place.alter(f"RENAME COLUMN {backticked(taken)} TO another_name")
-            + f"; then {START_OVER}",
+            table.place.in_spark(table.place.alter(f"RENAME COLUMN {backticked(taken)} TO another_name"))
+            + "; then "
+            + START_OVER,
         )
 
 
@@ -143,7 +143,7 @@ def version_of(table: Table, held: Held, version: int | str) -> "Snapshot | None
         known = ", ".join(sorted(held.told.refs))
         raise UsageError(
             f"{table.place}: no snapshot {version!r}: it expired, or never existed; branches and tags: {known}",
-            'correct upstream.version, or leave it at "latest"',
+            in_config('correct upstream.version, or leave it at "latest"'),
         )
     if found.snapshot_id not in {one.snapshot_id for one in held.ancestors(held.main)}:
         raise HistoryGone(
@@ -165,14 +165,14 @@ def _refuse_deletes(table: Table, held: Held, found: "Snapshot | None") -> None:
     if lazily:
         raise UsageError(
             f"{table.place}: {lazily[0]} is merge-on-read: it would write delete files, which cannot be followed",
-            table.place.in_spark + table.place.alter(f"SET TBLPROPERTIES ({_COPY_ON_WRITE})"),
+            table.place.in_spark(table.place.alter(f"SET TBLPROPERTIES ({_COPY_ON_WRITE})")),
         )
 
 
-def copied_on_write(place: Place) -> str:
+def copied_on_write(place: Place) -> Hint:
     """The statements after which a table has no delete files, and gets none."""
     alter = place.alter(f"SET TBLPROPERTIES ({_COPY_ON_WRITE})")
-    return f"{place.in_spark}{alter}; {place.call('rewrite_data_files', REWRITTEN)}"
+    return place.in_spark(alter, place.call("rewrite_data_files", REWRITTEN))
 
 
 def has_deletes(snapshot: "Snapshot | None") -> bool:

@@ -101,7 +101,7 @@ class IcebergUpstream(Pair, Lease):
         tags = _tags(pin) if mark is None else dict.fromkeys(self._side.tables, _tag(mark))
         places = {name: self._side.tables[name].table.place for name in tags}
         return [
-            f"{places[name].in_spark}{places[name].alter(f'DROP TAG IF EXISTS {tag}')}"
+            str(places[name].in_spark(places[name].alter(f"DROP TAG IF EXISTS {tag}")))
             for name, tag in tags.items()
             if tag is not None
         ]

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ChangeLog, Extras, TableSpec, own
-from backfill_cli.errors import START_OVER, BackfillError, ConfigError, HistoryGone
+from backfill_cli.errors import START_OVER, BackfillError, ConfigError, Hint, HistoryGone, in_config
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamView
-from backfill_cli.spark.failures import MARK, from_spark
+from backfill_cli.spark.failures import MARK, ending, from_spark
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka import columns
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _NEWER = "take a newer snapshot, and start from its time; keep the topic longer (retention.ms)"
-_OVER_NEWER = f"{START_OVER}, with a newer snapshot and from its time; keep the topic longer (retention.ms)"
+_OVER_NEWER = START_OVER + ", with a newer snapshot and from its time; keep the topic longer (retention.ms)"
 _OVER = (
-    f"correct what the fault names, in the config or in the program that writes the record; then {START_OVER}, "
-    "with a snapshot newer than the record if the record is wrong"
+    "correct what the fault names, in the config or in the program that writes the record; then "
+    + START_OVER
+    + ", with a snapshot newer than the record if the record is wrong"
 )
 _COLUMNS = (
     "name a column that the snapshot leaves out in upstream.changes.ignore, one that changes may leave out (NULL "
-    f"then) in upstream.changes.sparse; or {START_OVER} with a snapshot of the same columns"
+    "then) in upstream.changes.sparse; or " + START_OVER + " with a snapshot of the same columns"
 )
 
 
@@ -101,9 +102,7 @@ class KafkaChanges(ChangeLog):
             F.col("kafka_offset").cast("string"),
             F.lit(" cannot be read: "),
             F.col(own.ERROR),
-            F.lit(" :try "),
-            F.when(names_column(F.col(own.ERROR)), _COLUMNS).otherwise(_OVER),
-            F.lit(" :end"),
+            F.when(names_column(F.col(own.ERROR)), ending(_COLUMNS)).otherwise(ending(_OVER)),
         )
         op = F.when(F.col(own.ERROR).isNull(), F.col(own.OP)).otherwise(F.raise_error(fault).cast("string"))
         return frame.select(op.alias(own.OP), own.SEQ, own.MS, *(quoted(name) for name in value))
@@ -145,8 +144,10 @@ class KafkaChanges(ChangeLog):
                 raise HistoryGone(
                     f"topic '{self._options.topic}', partition {p}: its log begins at offset {oldest[p]}, with no "
                     f"record from before {told}: changes in between may have been deleted",
-                    f"{_NEWER}; if the topic holds all changes since the snapshot was begun: "
-                    'upstream.changes.from = "earliest"',
+                    in_config(
+                        f"{_NEWER}; if the topic holds all changes since the snapshot was begun: "
+                        'upstream.changes.from = "earliest"'
+                    ),
                 )
         return position_of(found)
 
@@ -203,11 +204,13 @@ class KafkaChanges(ChangeLog):
             raise ConfigError(
                 "upstream",
                 [fault],
-                "set cleanup.policy=delete on the topic while the job reads its snapshot; or accept it: "
-                "upstream.changes.accept_compaction = true",
+                in_config(
+                    "set cleanup.policy=delete on the topic while the job reads its snapshot; or accept it: "
+                    "upstream.changes.accept_compaction = true"
+                ),
             )
 
-    def _refuse_gone(self, seen: Seen, position: Position, hint: str) -> None:
+    def _refuse_gone(self, seen: Seen, position: Position, hint: Hint | str) -> None:
         for p, offset in position:
             oldest = seen.oldest.get(int(p), 0)
             if oldest > int(offset):

@@ -3,7 +3,7 @@
 import difflib
 
 from backfill_cli.contracts import TableSpec, own
-from backfill_cli.errors import ConfigError, UsageError
+from backfill_cli.errors import ConfigError, UsageError, in_config
 from backfill_cli.formats import debezium_forms, schemas
 from backfill_cli.formats.debezium_types import encoding, is_time
 from backfill_cli.model.schema import Columns
@@ -103,8 +103,10 @@ def _refuse_names(topic: str, value: Columns) -> None:
         if own.fold(name) in places:
             raise UsageError(
                 f"{topic}: column {name!r} has the name of the column that says where a row's record is",
-                "give it another name in the system that writes it; if upstream.value.schema declares it, "
-                "leave it out there",
+                in_config(
+                    "give it another name in the system that writes it; if upstream.value.schema declares it, "
+                    "leave it out there"
+                ),
             )
 
 

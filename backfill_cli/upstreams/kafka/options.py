@@ -8,12 +8,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from backfill_cli.contracts.example import Example
 from backfill_cli.contracts.secrets import NoSecret, SecretKeys
+from backfill_cli.errors import in_config
 from backfill_cli.upstreams.kafka.client_properties import CLIENT_PROPERTIES, SECRETS
 
 EVENT_KEY = ("kafka_partition", "kafka_offset")
 """Where a record is: the key of a table whose config names none."""
 
-DECLARE = 'declare all columns, each with its type: upstream.value.schema = "id BIGINT, note STRING"'
+DECLARE = in_config('declare all columns, each with its type: upstream.value.schema = "id BIGINT, note STRING"')
 """The hint where the columns are not known, or not all."""
 
 ValueFormat = Literal["json", "debezium", "bytes"]

@@ -91,7 +91,7 @@ class Topic:
             raise StateConflict(
                 f"{self._options.bootstrap_servers} is cluster {seen.cluster}, but the job began with cluster "
                 f"{identity['cluster']}: offsets of one mean nothing in the other",
-                f"correct {self._options.at}.bootstrap_servers, or {START_OVER}",
+                f"correct {self._options.at}.bootstrap_servers, or " + START_OVER,
             )
         if identity["topic_id"] != str(seen.topic_id):
             raise StateConflict(
@@ -110,8 +110,9 @@ class Topic:
             f"{len(seen.ends)}; records of a key may have gone to another partition before and go to this one "
             "now, and there is no order across partitions",
             "if every key stays in the partition that it was in (only new keys go to the new ones), set "
-            f"{self._options.at}.accept_growth = true and start again; otherwise {START_OVER} with "
-            "a topic that has each key in one partition",
+            f"{self._options.at}.accept_growth = true and start again; otherwise "
+            + START_OVER
+            + " with a topic that has each key in one partition",
         )
 
     def may_have_grown(self, partitions: int) -> Sequence[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, Capabilities, Extras, Partitions, Source, TableSpec
-from backfill_cli.errors import BackfillError, Fatal, HistoryGone
+from backfill_cli.errors import BackfillError, Fatal, HistoryGone, in_config
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, schema_text
@@ -158,7 +158,7 @@ class KafkaUpstream(Source):
             raise Fatal(
                 f"the archive holds partition {strangers[0]}, but topic '{self._options.topic}' has only "
                 f"{len(seen.ends)} partition(s): it is the archive of another topic",
-                "correct upstream.archive.path or upstream.topic",
+                in_config("correct upstream.archive.path or upstream.topic"),
             )
         begin = self._begin(seen)
         splits = []
@@ -210,6 +210,8 @@ def _refuse_gap(partition: int, gaps: Sequence[Span], oldest: int) -> None:
             raise HistoryGone(
                 f"partition {partition}: the archive has no offsets {low} to {high - 1}, and the log begins at "
                 f"{oldest}",
-                "complete the archive; if the topic is compacted or transactional, such offsets have no record: "
-                "set upstream.compacted or upstream.transactional",
+                in_config(
+                    "complete the archive; if the topic is compacted or transactional, such offsets have "
+                    "no record: set upstream.compacted or upstream.transactional"
+                ),
             )

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.errors import START_OVER, BadData, UsageError
+from backfill_cli.errors import START_OVER, BadData, Hint, UsageError, in_config, joined, sql
+from backfill_cli.model.reports import Refusal
 from backfill_cli.upstreams.postgres import marks, publications, slot
 from backfill_cli.upstreams.postgres.client import asking
 from backfill_cli.upstreams.postgres.options import PostgresOptions
@@ -35,7 +36,7 @@ def require_followable(tables: Sequence[PgTable]) -> None:
             raise UsageError(
                 f"table {table.name!r}: it, or a partition of it, is unlogged or temporary: its changes are not "
                 "in the log",
-                f"ALTER TABLE {table.sql} SET LOGGED; for a partitioned table, each such partition",
+                sql(f"ALTER TABLE {table.sql} SET LOGGED") + "; for a partitioned table, each such partition",
             )
         _require_unique(table)
         _require_old_key(table)
@@ -45,8 +46,9 @@ def require_followable(tables: Sequence[PgTable]) -> None:
             raise UsageError(
                 f"table {table.name!r}: partitions have another REPLICA IDENTITY than the table, and do not "
                 "inherit its own: the log has too little of their old rows",
-                "; ".join(f"ALTER TABLE {leaf} REPLICA IDENTITY {what}" for leaf in leaves)
-                + f"; if the job has already begun, then {START_OVER}",
+                sql(*(f"ALTER TABLE {leaf} REPLICA IDENTITY {what}" for leaf in leaves))
+                + "; if the job has already begun, then "
+                + START_OVER,
             )
 
 
@@ -61,7 +63,7 @@ def _heirs(table: PgTable) -> UsageError:
     return UsageError(
         f"other tables inherit from table {table.name!r}: a query of it shows their rows too, but the log "
         "has their changes under their own names",
-        "; ".join(f"ALTER TABLE {heir} NO INHERIT {table.sql}" for heir in table.heirs)
+        sql(*(f"ALTER TABLE {heir} NO INHERIT {table.sql}" for heir in table.heirs))
         + "; or name those tables instead of it",
     )
 
@@ -75,18 +77,18 @@ def _require_unique(table: PgTable) -> None:
     raise UsageError(
         f"table {table.name!r} has no unique index on its key ({columns}) that is checked row by row"
         + (late if table.deferrable else ""),
-        _constraint(table, columns) + ("" if _has_old_key(table) else f"; {_full(table)}"),
+        _constraint(table, columns) + ("" if _has_old_key(table) else "; " + _full(table)),
     )
 
 
-def _constraint(table: PgTable, columns: str) -> str:
+def _constraint(table: PgTable, columns: str) -> Hint:
     """SQL that makes a key unique. A constraint stays itself when REINDEX CONCURRENTLY replaces its index."""
     if table.kind == "p":
-        return f"ALTER TABLE {table.sql} ADD UNIQUE ({columns})"
+        return sql(f"ALTER TABLE {table.sql} ADD UNIQUE ({columns})")
     name = f"backfill_key_{table.oid}"
-    return (
-        f"CREATE UNIQUE INDEX CONCURRENTLY {name} ON {table.sql} ({columns}); "
-        f"ALTER TABLE {table.sql} ADD CONSTRAINT {name} UNIQUE USING INDEX {name}"
+    return sql(
+        f"CREATE UNIQUE INDEX CONCURRENTLY {name} ON {table.sql} ({columns})",
+        f"ALTER TABLE {table.sql} ADD CONSTRAINT {name} UNIQUE USING INDEX {name}",
     )
 
 
@@ -95,8 +97,8 @@ def _has_old_key(table: PgTable) -> bool:
     return not late and table.identifying.issuperset(column.name for column in table.key)
 
 
-def _full(table: PgTable) -> str:
-    return "; ".join(f"ALTER TABLE {one} REPLICA IDENTITY FULL" for one in (table.sql, *table.lesser))
+def _full(table: PgTable) -> Hint:
+    return sql(*(f"ALTER TABLE {one} REPLICA IDENTITY FULL" for one in (table.sql, *table.lesser)))
 
 
 def _require_old_key(table: PgTable) -> None:
@@ -132,13 +134,13 @@ def require_able(connection: "Connection", options: PostgresOptions, tables: Seq
     if found:
         raise UsageError(
             "PostgreSQL is not ready for this job: " + "; ".join(what for what, _ in found),
-            "; ".join(fix for _, fix in found),
+            joined(fix for _, fix in found),
         )
 
 
 def refusals(
     connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable], mark: str | None
-) -> list[str]:
+) -> list[Refusal]:
     """What would prevent a start, each with the SQL that fixes it. mark: the slot that it marks counts as gone."""
     found = list(_faults(connection, options, tables))
     if mark is None or not marks.left(connection, options, mark):
@@ -146,7 +148,7 @@ def refusals(
             slot.require_none(slot.now(connection, options.slot), options.slot)
         except UsageError as error:
             found.append((error.message, error.hint))
-    return [f"{what}. Try: {fix}" for what, fix in found]
+    return [Refusal(what, Hint.of(fix)) for what, fix in found]
 
 
 def lost_with_a_key(tables: Sequence[PgTable]) -> list[str]:
@@ -184,7 +186,7 @@ def would_make(connection: "Connection", options: PostgresOptions, tables: Seque
 
 def _faults(
     connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[tuple[str, Hint | str]]:
     with asking("checking whether it is ready"):
         row = connection.execute(_ABLE).fetchone()
     assert row is not None
@@ -192,17 +194,17 @@ def _faults(
     if wal_level != "logical":
         yield (
             f"wal_level is {wal_level!r}",
-            "ALTER SYSTEM SET wal_level = 'logical' (and restart the server)",
+            sql("ALTER SYSTEM SET wal_level = 'logical'") + " (and restart the server)",
         )
     if standby and version < STANDBY_FROM:
         yield (
             "it is a standby, which can have logical slots only from version 16 on",
-            "name its primary in upstream.dsn",
+            in_config("name its primary in upstream.dsn"),
         )
     if not replicates:
         yield (
             f"role {role!r} is not allowed to replicate",
-            f"ALTER ROLE {quoted(role)} REPLICATION (Amazon RDS: GRANT rds_replication TO {quoted(role)})",
+            sql(f"ALTER ROLE {quoted(role)} REPLICATION (Amazon RDS: GRANT rds_replication TO {quoted(role)})"),
         )
     if used >= most:
         yield (
@@ -214,12 +216,12 @@ def _faults(
         if not _may_select(connection, table):
             yield (
                 f"role {role!r} is not allowed to read table {table.name!r}",
-                f"GRANT SELECT ON {table.sql} TO {quoted(role)}",
+                sql(f"GRANT SELECT ON {table.sql} TO {quoted(role)}"),
             )
         elif _sees_a_part(connection, table):
             yield (
                 f"a row security policy hides rows of table {table.name!r} from role {role!r}",
-                f"ALTER ROLE {quoted(role)} BYPASSRLS",
+                sql(f"ALTER ROLE {quoted(role)} BYPASSRLS"),
             )
         if table.heirs:
             error = _heirs(table)
@@ -229,28 +231,31 @@ def _faults(
                 f"table {table.name!r} is partitioned: rows added or removed by ATTACH, DETACH, DROP or TRUNCATE "
                 "of a single partition, or changed while it is UNLOGGED, are not in the log, so the sink would "
                 "not follow",
-                "if that does not happen, or the sink need not follow: upstream.accept_partition_changes = true",
+                in_config(
+                    "if that does not happen, or the sink need not follow: "
+                    "upstream.accept_partition_changes = true"
+                ),
             )
     yield from _other_money(connection, tables)
     missing = publications.missing(connection, options.publication, tables)
     for statement in missing or ():
-        yield f"publication {options.publication!r} lacks changes that this job needs", statement
+        yield f"publication {options.publication!r} lacks changes that this job needs", sql(statement)
     unnamed = _unguarded(connection, options, tables)
     if unnamed is not None:
         yield unnamed.message, unnamed.hint
     if missing is None and standby:
         yield (
             f"publication {options.publication!r} is missing, and a standby cannot create it",
-            f"on its primary: {publications.statement(options.publication, tables)}",
+            "on its primary: " + sql(publications.statement(options.publication, tables)),
         )
     elif missing is None and not (may_create and _owns(connection, tables)):
         yield (
             f"publication {options.publication!r} is missing, and role {role!r} is not allowed to create it",
-            f"as the tables' owner: {publications.statement(options.publication, tables)}",
+            "as the tables' owner: " + sql(publications.statement(options.publication, tables)),
         )
 
 
-def _other_money(connection: "Connection", tables: Sequence[PgTable]) -> Iterator[tuple[str, str]]:
+def _other_money(connection: "Connection", tables: Sequence[PgTable]) -> Iterator[tuple[str, Hint]]:
     """Columns of money where the database's locale gives it other than the two decimal places of our sessions."""
     found = [(table, column) for table in tables for column in table.columns if MONEY in column.reaches]
     if not found:
@@ -261,7 +266,7 @@ def _other_money(connection: "Connection", tables: Sequence[PgTable]) -> Iterato
         yield (
             f"table {table.name!r}, column {column.name!r}: by the database's lc_monetary, money has not two "
             "decimal places, as backfill reads it",
-            f"ALTER TABLE {table.sql} ALTER COLUMN {quoted(column.name)} TYPE numeric",
+            sql(f"ALTER TABLE {table.sql} ALTER COLUMN {quoted(column.name)} TYPE numeric"),
         )
 
 
@@ -281,7 +286,7 @@ def _unguarded(connection: "Connection", options: PostgresOptions, tables: Seque
     return UsageError(
         f"publication {options.publication!r} does not name table {found[0].name!r}: the server then allows "
         "SET UNLOGGED, whose changes the log lacks, and without a TOAST table nothing tells it later",
-        f"name it in any publication: {_guarding(connection, options, found)}",
+        "name it in any publication: " + sql(_guarding(connection, options, found)),
     )
 
 

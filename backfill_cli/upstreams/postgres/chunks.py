@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_driver
 from backfill_cli.contracts import Piece, own
-from backfill_cli.errors import RETRIED, BackfillError, LogFirst, Transient, UsageError
+from backfill_cli.errors import RETRIED, BackfillError, Hint, LogFirst, Transient, UsageError, in_config, sql
 from backfill_cli.postgres_holders import of_transaction, spelled
 from backfill_cli.postgres_says import INSTALL
 from backfill_cli.upstreams.postgres.client import SERVER, completed, of_state
@@ -165,11 +165,11 @@ def _waits(cursor: Any, chunk: Chunk, what: str, xid: int) -> Transient:
     """The error that names who has the transaction, and what ends it."""
     cursor.execute(of_transaction(xid))
     row = cursor.fetchone()
-    who, way_on = ("", "") if row is None else spelled(row)
+    who, way_on = ("", Hint()) if row is None else spelled(row)
     if row is None or chunk.sight.since is None:  # a commit that waits for a standby is not to be ended
         way_on = (
             "find the transaction that waits for a synchronous standby, or has been open for a long time: "
-            "SELECT pid, xact_start, state, wait_event, query FROM pg_stat_activity ORDER BY xact_start"
+            + sql("SELECT pid, xact_start, state, wait_event, query FROM pg_stat_activity ORDER BY xact_start")
         )
     return Transient(f"table {chunk.name!r}: {what}" + (f": it is {who}" if who else ""), way_on)
 
@@ -201,7 +201,7 @@ def _same_server(cursor: Any, chunk: Chunk) -> None:
         raise Transient(
             f"table {chunk.name!r}: the connection led to another server than the one whose log is read, or that "
             "server was restarted",
-            "name one server in upstream.dsn, not a proxy that distributes connections over several",
+            in_config("name one server in upstream.dsn, not a proxy that distributes connections over several"),
         )
 
 

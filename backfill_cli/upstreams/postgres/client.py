@@ -6,7 +6,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_dsn
-from backfill_cli.errors import RETRIED, START_OVER, BackfillError, BadData, Fatal, Transient, UsageError
+from backfill_cli.errors import (
+    RETRIED,
+    START_OVER,
+    BackfillError,
+    BadData,
+    Fatal,
+    Transient,
+    UsageError,
+    in_config,
+)
 from backfill_cli.postgres_says import IN_DATABASE, INSTALL, Said, said
 from backfill_cli.upstreams.postgres.types import SET
 
@@ -58,13 +67,13 @@ def of_state(state: str, doing: str, words: str) -> BackfillError:
         case Said.FORBIDDEN:
             return UsageError(text, "as the owner, grant the role what it lacks: to read tables, to use schemas")
         case Said.NO_WAY_IN:
-            return UsageError(text, "correct user, password or database in upstream.dsn")
+            return UsageError(text, in_config("correct user, password or database in upstream.dsn"))
         case Said.UNREACHED:
-            return Transient(text, "start the database, or correct upstream.dsn")
+            return Transient(text, in_config("start the database, or correct upstream.dsn"))
         case Said.PASSES:
             return Transient(text, RETRIED)
     if state.startswith("22"):
-        return BadData(text, f"correct the value upstream; if the log has it, then {START_OVER}")
+        return BadData(text, "correct the value upstream; if the log has it, then " + START_OVER)
     return Fatal(text, IN_DATABASE)
 
 
@@ -108,7 +117,7 @@ def connected_alone(dsn: str) -> "psycopg.Connection[Any]":
             raise UsageError(
                 "upstream.dsn leads to a pooler in transaction or statement mode, which gives a session's server "
                 "process to others between transactions: a session's settings do not last there",
-                "name the server itself in upstream.dsn, or a pool in session mode",
+                in_config("name the server itself in upstream.dsn, or a pool in session mode"),
             )
     except BaseException:
         connection.close()

@@ -51,5 +51,5 @@ def known(connection: "Connection", specs: Sequence[TableSpec]) -> tuple[KnownTa
         rows = connection.execute(_KNOWN, ([spec.name for spec in specs],)).fetchall()
     for name, oid, _ in rows:
         if oid is None:
-            raise UsageError(f"table {name!r} does not exist", f"{START_OVER}, or rename it back")
+            raise UsageError(f"table {name!r} does not exist", START_OVER + ", or rename it back")
     return tuple(KnownTable(name, oid, kinds or {}) for name, oid, kinds in rows)

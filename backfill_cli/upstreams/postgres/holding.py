@@ -6,7 +6,9 @@ from functools import cached_property
 from typing import Any
 
 from backfill_cli.contracts import Lease, TableSpec
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.position import Position
+from backfill_cli.model.reports import Refusal
 from backfill_cli.model.upstream import HeldLog, Pin
 from backfill_cli.postgres_holders import holding_up
 from backfill_cli.upstreams.postgres import checks, identity, marks, publications, slot
@@ -61,7 +63,7 @@ class Holding(Lease):
     def require_able(self) -> None:
         checks.require_able(self._alive(), self._options, self._look.listed)
 
-    def obstacles(self, mark: str | None) -> Sequence[str]:
+    def obstacles(self, mark: str | None) -> Sequence[Refusal]:
         return checks.refusals(self._alive(), self._options, self._look.listed, mark)
 
     def preview(self) -> Sequence[str]:
@@ -79,10 +81,10 @@ class Holding(Lease):
             self._waiting = None
         self._made = True
 
-    def _waits_for(self) -> str:
+    def _waits_for(self) -> Limit | None:
         pid = self._waiting
         if pid is None:
-            return ""
+            return None
         with glance(self._options.dsn) as connection:
             return holding_up(connection, pid)
 

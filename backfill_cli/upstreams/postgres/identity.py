@@ -57,7 +57,7 @@ def require_same_database(known: str, seen: Now) -> None:
         if before[what] != found:
             raise StateConflict(
                 f"upstream.dsn leads to another database: its {what} was {before[what]}, and is now {found}",
-                f"correct upstream.dsn, or {START_OVER}",
+                "correct upstream.dsn, or " + START_OVER,
             )
 
 
@@ -103,7 +103,7 @@ def _replaced(name: str, oid: int, called: str | None) -> StateConflict:
     if called is not None:
         return StateConflict(
             f"{name!r} is another table now: the job's table (oid {oid}) was renamed to {called}",
-            f"rename them back, or {START_OVER}",
+            "rename them back, or " + START_OVER,
         )
     return StateConflict(
         f"table {name!r} was recreated (its oid, {oid}, is gone), by DROP and CREATE TABLE, or by restoring a "

@@ -8,7 +8,7 @@ it is at the mark's position, and another reader's if it is not.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.errors import Transient
+from backfill_cli.errors import Transient, sql
 from backfill_cli.failpoint import hit
 from backfill_cli.upstreams.postgres import publications, slot
 from backfill_cli.upstreams.postgres.client import asking
@@ -93,7 +93,7 @@ def _stand(connection: "Connection", mark: str, named: str) -> tuple[str | None,
         raise Transient(
             f"replication slot {marked!r} is still being created, by process {pid}, for a start that was killed",
             "wait until the transactions that were open when its creation began have ended, or: "
-            f"SELECT pg_terminate_backend({pid})",
+            + sql(f"SELECT pg_terminate_backend({pid})"),
         )
     return marked, there, is_ours
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.errors import RETRIED, START_OVER, HistoryGone, StateConflict, Transient, UsageError
+from backfill_cli.errors import RETRIED, START_OVER, Hint, HistoryGone, StateConflict, Transient, UsageError, sql
 from backfill_cli.model.units import spell_size
 from backfill_cli.upstreams.postgres import publications
 from backfill_cli.upstreams.postgres.client import asking, lsn_of, lsn_text
@@ -114,7 +114,7 @@ def require_ours(seen: Now, slot: str, position: int) -> None:
         )
 
 
-def _require_kind(seen: Now, slot: str, way_on: str) -> None:
+def _require_kind(seen: Now, slot: str, way_on: Hint | str) -> None:
     if seen.plugin != "pgoutput" or seen.slot_database != seen.database:
         raise StateConflict(
             f"replication slot {slot!r} is not this job's: plugin {seen.plugin}, database {seen.slot_database!r}",
@@ -170,8 +170,8 @@ def require_none(seen: Now, slot: str) -> None:
     if seen.plugin is not None:
         raise UsageError(
             f"replication slot {slot!r} exists, but this job did not create it: another reader may need it",
-            "name another slot; if the job was started from another folder, its catalog is there (see --catalog); "
-            f"only if nothing needs the slot: SELECT pg_drop_replication_slot('{slot}')",
+            "name another slot; if the job was started from another folder, its catalog is there (see "
+            "--catalog); only if nothing needs the slot: " + sql(f"SELECT pg_drop_replication_slot('{slot}')"),
         )
 
 
@@ -180,7 +180,7 @@ def require_free(seen: Now, slot: str) -> None:
     if seen.active_pid is not None:
         raise Transient(
             f"replication slot {slot!r} is being read by process {seen.active_pid}",
-            f"end that process first: SELECT pg_terminate_backend({seen.active_pid})",
+            "end that process first: " + sql(f"SELECT pg_terminate_backend({seen.active_pid})"),
         )
 
 

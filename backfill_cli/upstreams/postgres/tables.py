@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import START_OVER, UsageError
+from backfill_cli.errors import START_OVER, UsageError, sql
 from backfill_cli.model.schema import schema_text
 from backfill_cli.model.split import Split
 from backfill_cli.model.units import nearest_first, spell_known
@@ -178,7 +178,7 @@ def _require_apart(connection: "psycopg.Connection[Any]", oids: Mapping[str, int
         raise UsageError(
             f"table {names[part]!r} is a partition of table {names[whole]!r}: the log has its changes as those of "
             "that table",
-            f"name only one of them; if the job has already begun, then {START_OVER}",
+            "name only one of them; if the job has already begun, then " + START_OVER,
         )
 
 
@@ -266,7 +266,8 @@ def _table(spec: TableSpec, row: Any, columns: tuple[Column, ...]) -> PgTable:
         if not by_name[name].not_null:
             raise UsageError(
                 f"table {spec.name!r}: key column {name!r} is nullable",
-                f"ALTER TABLE {spec.name} ALTER COLUMN {quoted(name)} SET NOT NULL, or name other columns",
+                sql(f"ALTER TABLE {spec.name} ALTER COLUMN {quoted(name)} SET NOT NULL")
+                + ", or name other columns",
             )
     key = tuple(by_name[name] for name in spec.key)
     oid, schema, relation, kind, identity, rows, size, toasted, primary, numbers, *rest = row

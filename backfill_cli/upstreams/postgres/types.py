@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import UsageError, sql
 from backfill_cli.model.schema import SparkType, field
 
 if TYPE_CHECKING:
@@ -173,11 +173,13 @@ def spark_field(column: Column, table: str = "…") -> dict[str, Any]:
     Raises UsageError if its text can change without a change of the row.
     """
     if not _NAMES_OF_OBJECTS.isdisjoint(column.reaches):
+        many = "[]" if column.element_oid else ""
         raise UsageError(
             f"table {table}, column {column.name!r}: {column.type_name} cannot be read exactly: its text holds "
             "the name of another object, and changes when that object is renamed",
-            f"keep the text as it is now: ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} TYPE "
-            f"text{'[]' if column.element_oid else ''}; every plain column of a table is copied",
+            "keep the text as it is now: "
+            + sql(f"ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} TYPE text{many}")
+            + "; every plain column of a table is copied",
         )
     logical = _LOGICAL.get(column.base_oid)
     return field(

@@ -34,7 +34,7 @@ def as_arrow(
             arrays.append(convert(column, given))
         except BadData:
             at, bad = _first_row(column, given, convert)
-            raise BadData(f"table {table!r}, key {_short(key(at))}: {bad.message}", bad.template) from bad
+            raise BadData(f"table {table!r}, key {_short(key(at))}: {bad.message}", bad.hint) from bad
     return arrays
 
 

@@ -11,6 +11,7 @@ from backfill_cli.catalog import Catalog, Claim
 from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress
 from backfill_cli.model.job import Control, Phase
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import Split, SplitKey, SplitProgress, SplitStatus
@@ -88,7 +89,7 @@ def record(epoch: int, mutations: str = "") -> EpochRecord:
 
 def progress(rows_read: int = 0) -> Progress:
     return Progress(
-        Phase.SNAPSHOT, 1, rows_read, 30, 0, 3000, {"consumed": 0}, 0, None, 5.0, (1.0, 2.0), "nothing"
+        Phase.SNAPSHOT, 1, rows_read, 30, 0, 3000, {"consumed": 0}, 0, None, 5.0, (1.0, 2.0), Limit("nothing")
     )
 
 

@@ -130,7 +130,7 @@ def test_an_unknown_name_lists_the_known_ones_nearest_first(catalog: Catalog) ->
     with pytest.raises(NoSuchJob, match="orders, order_items, users") as unknown:
         catalog.job("ordres")
     assert unknown.value.exit_code == 4
-    assert unknown.value.hint == "backfill status orders"
+    assert str(unknown.value.hint) == "backfill status orders"
 
 
 def test_asked_and_reached_are_two_states(catalog: Catalog, claim: Claim, clock: Clock) -> None:

@@ -72,7 +72,7 @@ def test_a_younger_lease_of_another_machine_binds(catalog: Catalog, path: Path, 
     assert catalog.job("orders").live
     with pytest.raises(Held, match="cron on far-host, pid 4711") as refused:
         catalog.claim("orders", "me", clock())
-    assert "try again 30 s after" in refused.value.hint
+    assert "try again 30 s after" in str(refused.value.hint)
 
 
 DAY_MS = 86_400_000

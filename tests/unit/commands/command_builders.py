@@ -13,6 +13,7 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.model.checkpoint import Checkpoint, Progress
 from backfill_cli.model.job import Control, JobState, Phase
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin
@@ -43,7 +44,9 @@ def make_job(catalog: Catalog, name: str = "orders") -> None:
     catalog.create_job(definition, Control(), Checkpoint(0, 0, 0, "-", "{}", Phase.SNAPSHOT, Position()))
 
 
-def end_job(catalog: Catalog, name: str, state: JobState, reason: str = "", told: Progress | None = None) -> None:
+def end_job(
+    catalog: Catalog, name: str, state: JobState, reason: Limit | str = "", told: Progress | None = None
+) -> None:
     """A runner had the job, and it ended so. told: what it said last."""
     with catalog.claim(name, "test", 5) as claim:
         claim.store.become(JobState.RUNNING, "")

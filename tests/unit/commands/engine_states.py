@@ -40,7 +40,7 @@ def history_gone_for_verify(s: Scene) -> str:
 
     def compared() -> None:
         with history_named("orders"):
-            raise errors.HistoryGone("a change file is gone", f"put it back, or {errors.START_OVER}")
+            raise errors.HistoryGone("a change file is gone", "put it back, or " + errors.START_OVER)
 
     return s.failed(compared)
 

@@ -21,6 +21,7 @@ from backfill_cli.engine.job.select import strategy_of
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import Control, JobState, Phase
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, Staged
 
 CONFIG = """
@@ -95,7 +96,7 @@ def commit_of(job: JobDefinition, epoch: Checkpoint, after: int) -> EpochCommit:
 
 
 def progress() -> Progress:
-    return Progress(Phase.SNAPSHOT, EPOCH, 0, 3, 0, 100, {}, 0, None, None, None, "nothing")
+    return Progress(Phase.SNAPSHOT, EPOCH, 0, 3, 0, 100, {}, 0, None, None, None, Limit("nothing"))
 
 
 def staging(config: JobConfig) -> Path:

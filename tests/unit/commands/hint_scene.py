@@ -66,7 +66,7 @@ class Scene:
         with pytest.raises(BackfillError) as caught, start_over_named("orders", self.catalog):
             act()
         complain(caught.value)
-        return caught.value.hint
+        return str(caught.value.hint)
 
     def sql(self, file: Path, sql: str) -> None:
         with duckdb.connect(str(file)) as db:

@@ -14,10 +14,11 @@ from backfill_cli.catalog import Catalog, lease
 from backfill_cli.catalog.store import Store
 from backfill_cli.engine.doctor import job as of_job
 from backfill_cli.engine.job import machine
-from backfill_cli.errors import HistoryGone, Transient, UsageError
+from backfill_cli.errors import Hint, HistoryGone, Transient, UsageError, command
 from backfill_cli.model.job import JobState
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.position import Position
-from backfill_cli.model.reports import PlannedTable, PlanReport
+from backfill_cli.model.reports import PlannedTable, PlanReport, Refusal
 from backfill_cli.model.upstream import Begun, Pin
 
 __all__ = ["java"]
@@ -46,7 +47,8 @@ def test_a_catalog_is_looked_at_as_it_is(run: Run, catalog: Catalog, folder: Pat
 def test_a_catalog_of_another_version_is_not_brought_to_this_one(run: Run, catalog: Catalog, folder: Path) -> None:
     with Store(catalog.path).writing() as db:
         db.execute("DELETE FROM catalog_version WHERE version = (SELECT max(version) FROM catalog_version)")
-        db.execute("DROP TABLE starters")  # what the last version added
+        for table in ("jobs", "starters"):  # what the last version added
+            db.execute(f"ALTER TABLE {table} DROP COLUMN why")
     before = catalog.path.read_bytes()
     assert "because of the failures above" in found(run, write_config(folder))["plan"][0]["said"]
     (told,) = found(run)["jobs"]
@@ -54,7 +56,7 @@ def test_a_catalog_of_another_version_is_not_brought_to_this_one(run: Run, catal
     assert catalog.path.read_bytes() == before
     with pytest.raises(UsageError) as refused:
         catalog.look()
-    assert refused.value.hint == told["fix"]
+    assert str(refused.value.hint) == told["fix"]
     with typed(refused.value) as hint:
         (command,) = hint.commands()
         assert run(*command).exit_code == 0
@@ -77,8 +79,8 @@ def test_a_job_that_failed_is_what_is_wrong_with_its_config_and_a_warning_elsewh
     file = write_config(folder)
     with catalog.claim("orders", "test", 5) as claim:
         claim.store.redefine("{}", "forever", file)
-    way_on = "correct it; then: backfill start --config FILE"
-    end_job(catalog, "orders", JobState.FAILED, f"b.json: line 3: not JSON; to continue: {way_on}")
+    way_on = "correct it; then: " + command("start --config FILE")
+    end_job(catalog, "orders", JobState.FAILED, Limit("b.json: line 3: not JSON", hint=way_on))
     checks = found(run, file)
     (told,) = checks["job"]
     assert (told["status"], told["said"]) == ("failed", "job 'orders' failed: b.json: line 3: not JSON")
@@ -141,7 +143,8 @@ def test_what_plan_says_becomes_checks(run: Run, folder: Path, monkeypatch: pyte
     assert checks["plan"][0]["said"] == "strategy snapshot, 40 rows, 3.9 KB; nothing that start would refuse"
     assert checks["retention"][0]["said"] == "the upstream must keep its files, until they are read"
     assert "the whole snapshot" in checks["staging"][0]["said"]
-    planned(monkeypatch, replace(PLAN, refused=("t has rows. Try: --into-existing",), warnings=("no index",)))
+    refusal = Refusal("t has rows", Hint.of("--into-existing"))
+    planned(monkeypatch, replace(PLAN, refused=(refusal,), warnings=("no index",)))
     refused, warned = found(run, write_config(folder))["plan"]
     assert (refused["status"], refused["said"], refused["fix"]) == ("failed", "t has rows", "--into-existing")
     assert (warned["status"], warned["said"]) == ("warning", "no index")

@@ -11,11 +11,12 @@ from backfill_cli.catalog.store import Store
 from backfill_cli.errors import Transient
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.job import JobState, Phase
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.upstream import HeldLog
 
 pytestmark = pytest.mark.seconds
 
-KEEPS = Progress(Phase.UPSTREAM, 20, 9, 9, 0, 0, {}, 0, 0, None, None, "nothing", held_bytes=5 << 20)
+KEEPS = Progress(Phase.UPSTREAM, 20, 9, 9, 0, 0, {}, 0, 0, None, None, Limit("nothing"), held_bytes=5 << 20)
 
 
 @pytest.fixture

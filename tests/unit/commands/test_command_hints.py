@@ -8,40 +8,40 @@ from command_builders import Run, end_job, fake_engine, make_job, write_config
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.engine.job import preflight
-from backfill_cli.errors import Fatal, Transient
+from backfill_cli.errors import START_OVER, BackfillError, Fatal, Hint, Transient, command, retried
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.job import JobState, Phase
-from backfill_cli.view.hints import from_here, in_catalog, of_file
+from backfill_cli.model.limit import Limit
+from backfill_cli.view.hints import from_here, in_catalog
 
 
 @pytest.mark.parametrize(
     ("hint", "told"),
     [
-        ("backfill status orders", "backfill status orders --catalog c"),
+        (command("status orders"), "backfill status orders --catalog c"),
         (
-            "look: backfill status a; or backfill drop a --confirm a (x)",
+            "look: " + command("status a") + "; or " + command("drop a --confirm a") + " (x)",
             "look: backfill status a --catalog c; or backfill drop a --confirm a --catalog c (x)",
         ),
         (
-            "backfill throttle --rate 500, or --rate none",
+            command("throttle --rate 500") + ", or --rate none",
             "backfill throttle --rate 500 --catalog c, or --rate none",
         ),
-        ("backfill status a --catalog b", "backfill status a --catalog b"),
-        ("backfill init other.toml", "backfill init other.toml"),
-        ("backfill start --config j.toml or nothing", "backfill start --config j.toml --catalog c or nothing"),
+        (command("status a --catalog b"), "backfill status a --catalog b"),
+        (command("init other.toml"), "backfill init other.toml"),
         (
-            "backfill drop a --sink '/my jobs (old), or/j.toml' --confirm a; or wait",
+            command("drop a --sink '/my jobs (old), or/j.toml' --confirm a") + "; or wait",
             "backfill drop a --sink '/my jobs (old), or/j.toml' --confirm a --catalog c; or wait",
         ),
         (
-            """backfill start --config 'it'"'"'s/j.toml', or: backfill drop a""",
-            """backfill start --config 'it'"'"'s/j.toml' --catalog c, or: backfill drop a --catalog c""",
+            BackfillError("", START_OVER).naming("a", False).hint,
+            "backfill drop a --confirm a --catalog c, and start over",
         ),
-        ("a backfill of rows", "a backfill of rows"),
+        (Hint.of("rename 'backfill status a'"), "rename 'backfill status a'"),
     ],
 )
-def test_commands_of_a_hint_carry_the_catalog(hint: str, told: str) -> None:
-    assert in_catalog(hint, "c") == told
+def test_commands_of_a_hint_carry_the_catalog(hint: Hint, told: str) -> None:
+    assert str(in_catalog(hint, "c")) == told
 
 
 def test_a_catalog_that_was_typed_is_in_the_hint_and_one_of_the_environment_is_not(
@@ -56,27 +56,20 @@ def test_a_catalog_that_was_typed_is_in_the_hint_and_one_of_the_environment_is_n
 @pytest.mark.parametrize(
     ("hint", "told"),
     [
-        ("then: backfill start --config FILE", "then: backfill start --config 'my job.toml'"),
+        ("then: " + command("start --config FILE"), "then: backfill start --config 'my job.toml'"),
         (
-            "backfill resume a --from-sink job.toml; or backfill drop a --sink job.toml --with-rows --confirm a",
+            command("resume a --from-sink job.toml", "drop a --sink job.toml --with-rows --confirm a"),
             "backfill resume a --from-sink 'my job.toml'; "
-            "or backfill drop a --sink 'my job.toml' --with-rows --confirm a",
+            "backfill drop a --sink 'my job.toml' --with-rows --confirm a",
         ),
-        (
-            "backfill start --config FILE, and backfill cutover a",
-            "backfill start --config 'my job.toml', and backfill cutover a",
-        ),
-        ("backfill start --config job.toml.old", "backfill start --config job.toml.old"),
-        (
-            "name it: --config FILE; or write one: backfill init",
-            "name it: --config FILE; or write one: backfill init",
-        ),
-        ("backfill report a --out FILE", "backfill report a --out FILE"),
+        (command("start --config job.toml.old"), "backfill start --config job.toml.old"),
+        ("name it: --config FILE; or write one: " + command("init"), None),
+        (command("report a --out FILE"), "backfill report a --out FILE"),
     ],
 )
-def test_commands_of_a_hint_name_the_config_quoted_for_a_shell(hint: str, told: str) -> None:
-    assert of_file(hint, "my job.toml") == told
-    assert of_file(hint, "") == hint
+def test_commands_of_a_hint_name_the_config_quoted_for_a_shell(hint: Hint, told: str | None) -> None:
+    assert str(hint.of_file("my job.toml")) == (told or str(hint))
+    assert hint.of_file("") == hint
 
 
 def test_a_path_is_told_as_it_is_typed_here(folder: Path) -> None:
@@ -101,11 +94,12 @@ def test_a_command_that_names_no_config_tells_the_one_that_the_job_was_started_b
         claim.store.redefine("{}", "forever", str(folder / "my job.toml"))
 
     def refused(*_: object) -> None:
-        raise Fatal("it is not so", "set tables.live; then: backfill start --config FILE")
+        raise Fatal("it is not so", "set tables.live; then: " + command("start --config FILE"))
 
     fake_engine(monkeypatch, "cutover", look=refused)
     assert "start --config 'my job.toml'\n" in run("cutover", "orders", "--dry-run").stderr
-    end_job(catalog, "orders", JobState.FAILED, "full; to continue: make room; then: backfill start --config FILE")
+    way_on = "make room; then: " + command("start --config FILE")
+    end_job(catalog, "orders", JobState.FAILED, Limit("full", hint=way_on))
     assert "start --config 'my job.toml'" in run("status", "orders").stdout
     assert "start --config 'my job.toml'\n" in run("wait", "orders", "--for", "caught-up").stderr
 
@@ -117,7 +111,7 @@ def test_what_a_command_prints_carries_the_catalog_that_was_typed(run: Run, fold
     catalog = Catalog(there)
     make_job(catalog)
     assert f"Try: backfill resume orders {typed}, which" in run("logs", "--catalog", str(there)).stderr
-    kept = Progress(Phase.UPSTREAM, 20, 9, 9, 0, 0, {}, 0, 0, None, None, "nothing", held_bytes=5 << 20)
+    kept = Progress(Phase.UPSTREAM, 20, 9, 9, 0, 0, {}, 0, 0, None, None, Limit("nothing"), held_bytes=5 << 20)
     end_job(catalog, "orders", JobState.STOPPED, told=kept)
     words = ("--catalog", str(there))
     assert run("stop", *words).stderr.endswith(f"until the job continues: backfill resume orders {typed}\n")
@@ -131,9 +125,7 @@ def test_a_failure_that_may_pass_is_not_said_to_be_retried_by_a_command_that_end
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def plan(*_: object) -> None:
-        raise Transient(
-            "s3://b: the object store does not answer", "check the network; it is retried automatically"
-        )
+        raise Transient("s3://b: the object store does not answer", retried("check the network"))
 
     monkeypatch.setattr(preflight, "plan", plan)
     ended = run("plan", write_config(folder))

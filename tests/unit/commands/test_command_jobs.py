@@ -10,8 +10,10 @@ import pytest
 from command_builders import Run, end_job, fake_engine, make_job, write_config
 
 from backfill_cli.catalog import Catalog
+from backfill_cli.errors import command
 from backfill_cli.model.job import JobState
-from backfill_cli.model.reports import PlanReport
+from backfill_cli.model.limit import Kind, Limit
+from backfill_cli.model.reports import PlanReport, Refusal
 from backfill_cli.model.verify import TableVerdict, VerifyReport
 
 
@@ -39,7 +41,7 @@ def test_start_off_a_terminal_tells_plain_lines_of_what_it_does_and_how_far_it_i
     def start(config: Any, catalog: Catalog, until: str, into_existing: bool, watcher: Any) -> JobState:
         watcher.tell("starting Spark")
         watcher.tell("starting Spark")
-        watcher.tell("waiting: it is held")
+        watcher.tell(Limit("it is held", Kind.WAITING))
         make_job(catalog)
         end_job(catalog, "orders", JobState.DONE)
         watcher.progressed()
@@ -79,13 +81,13 @@ def test_plan_and_verify_print_what_the_engine_found(
 def test_a_plan_that_start_would_refuse_ends_with_2_and_names_the_catalog_that_was_typed(
     run: Run, catalog: Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hint = "t has rows. Try: backfill start --config job.toml --into-existing"
-    report = PlanReport("orders", "snapshot", "x", (), "LSN 0/1", pending_epochs=None, refused=(hint,))
+    refusal = Refusal("t has rows", command("start --config job.toml --into-existing"))
+    report = PlanReport("orders", "snapshot", "x", (), "LSN 0/1", pending_epochs=None, refused=(refusal,))
     fake_engine(monkeypatch, "job.preflight", plan=lambda config, where, existing: report)
     file = write_config(folder)
     ended = run("plan", "--config", file, "--catalog", "c.duckdb")
     assert ended.exit_code == 2
-    assert f"start would refuse: {hint.replace('job.toml', file)} --catalog c.duckdb" in ended.stdout
+    assert f"start would refuse: {str(refusal).replace('job.toml', file)} --catalog c.duckdb" in ended.stdout
     assert "change log  from LSN 0/1\n" in ended.stdout
 
 

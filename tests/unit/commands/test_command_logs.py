@@ -13,9 +13,10 @@ from command_builders import CONFIG, Run, fake_engine, make_job, write_config
 from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.errors import BackfillError, BadData, Held, Transient
+from backfill_cli.errors import BackfillError, BadData, Held, Hint, Transient
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress
 from backfill_cli.model.job import Control, JobState, Phase, Verb
+from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import Position
 
@@ -26,7 +27,7 @@ LOG = ".backfill/logs/orders.log"
 def ran(catalog: Catalog, watcher: Any, quarantined: int) -> JobState:
     """A run of one epoch; a throttle came."""
     aside = {SIDE: quarantined} if quarantined else {}
-    told = Progress(Phase.UPSTREAM, 20, 9, 9, 0, 0, {}, 0, 0, None, None, "nothing", quarantined=aside)
+    told = Progress(Phase.UPSTREAM, 20, 9, 9, 0, 0, {}, 0, 0, None, None, Limit("nothing"), quarantined=aside)
     with catalog.claim("orders", "test", 5) as claim:
         claim.store.become(JobState.STARTING, "")
         claim.store.become(JobState.RUNNING, "a runner began")
@@ -61,11 +62,11 @@ def config(folder: Path, catalog: Catalog) -> str:
 def engine(monkeypatch: pytest.MonkeyPatch, catalog: Catalog, quarantined: int = 0, fails: bool = False) -> None:
     def start(config: Any, _catalog: Catalog, until: str, into_existing: bool, watcher: Any) -> JobState:
         watcher.tell("starting Spark")
-        watcher.tell("waiting: it is held")
+        watcher.tell(Limit("it is held", Kind.WAITING))
         if fails:
             with catalog.claim("orders", "test", 5) as claim:
                 claim.store.become(JobState.STARTING, "")
-                claim.store.become(JobState.FAILED, "part-7: changed; to continue: restore it")
+                claim.store.become(JobState.FAILED, Limit("part-7: changed", hint=Hint.of("restore it")))
             raise BadData("part-7: changed", "restore it")
         return ran(catalog, watcher, quarantined)
 

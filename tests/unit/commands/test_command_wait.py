@@ -12,6 +12,7 @@ from backfill_cli.catalog import Catalog, Claim, lease
 from backfill_cli.catalog.store import Store
 from backfill_cli.model.checkpoint import EpochRecord, Progress
 from backfill_cli.model.job import Control, JobState, Phase
+from backfill_cli.model.limit import Limit
 
 pytestmark = pytest.mark.seconds
 
@@ -94,7 +95,7 @@ def test_a_job_that_was_caught_up_in_an_earlier_run_is_not_now(
     [
         replace(NOW, settled_ms=None),
         replace(NOW, settled_ms=1_763_692_800_000),
-        replace(NOW, waiting_for="the sink"),
+        replace(NOW, waiting_for=Limit("the sink")),
         replace(NOW, caught_up_ms=None),
         replace(NOW, phase=Phase.LOG_STORE),
     ],

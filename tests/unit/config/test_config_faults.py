@@ -125,7 +125,7 @@ def test_a_file_that_is_no_config_says_so(tmp_path: Path, content: bytes, fault:
 def test_a_file_that_is_not_there_leads_to_init(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file") as caught:
         load(tmp_path / "none.toml")
-    assert "backfill init" in caught.value.hint
+    assert "backfill init" in str(caught.value.hint)
 
 
 @given(st.text(max_size=70) | st.text("-a1_", max_size=4))

@@ -21,12 +21,13 @@ from backfill_cli.errors import Held, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, Progress
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, Live, LiveName
 from backfill_cli.model.job import Control, JobState, Phase
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
 from backfill_cli.view.reports import show_cutover
 
 EPOCH = 100
-PROGRESS = Progress(Phase.UPSTREAM, EPOCH, 10, 10, 1, 1, {}, 0, 0, None, None, "")
+PROGRESS = Progress(Phase.UPSTREAM, EPOCH, 10, 10, 1, 1, {}, 0, 0, None, None, Limit(""))
 EQUAL = Verified("orders", EPOCH, 1, None, 0, 0, 0, True)
 ROW = JobRow(
     "shop",
@@ -72,7 +73,7 @@ def test_a_job_past_its_log_store_is_caught_up_and_says_what_waits() -> None:
 )
 def test_a_job_that_is_not_there_yet_says_how_to_wait_for_it(changed: dict[str, object], fix: str) -> None:
     gate = _caught_up(replace(ROW, **changed))  # type: ignore[arg-type]
-    assert (gate.open, gate.fix) == (False, fix)
+    assert (gate.open, str(gate.fix)) == (False, fix)
 
 
 def test_equal_at_the_last_checkpoint_is_verified() -> None:
@@ -93,7 +94,7 @@ def test_equal_at_the_last_checkpoint_is_verified() -> None:
 )
 def test_less_than_that_is_not(found: tuple[Verified, ...], said: str, fix: str) -> None:
     gate = verified(ROW, *found)
-    assert (gate.open, said in gate.said, gate.fix) == (False, True, fix)
+    assert (gate.open, said in gate.said, str(gate.fix)) == (False, True, fix)
 
 
 @pytest.mark.parametrize(
@@ -118,29 +119,29 @@ def test_keys_that_were_not_compared_are_counted_with_what_compares_them(
     gate = verified(replace(ROW, **state), replace(EQUAL, not_compared=14_690))
     assert gate.open
     assert gate.said.endswith("at epoch 100, but 14,690 keys that have changed since were not compared")
-    assert gate.fix == f"{fix}   # compares them, too, if nothing writes to the upstream meanwhile"
+    assert str(gate.fix) == f"{fix}   # compares them, too, if nothing writes to the upstream meanwhile"
     show_cutover(CutoverReport("shop", EPOCH, (), (gate,)), str, as_json=False)
     assert f"Try: {fix}" in capsys.readouterr().out
-    assert verified(ROW, EQUAL).fix == ""
+    assert str(verified(ROW, EQUAL).fix) == ""
     none = verified(replace(ROW, **state), replace(EQUAL, not_compared=14_690, rows=0))
-    assert (none.open, none.fix) == (False, gate.fix)
+    assert (none.open, str(none.fix)) == (False, str(gate.fix))
     assert none.said == "none of the 14,690 keys of table 'orders' was compared"
 
 
 def test_a_job_that_goes_on_is_paused_for_it() -> None:
     gate = verified(replace(ROW, live=True), replace(EQUAL, epoch=EPOCH - 1))
-    assert gate.fix == (
+    assert str(gate.fix) == (
         "backfill pause shop --wait; backfill verify shop; backfill cutover shop; backfill resume shop"
     )
 
 
 def test_a_job_that_goes_on_is_stopped_for_a_fix_and_to_be_cut_over_in_place() -> None:
     live = replace(ROW, live=True)
-    assert verified(live, replace(EQUAL, equal=False)).fix == (
+    assert str(verified(live, replace(EQUAL, equal=False)).fix) == (
         "backfill stop shop --wait; backfill verify shop --fix --confirm shop; backfill resume shop"
     )
     for row in (live, replace(live, control=Control("cli", 1))):
-        assert verified(row, in_place=True).fix == (
+        assert str(verified(row, in_place=True).fix) == (
             "backfill stop shop --wait; backfill resume shop --until caught-up; backfill verify shop; "
             "backfill cutover shop; backfill resume shop --until forever"
         )
@@ -149,8 +150,8 @@ def test_a_job_that_goes_on_is_stopped_for_a_fix_and_to_be_cut_over_in_place() -
 def test_a_sink_that_is_not_where_the_catalog_says_is_looked_at_again_or_recovered_by_a_run() -> None:
     sink: Any = SimpleNamespace(committed=lambda _job: {"orders": SimpleNamespace(epoch=EPOCH + 1)})
     again = "backfill cutover shop   # again: a commit may have been under way"
-    assert _alone(replace(ROW, live=True), sink).fix == again
-    assert _alone(ROW, sink).fix == "backfill resume shop --until caught-up"
+    assert str(_alone(replace(ROW, live=True), sink).fix) == again
+    assert str(_alone(ROW, sink).fix) == "backfill resume shop --until caught-up"
 
 
 def test_what_would_be_left_behind_closes_a_gate_that_names_it() -> None:
@@ -173,15 +174,15 @@ def test_only_what_was_cut_over_lately_is_reversed() -> None:
     late = replace(ours, until_ms=now_ms - 1)
     with pytest.raises(UsageError, match=r"has expired; what was there before is orders_before_100") as both:
         require(late, replace(late, kept=None))
-    assert both.value.hint.endswith("drop the view t0 and rename orders_before_100 to t0, drop the view t1")
+    assert str(both.value.hint).endswith("drop the view t0 and rename orders_before_100 to t0, drop the view t1")
     with pytest.raises(UsageError, match=r"expired") as in_place:
         require(late, in_place=True)
-    assert in_place.value.hint.endswith("by hand: read t0 VERSION AS OF 'orders_before_100'")
+    assert str(in_place.value.hint).endswith("by hand: read t0 VERSION AS OF 'orders_before_100'")
 
 
 def test_what_others_did_to_a_table_that_is_cut_over_in_place_closes_a_gate_with_what_undoes_it() -> None:
     gate = _free({"orders": Live(Found.TABLE, moved=("others wrote", "roll it back"))}, in_place=True)
-    assert (gate.open, gate.said, gate.fix) == (False, "others wrote", "roll it back")
+    assert (gate.open, gate.said, str(gate.fix)) == (False, "others wrote", "roll it back")
     assert _free({"orders": Live(Found.TABLE)}, in_place=True).open
 
 

@@ -61,7 +61,7 @@ def test_each_job_is_told_what_its_upstream_says(monkeypatch: pytest.MonkeyPatch
     gone = HistoryGone("is gone", START_OVER)
     told = asked(monkeypatch, {"a": LOG, "b": gone, "live": LOG}, 30)
     assert told == {"a": LOG, "b": gone}
-    assert "backfill drop b --with-rows --confirm b" in gone.hint
+    assert "backfill drop b --with-rows --confirm b" in str(gone.hint)
 
 
 def test_a_stored_config_that_cannot_be_read_concerns_only_a_job_without_a_runner(

@@ -109,7 +109,7 @@ def test_case_37_a_commit_that_fails_in_passing_is_tried_again_as_the_same_attem
     world.finish()
     assert world.step() == Tick.WAITING
     world.seen()
-    assert world.loop.progress().limited_by == "waiting: the file is held by pid 7"
+    assert str(world.loop.progress().limited_by) == "waiting: the file is held by pid 7"
     assert world.step(199) == Tick.WAITING
     world.step(1)
     world.finish()

@@ -127,8 +127,8 @@ def test_without_a_barrier_for_six_times_the_longer_of_interval_and_target_it_sa
     world.step(500)
     epoch = world.store.prepared.epoch  # type: ignore[union-attr]
     said = f"no barrier for {patience_ms / 1000:.0f} s: the sink is still committing epoch {epoch}"
-    assert world.loop.progress().waiting_for == said
-    assert world.loop.progress().limited_by == f"waiting: {said}"
+    assert str(world.loop.progress().waiting_for) == said
+    assert str(world.loop.progress().limited_by) == f"waiting: {said}"
     world.steps(2, 1_000)
     world.steps(1, interval_ms)
     assert world.loop.progress().waiting_for is None
@@ -148,7 +148,7 @@ def test_a_runner_that_stages_for_long_says_that_and_not_that_it_waits_for_the_s
     world.step(200)  # reads ahead while the sink commits
     (meanwhile,) = told
     assert (meanwhile.doing, meanwhile.waiting_for) == ("reading 1 split of the snapshot", None)
-    assert meanwhile.limited_by == "upstream reads"
+    assert str(meanwhile.limited_by) == "upstream reads"
     assert str(world.loop.progress().waiting_for).startswith("no barrier for 60 s: the sink is still committing")
     world.finish()  # which may be long ago: the loop knows it at its next step
     assert world.loop.progress().waiting_for is None
@@ -178,7 +178,7 @@ def test_a_commanded_pause_outranks_a_self_pause() -> None:
     world.post(Verb.PAUSE)
     world.step()
     world.now_ms += 40_000
-    assert world.loop.progress().limited_by == "paused by ann; to continue: backfill resume j"
+    assert str(world.loop.progress().limited_by) == "paused by ann; to continue: backfill resume j"
 
 
 def test_staging_beside_a_first_commit_that_has_not_ended_may_take_as_long() -> None:

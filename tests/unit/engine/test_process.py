@@ -14,6 +14,7 @@ from backfill_cli.engine.job.resources import NoWatcher, Resources
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.engine.loop.process import Heartbeat, Signals, Wake, run_loop
 from backfill_cli.errors import Fatal, Held, SparkEnded, Transient
+from backfill_cli.model.limit import Limit
 from backfill_cli.spark import driver
 
 
@@ -92,7 +93,7 @@ def test_what_fails_in_passing_is_tried_again_and_what_is_waited_for_is_told(
     told: list[str] = []
     config: Any = Config()
     assert Resources(config, told.append).patiently(flaky(2)) == "done"
-    assert told == ["waiting: a.duckdb is held by python (PID 7); to continue: close it"] * 2
+    assert [str(one) for one in told] == ["waiting: a.duckdb is held by python (PID 7); to continue: close it"] * 2
 
 
 def test_a_failure_that_outlasts_the_limit_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +111,7 @@ def test_nothing_is_tried_again_once_java_has_ended(monkeypatch: pytest.MonkeyPa
     told: list[str] = []
     with pytest.raises(SparkEnded) as ended, Resources(config, told.append) as resources:
         resources.patiently(flaky(1))
-    assert (told, ended.value.hint) == ([], "run the command again")
+    assert (told, str(ended.value.hint)) == ([], "run the command again")
 
 
 # -- asleep ------------------------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ class Stepping:
     def step(self) -> Tick:
         return self.ticks.pop(0) if self.ticks else Tick.IDLE
 
-    def waiting_for(self) -> str | None:
+    def waiting_for(self) -> Limit | None:
         return self.waits
 
     def asked(self) -> bool:

@@ -18,9 +18,10 @@ from backfill_cli.engine.job.resources import NoWatcher, Resources
 from backfill_cli.engine.loop import run as loop_run
 from backfill_cli.engine.loop import visible
 from backfill_cli.engine.loop.run import _Run
-from backfill_cli.errors import START_OVER, Fatal, SparkEnded, Transient
+from backfill_cli.errors import START_OVER, Fatal, Hint, SparkEnded, Transient, command, in_config
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Control, JobState, Phase
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
 from backfill_cli.spark import driver
@@ -72,7 +73,7 @@ def test_a_catalog_that_cannot_be_told_what_a_start_waits_for_does_not_end_it(
     with catalog.lock_job("orders") as lock, run._claimed(JOB, CONFIG, resources, lock) as (claim, _):
         become, full = claim.store.become, [Transient("no space left")]
 
-        def fails(state: JobState, reason: str) -> None:
+        def fails(state: JobState, reason: Limit | str) -> None:
             if full:
                 raise full.pop()
             become(state, reason)
@@ -90,13 +91,13 @@ DROP = "backfill drop orders --with-rows --confirm orders"
     [
         ("", "backfill resume orders"),
         ("start the broker", "start the broker; then: backfill resume orders"),
-        ("raise sink.memory_limit", "raise sink.memory_limit; then: backfill start --config FILE"),
-        ("set accept_gap", "set accept_gap; then: backfill start --config FILE"),
-        (f"fix it, then {START_OVER}", f"fix it, then {DROP}, and start over"),
-        ("backfill resume orders --from-sink job.toml", "backfill resume orders --from-sink job.toml"),
+        (in_config("raise sink.memory_limit"), "raise sink.memory_limit; then: backfill start --config FILE"),
+        (in_config("set accept_gap"), "set accept_gap; then: backfill start --config FILE"),
+        ("fix it, then " + START_OVER, f"fix it, then {DROP}, and start over"),
+        (command("resume orders --from-sink job.toml"), "backfill resume orders --from-sink job.toml"),
     ],
 )
-def test_a_job_that_fails_keeps_its_errors_way_on(catalog: Catalog, hint: str, way_on: str) -> None:
+def test_a_job_that_fails_keeps_its_errors_way_on(catalog: Catalog, hint: Hint | str, way_on: str) -> None:
     resources: Any = AtOnce()
     run = _Run("orders", catalog, NoWatcher())
     with (
@@ -105,7 +106,7 @@ def test_a_job_that_fails_keeps_its_errors_way_on(catalog: Catalog, hint: str, w
         run._claimed(JOB, CONFIG, resources, lock),
     ):
         raise Fatal("it is gone", hint)
-    assert catalog.job("orders").reason == f"it is gone; to continue: {way_on}"
+    assert str(catalog.job("orders").why) == f"it is gone; to continue: {way_on}"
 
 
 def test_a_job_that_was_started_into_existing_is_told_to_start_over_without_its_rows(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_a_job_that_was_started_into_existing_is_told_to_start_over_without_its_
     run = _Run("orders", catalog, NoWatcher())
     with pytest.raises(Fatal), catalog.lock_job("orders") as lock, run._claimed(beside, CONFIG, resources, lock):
         raise Fatal("it is gone", START_OVER)
-    assert catalog.job("orders").reason.endswith("backfill drop orders --confirm orders, and start over")
+    assert str(catalog.job("orders").why).endswith("backfill drop orders --confirm orders, and start over")
 
 
 def test_a_job_whose_java_was_killed_says_so_instead_of_how_python_noticed(
@@ -134,7 +135,7 @@ def test_a_job_whose_java_was_killed_says_so_instead_of_how_python_noticed(
     ):
         raise ConnectionRefusedError(111, "Connection refused")
     told = catalog.job("orders")
-    assert (told.state, told.reason) == (
+    assert (told.state, str(told.why)) == (
         JobState.FAILED,
         "Spark's Java process ended; to continue: backfill resume orders",
     )
@@ -168,11 +169,11 @@ def test_a_start_that_is_interrupted_before_there_is_a_job_leaves_no_file(
 
 def test_a_start_that_is_refused_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any) -> JobDefinition:
-        raise Fatal("no files there", f"name others, then {START_OVER}: it is pinned")
+        raise Fatal("no files there", "name others, then " + START_OVER + ": it is pinned")
 
     with pytest.raises(Fatal, match="no files there") as ended:
         started(tmp_path, refused, monkeypatch)
-    assert ended.value.hint == "name others, then start again: it is pinned"
+    assert str(ended.value.hint) == "name others, then start again: it is pinned"
     assert [file.name for file in tmp_path.iterdir()] == ["job.toml"]
 
 

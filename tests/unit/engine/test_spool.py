@@ -156,8 +156,8 @@ def test_an_owners_file_that_no_longer_says_whose_it_is_stops_the_job_naming_it(
     (tmp_path / "orders" / "owner.json").write_bytes(text)
     with pytest.raises(StateConflict, match=r"orders/owner\.json is damaged") as caught:
         spool.open()
-    assert caught.value.hint == "restore it, or drop the job and start over"
-    assert "or backfill drop orders --with-rows" in caught.value.naming("orders", True).hint
+    assert str(caught.value.hint) == "restore it, or drop the job and start over"
+    assert "or backfill drop orders --with-rows" in str(caught.value.naming("orders", True).hint)
 
 
 @pytest.mark.parametrize("name", ["owner.json", "00000001/entry.json"])
@@ -168,7 +168,7 @@ def test_a_file_that_cannot_be_read_is_waited_for(spool: Spool, tmp_path: Path, 
     read = spool.open if name == "owner.json" else partial(spool.entries, at(0), [])
     with pytest.raises(Transient, match="Is a directory") as caught:
         read()
-    assert "spool.path" in caught.value.hint
+    assert "spool.path" in str(caught.value.hint)
 
 
 def test_a_spool_that_cannot_be_made_names_its_own_option(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_null_key_in_the_change_log_is_named_also_where_it_is_netted_away(
         stager.stage(EpochPlan(window=WINDOW), 7, SCHEMAS)
     assert leftovers(stager) == []
     # A correction upstream would only add changes after this one: the log still has it.
-    hint = told.value.naming("late", True).hint
+    hint = str(told.value.naming("late", True).hint)
     assert "then backfill drop late --with-rows --confirm late, and start over" in hint
     with typed(told.value) as over:
         over.commands()  # typed in test_hints.py; from a snapshot with the correction, the log begins after them

@@ -71,7 +71,7 @@ def test_a_start_whose_secret_is_gone_is_named_and_the_way_on_works(
     error = refused(lambda: settle("j", catalog), ConfigError)
     assert error.message.startswith("a start of job 'j', begun 1970")
     assert "${env:OLD}: not set in the environment" in error.message
-    assert "backfill drop j --without-upstream --confirm j" in error.hint
+    assert "backfill drop j --without-upstream --confirm j" in str(error.hint)
 
 
 @pytest.mark.parametrize(("now", "waits"), [("OLD", True), ("NEW", False)])
@@ -82,8 +82,8 @@ def test_only_an_upstream_that_the_job_needs_is_waited_for(
     told: list[str] = []
     with Resources(config(now), told.append) as resources:
         error = refused(lambda: settle_before(config(now), catalog, resources), Transient)
-    assert (bool(told), "correct upstream.dsn" in error.hint) == (waits, waits)
-    assert "to leave it there: backfill drop j --without-upstream --confirm j" in error.hint
+    assert (bool(told), "correct upstream.dsn" in str(error.hint)) == (waits, waits)
+    assert "to leave it there: backfill drop j --without-upstream --confirm j" in str(error.hint)
     assert "did not complete" in error.message
 
 

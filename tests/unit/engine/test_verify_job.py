@@ -96,21 +96,21 @@ def test_a_fix_waits_until_a_fuzzy_load_has_converged() -> None:
         assert (why_not(job, at, converging(job, at)) is not None) is expected
 
 
-@pytest.mark.parametrize("hint", [f"put it back, or {START_OVER}", START_OVER, ""])
+@pytest.mark.parametrize("hint", ["put it back, or " + START_OVER, START_OVER, ""])
 def test_where_history_is_gone_it_is_named_and_nobody_is_told_to_start_over(hint: str) -> None:
     with pytest.raises(HistoryGone) as caught, history_named("shop"):
         raise HistoryGone("replication slot 'shop' is gone", hint)
     assert caught.value.exit_code == 7
     assert caught.value.message == "job 'shop' cannot be verified: replication slot 'shop' is gone"
-    assert "drop" not in caught.value.hint
-    assert "start over" not in caught.value.hint
-    assert caught.value.hint.endswith("backfill status shop")
+    assert "drop" not in str(caught.value.hint)
+    assert "start over" not in str(caught.value.hint)
+    assert str(caught.value.hint).endswith("backfill status shop")
 
 
 def test_what_brings_history_back_is_still_told() -> None:
     with pytest.raises(HistoryGone) as caught, history_named("shop"):
         raise HistoryGone("2 of 9 change files are gone", "put them back to compare with them")
-    assert caught.value.hint.startswith("put them back to compare with them; ")
+    assert str(caught.value.hint).startswith("put them back to compare with them; ")
 
 
 @pytest.mark.parametrize(
@@ -182,10 +182,10 @@ def test_an_error_that_only_starting_over_corrects_names_the_command() -> None:
     catalog: Any = SimpleNamespace(definition=lambda _name: JOB)
     with pytest.raises(BadData) as caught, start_over_named("shop", catalog):
         raise BadData("table 'orders': column 'v' was dropped", START_OVER)
-    assert caught.value.hint == "backfill drop shop --with-rows --confirm shop, and start over"
+    assert str(caught.value.hint) == "backfill drop shop --with-rows --confirm shop, and start over"
 
 
 def test_where_there_is_no_job_yet_nothing_is_to_be_dropped(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught, start_over_named("shop", Catalog(tmp_path / "none.duckdb")):
-        raise UsageError("the transform does not fit", f"correct [transform]; then {START_OVER}")
-    assert caught.value.hint == "correct [transform]; then start again"
+        raise UsageError("the transform does not fit", "correct [transform]; then " + START_OVER)
+    assert str(caught.value.hint) == "correct [transform]; then start again"

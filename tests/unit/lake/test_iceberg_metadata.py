@@ -71,7 +71,7 @@ def test_a_table_of_another_catalog_is_no_folder_s_table(tmp_path: Path) -> None
     of_a_catalog(tmp_path / "t")
     with pytest.raises(UsageError, match=r"an Iceberg table that a catalog manages.* files like 00001-") as raised:
         Look(Place.of(str(tmp_path / "t")), no_settings).now()
-    assert "name it as catalog.schema.table, with its catalog in [spark.conf]" in raised.value.hint
+    assert "name it as catalog.schema.table, with its catalog in [spark.conf]" in str(raised.value.hint)
 
 
 def test_a_sink_makes_no_table_in_the_folder_of_another_catalog_s(tmp_path: Path) -> None:

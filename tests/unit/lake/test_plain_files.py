@@ -109,7 +109,7 @@ def test_a_null_key_that_statistics_deny_is_refused(tmp_path: Path) -> None:
         rows_by_read(plain, [read(None, 5)])
     with typed(refused.value) as hint:
         hint.says("write the table's rows again, with a value in each")
-        assert refused.value.starts_over
+        assert refused.value.hint.starts_over
         (path,) = written(tmp_path, [[1, 9]], pa.int64())
         again = PlainFiles(pafs.LocalFileSystem(), [DataFile(path, 1, 9)], "id", COLUMNS)
         assert rows_by_read(again, [read(None, 5), read(5, None)]) == {0: [1], 1: [9]}

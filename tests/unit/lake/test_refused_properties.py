@@ -41,8 +41,8 @@ def test_a_write_that_iceberg_refuses_for_a_property_names_it_and_where_it_is_se
     with pytest.raises(Fatal) as refused, failing(Place.of("l/t"), CODEC):
         raise IllegalArgumentException(NO_CODEC)
     assert refused.value.message.endswith('(sink.properties has "write.parquet.compression-codec" = "zstdd")')
-    assert refused.value.hint.startswith("correct sink.properties in the config")
-    assert refused.value.without_job().hint == "correct sink.properties in the config, then start again"
+    assert str(refused.value.hint).startswith("correct sink.properties in the config")
+    assert str(refused.value.without_job().hint) == "correct sink.properties in the config, then start again"
 
 
 def test_another_failure_says_nothing_of_properties() -> None:

@@ -16,6 +16,7 @@ from backfill_cli.contracts import JobDefinition, SavedJob, SinkTable
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Progress
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import Command, Control, Phase, Verb
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import SplitProgress, SplitStatus
@@ -112,7 +113,7 @@ def test_text_of_another_kind_is_refused() -> None:
 
 
 def test_an_estimate_without_end_survives() -> None:
-    open_ended = Progress(Phase.SNAPSHOT, 1, 0, None, 0, 0, {}, 0, None, None, (3.0, math.inf), "nothing")
+    open_ended = Progress(Phase.SNAPSHOT, 1, 0, None, 0, 0, {}, 0, None, None, (3.0, math.inf), Limit("nothing"))
     assert decode(Progress, encode(open_ended)) == open_ended
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.pace import (
     GROW_AT_MOST,
     LEAST_ROWS,
@@ -258,7 +259,7 @@ def test_whatever_commits_took_the_next_epoch_has_the_least_rows_and_not_many_ti
 def failures(spans: list[int]) -> list[Backoff]:
     backoff, now_ms, found = Backoff(), 1_000, []
     for span in spans:
-        backoff = backoff.failed(now_ms, f"at {now_ms}")
+        backoff = backoff.failed(now_ms, Limit(f"at {now_ms}"))
         found.append(backoff)
         now_ms = backoff.until_ms + span
     return found
@@ -280,10 +281,10 @@ def test_it_gives_up_once_failures_in_a_row_last_the_limit(spans: list[int], lim
 @given(st.lists(st.integers(0, 5_000), min_size=1, max_size=2_000))
 def test_no_wait_is_longer_than_15_seconds(spans: list[int]) -> None:
     last = failures(spans)[-1]
-    again = last.failed(last.until_ms, "again")
+    again = last.failed(last.until_ms, Limit("again"))
     assert 0 < again.until_ms - last.until_ms <= 15_000
 
 
 def test_nothing_failed_so_nothing_is_spent_and_the_reason_is_the_last_ones() -> None:
     assert not Backoff().spent(10**12, 0)
-    assert Backoff().failed(1, "first").failed(2, "second").reason == "second"
+    assert Backoff().failed(1, Limit("first")).failed(2, Limit("second")).reason == Limit("second")

@@ -14,7 +14,7 @@ from hint_typed import typed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.errors import Fatal, Held, SparkEnded, Transient
+from backfill_cli.errors import Fatal, Held, SparkEnded, Transient, command
 from backfill_cli.spark import driver
 from backfill_cli.spark.java import find_java
 from backfill_cli.spark.table_formats import session_settings
@@ -92,7 +92,7 @@ def test_a_driver_that_runs_or_was_started_by_another_process_has_not_ended(
     java: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert driver.ended() is None
-    with pytest.raises(ConnectionRefusedError), driver.explained("backfill resume orders"):
+    with pytest.raises(ConnectionRefusedError), driver.explained(command("resume orders")):
         raise ConnectionRefusedError(111, "Connection refused")
     monkeypatch.setattr(driver, "_started", [SimpleNamespace(proc=None)])
     assert driver.ended() is None
@@ -109,11 +109,11 @@ def test_what_fails_because_java_was_killed_says_so(java: "subprocess.Popen[byte
     with (
         pytest.raises(SparkEnded) as ended,
         driver.explained(driver.AGAIN),
-        driver.explained("backfill resume orders"),
+        driver.explained(command("resume orders")),
     ):
         raise error
     said = f"Spark's Java process (pid {java.pid}) ended by SIGKILL: it was killed, or ran out of memory"
-    assert (ended.value.message, ended.value.hint) == (said, "backfill resume orders")
+    assert (ended.value.message, str(ended.value.hint)) == (said, "backfill resume orders")
     assert ended.value.exit_code == 6
     assert ended.value.__cause__ is error
 
@@ -128,7 +128,7 @@ def test_an_error_of_ours_does_not_wait_for_java_to_end(java: "subprocess.Popen[
 def test_a_job_that_somebody_else_took_is_held_whatever_java_does(java: "subprocess.Popen[bytes]") -> None:
     java.kill()
     java.wait()
-    with pytest.raises(Held), driver.explained("backfill resume orders"):
+    with pytest.raises(Held), driver.explained(command("resume orders")):
         raise Held("job 'orders' was taken over")
 
 

@@ -119,7 +119,7 @@ def test_what_spark_says_of_a_file_is_the_same_error(said: str) -> None:
     kind, hint = IN_SPARK[said]
     error = from_spark(RuntimeError(said))
     assert type(error) is kind
-    assert error.hint.startswith(hint)
+    assert str(error.hint).startswith(str(hint))
 
 
 def test_what_is_not_about_a_file_is_left_to_others() -> None:

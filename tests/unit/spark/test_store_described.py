@@ -183,7 +183,7 @@ def test_where_no_client_finds_credentials_the_variables_are_named(said: str) ->
     error = meant("s3://b/t", said)
     assert type(error) is Fatal
     assert error.message.startswith("s3://b/t: access is denied")
-    assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in error.hint
+    assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in str(error.hint)
 
 
 def test_of_an_answer_in_xml_the_code_and_the_message_are_told() -> None:

@@ -78,7 +78,7 @@ def test_versions_that_part_files_would_apply_out_of_order_are_named(
         BadData, match=rf"part-00001\.{kind} holds version {second[0]}, but an earlier file"
     ) as caught:
         upstream.observe(START, False)
-    assert "coalesce(1)" in caught.value.hint
+    assert "coalesce(1)" in str(caught.value.hint)
 
 
 def test_a_version_below_one_that_was_applied_is_named_in_the_next_process(root: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_folder_of_plain_appends_is_named(root: Path) -> None:
     pq.write_table(pa.table({"id": [1], "name": ["n"]}), root / "changes" / "1.parquet")
     with pytest.raises(BadData, match="no column 'Op'") as caught:
         upstream.observe(START, False)
-    assert "plain appends" in caught.value.hint
+    assert "plain appends" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("content", ["", "\n", " \n\n"])
@@ -153,7 +153,7 @@ def test_a_file_of_another_table_is_named_with_the_option(root: Path) -> None:
     with pytest.raises(BadData, match=r"2\.json: a line of another table than 'shop\.public\.orders'") as caught:
         upstream.observe(START, False)
     assert caught.value.message.endswith("shop.public.customers")
-    assert "upstream.changes.tables" in caught.value.hint
+    assert "upstream.changes.tables" in str(caught.value.hint)
 
 
 def test_a_file_that_names_no_table_says_so(root: Path) -> None:
@@ -197,7 +197,7 @@ def test_files_of_several_tables_are_refused_until_the_options_name_those_meant(
     land(root / "changes", "2.json", of("orders_2"))
     with pytest.raises(ConfigError, match=r"shop\.public\.orders_1, shop\.public\.orders_2") as caught:
         opened(root).pin()
-    assert 'upstream.changes.tables = ["shop.public.orders_1"]' in caught.value.hint
+    assert 'upstream.changes.tables = ["shop.public.orders_1"]' in str(caught.value.hint)
     upstream = opened(root, changes={"tables": ["public.orders_*"]})
     upstream.pin()
     assert len(upstream.observe(START, False).pending) == 2
@@ -251,4 +251,4 @@ def test_the_hint_about_a_heartbeat_says_what_to_set(root: Path) -> None:
     land(root / "changes", "1.json", json.dumps({"schema": {}, "payload": {"ts_ms": 5}}))
     with pytest.raises(BadData, match="a heartbeat of Debezium") as caught:
         upstream.observe(START, False)
-    assert "heartbeat.interval.ms = 0" in caught.value.hint
+    assert "heartbeat.interval.ms = 0" in str(caught.value.hint)

@@ -77,7 +77,7 @@ def test_case_26_a_new_column_without_a_type_says_what_to_declare(root: Path) ->
     land(root / "changes", "1.json", shown(note="x"))
     with pytest.raises(BadData, match="'note' is new") as caught:
         upstream.observe(Position(), False)
-    assert 'upstream.changes.columns = "note' in caught.value.hint
+    assert 'upstream.changes.columns = "note' in str(caught.value.hint)
 
 
 def test_case_26_a_declared_column_is_added_when_it_comes(root: Path) -> None:

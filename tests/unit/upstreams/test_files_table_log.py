@@ -61,7 +61,7 @@ def test_case_46_a_late_name_below_the_position_is_named(root: Path) -> None:
     land(root / "changes", "1.json", event(1))
     with pytest.raises(Fatal, match=r"1\.json came late") as caught:
         upstream.observe(at("2.json"), False)
-    assert caught.value.hint.endswith("rename it so that it sorts after that one; otherwise remove it")
+    assert str(caught.value.hint).endswith("rename it so that it sorts after that one; otherwise remove it")
 
 
 def test_a_file_with_a_wrong_value_is_corrected_as_the_hint_says(root: Path) -> None:

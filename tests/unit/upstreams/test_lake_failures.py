@@ -48,7 +48,7 @@ def test_a_file_that_vacuum_removed_names_its_own_table(tmp_path: Path, name: st
             error = vacuumed(Exception(text), order)
             assert isinstance(error, HistoryGone), text
             assert error.message == f"{tmp_path / name}: VACUUM removed a file that was still to be read"
-            assert f"ALTER TABLE delta.`{tmp_path / name}` SET" in error.hint
+            assert f"ALTER TABLE delta.`{tmp_path / name}` SET" in str(error.hint)
 
 
 def test_a_file_of_no_table_names_none(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_an_expired_snapshot_names_its_own_table(
         error = followed.failure(Exception(text))
         assert isinstance(error, HistoryGone)
         assert error.message == f"{tmp_path / name}: snapshot {gone} has expired"
-        assert f"ALTER TABLE `lake`.`{name}` SET" in error.hint
+        assert f"ALTER TABLE `lake`.`{name}` SET" in str(error.hint)
 
 
 def test_a_snapshot_that_is_read_whole_names_its_own_table(followed: IcebergChanges, tmp_path: Path) -> None:

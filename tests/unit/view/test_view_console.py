@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.errors import BackfillError
+from backfill_cli.errors import START_OVER, BackfillError, Hint, command, joined, shell, sql
 from backfill_cli.model.reports import ok, warning
 from backfill_cli.view import console
 from backfill_cli.view.hints import laid_out
@@ -26,7 +26,7 @@ def test_a_check_is_wrapped_at_words_below_what_it_says(monkeypatch: pytest.Monk
 def test_the_command_of_a_fix_is_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "interactive", lambda _: True)
     monkeypatch.setenv("COLUMNS", "40")
-    fix = "backfill resume orders --catalog /srv/orders/.backfill/catalog.duckdb"
+    fix = command("resume orders --catalog /srv/orders/.backfill/catalog.duckdb")
     assert check_text(warning("jobs", "its runner is gone", fix)).endswith(f"\n        Try: {fix}")
 
 
@@ -34,14 +34,14 @@ def test_a_pipe_gets_a_line_whole() -> None:
     assert check_text(ok("permissions", SAID)) == f"permissions     {SAID}"
 
 
+THERE = "--catalog /srv/orders/.backfill/catalog.duckdb"
 LONG = (
-    "backfill resume orders --detach --catalog /srv/orders/.backfill/catalog.duckdb; backfill wait orders --for "
-    "caught-up --catalog /srv/orders/.backfill/catalog.duckdb; then stop it, and fix"
+    command(f"resume orders --detach {THERE}", f"wait orders --for caught-up {THERE}") + "; then stop it, and fix"
 )
 
 
 def complained(
-    hint: str, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    hint: Hint, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> str:
     monkeypatch.setattr(console, "interactive", lambda _: True)
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -69,9 +69,8 @@ def test_on_a_narrow_terminal_each_command_of_a_hint_is_on_a_line_of_its_own(
 
 def test_the_words_of_a_long_hint_are_wrapped_and_its_statements_are_whole() -> None:
     key = "ALTER TABLE public.orders REPLICA IDENTITY FULL"
-    hint = (
-        f"it needs more than the key of the old row, which is all that is sent now: {key}; {key}, or use the key"
-    )
+    why = "it needs more than the key of the old row, which is all that is sent now: "
+    hint = why + sql(key, key) + ", or use the key"
     assert laid_out(hint, 60) == [
         "it needs more than the key of the old row, which is all that",
         "is sent now:",
@@ -84,13 +83,16 @@ def test_the_words_of_a_long_hint_are_wrapped_and_its_statements_are_whole() -> 
 def test_a_setting_and_a_query_in_parentheses_are_not_broken() -> None:
     setting = 'set upstream.changes.tables = ["public.orders", "public.items"]'
     query = "(SELECT slot_name FROM pg_replication_slots)"
-    assert laid_out(f"{setting}; backfill plan", 20) == [setting, "backfill plan"]
-    assert ")" in laid_out(f"drop a slot that nobody reads {query}, or raise a limit", 60)[1]
-    assert not [line for line in laid_out(f"drop a slot {query}", 50) if line.startswith("SELECT")]
-    assert laid_out("much too narrow", 0) == ["much", "too", "narrow"]
+    assert laid_out(f"{setting}; " + command("plan"), 20) == [setting, "backfill plan"]
+    assert ")" in laid_out(Hint.of(f"drop a slot that nobody reads {query}, or raise a limit"), 60)[1]
+    assert not [line for line in laid_out(Hint.of(f"drop a slot {query}"), 50) if line.startswith("SELECT")]
+    assert laid_out(Hint.of("much too narrow"), 0) == ["much", "too", "narrow"]
 
 
-@given(st.lists(st.sampled_from(["backfill resume a", "check it", "pip install 'b[c]'", "SELECT 1"]), min_size=1))
-def test_nothing_of_a_hint_is_lost_in_its_layout(parts: list[str]) -> None:
-    told = "; ".join(parts)
-    assert " ".join(laid_out(told, 5)).replace(";", "").split() == told.replace(";", "").split()
+PARTS = (command("resume a"), "check it", shell("pip install 'b[c]'"), sql("SELECT 1"), START_OVER)
+
+
+@given(st.lists(st.sampled_from(PARTS), min_size=1))
+def test_nothing_of_a_hint_is_lost_in_its_layout(parts: list[Hint | str]) -> None:
+    told = joined(parts)
+    assert " ".join(laid_out(told, 5)).replace(";", "").split() == str(told).replace(";", "").split()

@@ -8,6 +8,7 @@ from view_builders import progress, row
 from backfill_cli.catalog import Lease
 from backfill_cli.errors import HistoryGone, StateConflict, Transient, UsageError
 from backfill_cli.model.job import Control, JobState
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.upstream import HeldLog, SpoolView
 from backfill_cli.view.health import SILENT_S, Told, health, unattended
 from backfill_cli.view.model import job_view
@@ -43,13 +44,13 @@ def judged(
         ),
         ({"control": Control("cli", 5), "state": JobState.PAUSED, "live": False}, False, "dead: no runner"),
         (
-            {"state": JobState.FAILED, "reason": "part-7:\nchanged", "live": False},
+            {"state": JobState.FAILED, "why": Limit("part-7:\nchanged"), "live": False},
             False,
             "failed: part-7: changed",
         ),
         ({"state": JobState.STARTING, "lease": STARTED}, True, "starting for 9m 59s"),
         ({"state": JobState.STARTING, "lease": STARTED_LONG_AGO}, False, "starting for 10m 1s"),
-        ({"state": JobState.STOPPED, "reason": "asked", "live": False}, False, "stopped: asked"),
+        ({"state": JobState.STOPPED, "why": Limit("asked"), "live": False}, False, "stopped: asked"),
         ({"live": False}, False, "dead: no runner: the last one, pid 4711 on box, is gone"),
         ({"live": False, "lease": Lease(3)}, False, "running: no runner"),
     ],

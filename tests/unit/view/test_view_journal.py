@@ -8,9 +8,10 @@ from typing import Any
 from view_builders import progress, row
 
 from backfill_cli.catalog import Taken
-from backfill_cli.errors import StoppedEarly, Transient
+from backfill_cli.errors import Hint, StoppedEarly, Transient
 from backfill_cli.model.checkpoint import Totals
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
+from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.view.journal import NOTHING, REBUILT, Entry, Journal, Known, News, Weight, event_json, stamped
 from backfill_cli.view.model import job_view
 
@@ -45,7 +46,7 @@ def events(entries: Sequence[Entry]) -> list[str]:
 
 
 def test_why_a_run_failed_is_told_once_at_its_end() -> None:
-    one, news = journal(), seen(state=JobState.FAILED, reason="b.json is gone; to continue: put it back")
+    one, news = journal(), seen(state=JobState.FAILED, why=Limit("b.json is gone", hint=Hint.of("put it back")))
     (line,) = texts(list(one.look(news)))
     assert line.startswith("failed, ")
     assert "b.json" not in line
@@ -92,7 +93,7 @@ def test_the_times_of_a_commit_that_a_recovery_finished_are_not_known_and_left_o
 
 def test_a_wait_is_told_when_it_begins_and_ends_not_each_second() -> None:
     one = journal(every_s=4.0)
-    held = [f"self-paused, no barrier for {n} s: the sink" for n in range(4)]
+    held = [Limit(f"self-paused, no barrier for {n} s: the sink") for n in range(4)]
     said = []
     for waiting in (None, *held, None, None):
         said += list(one.look(seen(told={"waiting_for": waiting, "phase": Phase.UPSTREAM})))
@@ -117,7 +118,7 @@ def test_rows_that_are_quarantined_are_told_as_they_come() -> None:
     ]
     assert events(warned) == ["quarantined", "quarantined"]
     assert warned[0].event is not None
-    assert f"SELECT * FROM {SIDE} LIMIT 20" in warned[0].event.hint
+    assert f"SELECT * FROM {SIDE} LIMIT 20" in str(warned[0].event.hint)
 
 
 def test_those_of_earlier_runs_are_not_told_again() -> None:
@@ -189,11 +190,15 @@ def test_what_the_runner_before_left_is_no_event() -> None:
 
 def test_a_failure_is_told_with_the_way_on_and_is_an_event_of_the_job_that_failed() -> None:
     error = Transient("the sink is held", "close it")
-    failed = seen(state=JobState.FAILED, reason="the sink is held; to continue: close it", live=False)
+    failed = seen(state=JobState.FAILED, why=Limit("the sink is held", hint=Hint.of("close it")), live=False)
     (entry,) = journal().ended(failed, error)
     assert (entry.text, entry.weight) == ("failed: the sink is held; to continue: close it", Weight.ERROR)
     assert entry.event is not None
-    assert (entry.event.name, entry.event.reason, entry.event.hint) == ("failed", "the sink is held", "close it")
+    assert (entry.event.name, entry.event.reason, str(entry.event.hint)) == (
+        "failed",
+        "the sink is held",
+        "close it",
+    )
     (entry,) = journal().ended(None, error)
     assert entry.event is None
     (entry,) = journal().ended(None, ValueError("first\nlast"))
@@ -201,7 +206,7 @@ def test_a_failure_is_told_with_the_way_on_and_is_an_event_of_the_job_that_faile
 
 
 def test_a_run_that_was_stopped_early_did_not_fail() -> None:
-    stopped = seen(state=JobState.STOPPED, reason="a stop was asked for", live=False)
+    stopped = seen(state=JobState.STOPPED, why=Limit("a stop was asked for"), live=False)
     (entry,) = journal().ended(stopped, StoppedEarly("it was stopped before it was caught up", "resume it"))
     assert entry.text == "it was stopped before it was caught up; to continue: resume it"
     assert entry.event is not None
@@ -210,9 +215,8 @@ def test_a_run_that_was_stopped_early_did_not_fail() -> None:
 
 def test_a_start_says_what_it_does_once_and_what_it_waits_for_as_a_warning() -> None:
     one = Journal(NOTHING, 10.0, lambda: 0.0)
-    said = [
-        entry for text in ("starting Spark", "starting Spark", "waiting: it is held") for entry in one.doing(text)
-    ]
+    start = Limit("starting Spark")
+    said = [entry for what in (start, start, Limit("it is held", Kind.WAITING)) for entry in one.doing(what)]
     assert [(entry.text, entry.weight) for entry in said] == [
         ("starting Spark", Weight.INFO),
         ("waiting: it is held", Weight.WARNING),

@@ -10,8 +10,10 @@ from view_builders import GROUPS, ROW, drawn, ledger, progress, row
 
 from backfill_cli.catalog import Lease
 from backfill_cli.catalog.verified import Verified
+from backfill_cli.errors import Hint
 from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
+from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.view.lines import job_details
 from backfill_cli.view.model import as_json, job_view, spell_eta, spell_share
 from backfill_cli.view.picture import job_picture
@@ -104,32 +106,40 @@ def test_a_job_that_does_not_read_has_neither_rate_nor_eta(changes: dict[str, ob
         ),
         ({"state": JobState.STOPPED, "live": False}, "stopped; to continue: backfill resume orders"),
         (
-            {"state": JobState.FAILED, "reason": "part-7: changed", "live": False},
+            {"state": JobState.FAILED, "why": Limit("part-7: changed"), "live": False},
             "failed: part-7: changed; to continue: backfill resume orders",
         ),
         (
-            {"state": JobState.FAILED, "reason": "a key twice; to continue: drop the job", "live": False},
+            {"state": JobState.FAILED, "why": Limit("a key twice", hint=Hint.of("drop the job")), "live": False},
             "failed: a key twice; to continue: drop the job",
         ),
         (
-            {"state": JobState.DONE, "reason": "caught up", "live": False},
+            {"state": JobState.DONE, "why": Limit("caught up"), "live": False},
             "done: caught up; to follow: backfill resume orders --until forever",
         ),
         (
-            {"state": JobState.DONE, "reason": "caught up", "live": False, "control": Control("me@box", 5_000)},
+            {
+                "state": JobState.DONE,
+                "why": Limit("caught up"),
+                "live": False,
+                "control": Control("me@box", 5_000),
+            },
             "done: caught up, paused by me@box: the next run will wait; to continue: backfill resume orders",
         ),
         (
-            {"progress": progress(not_converging="not converging: 1/s against 2/s")},
+            {"progress": progress(not_converging=Limit("1/s against 2/s", Kind.NOT_CONVERGING))},
             "not converging: 1/s against 2/s",
         ),
         ({"progress": None}, "starting"),
-        ({"state": JobState.STARTING, "reason": "starting Spark"}, "starting Spark"),
-        ({"state": JobState.STARTING, "reason": "waiting: a.duckdb is held"}, "waiting: a.duckdb is held"),
+        ({"state": JobState.STARTING, "why": Limit("starting Spark")}, "starting Spark"),
+        (
+            {"state": JobState.STARTING, "why": Limit("a.duckdb is held", Kind.WAITING)},
+            "waiting: a.duckdb is held",
+        ),
     ],
 )
 def test_what_limits_the_job_is_always_said(changes: dict[str, object], told: str) -> None:
-    assert job_view(row(**changes)).limited_by == told
+    assert str(job_view(row(**changes)).limited_by) == told
 
 
 @pytest.mark.parametrize(

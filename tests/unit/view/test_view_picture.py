@@ -11,9 +11,10 @@ from rich.live_render import LiveRender
 from view_builders import GROUPS, drawn, ledger, progress, row
 
 from backfill_cli.catalog import Lease, SplitGroup
-from backfill_cli.errors import with_way_on
+from backfill_cli.errors import Hint, command, shell
 from backfill_cli.model.checkpoint import PartitionProgress, Written
 from backfill_cli.model.job import Control, JobState, Phase
+from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.view.console import shown, shown_lines
 from backfill_cli.view.lines import job_details, jobs_table, progress_line
 from backfill_cli.view.model import JobView, job_view
@@ -73,7 +74,7 @@ def test_a_paused_job_says_by_whom_and_how_to_go_on() -> None:
 
 def test_a_live_job_tells_apart_what_it_writes() -> None:
     live = progress(
-        phase=Phase.UPSTREAM, written_per_s=Written(0.0, 1_200.4, 0.5), limited_by="nothing: following"
+        phase=Phase.UPSTREAM, written_per_s=Written(0.0, 1_200.4, 0.5), limited_by=Limit("nothing: following")
     )
     view = job_view(row(progress=live))
     assert "written/s   1,200 upserted, 0.5 deleted" in drawn(job_picture(view))
@@ -84,7 +85,7 @@ def test_a_live_job_tells_apart_what_it_writes() -> None:
 
 
 def test_one_pending_epoch_is_one_and_a_reason_is_not_a_limit() -> None:
-    one = progress(pending_epochs=1, limited_by="catching up: 1 upstream epoch left")
+    one = progress(pending_epochs=1, limited_by=Limit("1 upstream epoch left", Kind.CATCHING_UP))
     assert progress_line(job_view(row(progress=one))).split("; ")[3:] == [
         "eta 6.2s to 9.4s",
         "lag 1.2s",
@@ -123,7 +124,7 @@ def test_the_lag_of_an_idle_job_is_a_flat_line() -> None:
 def test_case_48_names_and_values_cannot_command_the_terminal(name: str) -> None:
     changes = {
         "name": name,
-        "reason": name,
+        "why": Limit(name),
         "strategy": name,
         "control": Control(name, 5),
         "state": JobState.FAILED,
@@ -145,7 +146,7 @@ def test_case_48_shown_text_is_one_printable_line_and_shown_again_the_same(text:
 
 
 def test_plain_lines_are_aligned_and_never_cut_off() -> None:
-    long = job_view(row(name="a-job-with-a-long-name", state=JobState.FAILED, reason="x" * 200))
+    long = job_view(row(name="a-job-with-a-long-name", state=JobState.FAILED, why=Limit("x" * 200)))
     first, second, third = jobs_table([FULL, long]).splitlines()
     assert first.index("STATE") == second.index("running") == third.index("failed")
     assert "x" * 200 in third
@@ -169,8 +170,9 @@ def test_a_log_gets_a_line_every_ten_seconds_and_at_each_change(capsys: pytest.C
 
 def test_what_holds_a_job_up_is_told_whole_with_the_command_below() -> None:
     held = "/home/me/warehouse/warehouse.duckdb is held by /usr/bin/python3.11 (PID 12345)"
-    waiting = f"{held}; to continue: close what holds it: lsof /home/me/warehouse/warehouse.duckdb"
-    view = job_view(row(progress=progress(waiting_for=waiting, limited_by=f"waiting: {waiting}")))
+    close = "close what holds it: " + shell("lsof /home/me/warehouse/warehouse.duckdb")
+    waiting = Limit(held, Kind.WAITING, close)
+    view = job_view(row(progress=progress(waiting_for=waiting, limited_by=waiting)))
     lines = [line.strip() for line in drawn(job_picture(view)).splitlines()]
     start = next(number for number, line in enumerate(lines) if line.startswith("waiting"))
     assert " ".join(lines[start : start + 2]) == f"waiting      {held}"
@@ -179,8 +181,8 @@ def test_what_holds_a_job_up_is_told_whole_with_the_command_below() -> None:
 
 @pytest.mark.parametrize("name", ["a; to z.json", "a; to continue: z.json"])
 def test_a_path_that_looks_like_a_way_on_is_not_taken_for_one(name: str) -> None:
-    reason = with_way_on(f"{name}: it was changed", "restore it")
-    view = job_view(row(state=JobState.FAILED, live=False, reason=reason))
+    why = Limit(f"{name}: it was changed", hint=Hint.of("restore it"))
+    view = job_view(row(state=JobState.FAILED, live=False, why=why))
     lines = [" ".join(line.split()) for line in drawn(job_picture(view)).splitlines()]
     start = lines.index(f"ended failed: {name}: it was changed")
     assert lines[start + 1] == "to continue restore it"
@@ -188,7 +190,9 @@ def test_a_path_that_looks_like_a_way_on_is_not_taken_for_one(name: str) -> None
 
 
 def test_a_start_that_is_not_in_the_catalog_yet_tells_what_it_does() -> None:
-    text = drawn(beginning_picture("orders", "waiting: it is held; to continue: lsof it", "Ctrl-C ends it"))
+    text = drawn(
+        beginning_picture("orders", Limit("it is held", Kind.WAITING, shell("lsof it")), "Ctrl-C ends it")
+    )
     assert [" ".join(line.split()) for line in text.splitlines() if line.strip()] == [
         "orders starting",
         "waiting: it is held",
@@ -205,8 +209,10 @@ REASON = (
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_what_limits_a_job_is_never_cut_off_in_a_list(width: int) -> None:
-    failed = job_view(row(name=LONG, state=JobState.FAILED, live=False, reason=REASON.removeprefix("failed: ")))
-    behind = progress(phase=Phase.LOG_STORE, limited_by="catching up: 12,345 upstream epochs left")
+    failed = job_view(
+        row(name=LONG, state=JobState.FAILED, live=False, why=Limit(REASON.removeprefix("failed: ")))
+    )
+    behind = progress(phase=Phase.LOG_STORE, limited_by=Limit("12,345 upstream epochs left", Kind.CATCHING_UP))
     several = [failed, job_view(row(progress=behind))]
     for picture in (Jobs(several), live_picture(several, "Ctrl-C leaves")):
         text = drawn(picture, width)
@@ -226,7 +232,9 @@ def test_a_list_that_fits_is_a_table() -> None:
 @pytest.mark.parametrize("width", [60, 80])
 def test_a_job_in_full_cuts_nothing_off(width: int) -> None:
     many = progress(pending_epochs=1_234_567, eta_s=(345_600.0, 777_600.0), phase=Phase.SNAPSHOT)
-    told = row(name=LONG, state=JobState.FAILED, live=False, reason=REASON.removeprefix("failed: "), progress=many)
+    told = row(
+        name=LONG, state=JobState.FAILED, live=False, why=Limit(REASON.removeprefix("failed: ")), progress=many
+    )
     text = drawn(job_picture(job_view(told)), width)
     assert "…" not in text
     whole = "".join(text.split())
@@ -238,7 +246,7 @@ def test_a_live_view_of_a_job_says_what_limits_it_on_a_screen_of_24_lines() -> N
     told = progress(
         converging=True,
         held_bytes=1 << 30,
-        limited_by="waiting: " + "x" * 150 + "; to continue: backfill resume orders",
+        limited_by=Limit("x" * 150, Kind.WAITING, command("resume orders")),
     )
     view = job_view(row(progress=told), FULL_OF_SPLITS.groups, ledger([1000, 3000, 2000]))
     console = Console(file=io.StringIO(), width=80, height=24, color_system=None, highlight=False)
@@ -271,7 +279,8 @@ def test_phases_and_epochs_are_told_in_words_and_times() -> None:
 
 
 def test_a_job_that_has_ended_is_not_limited_by_its_end() -> None:
-    ended = replace(FULL, state="done", limited_by="done: caught up; to follow: backfill start")
+    limit = Limit("done: caught up", Kind.ENDED, command("start"), "follow")
+    ended = replace(FULL, state="done", limited_by=limit)
     assert progress_line(ended).endswith("; done: caught up; to follow: backfill start")
     assert "ended:" in job_details(ended)
     assert "limited by" not in job_details(ended)
@@ -315,9 +324,9 @@ def test_of_bars_that_do_not_fit_those_of_what_is_still_read_stay_and_the_others
 
 
 def test_a_command_that_fits_on_the_screen_is_on_one_line_of_it() -> None:
-    command = "backfill verify orders --fix --confirm orders --catalog /srv/o/catalog.duckdb"[:76]
-    for way_on in (f"restore the file; then: {command}", command):
-        view = job_view(row(state=JobState.FAILED, live=False, reason=with_way_on("it is gone", way_on)))
+    fix = command("verify orders --fix --confirm orders --catalog /srv/o/catalog.duckdb"[:67])
+    for way_on in ("restore the file; then: " + fix, fix):
+        view = job_view(row(state=JobState.FAILED, live=False, why=Limit("it is gone", hint=way_on)))
         for picture in (job_picture(view), Jobs([view])):
             lines = [line.strip() for line in drawn(picture, 80).splitlines()]
-            assert command in lines, lines
+            assert str(fix) in lines, lines

@@ -15,6 +15,7 @@ from view_builders import GROUPS, ledger, progress, row
 from backfill_cli.errors import UsageError
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Totals, Written
 from backfill_cli.model.job import Phase
+from backfill_cli.model.limit import Limit
 from backfill_cli.view.model import job_view
 from backfill_cli.view.report import Reported, binned, curves, phase_spans, report
 
@@ -97,7 +98,7 @@ def test_a_job_that_did_nothing_yet_and_one_of_partitions_have_a_report(progress
 def test_nothing_from_outside_becomes_markup(text: str) -> None:
     strange = f"<script>{text}"
     config = '{"a": "</pre><img src=x>"}'
-    read = outline(page([], config, name=strange, reason=strange))
+    read = outline(page([], config, name=strange, why=Limit(strange)))
     assert not {"script", "img"} & set(read.tags)
 
 

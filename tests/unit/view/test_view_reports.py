@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from backfill_cli.errors import VerifyMismatch
-from backfill_cli.model.reports import PlannedTable, PlanReport
+from backfill_cli.errors import Hint, VerifyMismatch
+from backfill_cli.model.reports import PlannedTable, PlanReport, Refusal
 from backfill_cli.model.verify import DifferentRange, DifferentRow, TableVerdict, VerifyReport
 from backfill_cli.view.reports import plan_text, show_plan
 from backfill_cli.view.verify import show_verify
@@ -31,7 +31,7 @@ PLAN = PlanReport(
     constraints_hold=False,
     constraints_why="the tables have no shared epoch",
     estimate_s=(40.0, 90.0),
-    refused=("sink table orders has rows. Try: --into-existing",),
+    refused=(Refusal("sink table orders has rows", Hint.of("--into-existing")),),
     warnings=("the staging folder is on another disk",),
 )
 
@@ -114,5 +114,5 @@ def test_different_rows_are_named_and_the_exit_code_is_3(capsys: pytest.CaptureF
 def test_a_sink_that_converges_may_be_verified_later(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(VerifyMismatch) as caught:
         show_verify(VerifyReport("orders", 7, (DIFFERENT,), 2.0, converging=True), as_json=True)
-    assert "converging" in caught.value.hint
+    assert "converging" in str(caught.value.hint)
     assert json.loads(capsys.readouterr().out)["equal"] is False

@@ -7,8 +7,10 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from backfill_cli.catalog import JobRow, Lease, SplitGroup
+from backfill_cli.errors import command
 from backfill_cli.model.checkpoint import EpochRecord, Progress
 from backfill_cli.model.job import Control, JobState, Phase
+from backfill_cli.model.limit import Limit
 
 PROGRESS = Progress(
     phase=Phase.SNAPSHOT,
@@ -22,14 +24,14 @@ PROGRESS = Progress(
     lag_ms=1_200,
     rows_per_s=18_204.4,
     eta_s=(6.2, 9.4),
-    limited_by="rate 20000 rows/s; to change: backfill throttle orders --rate none",
+    limited_by=Limit("rate 20000 rows/s", hint=command("throttle orders --rate none"), to="change"),
     token=3,
 )
 
 ROW = JobRow(
     name="orders",
     state=JobState.RUNNING,
-    reason="a runner holds the job",
+    why=Limit("a runner holds the job"),
     phase=Phase.SNAPSHOT,
     epoch=1_763_692_800_123,
     control=Control(rate=20_000.0),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, Hint, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import Columns
@@ -61,15 +61,15 @@ class ChangeFormat(Protocol):
         ...
 
 
-def declared(columns: Mapping[str, str]) -> str:
+def declared(columns: Mapping[str, str]) -> Hint:
     """The option that declares these columns, as in the config file. columns: Spark DDL of each type."""
     ddl = ", ".join(f"{plain(name)} {kind}" for name, kind in columns.items())
-    return f"upstream.changes.columns = {json.dumps(ddl, ensure_ascii=False)}"
+    return in_config(f"upstream.changes.columns = {json.dumps(ddl, ensure_ascii=False)}")
 
 
 def undeclared(file: File, name: str) -> BadData:
     """The error for a new column without a known type."""
     return BadData(
         f"{file.path}: column '{name}' is new, and its file carries no type for it",
-        f"declare it: {declared({name: 'STRING'})} (or its actual type)",
+        "declare it: " + declared({name: "STRING"}) + " (or its actual type)",
     )

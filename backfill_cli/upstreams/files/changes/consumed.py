@@ -15,7 +15,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from backfill_cli.errors import START_OVER, Fatal, HistoryGone
+from backfill_cli.errors import START_OVER, Fatal, Hint, HistoryGone, shell
 from backfill_cli.formats.listing import File, touched
 from backfill_cli.model.position import Cursor
 
@@ -158,14 +158,13 @@ def changed(table: str, fault: Fault, cursor: str) -> Fatal:
     restore = touched(file.path, was[2])
     if was[1] != file.size:
         what = f"changed from {was[1]} to {file.size} bytes after it was read"
-        hint = (
+        hint: Hint | str = (
             f"restore the file as it was, with its time: {restore}; "
             "land changes as separate files with later names"
         )
         if grown:
-            hint = (
-                "land the added part as a separate file with a later name, and restore this one: truncate -s "
-                f"{was[1]} {shlex.quote(file.path)} && {restore}"
+            hint = "land the added part as a separate file with a later name, and restore this one: " + shell(
+                f"truncate -s {was[1]} {shlex.quote(file.path)} && {restore}"
             )
     else:
         what = "was rewritten after it was read (its modification time changed)"
@@ -178,7 +177,7 @@ def changed(table: str, fault: Fault, cursor: str) -> Fatal:
     return Fatal(f"table '{table}': {file.path} {what}", hint)
 
 
-def late(table: str, file: File, cursor: str, hint: str) -> Fatal:
+def late(table: str, file: File, cursor: str, hint: Hint | str) -> Fatal:
     return Fatal(f"table '{table}': {file.path} came late: the job is already at '{cursor}'", hint)
 
 
@@ -193,5 +192,5 @@ def renamed(table: str, file: File, was: str) -> Fatal:
 def gone_unread(table: str, path: str) -> HistoryGone:
     return HistoryGone(
         f"table '{table}': change file {path} is gone and was not read yet",
-        f"put it back, or {START_OVER}",
+        "put it back, or " + START_OVER,
     )

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backfill_cli.contracts import TableSpec, own
-from backfill_cli.errors import BadData, ConfigError
+from backfill_cli.errors import BadData, ConfigError, in_config
 from backfill_cli.formats import frames
 from backfill_cli.formats.debezium_changes import (
     HEARTBEAT,
@@ -99,7 +99,7 @@ class Debezium:
             raise ConfigError(
                 "upstream",
                 [f"upstream.changes.path: {where.shown} holds changes of several tables: {', '.join(names)}"],
-                f'name the tables that are meant: upstream.changes.tables = ["{names[0]}"]',
+                in_config(f'name the tables that are meant: upstream.changes.tables = ["{names[0]}"]'),
             )
         return names[0] if names else None
 
@@ -172,8 +172,10 @@ class Debezium:
             except Unsupported as exc:
                 raise BadData(
                     f"{file.path}: column '{name}': {exc}",
-                    f"declare it with a type that fits, as {declared({name: 'DECIMAL(38,10)'})}; or "
-                    "leave it out of the connector (column.exclude.list), and write the file again without it",
+                    "declare it with a type that fits, as "
+                    + declared({name: "DECIMAL(38,10)"})
+                    + "; or leave it out of the connector (column.exclude.list), and write the file again without "
+                    "it",
                 ) from exc
         return columns
 
@@ -331,8 +333,10 @@ def refuse_other(file: File, payload: Mapping[str, Any], line: str) -> None:
         )
     raise BadData(
         f"{file.path}: a line without 'op' is not a Debezium envelope: {line[:120]}",
-        "if these are plain appends (rows without an op), set their folder as upstream.snapshot.path; else set "
-        "upstream.changes.format",
+        in_config(
+            "if these are plain appends (rows without an op), set their folder as upstream.snapshot.path; "
+            "else set upstream.changes.format"
+        ),
     )
 
 

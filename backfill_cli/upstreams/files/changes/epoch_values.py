@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from backfill_cli.contracts.bad_rows import as_json
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import field
@@ -160,7 +160,8 @@ def _of_csv(where: Place, file: File, column: str, csv: CsvOptions) -> dict[Any,
 
     if not csv.header:
         raise BadData(
-            f"{file.path}: an epoch column needs a header that names it", "set upstream.changes.csv.header = true"
+            f"{file.path}: an epoch column needs a header that names it",
+            in_config("set upstream.changes.csv.header = true"),
         )
     names = csv_files.header(where, file, csv)
     if not names:
@@ -195,7 +196,9 @@ def _without_value(columns: Mapping[str, Any]) -> Mapping[int, str]:
 def _no_column(file: File, column: str, names: Sequence[str]) -> BadData:
     return BadData(
         f"{file.path}: no epoch column '{column}'",
-        f"set upstream.changes.epoch to a column that every change file has; this one has {', '.join(names)}",
+        in_config(
+            f"set upstream.changes.epoch to a column that every change file has; this one has {', '.join(names)}"
+        ),
     )
 
 

@@ -231,7 +231,7 @@ class EpochLog:
                     f"table '{table}': {one.file.path} holds epoch {values.lowest!r}, but the job has already "
                     f"applied everything up to epoch {cursor!r}",
                     "all files of an epoch must land before any file of a later one: give these changes a later "
-                    f"epoch, or {START_OVER}",
+                    "epoch, or " + START_OVER,
                 )
             if before is not None and not _after(values.lowest, before[1]):
                 raise BadData(

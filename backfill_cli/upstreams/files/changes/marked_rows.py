@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backfill_cli.contracts import TableSpec, own
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, in_config
 from backfill_cli.formats import exact, schemas
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
@@ -113,8 +113,10 @@ class MarkedRows:
         if shown and needed not in shown:
             raise BadData(
                 f"{file.path}: no column '{needed}', which every {self.options.format} file has",
-                "set upstream.changes.format to what wrote them; plain appends (rows without an op) are not read "
-                "as changes: set their folder as upstream.snapshot.path",
+                in_config(
+                    "set upstream.changes.format to what wrote them; plain appends (rows without an op) are "
+                    "not read as changes: set their folder as upstream.snapshot.path"
+                ),
             )
         marks = dict(self._with_epoch(known))
         own.refuse_names(file.path, dict.fromkeys((*shown, *marks)), BadData)
@@ -225,7 +227,7 @@ def file_kind(options: ChangesOptions, file: File) -> FileFormat:
     if kind is None:
         raise BadData(
             f"{file.path}: its name does not show its format",
-            'set upstream.changes.file_format = "parquet", or "csv", or "json"',
+            in_config('set upstream.changes.file_format = "parquet", or "csv", or "json"'),
         )
     return kind
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from backfill_cli.errors import BadData, Transient
+from backfill_cli.errors import BadData, Transient, in_config
 from backfill_cli.model.position import Cursor
 from backfill_cli.upstreams.files.changes.change_format import Inspected
 
@@ -61,7 +61,9 @@ def _counts_down(one: str, other: str) -> bool:
 
 
 _ENDING = re.compile(r"(?:\.[A-Za-z][A-Za-z0-9]*)*$")
-_HINT = "wait for it, or restore it; if it never existed, remove upstream.changes.consecutive from the config"
+_HINT = in_config(
+    "wait for it, or restore it; if it never existed, remove upstream.changes.consecutive from the config"
+)
 
 
 def number_of(name: str) -> tuple[str, int] | None:
@@ -82,7 +84,7 @@ def refuse_in_names(table: str, names: Sequence[str]) -> None:
             raise BadData(
                 f"table '{table}': {before if one is None else after} has no number, but "
                 "upstream.changes.consecutive says that numbers in names increase by one",
-                "remove upstream.changes.consecutive from the config, or name the file like the others",
+                in_config("remove upstream.changes.consecutive from the config, or name the file like the others"),
             )
         _refuse(table, "number", one[1], other[1], f"between {before} and {after}", one[0] == other[0])
 

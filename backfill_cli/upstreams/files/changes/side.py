@@ -95,7 +95,7 @@ class FilesChanges(ChangeLog):
                     raise Fatal(
                         f"{path.removeprefix('file:')}: a change file of table '{other}' and of table '{name}'",
                         "rename it, so that it suits upstream.changes.path for one table only; if every name "
-                        f"suits both, {START_OVER}, with a folder for each table in that path",
+                        "suits both, " + START_OVER + ", with a folder for each table in that path",
                     )
 
     def remembered(self, position: Position) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from backfill_cli.errors import START_OVER, HistoryGone, UsageError
+from backfill_cli.errors import START_OVER, HistoryGone, UsageError, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, differing, same_type, schema_text
 from backfill_cli.upstreams.files.changes import consumed, order
@@ -85,8 +85,10 @@ class TableLog:
         if not self._landing.exists():
             raise UsageError(
                 f"table '{self.table}': no folder at {self.where.shown}",
-                f"create it: mkdir -p {shlex.quote(self.where.folder)}; or set upstream.changes.path to the "
-                "folder where changes land",
+                in_config(
+                    f"create it: mkdir -p {shlex.quote(self.where.folder)}; or set upstream.changes.path to the "
+                    "folder where changes land"
+                ),
             )
 
     def files(self) -> Mapping[str, File]:
@@ -200,7 +202,7 @@ class TableLog:
                 f"table '{self.table}': {gone} of {memory.waiting} change files that were in {self.where.folder} "
                 f"when the job last ran, after '{cursor or 'the snapshot'}' and up to '{memory.newest}', are gone "
                 "and were not read yet",
-                f"put them back, or {START_OVER}",
+                "put them back, or " + START_OVER,
             )
 
     def _look(self) -> None:

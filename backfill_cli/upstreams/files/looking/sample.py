@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import UsageError, command
 from backfill_cli.formats.exact import DOUBLE_DIGITS
 from backfill_cli.formats.listing import File, Listing, Place, place
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat, extension
@@ -23,7 +23,7 @@ _BYTES, _ROWS = 32 << 20, 100_000
 _VALUE = re.compile(r"[-+]?[0-9][-+0-9.,:/ TZe]*")
 """Text that is not a column name: DuckDB takes the first record of a short file for a header in any case."""
 
-_WITHOUT_PATH = "backfill init, without --path"
+_WITHOUT_PATH = command("init") + ", without --path"
 
 NULLS = ("\\N", "NULL", "null", "NA", "N/A", "None")
 """Texts that writers use for NULL instead of an empty field."""
@@ -85,7 +85,7 @@ def opened(path: str) -> Iterator["duckdb.DuckDBPyConnection"]:
             yield db
         except duckdb.Error as error:
             said = str(error).partition("\n")[0]
-            raise UsageError(f"{path}: {said}", f"correct the files; or {_WITHOUT_PATH}") from error
+            raise UsageError(f"{path}: {said}", "correct the files; or " + _WITHOUT_PATH) from error
 
 
 def of_parquet(db: "duckdb.DuckDBPyConnection", found: Folder) -> "duckdb.DuckDBPyRelation":

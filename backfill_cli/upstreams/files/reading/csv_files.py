@@ -21,7 +21,7 @@ import pyarrow.csv as pacsv
 
 from backfill_cli.contracts import Piece
 from backfill_cli.decode import stored, texts
-from backfill_cli.errors import START_OVER, BadData
+from backfill_cli.errors import START_OVER, BadData, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns
@@ -89,8 +89,11 @@ def last_record(where: Place, file: File, options: CsvOptions, count: int) -> li
     if values is not None and len(values) != count and not options.multi_line:
         raise BadData(
             f"{file.path}: its last line has {len(values)} fields, not {count}",
-            "files without a header must have the snapshot's columns in the same order; if they have a header, "
-            f"set {options.at}.header = true; if fields contain line ends, set {options.at}.multi_line = true",
+            in_config(
+                "files without a header must have the snapshot's columns in the same order; if they "
+                f"have a header, set {options.at}.header = true; if fields contain line ends, set "
+                f"{options.at}.multi_line = true"
+            ),
         )
     return values if values is not None and len(values) == count else None
 
@@ -109,7 +112,7 @@ def refuse_other_columns(
                     hint = f"write it there instead of '{near}'" if near else "declare it there"
                     raise BadData(
                         f"{file.path}: column '{name}' is not in upstream.snapshot.schema",
-                        f'{hint}, or omit it on purpose: upstream.snapshot.ignore = ["{name}"]',
+                        in_config(f'{hint}, or omit it on purpose: upstream.snapshot.ignore = ["{name}"]'),
                     )
     absent = [name for name in columns if name not in shown]
     if shown and absent:
@@ -323,9 +326,9 @@ def parsed(block: bytes, options: CsvOptions, names: Sequence[str], path: str) -
             what = f"expected {counted[1]} fields, found {counted[2]}: {counted[3][:_SHOWN]}"
             raise BadData(
                 f"{path}: {what}",
-                f"correct the line; fields that contain the delimiter must be quoted{options.then}",
+                "correct the line; fields that contain the delimiter must be quoted" + options.then,
             ) from exc
-        raise BadData(f"{path}: not UTF-8 text: {exc}", f"write the file as UTF-8{options.then}") from exc
+        raise BadData(f"{path}: not UTF-8 text: {exc}", "write the file as UTF-8" + options.then) from exc
 
 
 def blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
@@ -347,8 +350,9 @@ def blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
                 raise BadData(
                     f"{part.path}: a carriage return that is not part of a line end, in the record at byte "
                     f"{at + alone}: {_text(block[alone:])}",
-                    f"quote the field that contains it and set {options.at}.multi_line = true; or use one kind of "
-                    f"line end in the whole file{options.then}",
+                    in_config(f"quote the field that contains it and set {options.at}.multi_line = true; or use ")
+                    + "one kind of line end in the whole file"
+                    + options.then,
                 )
             ends = left
             if not cut and len(block) > lines.LONGEST:
@@ -387,7 +391,7 @@ def _cut(grammar: Grammar, part: TextPart, at: int, block: bytes, last: bool) ->
         raise BadData(
             f"{part.path}: a quoted field is not closed {ends}, or has text after its closing quote, in the "
             f"record at byte {at + sound}: {_text(block[sound:])}",
-            f"{START_OVER}, with {grammar.at}.quote and {grammar.at}.escape set to what the file uses{too}",
+            START_OVER + f", with {grammar.at}.quote and {grammar.at}.escape set to what the file uses{too}",
         )
     return sound
 

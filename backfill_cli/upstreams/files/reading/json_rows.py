@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import Piece, own
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, Hint, in_config
 from backfill_cli.formats import fast_json
 from backfill_cli.formats.fast_json import FastPath
 from backfill_cli.formats.listing import File, Place
@@ -30,7 +30,7 @@ WHITE = b" \t\r"
 
 
 def frame(
-    spark: "SparkSession", where: Place, files: Sequence[File], fast: FastPath | None, hint: str
+    spark: "SparkSession", where: Place, files: Sequence[File], fast: FastPath | None, hint: Hint | str
 ) -> "DataFrame":
     """The lines that are not blank: `own.FILE, own.AT, own.LINE BINARY`, and the columns of `fast`.
 
@@ -52,7 +52,7 @@ def frame(
     return made.select(own.FILE, at.alias(own.AT), own.LINE, *beside)
 
 
-def _made(fast: FastPath | None, hint: str, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
+def _made(fast: FastPath | None, hint: Hint | str, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
     """Runs in a worker."""
     for piece in pieces:
         with reading(piece.what.path, "json", hint):
@@ -122,5 +122,5 @@ def refuse_unseen(where: Place, files: Sequence[File], columns: Columns, sparse:
         hint = f"did you mean '{meant[0]}'? " if meant else ""
         raise BadData(
             f"{where.shown}: column '{name}' of upstream.snapshot.schema is in none of the {looked_at} lines read",
-            f'{hint}If lines omit it when it is NULL: upstream.snapshot.sparse = ["{name}"]',
+            in_config(f'{hint}If lines omit it when it is NULL: upstream.snapshot.sparse = ["{name}"]'),
         )

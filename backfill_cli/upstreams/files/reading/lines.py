@@ -98,7 +98,7 @@ def _refuse_long(file: File, blocks: Iterable[bytes]) -> None:
 def too_long(path: str) -> BadData:
     return BadData(
         f"{path}: a line is longer than {LONGEST >> 20} MiB",
-        f"write one row per line, and end lines with line feeds; for a file of the snapshot, then {START_OVER}",
+        "write one row per line, and end lines with line feeds; for a file of the snapshot, then " + START_OVER,
     )
 
 

@@ -53,7 +53,7 @@ def located(error: BadRow, held: Held) -> BackfillError | None:
         return None
     keys = ", ".join(f"{name} {row.values[name]}" for name in held.key if name in row.values)
     of = f" (of {keys})" if keys else ""
-    return BadData(f"{error.file}: line {row.line}{of}: {error.what}", error.template)
+    return BadData(f"{error.file}: line {row.line}{of}: {error.what}", error.hint)
 
 
 def _row(held: Held, row: int) -> _Row:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
+from backfill_cli.errors import Hint
 from backfill_cli.formats import exact, frames
 from backfill_cli.formats.fast_json import FastPath, by_either_path, fast_path
 from backfill_cli.formats.json_values import of_parsed, with_parsed
@@ -45,7 +46,7 @@ def json_lines(
     where: Place,
     files: Sequence[File],
     fast: FastPath | None,
-    hint: str,
+    hint: Hint | str,
     numbered: bool,
 ) -> "DataFrame":
     """`own.FILE, own.AT, own.LINE`, and the columns of `fast`, of files with one JSON object per line.
@@ -56,7 +57,9 @@ def json_lines(
     return json_rows.frame(spark, where, files, fast, hint) if numbered else frames.text_lines(spark, where, files)
 
 
-def _json(lines: "DataFrame", columns: Columns, fast: FastPath | None, hint: str, numbered: bool) -> "DataFrame":
+def _json(
+    lines: "DataFrame", columns: Columns, fast: FastPath | None, hint: Hint | str, numbered: bool
+) -> "DataFrame":
     """fast: the columns that come with the lines if their block took the fast path.
 
     numbered: whether `own.AT` holds the row's place in its file.

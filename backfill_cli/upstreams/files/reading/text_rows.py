@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from backfill_cli.contracts import Piece, own
 from backfill_cli.decode import stored
-from backfill_cli.errors import BadData, Fatal
+from backfill_cli.errors import BadData, Fatal, Hint
 from backfill_cli.formats import frames
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark import arrow_tasks
@@ -44,7 +44,7 @@ class TextRows:
     csv: CsvOptions
     names: tuple[str, ...]
     columns: Columns
-    hint: str = RENAME_HINT
+    hint: Hint | str = RENAME_HINT
     key: tuple[str, ...] = ()
     faults: Faults | None = None
     quarantine: bool = False

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from backfill_cli.contracts import TableSpec, own
-from backfill_cli.errors import START_OVER, BadData, Fatal, UsageError
+from backfill_cli.errors import START_OVER, BadData, Fatal, UsageError, in_config
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Place, touched
 from backfill_cli.model.schema import Columns, differing, shown
@@ -30,8 +30,10 @@ def splits_of(
     if not files:
         raise UsageError(
             f"table '{table.name}': no {options.format} files at {where.shown}",
-            "set upstream.snapshot.path to a folder or a glob with files; names that begin with '_' or '.' or end "
-            "with .tmp are ignored",
+            in_config(
+                "set upstream.snapshot.path to a folder or a glob with files; names that begin with '_' or '.' "
+                "or end with .tmp are ignored"
+            ),
         )
     if options.format == "parquet":
         with ThreadPoolExecutor(THREADS) as pool:
@@ -160,5 +162,5 @@ def _restored(file: File, what: str) -> str:
 def _changed(table: str, file: File, how: str, restore: str) -> Fatal:
     return Fatal(
         f"table '{table}': {file.path} {how} since the snapshot was pinned",
-        f"{restore}; or {START_OVER}",
+        f"{restore}; or " + START_OVER,
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-PINNED = f"fix the file, then {START_OVER}: the files of a pinned snapshot must not change"
+PINNED = "fix the file, then " + START_OVER + ": the files of a pinned snapshot must not change"
 
 
 @dataclass(frozen=True, slots=True)

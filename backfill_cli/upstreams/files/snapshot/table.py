@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, TableSpec
-from backfill_cli.errors import Fatal
+from backfill_cli.errors import Fatal, in_config
 from backfill_cli.formats import group_slices, row_groups, schemas
 from backfill_cli.formats.listing import File, Listing, place, refuse_part_of_table
 from backfill_cli.formats.row_groups import FileSlice
@@ -98,7 +98,7 @@ class TableSnapshot:
         if foreign and mode is not None:
             raise Fatal(
                 f"{foreign[0]}: Spark's own reader cannot read its types, and only it follows '{mode}'",
-                f"remove '{mode}' from [spark.conf]",
+                in_config(f"remove '{mode}' from [spark.conf]"),
             )
         if foreign and not workers:
             raise Fatal(f"{foreign[0]}: Spark's own reader cannot read its types", SAME_PACKAGE)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from backfill_cli.errors import START_OVER, BadData, Fatal, UsageError
+from backfill_cli.errors import START_OVER, BadData, Fatal, UsageError, in_config
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Listing, place, touched
 from backfill_cli.model.schema import Columns, SparkType, field, same_type, shown
@@ -61,7 +61,9 @@ class Archive:
         if not self._looked:
             raise UsageError(
                 f"no {self.options.format} files at {self._where.shown}",
-                "check upstream.archive.path; names that begin with '_' or '.' or end with .tmp are ignored",
+                in_config(
+                    "check upstream.archive.path; names that begin with '_' or '.' or end with .tmp are ignored"
+                ),
             )
 
     def take(self, details: Mapping[int, str]) -> None:
@@ -213,7 +215,7 @@ def _changed(file: File, now: File | None) -> Fatal:
     how = "is gone" if now is None else "was written again"
     local = file.path.startswith("/")
     back = f"restore the file{f', with its time: {touched(file.path, file.mtime_ns)}' if local else ''}"
-    return Fatal(f"{file.path} {how} since the archive was pinned", f"{back}; or {START_OVER}")
+    return Fatal(f"{file.path} {how} since the archive was pinned", f"{back}; or " + START_OVER)
 
 
 def _widens(kept: SparkType, wanted: SparkType) -> bool:

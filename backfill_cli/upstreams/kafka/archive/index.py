@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.kafka.options import ArchiveOptions
@@ -109,7 +109,9 @@ def _gaps(file: File, partition: int, offsets: Any) -> tuple[Span, ...]:
     if len(jumps) > MOST_GAPS:
         raise BadData(
             f"{file.path}: partition {partition} has {len(jumps)} gaps in its offsets",
-            "a compacted or transactional topic has them: set upstream.compacted or upstream.transactional",
+            in_config(
+                "a compacted or transactional topic has them: set upstream.compacted or upstream.transactional"
+            ),
         )
     ends = ordered.take(jumps).to_pylist()
     begins = ordered.take(pc.subtract(jumps, 1)).to_pylist()
@@ -167,5 +169,5 @@ def _of_json(where: Place, file: File, names: list[str]) -> "pa.Table":
 def _no_column(file: File, name: str) -> BadData:
     return BadData(
         f"{file.path}: no column '{name}' with a record's partition or offset",
-        "name the columns: upstream.archive.partition and upstream.archive.offset",
+        in_config("name the columns: upstream.archive.partition and upstream.archive.offset"),
     )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from backfill_cli.errors import Transient, UsageError
+from backfill_cli.errors import Transient, UsageError, in_config
 from backfill_cli.upstreams.kafka.client_properties import SECRETS
 from backfill_cli.upstreams.kafka.log.edge import Complaints, asking, client, ours
 from backfill_cli.upstreams.kafka.options import TopicOptions
@@ -90,7 +90,7 @@ class Cluster:
             if topic is None:
                 raise Transient(
                     f"{self._connection.servers}: topic '{self._topic}' does not exist",
-                    f"create it, or correct {self._connection.at}.topic",
+                    in_config(f"create it, or correct {self._connection.at}.topic"),
                 )
             self._oldest, ends = self._begin_and_end([one.id for one in topic.partitions], read)
             return Seen(cluster.result().cluster_id, str(topic.topic_id), self._oldest, ends)

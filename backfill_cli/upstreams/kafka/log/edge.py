@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
+from backfill_cli.errors import BackfillError, Fatal, Hint, Transient, UsageError, in_config, shell
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
-INSTALL = "pip install 'backfill-cli[kafka]'"
+INSTALL = shell("pip install 'backfill-cli[kafka]'")
 
 _UNTRUSTED = "certificate verify failed"  # OpenSSL's words
 
@@ -66,23 +66,23 @@ def ours(error: "KafkaError", of: Servers, what: str, complaints: Complaints | N
     codes = {error.code(), complaints.code if complaints is not None else 0}
     where, said = f"{of.servers}: {what}", of.scrubbed(last or error.str())
     if codes & {K._AUTHENTICATION, K.SASL_AUTHENTICATION_FAILED}:
-        return Fatal(f"{where}: access denied: {said}", f"check {of.at}.options: sasl.*")
+        return Fatal(f"{where}: access denied: {said}", in_config(f"check {of.at}.options: sasl.*"))
     # a server that hangs up first gives librdkafka's code for a lost connection to the same failure
     if codes & {K._SSL} or _UNTRUSTED in said:
-        return Fatal(f"{where}: no TLS connection: {said}", f"check {of.at}.options: ssl.*")
+        return Fatal(f"{where}: no TLS connection: {said}", in_config(f"check {of.at}.options: ssl.*"))
     text = of.scrubbed(error.str())
     denied = {K.TOPIC_AUTHORIZATION_FAILED, K.CLUSTER_AUTHORIZATION_FAILED, K.GROUP_AUTHORIZATION_FAILED}
     if error.code() in denied:
         return Fatal(f"{where}: {text}", "give this user the right to Read and Describe the topic")
     if error.code() in {K._INVALID_ARG, K.UNSUPPORTED_VERSION, K.INVALID_REQUEST, K._UNSUPPORTED_FEATURE}:
-        return Fatal(f"{where}: {text}", f"check {of.at}.options")
+        return Fatal(f"{where}: {text}", in_config(f"check {of.at}.options"))
     because = f" ({said})" if last and last != error.str() else ""
     return Transient(f"{where}: {text}{because}", unreachable(of))
 
 
-def unreachable(of: Servers) -> str:
+def unreachable(of: Servers) -> Hint:
     """The hint where no broker answers."""
-    return f"start the broker, or correct {of.at}.bootstrap_servers"
+    return in_config(f"start the broker, or correct {of.at}.bootstrap_servers")
 
 
 @contextmanager

@@ -32,7 +32,7 @@ _POLL_S = 0.1
 SILENCE_S = 30.0
 """No message and no end of the log for this long: the broker is gone."""
 
-GONE_HINT = f"keep the topic longer (retention.ms), and {START_OVER}"
+GONE_HINT = "keep the topic longer (retention.ms), and " + START_OVER
 
 RECORDS = (
     f"{own.READ} INT, kafka_partition INT, kafka_offset BIGINT, kafka_timestamp TIMESTAMP, "
@@ -223,5 +223,5 @@ def _ends_early(connection: Connection, task: Range, reached: int) -> Transient:
     return Transient(
         f"{connection.servers}: partition {task.partition} ends at offset {reached}, but reached "
         f"{task.up_to} when the read was planned",
-        f"its leader may have changed: wait for it; if records were lost, {START_OVER}",
+        "its leader may have changed: wait for it; if records were lost, " + START_OVER,
     )

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from backfill_cli.errors import ConfigError
+from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.formats.debezium_changes import UNWRAPPED
 from backfill_cli.formats.debezium_types import Connect
 from backfill_cli.formats.source_table import matching, source_of
@@ -48,7 +48,7 @@ def of_debezium(connection: Connection, topic: str, seen: Seen, tables: Sequence
     if len(sources) > 1 and not tables:
         fault = f"{connection.at}.topic: '{topic}' holds records of several tables: {', '.join(sources[:5])}"
         raise ConfigError(
-            "upstream", [fault], f'name those to read: {connection.at}.value.tables = ["{sources[0]}"]'
+            "upstream", [fault], in_config(f'name those to read: {connection.at}.value.tables = ["{sources[0]}"]')
         )
     told = together(topic, [block for _, block in mine if block is not None])
     images = [envelope.get("after") for envelope, _ in mine]

@@ -40,6 +40,6 @@ def further(request: TakeRequest, bounds: Bounds, up_to: int, lost: ValueLost) -
         raise ValueLost(
             f"{lost.message}; after that, columns of a table were dropped or changed: the later log cannot supply "
             "the value",
-            f"{START_OVER}, with REPLICA IDENTITY FULL for a table whose keys change",
+            START_OVER + ", with REPLICA IDENTITY FULL for a table whose keys change",
         )
     return request, replace(bounds, stop=request.up_to, up_to=request.up_to, widens=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.cdc.net import UNSENT, Entry, Key, NeedsAll, Row
 from backfill_cli.contracts import own
-from backfill_cli.errors import BadData, Transient
+from backfill_cli.errors import BadData, Transient, in_config
 from backfill_cli.formats.parquet_writer import encoding
 from backfill_cli.model.plan import StagedFile
 from backfill_cli.upstreams.postgres.log.net import NetTable
@@ -91,7 +91,9 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        raise Transient(f"staging file {path}: {exc}", "free disk space there, or change job.staging") from exc
+        raise Transient(
+            f"staging file {path}: {exc}", in_config("free disk space there, or change job.staging")
+        ) from exc
 
 
 def _schema(net: NetTable, unsent: bool) -> "pa.Schema":

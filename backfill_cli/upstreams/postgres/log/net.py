@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Any
 
 from backfill_cli.cdc.net import LOST, UNSENT, Key, NetChanges, Row
-from backfill_cli.errors import START_OVER, BadData
+from backfill_cli.errors import START_OVER, BadData, sql
 from backfill_cli.upstreams.postgres.keys import literal
 from backfill_cli.upstreams.postgres.log.window import LogTable
 from backfill_cli.upstreams.postgres.types import Column, quoted
@@ -73,7 +73,7 @@ class NetTable(NetChanges):
             raise BadData(
                 f"table {self.table.name!r}: its replica identity lacks a column of the key "
                 f"({', '.join(self.table.key)}), so the log does not say which rows changed",
-                f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL; then {START_OVER}",
+                sql(f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL") + "; then " + START_OVER,
             )
 
     def require_keys(self) -> None:
@@ -86,7 +86,9 @@ class NetTable(NetChanges):
             raise BadData(
                 f"table {self.table.name!r}: a change with an incomplete key: {self.shown_key(found)}",
                 "the key's columns must be NOT NULL and in the table's replica identity: "
-                f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL; then {START_OVER}",
+                + sql(f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL")
+                + "; then "
+                + START_OVER,
             )
 
     def _lost(self, lost: dict[Key, Row]) -> "ValueLost":
@@ -101,8 +103,10 @@ class NetTable(NetChanges):
             f"table {table!r}: an UPDATE gave a row the new key {self.shown_key(key)}, but the log does not have "
             f"its value of {', '.join(repr(column.name) for column in columns)}, which is stored out of line "
             f"(TOAST) and did not change{others}",
-            f"write it again, so that the log has it: UPDATE {table} SET {anew}{which}; and for later changes of "
-            f"keys: ALTER TABLE {table} REPLICA IDENTITY FULL",
+            "write it again, so that the log has it: "
+            + sql(f"UPDATE {table} SET {anew}{which}")
+            + "; and for later changes of keys: "
+            + sql(f"ALTER TABLE {table} REPLICA IDENTITY FULL"),
         )
 
     def _is_key(self, key: Key) -> str:
