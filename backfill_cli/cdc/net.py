@@ -7,18 +7,16 @@ of properties (tests/cdc/test_net_changes.py) holds for both.
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backfill_cli.contracts import own
+from backfill_cli.spark.api import Column, DataFrame, F
 from backfill_cli.spark.names import quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 # -- in Spark -----------------------------------------------------------------------------------------------------
 
 
-def net(changes: "DataFrame", key: Sequence[str], lacking: Sequence[str] = ()) -> "DataFrame":
+def net(changes: DataFrame, key: Sequence[str], lacking: Sequence[str] = ()) -> DataFrame:
     """The last change of each key: `(own.OP 'U'|'D', [own.UNSENT,] row…)`, in no particular order.
 
     changes: `(own.OP, own.SEQ, own.MS, [own.UNSENT ARRAY<STRING>,] row…)`; of a key's rows that with the largest
@@ -26,8 +24,6 @@ def net(changes: "DataFrame", key: Sequence[str], lacking: Sequence[str] = ()) -
     result it names those that no row of the key has, NULL if there are none; without `lacking` there is no such
     column.
     """
-    from pyspark.sql import functions as F
-
     row = [name for name in changes.columns if name not in (own.OP, own.SEQ, own.MS, own.UNSENT)]
     last = F.max_by(F.struct(own.OP, *map(quoted, row)), own.SEQ).alias(own.LAST)
     keys = [quoted(name).alias(own.numbered(own.KEY, i)) for i, name in enumerate(key)]
@@ -42,7 +38,7 @@ def net(changes: "DataFrame", key: Sequence[str], lacking: Sequence[str] = ()) -
     carried = {name: F.col(own.numbered(own.VALUE, i)) for i, name in enumerate(lacking)}
     has = {name: F.coalesce(one[own.OP] == "U", F.lit(False)) for name, one in carried.items()}
 
-    def value(name: str) -> "Column":
+    def value(name: str) -> Column:
         kept = quoted(name, of=own.LAST)
         return F.when(has[name], carried[name][own.VALUE]).otherwise(kept) if name in carried else kept
 
@@ -52,14 +48,12 @@ def net(changes: "DataFrame", key: Sequence[str], lacking: Sequence[str] = ()) -
     return found.select(op.alias(own.OP), unsent, *(value(name).alias(name) for name in row))
 
 
-def over(rows: "DataFrame", changes: "DataFrame", key: Sequence[str], lacking: Sequence[str]) -> "DataFrame":
+def over(rows: DataFrame, changes: DataFrame, key: Sequence[str], lacking: Sequence[str]) -> DataFrame:
     """Rows that were read, and the net changes that follow them, as net changes: `(own.OP, [own.UNSENT,] row…)`.
 
     rows: columns as in `changes`. lacking: the columns that `own.UNSENT` of `changes` can name. A change replaces
     the row of its key, which has what the change lacks. A duplicate key among `rows` that no change has stays one.
     """
-    from pyspark.sql import functions as F
-
     unsent = [F.lit(None).cast("array<string>").alias(own.UNSENT)] if lacking else []
     as_changes = rows.select(F.lit("U").alias(own.OP), *unsent, *map(quoted, rows.columns))
     changed = changes.select(*map(quoted, key))
@@ -71,10 +65,8 @@ def over(rows: "DataFrame", changes: "DataFrame", key: Sequence[str], lacking: S
     return alone.unionByName(net(both, key, lacking))
 
 
-def _lacks(name: str) -> "Column":
+def _lacks(name: str) -> Column:
     """Whether a change is a row without this column; a delete names none."""
-    from pyspark.sql import functions as F
-
     return F.coalesce(F.array_contains(own.UNSENT, name), F.lit(False))
 
 

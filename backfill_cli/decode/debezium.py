@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Asked, Decode, Decoded, Found, Opened
@@ -28,9 +28,7 @@ from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.source_table import Known, matching, source_of
 from backfill_cli.formats.values import Encoding, Undecided, schemaless
 from backfill_cli.model.schema import Columns, SparkType, columns_of, schema_text
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from backfill_cli.spark.api import Column, DataFrame
 
 _FLAT = (
     "no 'op': not a Debezium envelope; rows that ExtractNewRecordState has unwrapped are read with "
@@ -432,7 +430,7 @@ class _Opened:
             self._late = can_be_late(found)
         return self._late
 
-    def checked(self, rows: "DataFrame", decode: Decode, place: "Column") -> "DataFrame":
+    def checked(self, rows: DataFrame, decode: Decode, place: Column) -> DataFrame:
         assert isinstance(decode, Envelopes)
         if decode.images is None:
             return rows

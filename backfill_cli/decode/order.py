@@ -9,17 +9,15 @@ place in its log must increase. Only PostgreSQL and Oracle can check late, and t
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER
 from backfill_cli.formats import exact
 from backfill_cli.formats.source_table import source_of
 from backfill_cli.model.schema import Columns, SparkType, field
+from backfill_cli.spark.api import Column, DataFrame, F
 from backfill_cli.spark.names import quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 PLACE = ("txId", "lsn", "scn", "rs_id", "ssn")
 """What a source says of a change's transaction and place in its log: numbers or texts."""
@@ -57,14 +55,13 @@ def place_of(source: Mapping[str, Any]) -> tuple[str | None, ...]:
 
 
 def refusing(
-    changes: "DataFrame", key: Sequence[str], images: Sequence[str], with_block: bool, place: "Column"
-) -> "DataFrame":
+    changes: DataFrame, key: Sequence[str], images: Sequence[str], with_block: bool, place: Column
+) -> DataFrame:
     """The changes, without `own.TRACE`; a removal that proves that the source checks the key late raises.
 
     with_block: whether schema blocks say which values in `before` are not the row's. Without them, the values of a
     column are the rows' if the old rows of the transaction have two of them. place: names a change in errors.
     """
-    from pyspark.sql import functions as F
     from pyspark.sql.window import Window
 
     of_key = Window.partitionBy(*(quoted(name) for name in key)).orderBy(own.SEQ)
@@ -91,13 +88,11 @@ def refusing(
     return traced.withColumn(own.OP, op).drop(own.TRACE, own.BEFORE, own.HELD)
 
 
-def _trace(images: Sequence[str]) -> "Column":
+def _trace(images: Sequence[str]) -> Column:
     """`own.TRACE` with hashes instead of values. NULL may be a column that did not exist yet: it has no hash."""
-    from pyspark.sql import functions as F
-
     told = F.col(own.TRACE)
 
-    def hashes(values: "Sequence[Column]") -> "Column":
+    def hashes(values: Sequence[Column]) -> Column:
         return F.array(*(F.when(one.isNotNull(), F.xxhash64(one)) for one in values)).cast("array<bigint>")
 
     number = told["number"].try_cast("decimal(38,0)")

@@ -1,7 +1,7 @@
 """Turns parsed Debezium envelopes into changes: one row each, two for a key change, none for a message."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, Hint, in_config, sql
@@ -10,11 +10,9 @@ from backfill_cli.formats.source_table import NAMELESS, PARTS, Known, name_in
 from backfill_cli.formats.unsent import UNAVAILABLE, unsent
 from backfill_cli.formats.values import Encoding, convert, raw_type
 from backfill_cli.model.schema import Columns, SparkType, field, schema_text
+from backfill_cli.spark.api import Column, DataFrame, F
 from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.spark.reuse import reused
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 _TRUNCATE = "truncate is not supported by the snapshot strategy's files upstream, op"
 NO_TRUNCATES = 'skipped.operations = "t"'
@@ -39,7 +37,7 @@ TABLES_HINT = in_config(
 
 
 def changes(
-    parsed: "DataFrame",
+    parsed: DataFrame,
     at: str,
     key: Sequence[str],
     columns: Columns,
@@ -49,15 +47,13 @@ def changes(
     numbered: bool,
     images: Sequence[str] | None = None,
     blanks: Mapping[str, frozenset[str]] | None = None,
-) -> "DataFrame":
+) -> DataFrame:
     """Envelopes as changes. at: the struct that holds the envelope. known: the tables they can be of.
 
     numbered: whether `own.AT.row` is the row's place in its file, which errors then name. images: the columns of
     `before` that debezium_order compares; None: the order needs no check. blanks: those of the columns, by the
     schema block; None without one.
     """
-    from pyspark.sql import functions as F
-
     mine = parsed.where(known.read(name_in(f"{at}.source"))) if known.tables else parsed
     built = (
         "debezium",
@@ -72,7 +68,7 @@ def changes(
         None if blanks is None else tuple(sorted((name, tuple(sorted(of))) for name, of in blanks.items())),
     )
 
-    def sure(name: str, raw: "Column") -> "Column":
+    def sure(name: str, raw: Column) -> Column:
         known = (blanks or {}).get(name)
         if known is None:
             return F.lit(False)
@@ -80,7 +76,7 @@ def changes(
         alike = raw.isin(*(F.lit(text).try_cast(kind) for text in sorted(known))) if known else F.lit(False)
         return F.coalesce(~alike, F.lit(False))
 
-    def build() -> "tuple[Column, list[Column]]":
+    def build() -> tuple[Column, list[Column]]:
         file = F.col(own.FILE)
         file = exact.row_of(file, F.col(f"{own.AT}.row"), F.col(own.LINE)) if numbered else file
         shown = _shown(at, key, columns, encodings, epoch, file)
@@ -99,11 +95,9 @@ def _shown(
     columns: Columns,
     encodings: Mapping[str, Encoding],
     epoch: str | None,
-    file: "Column",
-) -> "list[Column]":
+    file: Column,
+) -> list[Column]:
     """The change's marks and columns, from an envelope and an op. file: what errors name."""
-    from pyspark.sql import functions as F
-
     after, before = F.col(f"{at}.after"), F.col(f"{at}.before")
     gone = F.col(own.OP) == "D"
     shown = F.concat_ws(", ", *(after.getField(name).cast("string") for name in key))
@@ -127,16 +121,14 @@ def _shown(
 
 
 def _ops(
-    at: str, key: Sequence[str], columns: Columns, encodings: Mapping[str, Encoding], known: Known, file: "Column"
-) -> "Column":
+    at: str, key: Sequence[str], columns: Columns, encodings: Mapping[str, Encoding], known: Known, file: Column
+) -> Column:
     """The ops of the rows that an envelope becomes, in order. An envelope that cannot be applied is an error."""
-    from pyspark.sql import functions as F
-
     op, before, after = (F.col(f"{at}.{part}") for part in ("op", "before", "after"))
     broken = F.col(f"r.{own.BROKEN}")
     wrong = F.when(broken.isNotNull(), F.coalesce(debezium_kinds.unlike(broken, columns, encodings, key), broken))
 
-    def refuse(what: str, value: "Column", hint: Hint | str = CHANGES_HINT) -> "Column":
+    def refuse(what: str, value: Column, hint: Hint | str = CHANGES_HINT) -> Column:
         return exact.refused(file, what, value, hint).cast("array<string>")
 
     moved = F.lit(False)
@@ -163,12 +155,8 @@ def _ops(
     )
 
 
-def _sent(
-    raw: "Column", value: "Column", how: Encoding, target: SparkType, named: exact.Named, key: "Column"
-) -> "Column":
+def _sent(raw: Column, value: Column, how: Encoding, target: SparkType, named: exact.Named, key: Column) -> Column:
     """The value, or an error if it is Debezium's placeholder for a value that it did not receive."""
-    from pyspark.sql import functions as F
-
     absent = unsent(raw, how, target)
     if absent is None:
         return value

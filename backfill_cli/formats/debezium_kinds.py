@@ -2,13 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from backfill_cli.formats.values import Encoding, raw_type
 from backfill_cli.model.schema import Columns, SparkType
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from backfill_cli.spark.api import Column, F
 
 _SINCE = {"ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _WHOLE, _NUMBER = "BIGINT", "BIGINT|DOUBLE|DECIMAL.*|STRING"
@@ -23,16 +20,14 @@ _KINDS = {
 """By Spark type: the pattern of the variant types that the parser takes, beside NULL; and their name."""
 
 
-def unlike(text: "Column", columns: Columns, encodings: Mapping[str, Encoding], key: Sequence[str]) -> "Column":
+def unlike(text: Column, columns: Columns, encodings: Mapping[str, Encoding], key: Sequence[str]) -> Column:
     """`column 'day': not a whole number of days since 1970: "x"`, of an envelope's text; NULL if all fit."""
-    from pyspark.sql import functions as F
-
     known = {name: _kind(encodings[name], column["type"]) for name, column in columns.items()}
     patterns = F.from_json(F.lit(json.dumps({n: f"^(VOID|{p})$" for n, (p, _) in known.items()})), _MAP)
     words = F.from_json(F.lit(json.dumps({n: word for n, (_, word) in known.items()})), _MAP)
     envelope = F.try_parse_json(text)
 
-    def fault(path: str) -> "Column":
+    def fault(path: str) -> Column:
         members = F.try_variant_get(envelope, path, "map<string,variant>")
         others = F.map_filter(
             members, lambda name, value: ~F.rlike(F.schema_of_variant(value), F.element_at(patterns, name))

@@ -9,7 +9,7 @@ place in its log must increase. Only PostgreSQL and Oracle can check late, and t
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER
@@ -18,12 +18,10 @@ from backfill_cli.formats.source_table import name_in
 from backfill_cli.formats.unsent import unsent
 from backfill_cli.formats.values import Encoding, raw_type
 from backfill_cli.model.schema import Columns, SparkType, field
+from backfill_cli.spark.api import Column, DataFrame, F
 from backfill_cli.spark.names import quoted
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-Sure = Callable[[str, "Column"], "Column"]
+Sure = Callable[[str, Column], Column]
 """Whether a column's value in `before` is none of its `blanks`: never NULL, and false if these are not known."""
 
 _PLACE = ("txId", "lsn", "scn", "rs_id", "ssn")
@@ -83,15 +81,13 @@ def trace(
     images: Sequence[str],
     columns: Columns,
     encodings: Mapping[str, Encoding],
-    place: "Column",
+    place: Column,
     sure: Sure,
-) -> "Column":
+) -> Column:
     """`own.TRACE`, which `refusing` needs of each change: from an envelope, `own.OP` and `own.SUB`.
 
     at: the struct that holds the envelope; its `before` has `images` as text. place: what an error names.
     """
-    from pyspark.sql import functions as F
-
     after, before, op = (F.col(f"{at}.{part}") for part in ("after", "before", "op"))
     put, gone, known = [], [], []
     for name in images:
@@ -121,13 +117,12 @@ def trace(
     ).alias(own.TRACE)
 
 
-def refusing(changes: "DataFrame", key: Sequence[str], images: Sequence[str], with_block: bool) -> "DataFrame":
+def refusing(changes: DataFrame, key: Sequence[str], images: Sequence[str], with_block: bool) -> DataFrame:
     """The changes, without `own.TRACE`; a removal that proves that the source checks the key late raises.
 
     with_block: whether schema blocks say which values in `before` are not the row's. Without them, the values of a
     column are the rows' if the old rows of the transaction have two of them.
     """
-    from pyspark.sql import functions as F
     from pyspark.sql.window import Window
 
     of_key = Window.partitionBy(*(quoted(name) for name in key)).orderBy(own.SEQ)

@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
 from backfill_cli.model.digest import (
@@ -16,10 +15,8 @@ from backfill_cli.model.digest import (
     ranges_sql,
     whole_sql,
 )
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.names import backticked
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _ANSI = "spark.sql.ansi.enabled"
 
@@ -51,7 +48,7 @@ DIALECT = Dialect(
 
 
 def words_digest(
-    spark: "SparkSession", rows: "DataFrame", spec: DigestSpec, ranges: KeyRanges | None
+    spark: SparkSession, rows: DataFrame, spec: DigestSpec, ranges: KeyRanges | None
 ) -> dict[int, Digest]:
     """Like `SinkCopy.digest`, of a frame."""
     view = f"{own.PREFIX}verify_{uuid.uuid4().hex}"
@@ -66,7 +63,7 @@ def words_digest(
 
 
 @contextmanager
-def _unchecked(spark: "SparkSession") -> Iterator[None]:
+def _unchecked(spark: SparkSession) -> Iterator[None]:
     """Turns off overflow checks for the arithmetic written here: it cannot overflow, and checks cost a fifth.
 
     What the frame itself computes keeps its checks.
@@ -79,7 +76,7 @@ def _unchecked(spark: "SparkSession") -> Iterator[None]:
         spark.conf.set(_ANSI, before or "true")
 
 
-def digests(frame: "DataFrame") -> dict[int, Digest]:
+def digests(frame: DataFrame) -> dict[int, Digest]:
     """The digest of each range, one row per range: a handful, whatever the table's size."""
     found = frame.toArrow().to_pylist()
     return {row.pop("part"): Digest(row.pop("n"), tuple(row.values())) for row in found}

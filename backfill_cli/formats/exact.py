@@ -7,14 +7,11 @@ the expressions are NULL instead of raising.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from backfill_cli.errors import Hint
 from backfill_cli.model.schema import SparkType, shown
+from backfill_cli.spark.api import Column, F
 from backfill_cli.spark.failures import MARK, ROW, ending
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 SHOWN = 200
 """Characters of a value that an error shows."""
@@ -51,7 +48,7 @@ class Named:
     file None: nothing raises; an inexact value becomes NULL, and the caller compares. hint: of the error.
     """
 
-    file: "Column | None"
+    file: Column | None
     column: str
     hint: Hint | str = ""
 
@@ -62,29 +59,23 @@ class Named:
 QUIET = Named(None, "")
 
 
-def once(value: "Column", of: "Callable[[Column], Column]") -> "Column":
+def once(value: Column, of: Callable[[Column], Column]) -> Column:
     """`of(value)`, with the value computed once: otherwise each use in `of` would copy its whole expression.
 
     Nested copies made the plan of one base64 decimal 544,000 characters long, from which each task generated code.
     """
-    from pyspark.sql import functions as F
-
     return F.get(F.transform(F.array(value), of), F.lit(0))
 
 
-def failing(named: Named, what: str, value: "Column", hint: Hint | str = "") -> "Column":
+def failing(named: Named, what: str, value: Column, hint: Hint | str = "") -> Column:
     """An expression that raises when it is evaluated: `file: column 'c': what: value`."""
     if named.file is None:
-        from pyspark.sql import functions as F
-
         return F.lit(None)
     return refused(named.file, f"column '{named.column}': {what}", value, hint or named.hint)
 
 
-def of_text(text: "Column", kind: SparkType, named: Named) -> "Column":
+def of_text(text: Column, kind: SparkType, named: Named) -> Column:
     """Text as a simple type; NULL stays NULL. Text that is not such a value, or would lose digits, raises."""
-    from pyspark.sql import functions as F
-
     assert isinstance(kind, str), "nested types have no text"
     if kind == "string":
         return text
@@ -103,10 +94,8 @@ def of_text(text: "Column", kind: SparkType, named: Named) -> "Column":
     return F.when(bad, failing(named, f"not exactly {article(shown(kind))}", text)).otherwise(value)
 
 
-def _decimal_fits(text: "Column", kind: str) -> "Column":
+def _decimal_fits(text: Column, kind: str) -> Column:
     """Whether no digit is beyond the type's last place. Exponents are allowed: Java writes 0.0000001 as 1E-7."""
-    from pyspark.sql import functions as F
-
     scale = decimal_of(kind)[1]
     digits = rf"[.][0-9]{{0,{scale}}}0*" if scale else r"[.]0*"
     raised = r"^[+-]?([0-9]*)[.]?([0-9]*)[eE]([+-]?[0-9]{1,3})$"
@@ -123,28 +112,22 @@ def decimal_of(kind: SparkType) -> tuple[int, int]:
     return int(precision), int(scale)
 
 
-def of_double(number: "Column", kind: SparkType, named: Named) -> "Column":
+def of_double(number: Column, kind: SparkType, named: Named) -> Column:
     """The decimal of at most DOUBLE_DIGITS digits whose nearest double this is."""
-    from pyspark.sql import functions as F
-
     value = number.try_cast(str(kind))
     bad = number.isNotNull() & (value.isNull() | (value.cast("double") != number))
     return F.when(bad, failing(named, f"not exactly {article(shown(kind))}", number)).otherwise(value)
 
 
-def of_days(days: "Column", named: Named) -> "Column":
+def of_days(days: Column, named: Named) -> Column:
     """Days since 1970 as a date."""
-    from pyspark.sql import functions as F
-
     good = days.between(_FIRST_DAY, _LAST_DAY)
     outside = failing(named, "a date outside the years 1 to 9999 (days since 1970)", days)
     return F.when(~good, outside).otherwise(F.date_from_unix_date(days.cast("int")))
 
 
-def of_units(count: "Column", unit: str, kind: SparkType, named: Named) -> "Column":
+def of_units(count: Column, unit: str, kind: SparkType, named: Named) -> Column:
     """Milli-, micro- or nanoseconds since 1970 (`ms`, `us`, `ns`) as a timestamp with or without zone."""
-    from pyspark.sql import functions as F
-
     a_second = {"ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
     low, high = _FIRST_DAY * _SECONDS_A_DAY * a_second, (_LAST_DAY + 1) * _SECONDS_A_DAY * a_second - 1
     good = count.between(max(low, -(2**63)), min(high, 2**63 - 1))
@@ -165,16 +148,14 @@ def of_units(count: "Column", unit: str, kind: SparkType, named: Named) -> "Colu
 
 
 def of_unscaled(
-    encoded: "Column", scale: "Column | int", kind: SparkType, named: Named, hint: Hint | str = ""
-) -> "Column":
+    encoded: Column, scale: Column | int, kind: SparkType, named: Named, hint: Hint | str = ""
+) -> Column:
     """Base64 of a big-endian two's complement integer, times ten to the minus `scale`, as a decimal."""
-    from pyspark.sql import functions as F
-
     # unbase64 skips characters that are not base64: it would take the text 1.234 for a number
     raw = F.hex(F.try_to_binary(encoded, F.lit("base64")))
     text = once(raw, lambda bits: _pointed(bits, F.lit(scale) if isinstance(scale, int) else scale))
 
-    def checked(said: "Column") -> "Column":
+    def checked(said: Column) -> Column:
         shown = encoded if isinstance(scale, int) else F.concat(encoded, F.lit(" of scale "), scale.cast("string"))
         broken = failing(named, "not a decimal of at most 38 digits in base64", shown, hint)
         return F.when(encoded.isNotNull() & said.isNull(), broken).otherwise(of_text(said, kind, named))
@@ -182,13 +163,11 @@ def of_unscaled(
     return once(text, checked)
 
 
-def _pointed(bits: "Column", scale: "Column") -> "Column":
+def _pointed(bits: Column, scale: Column) -> Column:
     """A two's complement integer in hex, times ten to the minus `scale`, as text.
 
     NULL beyond 38 digits, and for an absurd scale, whose zeros alone could fill the memory.
     """
-    from pyspark.sql import functions as F
-
     negative = F.substr(bits, F.lit(1), F.lit(1)) >= "8"
     inverted = F.translate(F.lpad(bits, 32, "F"), "0123456789ABCDEF", "FEDCBA9876543210")
     size = once(F.when(negative, inverted).otherwise(F.lpad(bits, 32, "0")), _whole)
@@ -197,7 +176,7 @@ def _pointed(bits: "Column", scale: "Column") -> "Column":
     padded = once(digits, lambda d: F.lpad(d, F.greatest(F.length(d), scale + 1), F.lit("0")))
     padded = F.concat(padded, F.repeat(F.lit("0"), -scale))
 
-    def split(d: "Column") -> "Column":
+    def split(d: Column) -> Column:
         places = F.concat(F.left(d, F.length(d) - scale), F.lit("."), F.right(d, scale))
         return F.when(scale > 0, places).otherwise(d)
 
@@ -205,10 +184,8 @@ def _pointed(bits: "Column", scale: "Column") -> "Column":
     return F.when(F.length(bits).between(1, 32) & scale.between(-_MOST_PLACES, _MOST_PLACES), told)
 
 
-def _whole(bits: "Column") -> "Column":
+def _whole(bits: Column) -> Column:
     """32 hex digits as a number; NULL beyond 38 decimal digits."""
-    from pyspark.sql import functions as F
-
     total = F.lit(0).cast("decimal(38,0)")
     for start in (1, 9, 17, 25):
         part = F.conv(F.substr(bits, F.lit(start), F.lit(8)), 16, 10).cast("decimal(10,0)")
@@ -221,18 +198,14 @@ def article(kind: str) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
-def row_of(file: "Column", row: "Column", line: "Column | None" = None) -> "Column":
+def row_of(file: Column, row: Column, line: Column | None = None) -> Column:
     """What an error names instead of the file if the row's place in it is known: see failures.BadRow."""
-    from pyspark.sql import functions as F
-
     crc = [] if line is None else [F.lit(" of "), F.crc32(line).cast("string")]
     return F.concat(file, F.lit(ROW), row.cast("string"), *crc)
 
 
-def refused(file: "Column", what: "str | Column", value: "Column", hint: Hint | str = "") -> "Column":
+def refused(file: Column, what: str | Column, value: Column, hint: Hint | str = "") -> Column:
     """An expression that raises when it is evaluated: `file: what: value`."""
-    from pyspark.sql import functions as F
-
     seen = F.coalesce(F.left(value.cast("string"), F.lit(SHOWN)), F.lit("NULL"))
     said = F.lit(what) if isinstance(what, str) else what
     return F.raise_error(

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import own
 from backfill_cli.formats.exact import decimal_of
 from backfill_cli.model.schema import Columns, SparkType
+from backfill_cli.spark.api import Column, F
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column
 
 _ROOT_NULL = re.compile(rb"\}\s*n")
 """An object followed by `null`, which crashes Arrow's parser."""
@@ -118,10 +118,8 @@ def beside(values: Sequence[bytes | None], fast: FastPath) -> "dict[str, pa.Arra
     return told | {own.numbered(own.FAST, i): column for i, column in enumerate(columns)}
 
 
-def by_either_path(values: "dict[str, Column]", fast: FastPath | None) -> "dict[str, Column]":
+def by_either_path(values: dict[str, Column], fast: FastPath | None) -> dict[str, Column]:
     """The values of records: from the fast path if the record took it, else as given."""
-    from pyspark.sql import functions as F
-
     if fast is None:
         return values
     return {

@@ -12,6 +12,7 @@ from backfill_cli.contracts import own
 from backfill_cli.formats.json_text import is_rounded, is_whole_object
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, field, schema_text
+from backfill_cli.spark.api import F
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ def metadata(frame: "DataFrame", name: str) -> "Column":
 
 def file_name(frame: "DataFrame", where: Place, files: Sequence[File]) -> "Column":
     """The name, as listed, of the file that a row was read from."""
-    from pyspark.sql import functions as F
-
     path = metadata(frame, "file_path")
     if not _PLAIN.fullmatch(where.folder) or not all(_PLAIN.fullmatch(file.name) for file in files):
         path = F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))
@@ -55,8 +54,6 @@ def file_name(frame: "DataFrame", where: Place, files: Sequence[File]) -> "Colum
 
 def parquet(spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
     """`own.FILE, own.AT, columns…` of Parquet files; a column that a file lacks is NULL."""
-    from pyspark.sql import functions as F
-
     frame = reader(spark, columns).parquet(*(where.spark_path(f) for f in files))
     name = file_name(frame, where, files)
     return frame.select(
@@ -68,8 +65,6 @@ def parquet(spark: "SparkSession", where: Place, files: Sequence[File], columns:
 
 def text_lines(spark: "SparkSession", where: Place, files: Sequence[File]) -> "DataFrame":
     """`own.FILE, own.AT, own.LINE STRING` of text files: their lines unchanged, without blank ones."""
-    from pyspark.sql import functions as F
-
     read = reader(spark, {"value": field("value", "string")}).options(lineSep="\n")
     lines = read.text([where.spark_path(f) for f in files])
     name = file_name(lines, where, files)
@@ -92,8 +87,6 @@ def json_objects(lines: "DataFrame", columns: Columns, texts: Sequence[str]) -> 
     tombstone, is skipped. `own.BROKEN` is the line if it is not one whole object or does not fit `columns`,
     else NULL. texts: members that are read as text; a number with a fraction does not fit them (json_text.py).
     """
-    from pyspark.sql import functions as F
-
     shape = struct_type({**columns, own.BROKEN: field(own.BROKEN, "string")})
     options = {"columnNameOfCorruptRecord": own.BROKEN, "mode": "PERMISSIVE"}
     told = lines.withColumn(own.LINE, F.col(own.LINE).cast("string")).where(~F.col(own.LINE).rlike(_TOMBSTONE))

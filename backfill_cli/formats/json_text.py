@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from backfill_cli.spark.api import Column, F
 
 _LONE_SURROGATE = (
     r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
@@ -15,10 +13,8 @@ _LONE_SURROGATE = (
 """Half a surrogate pair, which Java would write as a question mark."""
 
 
-def is_whole_object(told: "Column") -> "Column":
+def is_whole_object(told: Column) -> Column:
     """Whether a STRING is one object: UTF-8, whole characters, no duplicate name, nothing after it. Never NULL."""
-    from pyspark.sql import functions as F
-
     # Parsing alone would read only the first of two objects, and the last value of a duplicate name.
     alone = F.try_parse_json(F.concat(F.lit("["), told, F.lit("]")))
     whole = F.is_valid_utf8(told) & told.rlike(r"^\s*\{") & ~told.rlike(_LONE_SURROGATE)
@@ -26,10 +22,8 @@ def is_whole_object(told: "Column") -> "Column":
     return F.coalesce(whole, F.lit(False))
 
 
-def why_not_whole(told: "Column") -> "Column":
+def why_not_whole(told: Column) -> Column:
     """What is wrong with a STRING that is not whole."""
-    from pyspark.sql import functions as F
-
     half = F.lit("half of a surrogate pair (\\ud800 to \\udfff) is not a character")
     whole = F.lit("not one whole JSON object (cut short, a duplicate name, text after the object, …)")
     no_text = F.lit("bytes that are not UTF-8")
@@ -39,17 +33,15 @@ def why_not_whole(told: "Column") -> "Column":
 _ROWS = ("$.after", "$.before", "$.payload.after", "$.payload.before")
 
 
-def is_rounded(told: "Column", names: Sequence[str]) -> "Column":
+def is_rounded(told: Column, names: Sequence[str]) -> Column:
     """Whether a row of an envelope has a number with a fraction in such a column. Never NULL.
 
     names: columns whose values `from_json` reads as text; it would give a double's digits (1.10 as 1.1).
     """
-    from pyspark.sql import functions as F
-
     if not names:
         return F.lit(False)
 
-    def has(row: str) -> "Column":
+    def has(row: str) -> Column:
         members = F.try_variant_get(F.try_parse_json(told), row, "map<string,variant>")
         named = F.map_values(F.map_filter(members, lambda name, _: name.isin(*names)))
         return F.coalesce(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backfill_cli.contracts import own
 from backfill_cli.formats.exact import QUIET, article, decimal_of, of_text, once
@@ -17,11 +17,9 @@ from backfill_cli.formats.frames import struct_type
 from backfill_cli.formats.json_text import is_whole_object, why_not_whole
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, SparkType, field, schema_text, shown
+from backfill_cli.spark.api import Column, DataFrame, F
 from backfill_cli.spark.names import quoted
 from backfill_cli.spark.reuse import reused
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 _WHOLE = ("byte", "short", "integer")
 
@@ -38,20 +36,18 @@ class JsonColumns:
     meaningless with a fault.
     """
 
-    fault: "Column"
-    values: dict[str, "Column"]
+    fault: Column
+    values: dict[str, Column]
 
 
-def with_parsed(frame: "DataFrame", text: str, columns: Columns) -> "DataFrame":
+def with_parsed(frame: DataFrame, text: str, columns: Columns) -> DataFrame:
     """The frame with the columns that `of_parsed` needs, named after `text`, the name of a STRING column."""
     marks, parsed = reused(("parsed", text, schema_text(columns)), lambda: _parsing(text, columns))
     return frame.withColumns(marks).withColumns(parsed)
 
 
-def _parsing(text: str, columns: Columns) -> "tuple[dict[str, Column], dict[str, Column]]":
+def _parsing(text: str, columns: Columns) -> tuple[dict[str, Column], dict[str, Column]]:
     """The columns to add first, and those that need them."""
-    from pyspark.sql import functions as F
-
     told = F.col(text)
     least = _least_spare_digits([column["type"] for column in columns.values()])
     long = (
@@ -65,10 +61,8 @@ def _parsing(text: str, columns: Columns) -> "tuple[dict[str, Column], dict[str,
     }
 
 
-def endless(raw: "Column", kind: SparkType) -> "Column":
+def endless(raw: Column, kind: SparkType) -> Column:
     """Whether a value of this type, which holds floats, is or contains an infinity; never NULL."""
-    from pyspark.sql import functions as F
-
     if isinstance(kind, str):
         found = _infinite(raw) if kind in ("float", "double") else F.lit(False)
     elif kind["type"] == "array":
@@ -80,20 +74,16 @@ def endless(raw: "Column", kind: SparkType) -> "Column":
     return F.coalesce(found, F.lit(False))
 
 
-def says_endless(text: str) -> "Column":
+def says_endless(text: str) -> Column:
     """Whether an infinity in an object's columns is one in its text, not a number too large for its column."""
-    from pyspark.sql import functions as F
-
     return _says_endless(F.col(text))
 
 
-def _says_endless(told: "Column") -> "Column":
+def _says_endless(told: Column) -> Column:
     return told.rlike(_ENDLESS) & ~told.rlike(_TOO_LARGE)
 
 
-def _infinite(number: "Column") -> "Column":
-    from pyspark.sql import functions as F
-
+def _infinite(number: Column) -> Column:
     return F.abs(number) == F.lit(float("inf"))
 
 
@@ -103,8 +93,6 @@ def of_parsed(text: str, columns: Columns) -> JsonColumns:
 
 
 def _of_parsed(text: str, columns: Columns) -> JsonColumns:
-    from pyspark.sql import functions as F
-
     told, long, wide, exact = F.col(text), F.col(f"{text}_long"), f"{text}_wide", f"{text}_exact"
     shape = F.lit("not a JSON object of the columns " + _listed(columns))
     faults = [
@@ -127,13 +115,11 @@ def _of_parsed(text: str, columns: Columns) -> JsonColumns:
     return JsonColumns(F.when(told.isNotNull(), F.coalesce(*faults)), values)
 
 
-def _recased(told: "Column", values: Mapping[str, "Column"]) -> "Column":
+def _recased(told: Column, values: Mapping[str, Column]) -> Column:
     """The fault of an object with a member whose name differs from a column's only in case: that would be NULL.
 
     Checked only for objects with a NULL, by searching the text first: a search costs less than parsing again.
     """
-    from pyspark.sql import functions as F
-
     lacking = balanced(or_, (value.isNull() for value in values.values()))
     names = "|".join(re.escape(name) for name in values)
     looks = told.rlike(rf'(?iu)"(?!(?-i:(?:{names})"))(?:{names})"\s*:')
@@ -143,17 +129,13 @@ def _recased(told: "Column", values: Mapping[str, "Column"]) -> "Column":
     return F.concat(F.lit("member '"), odd, F.lit("' differs from a column only in case: it would be NULL"))
 
 
-def _checked(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> tuple["Column", "Column"]:
-    from pyspark.sql import functions as F
-
+def _checked(raw: Column, kind: SparkType, wide: bool, told: Column) -> tuple[Column, Column]:
     value = _value(raw, kind, wide, told)
     variants = ("string", "binary") if wide else ("string", "binary", "decimal")
     return value, F.coalesce(lost(raw, value, kind, variants), F.lit(False))
 
 
-def _parsed(text: "Column", columns: Columns, wide: bool) -> "Column":
-    from pyspark.sql import functions as F
-
+def _parsed(text: Column, columns: Columns, wide: bool) -> Column:
     read = {name: field(name, _read_as(column["type"], wide)) for name, column in columns.items()}
     shape = struct_type({**read, own.BROKEN: field(own.BROKEN, "string")})
     return F.from_json(text, shape, {"columnNameOfCorruptRecord": own.BROKEN, "mode": "PERMISSIVE"})
@@ -178,10 +160,8 @@ def _read_as(kind: SparkType, wide: bool) -> SparkType:
     return "variant" if kind in ("string", "binary") else "string"
 
 
-def _value(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> "Column":
+def _value(raw: Column, kind: SparkType, wide: bool, told: Column) -> Column:
     """The column's value; NULL if the object's value does not fit exactly."""
-    from pyspark.sql import functions as F
-
     if isinstance(kind, dict):
         return _nested_value(raw, kind, wide, told)
     if kind in _WHOLE:
@@ -202,7 +182,7 @@ def _value(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> "Colum
     return _variant_text(raw, told, trailing=True) if kind == "string" else of_text(raw, kind, QUIET)
 
 
-def _rounded_twice(raw: "Column", narrow: "Column", told: "Column") -> "Column":
+def _rounded_twice(raw: Column, narrow: Column, told: Column) -> Column:
     """Whether a FLOAT may not be the nearest to its number, because its DOUBLE lies halfway between two FLOATs.
 
     Then another FLOAT lies as far beyond `raw` as `narrow` lies before it. Only numbers of many digits do this.
@@ -211,9 +191,7 @@ def _rounded_twice(raw: "Column", narrow: "Column", told: "Column") -> "Column":
     return (raw != narrow) & (twin.cast("float") == twin) & told.rlike("[0-9.]{17}")
 
 
-def _nested_value(raw: "Column", kind: dict[str, Any], wide: bool, told: "Column") -> "Column":
-    from pyspark.sql import functions as F
-
+def _nested_value(raw: Column, kind: dict[str, Any], wide: bool, told: Column) -> Column:
     if kind["type"] == "array":
         return F.transform(raw, lambda x: _value(x, kind["elementType"], wide, told))
     if kind["type"] == "map":
@@ -222,13 +200,11 @@ def _nested_value(raw: "Column", kind: dict[str, Any], wide: bool, told: "Column
     return F.when(raw.isNotNull(), F.struct(*fields))
 
 
-def _variant_text(raw: "Column", told: "Column", trailing: bool = False) -> "Column":
+def _variant_text(raw: Column, told: Column, trailing: bool = False) -> Column:
     """The text of a JSON string, or the JSON of any other token; NULL if a number in it lost digits.
 
     trailing: zeros at a fraction's end, which VARIANT drops, count as digits.
     """
-    from pyspark.sql import functions as F
-
     kind = F.schema_of_variant(raw)
     lost = kind.contains("DOUBLE")
     if trailing:
@@ -236,13 +212,11 @@ def _variant_text(raw: "Column", told: "Column", trailing: bool = False) -> "Col
     return F.when(~lost, raw.cast("string"))
 
 
-def lost(raw: "Column", value: "Column", kind: SparkType, variants: tuple[str, ...] = ()) -> "Column":
+def lost(raw: Column, value: Column, kind: SparkType, variants: tuple[str, ...] = ()) -> Column:
     """Whether the value lacks something that the object holds, or a map has a duplicate key.
 
     variants: prefixes of the types that were read as VARIANT.
     """
-    from pyspark.sql import functions as F
-
     if not isinstance(kind, dict):
         # a JSON null is a VARIANT that is not NULL
         there = ~F.is_variant_null(raw) if variants and kind.startswith(variants) else F.lit(True)

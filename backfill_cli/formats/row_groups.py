@@ -16,11 +16,11 @@ from backfill_cli.formats.group_slices import GroupSlice
 from backfill_cli.formats.schemas import WIDER
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import reading
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _CORRECTED = "CORRECTED"
@@ -32,7 +32,7 @@ _BATCH_BYTES = 16 << 20
 """Batches of wide rows are smaller, which bounds a task's memory."""
 
 
-def rebased_by(spark: "SparkSession") -> str | None:
+def rebased_by(spark: SparkSession) -> str | None:
     """The setting by which Spark's reader can change old dates, which pyarrow does not; None if there is none."""
     return next((mode for mode in _REBASE if spark.conf.get(mode, _CORRECTED) != _CORRECTED), None)
 
@@ -77,7 +77,7 @@ class FileSlice:
     within: Within | None = None
 
 
-def frame(spark: "SparkSession", slices: Sequence[FileSlice], schema: "StructType") -> "DataFrame":
+def frame(spark: SparkSession, slices: Sequence[FileSlice], schema: "StructType") -> DataFrame:
     """The rows of the slices, one task each, columns as in `schema`. Executors need this package and pyarrow."""
     return arrow_tasks.frame(spark, _made_with(schema), slices, schema)
 

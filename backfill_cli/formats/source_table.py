@@ -6,10 +6,9 @@ A table's full name is `db.schema.table`, as far as the envelope has these parts
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from backfill_cli.spark.api import Column, F
 
 PARTS = ("db", "schema", "table")
 """The parts of `source` that name a table, in order."""
@@ -56,16 +55,12 @@ class Known:
         one = self.source or (self.named[1] if self.named else "")
         return f"a line of another table than '{one}'"
 
-    def read(self, of: "Column") -> "Column":
+    def read(self, of: Column) -> Column:
         """`reads` as an expression."""
-        from pyspark.sql import functions as F
-
         return F.lit(True) if not self.tables else (of == "") | of.rlike(matching(self.tables))
 
-    def other(self, of: "Column") -> "Column":
+    def other(self, of: Column) -> Column:
         """`is_other` as an expression."""
-        from pyspark.sql import functions as F
-
         if self.tables or self.named is None:
             return F.lit(False)
         if self.source is not None:
@@ -82,10 +77,8 @@ def source_of(envelope: Mapping[str, Any]) -> str:
     return ".".join(str(told[part]) for part in PARTS if told.get(part))
 
 
-def name_in(source: str) -> "Column":
+def name_in(source: str) -> Column:
     """`source_of` as an expression. source: the column that holds the struct."""
-    from pyspark.sql import functions as F
-
     return F.concat_ws(".", *(F.nullif(F.col(f"{source}.{part}"), F.lit("")) for part in PARTS))
 
 

@@ -11,14 +11,12 @@ import struct
 import uuid
 from collections.abc import Callable
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backfill_cli.formats.values import Encoding
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import SparkType
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from backfill_cli.spark.api import Column, F
 
 UNAVAILABLE = "__debezium_unavailable_value"
 _BYTES = UNAVAILABLE.encode()
@@ -45,13 +43,11 @@ _TEXTS = (
 )
 
 
-def unsent(raw: "Column", how: Encoding, target: SparkType) -> "Column | None":
+def unsent(raw: Column, how: Encoding, target: SparkType) -> Column | None:
     """Whether a value, as parsed (values.raw_type), is or contains a placeholder; never NULL.
 
     None for a type without a placeholder: a single number, time or boolean always fits into its row and is sent.
     """
-    from pyspark.sql import functions as F
-
     match how.kind:
         case "array":
             found = _in_array(raw, dict(how.inner)[""], _part(target, "elementType"))
@@ -76,10 +72,8 @@ def unsent(raw: "Column", how: Encoding, target: SparkType) -> "Column | None":
     return F.coalesce(found, F.lit(False))
 
 
-def _in_array(raw: "Column", how: Encoding, element: SparkType) -> "Column":
+def _in_array(raw: Column, how: Encoding, element: SparkType) -> Column:
     """Whether one element is a placeholder, or there is an element for each of its bytes."""
-    from pyspark.sql import functions as F
-
     of_element = _inner(how, element)
     found = F.exists(raw, of_element) if of_element is not None else F.lit(False)
     match how.kind:
@@ -98,14 +92,12 @@ def _in_array(raw: "Column", how: Encoding, element: SparkType) -> "Column":
     return found
 
 
-def _inner(how: Encoding, target: SparkType) -> "Callable[[Column], Column] | None":
+def _inner(how: Encoding, target: SparkType) -> Callable[[Column], Column] | None:
     """`unsent` as a function of one element or value; None if it cannot be a placeholder."""
-    from pyspark.sql import functions as F
-
     if unsent(F.lit(None), how, target) is None:
         return None
 
-    def holds(one: "Column") -> "Column":
+    def holds(one: Column) -> Column:
         found = unsent(one, how, target)
         assert found is not None
         return found
@@ -113,10 +105,8 @@ def _inner(how: Encoding, target: SparkType) -> "Callable[[Column], Column] | No
     return holds
 
 
-def _singly() -> "Column":
+def _singly() -> Column:
     """Each byte of the placeholder as a decimal's digits in base64."""
-    from pyspark.sql import functions as F
-
     return F.array(*(F.lit(_base64(bytes([byte]))) for byte in _BYTES))
 
 

@@ -6,16 +6,14 @@ the parser reads, `convert` turns its values into the target's.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backfill_cli.errors import in_config
 from backfill_cli.formats import exact
 from backfill_cli.formats.exact import Named
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.schema import Columns, SparkType, field, shown
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from backfill_cli.spark.api import Column, F
 
 _NATIVE = frozenset({"boolean", "byte", "short", "integer", "long", "float", "double", "string"})
 
@@ -97,7 +95,7 @@ def _nested_raw(how: Encoding, target: SparkType) -> SparkType:
     return {**target, "fields": [{**f, "type": raw_type(inner[f["name"]], f["type"])} for f in target["fields"]]}
 
 
-def convert(raw: "Column", how: Encoding, target: SparkType, named: Named) -> "Column":
+def convert(raw: Column, how: Encoding, target: SparkType, named: Named) -> Column:
     """The raw value converted to the target. Raises, when evaluated, for one that would not be exact."""
     match how.kind:
         case "plain":
@@ -122,9 +120,7 @@ def convert(raw: "Column", how: Encoding, target: SparkType, named: Named) -> "C
             return exact.of_text(raw, target, named)
 
 
-def _instant(raw: "Column", unit: str | None, target: SparkType, named: Named) -> "Column":
-    from pyspark.sql import functions as F
-
+def _instant(raw: Column, unit: str | None, target: SparkType, named: Named) -> Column:
     if unit is None:
         number = exact.failing(
             named,
@@ -137,9 +133,7 @@ def _instant(raw: "Column", unit: str | None, target: SparkType, named: Named) -
     return F.when(raw.rlike(r"^-?[0-9]+$"), number).otherwise(exact.of_text(raw, target, named))
 
 
-def _nested(raw: "Column", how: Encoding, target: SparkType, named: Named) -> "Column":
-    from pyspark.sql import functions as F
-
+def _nested(raw: Column, how: Encoding, target: SparkType, named: Named) -> Column:
     assert isinstance(target, dict)
     if _all_plain(how):
         return raw

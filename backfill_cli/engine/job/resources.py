@@ -7,19 +7,16 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from backfill_cli.config import JobConfig
 from backfill_cli.contracts import Sink, Source, SparkSink
 from backfill_cli.errors import Transient
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.pace import FIRST_WAIT_MS, LONGEST_WAIT_MS
 from backfill_cli.spark import driver
+from backfill_cli.spark.api import SparkSession
 from backfill_cli.spark.session import session_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from backfill_cli.config import JobConfig
 
 Answer = TypeVar("Answer")
 
@@ -59,15 +56,15 @@ class Resources:
     tell: receives what is being opened or waited for; without it nothing is waited for.
     """
 
-    def __init__(self, config: "JobConfig", tell: Callable[[Limit | str], None] | None = None) -> None:
+    def __init__(self, config: JobConfig, tell: Callable[[Limit | str], None] | None = None) -> None:
         self._config = config
         self._open = ExitStack()
         self.tell = tell or (lambda _doing: None)
         self._patience_s = 0.0 if tell is None else config.retry.limit_s
 
     @cached_property
-    def spark(self) -> "SparkSession":
-        def opened() -> "SparkSession":
+    def spark(self) -> SparkSession:
+        def opened() -> SparkSession:
             with _own_interrupt():
                 return self._open.enter_context(session_of(self._config))
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobStore, Source, SpoolEntry, Taken, TakenTable
 from backfill_cli.engine.spool.folder import Spool
 from backfill_cli.engine.staging import transform
@@ -25,12 +26,8 @@ from backfill_cli.model.pace import Backoff
 from backfill_cli.model.plan import ChangeWindow
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.units import spell_size
+from backfill_cli.spark.api import SparkSession
 from backfill_cli.strategies.chain import window_to_take
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from backfill_cli.config import JobConfig
 
 REST, MOST_REST_MS = 3, 10_000
 """After each take the taker rests three times as long as the take lasted, so that it uses at most a quarter of the
@@ -330,9 +327,9 @@ def taking(taker: Taker, wake: Callable[[], None]) -> Iterator[None]:
 
 
 def take(
-    spark: "SparkSession",
+    spark: SparkSession,
     log: Source,
-    config: "JobConfig",
+    config: JobConfig,
     window: ChangeWindow,
     schemas: Mapping[str, str],
     folder: Path,
@@ -358,9 +355,9 @@ def take(
 
 
 def _changes(
-    spark: "SparkSession",
+    spark: SparkSession,
     log: Source,
-    config: "JobConfig",
+    config: JobConfig,
     table: str,
     window: ChangeWindow,
     schema: str,

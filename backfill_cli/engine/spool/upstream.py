@@ -7,8 +7,8 @@ upstream object, because the log's object is used by a thread beside the loop.
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from backfill_cli.config import JobConfig
 from backfill_cli.contracts import (
     ArrowTasks,
     ChangeFrame,
@@ -17,6 +17,7 @@ from backfill_cli.contracts import (
     LogBatch,
     Source,
     SpoolEntry,
+    Taken,
     TakenTable,
     own,
 )
@@ -33,12 +34,7 @@ from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.position import START, Cursor, Position
 from backfill_cli.model.split import SplitKey, SplitStatus
 from backfill_cli.model.upstream import Pin, SpoolView, UpstreamEpoch, UpstreamView
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from backfill_cli.config import JobConfig
-    from backfill_cli.contracts import Taken
+from backfill_cli.spark.api import DataFrame, F, SparkSession
 
 
 class SpooledUpstream(Source):
@@ -177,15 +173,15 @@ class SpooledUpstream(Source):
     def row_count(self, read: SnapshotRead) -> int | None:
         return self.rows.row_count(read)
 
-    def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
+    def scan(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
         return self.rows.scan(spark, table, reads)
 
-    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+    def batches(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         return self.rows.batches(spark, table, reads)
 
     def read_log(
         self,
-        spark: "SparkSession",
+        spark: SparkSession,
         window: ChangeWindow,
         within: Mapping[SplitKey, Cursor | None] | None,
         schemas: Mapping[str, str],
@@ -213,7 +209,7 @@ def _within(entry: SpoolEntry, window: ChangeWindow) -> bool:
 
 
 def drained(
-    spark: "SparkSession", spool: Spool, entries: Sequence[SpoolEntry], table: str
+    spark: SparkSession, spool: Spool, entries: Sequence[SpoolEntry], table: str
 ) -> TakenTable | ChangeFrame:
     """One table's changes of some entries. If an entry truncates the table, earlier changes are meaningless."""
     held = [(entry, entry.tables[table]) for entry in entries if table in entry.tables]
@@ -227,11 +223,10 @@ def drained(
     return ChangeFrame(_frame(spark, spool, with_files), count, truncated=truncated, partial=partial)
 
 
-def _frame(spark: "SparkSession", spool: Spool, held: Sequence[tuple[SpoolEntry, TakenTable]]) -> "DataFrame":
+def _frame(spark: SparkSession, spool: Spool, held: Sequence[tuple[SpoolEntry, TakenTable]]) -> DataFrame:
     """All changes, with `own.SEQ` ordering them across entries; with `own.UNSENT` if some entry has it."""
-    from pyspark.sql import functions as F
 
-    def read(paths: Sequence[Path]) -> "DataFrame":
+    def read(paths: Sequence[Path]) -> DataFrame:
         frame, older = spark.read.parquet(*map(str, paths)), older_names(paths[0])
         number = F.regexp_extract(metadata(frame, "file_path"), r"^.*/(\d{12})-[0-9a-f]{12}/", 1).cast("long")
         place = next((name for name, now in older.items() if now == own.SEQ), own.SEQ)
@@ -248,10 +243,10 @@ def _frame(spark: "SparkSession", spool: Spool, held: Sequence[tuple[SpoolEntry,
 
 def open_spooled(
     job: JobDefinition,
-    config: "JobConfig",
+    config: JobConfig,
     rows: Source,
     log: Source,
-    session: "Callable[[], SparkSession]",
+    session: Callable[[], SparkSession],
     store: JobStore,
     now_ms: Callable[[], int],
     steady_ms: Callable[[], int],
@@ -265,7 +260,7 @@ def open_spooled(
     spool.open()
     rows.restore(job.pin)
 
-    def takes(window: "ChangeWindow", schemas: "Mapping[str, str]", folder: Path) -> "Taken":
+    def takes(window: ChangeWindow, schemas: Mapping[str, str], folder: Path) -> Taken:
         return take(session(), log, config, window, schemas, folder)
 
     settings = TakerSettings(

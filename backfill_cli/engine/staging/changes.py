@@ -8,9 +8,9 @@ sink keeps its present values.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from backfill_cli.cdc.net import net
+from backfill_cli.config.sections import Table, Transform
 from backfill_cli.contracts import ChangeFrame, Source, TakenTable, own
 from backfill_cli.engine.staging import quarantine, transform
 from backfill_cli.engine.staging.files import observed, write_changes
@@ -19,11 +19,7 @@ from backfill_cli.errors import START_OVER, BadData, sql
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.split import SplitKey
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from backfill_cli.config.sections import Table, Transform
+from backfill_cli.spark.api import SparkSession
 
 FOLDER = "taken"
 
@@ -59,11 +55,11 @@ class StagedChanges:
 
 
 def staged(
-    spark: "SparkSession",
+    spark: SparkSession,
     upstream: Source,
-    table: "Table",
+    table: Table,
     found: TakenTable | ChangeFrame,
-    shape: "Transform",
+    shape: Transform,
     folder: Path,
 ) -> StagedChanges:
     """One table's net changes, in the form that the sink takes, in the attempt's folder."""
@@ -94,7 +90,7 @@ def staged(
     return StagedChanges(done, counted["rows"] - counted["images"], counted["images"], side)
 
 
-def require_whole(table: str, partial: Sequence[str], shape: "Transform") -> None:
+def require_whole(table: str, partial: Sequence[str], shape: Transform) -> None:
     """No expression needs a value that was left out: the upstream can send less than when the job was created."""
     from backfill_cli.config.transforms import computing
 

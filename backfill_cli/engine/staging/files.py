@@ -12,19 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from backfill_cli.config import JobConfig
 from backfill_cli.contracts import own
 from backfill_cli.engine.staging.values import storable
 from backfill_cli.errors import BadData, Transient, UsageError, in_config
 from backfill_cli.formats.schemas import leaf_of
 from backfill_cli.model.plan import StagedFile, StagedTable
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from backfill_cli.config import JobConfig
-
+from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 
 FAST = {"compression": "lz4_raw", "parquet.writer.version": "PARQUET_2_0"}
 """A fifth less CPU for writing and loading than Spark's defaults: version 2 encodes differences."""
@@ -46,7 +42,7 @@ EARLIEST_US = -9_223_372_022_400_000_000
 
 
 def write(
-    frame: "DataFrame", path: Path, by: str | None = None, counts: "Mapping[str, Column] | None" = None
+    frame: DataFrame, path: Path, by: str | None = None, counts: Mapping[str, Column] | None = None
 ) -> dict[str, int]:
     """The frame's rows are Parquet files in the new folder `path`; `by`: in a subfolder for each of its values.
 
@@ -61,15 +57,12 @@ def write(
     return seen()
 
 
-def observed(
-    frame: "DataFrame", counts: "Mapping[str, Column]"
-) -> "tuple[DataFrame, Callable[[], dict[str, int]]]":
+def observed(frame: DataFrame, counts: Mapping[str, Column]) -> tuple[DataFrame, Callable[[], dict[str, int]]]:
     """The same rows, and a function that returns, once they are written, what was counted.
 
     That is `rows`, and `counts` (name -> number of non-NULL values).
     """
     from pyspark.sql import Observation
-    from pyspark.sql import functions as F
 
     seen, counted = Observation(), {"rows": F.lit(1), **counts}
 
@@ -108,11 +101,9 @@ def nothing_left(path: Path) -> Iterator[None]:
 
 
 def write_changes(
-    changes: "DataFrame", path: Path, folder: Path, counts: "Mapping[str, Column] | None" = None
+    changes: DataFrame, path: Path, folder: Path, counts: Mapping[str, Column] | None = None
 ) -> tuple[StagedTable, dict[str, int]]:
     """Changes, `(own.OP 'U'|'D', row…)`, are files in `path`; also returns the counts."""
-    from pyspark.sql import functions as F
-
     ops = {op: F.when(F.col(own.OP) == op, 1) for op in ("U", "D")}
     written = write(changes, path, counts={**ops, **(counts or {})})
     files = listed(path, folder)
@@ -209,7 +200,7 @@ def _refuse_too_early(path: Path, footer: Any) -> None:
             )
 
 
-def require_shared(config: "JobConfig", spark: "SparkSession") -> None:
+def require_shared(config: JobConfig, spark: SparkSession) -> None:
     """This process sees what executors write to the staging folder and to a chain's spool; leaves nothing there.
 
     Raises UsageError when it does not. In local mode both are one process.
@@ -221,7 +212,7 @@ def require_shared(config: "JobConfig", spark: "SparkSession") -> None:
         _require_shared("spool.path", Path(config.spool.path), spark)
 
 
-def _require_shared(option: str, root: Path, spark: "SparkSession") -> None:
+def _require_shared(option: str, root: Path, spark: SparkSession) -> None:
     folder = root / f".try-{uuid.uuid4().hex}"
     try:
         # Many small parts, so that more than one executor gets some.

@@ -7,19 +7,16 @@ cannot be read stops the job, or is put into a side table of the sink.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from backfill_cli.config import JobConfig
 from backfill_cli.contracts import ArrowTasks, ChangeFrame, Source, own
 from backfill_cli.engine.staging import changes, quarantine, workers
 from backfill_cli.engine.staging.quarantine import write_rows
 from backfill_cli.errors import BadData, in_config
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
 from backfill_cli.model.position import Position
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from backfill_cli.config import JobConfig
+from backfill_cli.spark.api import DataFrame, F, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,7 @@ class _Counted:
 class PartitionStager:
     """Stages the single table of a job over a partitioned log."""
 
-    def __init__(self, spark: "SparkSession", upstream: Source, config: "JobConfig") -> None:
+    def __init__(self, spark: SparkSession, upstream: Source, config: JobConfig) -> None:
         self._spark = spark
         self._upstream = upstream
         assert upstream.capabilities.partitions is not None
@@ -113,7 +110,7 @@ class PartitionStager:
         done = changes.staged(self._spark, self._upstream, self._table, found, self._shape, attempt)
         return {self._table.name: done.table, **done.side}, self._checked(seen)
 
-    def _marked(self, frame: "DataFrame") -> "DataFrame":
+    def _marked(self, frame: DataFrame) -> DataFrame:
         """The frame with its bad rows marked for the side table, if the job has one."""
         capabilities = self._upstream.capabilities
         if capabilities.quarantines:
@@ -121,11 +118,10 @@ class PartitionStager:
         return frame.drop(own.ERROR, own.RAW)
 
     def _observed(
-        self, frame: "DataFrame", history: Sequence[SnapshotRead]
-    ) -> "tuple[DataFrame, Callable[[], _Counted]]":
+        self, frame: DataFrame, history: Sequence[SnapshotRead]
+    ) -> tuple[DataFrame, Callable[[], _Counted]]:
         """The frame, and a function that returns what was seen once it has been written."""
         from pyspark.sql import Observation
-        from pyspark.sql import functions as F
 
         partition, offset = self._partitions.place
         seen = Observation()
@@ -171,14 +167,12 @@ class PartitionStager:
 
 def events(
     upstream: Source,
-    spark: "SparkSession",
+    spark: SparkSession,
     table: str,
     ranges: Sequence[SnapshotRead],
     made: ArrowTasks | None,
-) -> "DataFrame":
+) -> DataFrame:
     """The rows of these ranges with `own.ERROR` and `own.RAW`. made: what workers produce of them, if they can."""
-    from pyspark.sql import functions as F
-
     if made is None:
         return upstream.scan(spark, table, ranges).drop(own.READ)
     marks = {own.ERROR: F.lit(None).cast("string"), own.RAW: F.lit(None).cast("binary")}

@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from backfill_cli.config import JobConfig
 from backfill_cli.contracts import Source, StagedEpoch, TakenTable, own
 from backfill_cli.engine.staging import transform, workers
 from backfill_cli.engine.staging.changes import FOLDER, over, reached, staged
@@ -32,12 +32,7 @@ from backfill_cli.engine.staging.values import refuse_null_keys_of_snapshot
 from backfill_cli.errors import BackfillError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from backfill_cli.config import JobConfig
-
+from backfill_cli.spark.api import DataFrame, F, SparkSession
 
 RENAMED = "renamed"
 """In an attempt's folder: copies of files that an older version staged, whose columns have the names of now."""
@@ -46,7 +41,7 @@ RENAMED = "renamed"
 class SparkStager:
     """Stages epochs of one job with one Spark session, opened by `begin`: a recovery needs none."""
 
-    def __init__(self, session: "Callable[[], SparkSession]", upstream: Source, config: "JobConfig") -> None:
+    def __init__(self, session: Callable[[], SparkSession], upstream: Source, config: JobConfig) -> None:
         self._session = session
         self._upstream = upstream
         self._config = config
@@ -54,7 +49,7 @@ class SparkStager:
         self._shapes: dict[str, tuple[str, str]] = {}  # by table: its newest source schema, and the sink's for it
 
     @cached_property
-    def _spark(self) -> "SparkSession":
+    def _spark(self) -> SparkSession:
         spark = self._session()
         spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         return spark
@@ -185,11 +180,9 @@ class SparkStager:
         return {name: table, **side}, [0 if rows == 0 else next(held) for rows in known]
 
     def _counted(
-        self, source: "DataFrame", known: Sequence[int | None]
-    ) -> "tuple[DataFrame, Callable[[], list[int]]]":
+        self, source: DataFrame, known: Sequence[int | None]
+    ) -> tuple[DataFrame, Callable[[], list[int]]]:
         """The rows of some reads, and a function for each read's row count. known: row counts from metadata."""
-        from pyspark.sql import functions as F
-
         unknown = [i for i, rows in enumerate(known) if rows is None]
         if not unknown:
             return source, lambda: [rows for rows in known if rows is not None]

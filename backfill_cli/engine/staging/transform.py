@@ -3,25 +3,21 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from backfill_cli.config import JobConfig
+from backfill_cli.config.sections import Transform
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, BadData, UsageError
 from backfill_cli.model.schema import columns_of, names_of
+from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.failures import cause_in
 from backfill_cli.spark.names import quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from backfill_cli.config import JobConfig
-    from backfill_cli.config.sections import Transform
 
 _DATA_EXCEPTION = "22"
 """The SQLSTATE class for a value that an expression cannot take: a division by zero, a cast, an overflow."""
 
 
-def failure(exc: Exception, config: "JobConfig") -> BadData | None:
+def failure(exc: Exception, config: JobConfig) -> BadData | None:
     """The error for a Spark failure caused by a value that does not suit the transform; None for any other."""
     from pyspark.errors import PySparkException
 
@@ -52,15 +48,14 @@ def fitting() -> Iterator[None]:
         ) from exc
 
 
-def rows(frame: "DataFrame", transform: "Transform") -> "DataFrame":
+def rows(frame: DataFrame, transform: Transform) -> DataFrame:
     """Snapshot rows in the sink's form: `where`, then `select`."""
     kept = frame if transform.where is None else frame.where(transform.where)
     return kept.selectExpr(*(transform.select or ["*"]))
 
 
-def images(changes: "DataFrame") -> "Column":
+def images(changes: DataFrame) -> Column:
     """For counting: not NULL for a change that only holds the state before an update (contracts.ChangeReads)."""
-    from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
     place = changes.schema[own.SEQ].dataType
@@ -68,14 +63,12 @@ def images(changes: "DataFrame") -> "Column":
     return F.when(F.col(f"{own.SEQ}.image"), 1) if told else F.lit(None)
 
 
-def shaped(net: "DataFrame", transform: "Transform", lacking: Mapping[str, str] | None = None) -> "DataFrame":
+def shaped(net: DataFrame, transform: Transform, lacking: Mapping[str, str] | None = None) -> DataFrame:
     """Net changes in the sink's form, `(own.OP, [own.UNSENT,] columns…)`: a row that `where` excludes is a 'D'.
 
     net: as from cdc.net. lacking: of the columns that rows can lack, the sink's names of those that it receives;
     no expression computes with a column that rows can lack.
     """
-    from pyspark.sql import functions as F
-
     if transform.is_empty:
         return net
     row = net.drop(own.UNSENT)
@@ -87,14 +80,12 @@ def shaped(net: "DataFrame", transform: "Transform", lacking: Mapping[str, str] 
     return net.select(own.OP, *unsent, *_selected(row, transform.select or ["*"]))
 
 
-def _selected(net: "DataFrame", select: Sequence[str]) -> list["Column"]:
+def _selected(net: DataFrame, select: Sequence[str]) -> list[Column]:
     """The select list over `(own.OP, row…)`; its star stands only for the row's columns.
 
     Expressions are evaluated only for rows that stay: a row that `where` excludes, or a deleted row that has only
     its key, must not fail an expression that was never meant for it.
     """
-    from pyspark.sql import functions as F
-
     row = net.drop(own.OP)
     columns = []
     for text in select:
@@ -119,7 +110,7 @@ def _is_reference(text: str) -> bool:
     return isinstance(plain, exp.Column) and len(plain.parts) == 1
 
 
-def sink_schema(spark: "SparkSession", source: str, transform: "Transform") -> str:
+def sink_schema(spark: SparkSession, source: str, transform: Transform) -> str:
     """The sink's schema as JSON: `source` after the transform. Raises UsageError for SQL that does not fit it."""
     if transform.is_empty:
         return source
@@ -127,7 +118,7 @@ def sink_schema(spark: "SparkSession", source: str, transform: "Transform") -> s
         return rows(_empty(spark, source), transform).schema.json()
 
 
-def require_own_columns(spark: "SparkSession", source: str, transform: "Transform") -> None:
+def require_own_columns(spark: SparkSession, source: str, transform: Transform) -> None:
     """Each item of `select` names columns of the source only, not another item's alias. Raises UsageError.
 
     Changes cannot compute such an item; and it would mean something else as soon as the upstream adds a column of
@@ -141,9 +132,7 @@ def require_own_columns(spark: "SparkSession", source: str, transform: "Transfor
             _empty(spark, source).selectExpr(item)
 
 
-def require_same_meaning(
-    spark: "SparkSession", table: str, before: str, source: str, transform: "Transform"
-) -> None:
+def require_same_meaning(spark: SparkSession, table: str, before: str, source: str, transform: Transform) -> None:
     """No item of `select` that named another one's alias names a column that the upstream added. Raises BadData.
 
     before, source: the columns known so far, and those with the added ones. A start refuses such an item; a job of
@@ -165,7 +154,7 @@ def require_same_meaning(
             ) from exc
 
 
-def _empty(spark: "SparkSession", source: str) -> "DataFrame":
+def _empty(spark: SparkSession, source: str) -> DataFrame:
     from pyspark.sql.types import StructType
 
     return spark.createDataFrame([], StructType.fromJson(json.loads(source)))

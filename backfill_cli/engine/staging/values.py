@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import Source
 from backfill_cli.errors import START_OVER, BadData, Hint
 from backfill_cli.model.balanced import balanced
+from backfill_cli.spark.api import Column, DataFrame, F
 from backfill_cli.spark.failures import CHANGES_HINT, MARK, ending
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
 
 HINT = 'correct it upstream, or read the column as bytes in the transform: select = ["CAST(x AS BINARY) AS x", …]'
 SHOWN_BYTES = 40
 
 
-def storable(frame: "DataFrame") -> "DataFrame":
+def storable(frame: DataFrame) -> DataFrame:
     """The same rows; text that is not UTF-8 fails the job as BadData, naming the column and the bytes."""
-    from pyspark.sql import functions as F
-
     columns = []
     for field in frame.schema.fields:
         column = quoted(field.name)
@@ -37,9 +35,7 @@ def storable(frame: "DataFrame") -> "DataFrame":
     return frame.select(*columns)
 
 
-def _raised(name: str, column: "Column", kind: str) -> "Column":
-    from pyspark.sql import functions as F
-
+def _raised(name: str, column: Column, kind: str) -> Column:
     shown = F.lit("")
     if kind == "string":
         shown = F.concat(F.lit(": 0x"), F.left(F.hex(column.cast("binary")), F.lit(2 * SHOWN_BYTES)))
@@ -47,9 +43,8 @@ def _raised(name: str, column: "Column", kind: str) -> "Column":
     return F.raise_error(F.concat(said, F.lit(ending(HINT))))
 
 
-def _is_text(column: "Column", kind: Any) -> "Column | None":
+def _is_text(column: Column, kind: Any) -> Column | None:
     """Whether all text in the column is UTF-8, true for NULL; None for a type without text."""
-    from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     if isinstance(kind, T.StringType | T.CharType | T.VarcharType):
@@ -67,16 +62,14 @@ def _is_text(column: "Column", kind: Any) -> "Column | None":
     return balanced(and_, parts)
 
 
-def _all(items: "Column", kind: Any) -> "list[Column]":
-    from pyspark.sql import functions as F
-
+def _all(items: Column, kind: Any) -> list[Column]:
     probe = _is_text(F.lit(None), kind)
     if probe is None:
         return []
     return [F.coalesce(F.forall(items, lambda item: _known(item, kind)), F.lit(True))]
 
 
-def _known(item: "Column", kind: Any) -> "Column":
+def _known(item: Column, kind: Any) -> Column:
     good = _is_text(item, kind)
     assert good is not None
     return good
@@ -135,10 +128,8 @@ def _why(column: "pa.Array", row: int) -> str:
     return "a value that its type cannot hold"
 
 
-def null_keys(key: Sequence[str]) -> "dict[str, Column]":
+def null_keys(key: Sequence[str]) -> dict[str, Column]:
     """By name, for each key column an expression that is not NULL where the column is NULL: for counting."""
-    from pyspark.sql import functions as F
-
     return {f"null_{i}": F.when(quoted(column).isNull(), 1) for i, column in enumerate(key)}
 
 

@@ -23,10 +23,10 @@ from backfill_cli.formats import row_groups
 from backfill_cli.formats.parquet_writer import encoding
 from backfill_cli.model.plan import SnapshotRead, StagedFile
 from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.api import DataFrame, SparkSession
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
 
 Make = Callable[[Any], "Iterator[pa.RecordBatch]"]
 
@@ -45,7 +45,7 @@ class Written:
 
 
 def made_in_workers(
-    upstream: Source, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]
+    upstream: Source, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]
 ) -> ArrowTasks | None:
     """See `Source.batches`; None if workers cannot produce the rows."""
     if not arrow_tasks.workers_know_us(spark):
@@ -55,7 +55,7 @@ def made_in_workers(
     return upstream.batches(spark, table, reads)
 
 
-def frame(spark: "SparkSession", tasks: ArrowTasks) -> "DataFrame":
+def frame(spark: SparkSession, tasks: ArrowTasks) -> DataFrame:
     """The rows as a frame, for further processing by Spark."""
     from pyspark.sql.types import StructType
 
@@ -72,7 +72,7 @@ def _rows(make: Make, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
 
 
 def write(
-    spark: "SparkSession", tasks: ArrowTasks, path: Path, folder: Path, columns: Sequence[str] = ()
+    spark: SparkSession, tasks: ArrowTasks, path: Path, folder: Path, columns: Sequence[str] = ()
 ) -> Written:
     """The rows are files in the new folder `path`, named relative to the attempt's `folder`.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.plan import ChangeWindow
 from backfill_cli.spark import arrow_tasks, own_worker
+from backfill_cli.spark.api import SparkSession
 from backfill_cli.upstreams.postgres.log.take import take
 from backfill_cli.upstreams.postgres.log.window import LogTable, Taken, TakeRequest
 from backfill_cli.upstreams.postgres.options import PostgresOptions
@@ -17,10 +18,9 @@ from backfill_cli.upstreams.postgres.types import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
 
-def in_worker(spark: "SparkSession", request: TakeRequest) -> Taken:
+def in_worker(spark: SparkSession, request: TakeRequest) -> Taken:
     """The request is carried out in another process: our own worker in local mode, otherwise a task of Spark's.
 
     A BackfillError comes through Spark as text.

@@ -3,18 +3,16 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BadData, Hint, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import Columns
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.names import plain
 from backfill_cli.upstreams.files.options import ChangesOptions
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +45,12 @@ class ChangeFormat(Protocol):
 
     def frame(
         self,
-        spark: "SparkSession",
+        spark: SparkSession,
         where: Place,
         files: Sequence[File],
         columns: Columns,
         before: File | None = None,
-    ) -> "DataFrame | None":
+    ) -> DataFrame | None:
         """`own.OP, own.SEQ, own.MS, columns…` as contracts.Source.changes; with an epoch also `own.EPOCH`.
 
         before: the file that precedes them, in which a transaction can begin; its changes are not in the frame.

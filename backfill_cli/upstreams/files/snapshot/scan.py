@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import or_
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER
@@ -14,14 +13,11 @@ from backfill_cli.model.balanced import balanced
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import Columns
+from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.options import FileFormat
 from backfill_cli.upstreams.files.reading import rows
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
 
 PINNED = "fix the file, then " + START_OVER + ": the files of a pinned snapshot must not change"
 
@@ -82,8 +78,8 @@ def choose(
 
 
 def parquet_frame(
-    spark: "SparkSession", where: Place, files: Mapping[str, File], readers: Readers, columns: Columns
-) -> "DataFrame":
+    spark: SparkSession, where: Place, files: Mapping[str, File], readers: Readers, columns: Columns
+) -> DataFrame:
     """The rows of `readers`, with the given columns, in any order."""
     schema = frames.struct_type(columns)
     parts: list[DataFrame] = []
@@ -104,8 +100,8 @@ def parquet_frame(
 
 
 def _in_slices(
-    frame: "DataFrame", where: Place, files: Sequence[File], slices: Mapping[str, tuple[tuple[int, int], ...]]
-) -> "Column":
+    frame: DataFrame, where: Place, files: Sequence[File], slices: Mapping[str, tuple[tuple[int, int], ...]]
+) -> Column:
     index, name = frames.metadata(frame, "row_index"), frames.file_name(frame, where, files)
     conditions = []
     for file in files:
@@ -115,19 +111,17 @@ def _in_slices(
 
 
 def text_frame(
-    spark: "SparkSession",
+    spark: SparkSession,
     where: Place,
     files: Mapping[str, File],
     reads: Sequence[SnapshotRead],
     kind: FileFormat,
     how: TextRows,
-) -> "DataFrame":
+) -> DataFrame:
     """The rows of whole JSON and CSV files: the given columns, and `own.READ INT`, the index of a row's read.
 
     With `own.QUARANTINED` if asked for: then the columns of a row that cannot be read are NULL.
     """
-    from pyspark.sql import functions as F
-
     asked = [files[read.split] for read in reads]
     frame = rows.frame(spark, where, asked, kind, how)
     index = spark.range(1).select(F.posexplode(F.lit([read.split for read in reads])).alias(own.READ, own.FILE))

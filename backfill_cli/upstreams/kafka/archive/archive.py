@@ -8,20 +8,17 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from backfill_cli.errors import START_OVER, BadData, Fatal, UsageError, in_config
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Listing, place, touched
 from backfill_cli.model.schema import Columns, SparkType, field, same_type, shown
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.kafka.archive import frames, index
 from backfill_cli.upstreams.kafka.archive.index import Piece, Span
 from backfill_cli.upstreams.kafka.options import ArchiveOptions, KafkaOptions
 from backfill_cli.upstreams.kafka.tasks import Range
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _THREADS = 16
 """Files indexed at once: most of it is waiting, above all on remote file systems."""
@@ -145,7 +142,7 @@ class Archive:
                 )
         return {name: {**c, "type": self._columns.get(name, c)["type"]} for name, c in wanted.items()}
 
-    def frame(self, spark: "SparkSession", ranges: Sequence[Range], wanted: Columns) -> "DataFrame":
+    def frame(self, spark: SparkSession, ranges: Sequence[Range], wanted: Columns) -> DataFrame:
         """`own.READ, kafka columns, wanted…` of these ranges, each offset once; types as the files have them."""
         files, doubled = self._files_of(ranges)
         places = {

@@ -3,23 +3,20 @@
 import json
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import BackfillError, HistoryGone, UsageError
 from backfill_cli.model.balanced import balanced
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.upstreams.kafka.archive.frames import of_ranges
 from backfill_cli.upstreams.kafka.log.reader import GONE_HINT
 from backfill_cli.upstreams.kafka.options import TopicOptions
 from backfill_cli.upstreams.kafka.tasks import Range
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 _JARS = "give its jars: spark.conf.'spark.jars.packages' or 'spark.jars', or leave {at}.reader out"
 
 
-def frame(spark: "SparkSession", options: TopicOptions, ranges: Sequence[Range], cores: int) -> "DataFrame":
+def frame(spark: SparkSession, options: TopicOptions, ranges: Sequence[Range], cores: int) -> DataFrame:
     """The records of these ranges, columns log.RECORDS. Raises UsageError when the session has no such source.
 
     One read holds one range per partition, so ranges that share a partition are read by several.
@@ -31,7 +28,7 @@ def frame(spark: "SparkSession", options: TopicOptions, ranges: Sequence[Range],
     return balanced(lambda a, b: a.unionByName(b), [_layer(spark, options, layer, cores) for layer in layers])
 
 
-def _layer(spark: "SparkSession", options: TopicOptions, ranges: Sequence[Range], cores: int) -> "DataFrame":
+def _layer(spark: SparkSession, options: TopicOptions, ranges: Sequence[Range], cores: int) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     topic = options.topic
