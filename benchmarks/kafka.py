@@ -3,6 +3,7 @@
     python benchmarks/kafka.py                       everything, 5 million records, about 10 minutes on 2 cores
     python benchmarks/kafka.py --quick               200,000 records: only checks that it works
     python benchmarks/kafka.py --only pairs
+    python benchmarks/kafka.py --only debezium       2 million changes of a table, and with 1 % of odd ones
     python benchmarks/kafka.py --only shown --quick  the lag that status shows against the lag from outside
 
 A broker is started for it. Each variant parses the same JSON into the same columns, in one Spark session. The
@@ -11,10 +12,14 @@ streaming does the same in foreachBatch with availableNow. Rounds alternate; the
 """
 
 import argparse
+import base64
+import json
+import re
 import shutil
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -22,18 +27,22 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import measure
+import psutil
 from control import wait_for
 from measure import JOB, Figure, Job, percentile, quartiles, scratch
 from shown import Shown
 
 if TYPE_CHECKING:
+    from broker import Broker
     from pyspark.sql import DataFrame, SparkSession
 
-SECTIONS = ("pairs", "live", "shown")
+SECTIONS = ("pairs", "debezium", "live", "shown")
 BATCH = 250
 PARTITIONS = 4
 TOPIC = "orders"
 COLUMNS = "id BIGINT, customer BIGINT, status STRING, amount DECIMAL(10,2), note STRING"
+CHANGED = f"{COLUMNS}, created TIMESTAMP_NTZ, due DATE"
+CHANGES = 2_000_000
 
 CONFIG = """\
 [job]
@@ -45,10 +54,11 @@ type = "kafka"
 bootstrap_servers = "{bootstrap}"
 topic = "{topic}"
 from = "{begin}"
-value = {{ format = "json", schema = "{columns}" }}
+value = {{ {value} }}
 
 [[tables]]
 name = "orders"
+{key}
 
 [sink]
 type = "duckdb"
@@ -64,7 +74,32 @@ def record(number: int) -> bytes:
     return (body + "x" * (98 - len(body)) + '"}').encode()
 
 
-def produce(bootstrap: str, begin: int, count: int) -> None:
+def envelope(number: int) -> bytes:
+    """About 450 bytes: an insert as Debezium's connector for PostgreSQL writes it, without its schema block."""
+    unscaled = number % 100_000
+    amount = base64.b64encode(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big")).decode()
+    row = json.loads(record(number)) | {"amount": amount, "due": 20_000 + number % 365}
+    source = {
+        "version": "3.2.0.Final",
+        "connector": "postgresql",
+        "name": "shop",
+        "ts_ms": 1_760_000_000_000 + number,
+    }
+    source |= {"snapshot": "false", "db": "shop", "schema": "public", "table": "orders", "sequence": None}
+    source |= {"txId": 700 + number // 100, "lsn": 24_000_000 + 200 * number, "xmin": None}
+    told = {"before": None, "after": row | {"created": 1_760_000_000_000_000 + number}, "source": source}
+    return json.dumps({**told, "transaction": None, "op": "c", "ts_ms": 1_760_000_000_500 + number}).encode()
+
+
+def odd(number: int) -> bytes:
+    """Of a hundred, one has a number in a column of texts, which is read as its digits."""
+    told = envelope(number)
+    return told if number % 100 else re.sub(rb'"note": "x*"', b'"note": 5', told)
+
+
+def produce(
+    bootstrap: str, begin: int, count: int, topic: str = TOPIC, make: Callable[[int], bytes] = record
+) -> None:
     """Records `begin` to `begin + count - 1`, to the partitions in turn; all are acknowledged at the end."""
     from confluent_kafka import Producer
 
@@ -72,7 +107,7 @@ def produce(bootstrap: str, begin: int, count: int) -> None:
     for number in range(begin, begin + count):
         while True:
             try:
-                producer.produce(TOPIC, record(number), partition=number % PARTITIONS)
+                producer.produce(topic, make(number), partition=number % PARTITIONS)
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -83,15 +118,19 @@ def produce(bootstrap: str, begin: int, count: int) -> None:
 
 @dataclass(frozen=True)
 class TopicJob(Job):
-    """A job over the topic. bootstrap: the broker. begin: where history begins."""
+    """A job over a topic. bootstrap: the broker. begin: where history begins. value, key: in the config."""
 
     bootstrap: str = ""
     begin: str = "earliest"
+    topic: str = TOPIC
+    value: str = f'format = "json", schema = "{COLUMNS}"'
+    key: str = ""
 
     def write(self) -> "TopicJob":
         self.folder.mkdir(parents=True, exist_ok=True)
         told = {"folder": self.folder, "bootstrap": self.bootstrap, "begin": self.begin}
-        self.config.write_text(CONFIG.format(job=JOB, topic=TOPIC, columns=COLUMNS, **told))
+        told |= {"topic": self.topic, "value": self.value, "key": self.key}
+        self.config.write_text(CONFIG.format(job=JOB, **told))
         return self
 
 
@@ -191,6 +230,41 @@ def pairs(folder: Path, bootstrap: str, records: int, count: int) -> list[Figure
     ]
 
 
+def debezium(folder: Path, kafka: "Broker", records: int, rounds: int) -> list[Figure]:
+    """A table's changes, and the same with 1 % of records that Arrow's parser cannot take, in turn."""
+    from backfill_cli.spark.session import open_session
+
+    open_session("local[*]", {})
+    value = f'format = "debezium", schema = "{CHANGED}", timestamps = "us", decimals = "precise"'
+    jobs = {}
+    for topic, make in (("changes", envelope), ("odd", odd)):
+        kafka.create(topic, PARTITIONS)
+        produce(kafka.bootstrap, 0, records, topic, make)
+        of = {"bootstrap": kafka.bootstrap, "topic": topic, "value": value, "key": 'key = ["id"]'}
+        jobs[topic] = TopicJob(folder / topic, folder, **of)
+    took: dict[str, list[float]] = {topic: [] for topic in jobs}
+    cpu: dict[str, list[float]] = {topic: [] for topic in jobs}
+    for number in range(rounds + 1):
+        for topic, job in jobs.items():
+            before = measure.cpu_s(psutil.Process())
+            seconds, _ = our_way(job, records)
+            spent = measure.cpu_s(psutil.Process()) - before
+            print(f"  round {number}: {topic} {seconds:.2f} s, CPU {spent:.2f} s", file=sys.stderr)
+            if number:  # the first one warms up
+                took[topic].append(seconds)
+                cpu[topic].append(spent * 1e6 / records)
+    rates = [records / seconds for seconds in took["changes"]]
+    more = [some / none for some, none in zip(took["odd"], took["changes"], strict=True)]
+    most = statistics.median(more)
+    spent = [statistics.median(cpu[topic]) for topic in jobs]
+    return [
+        Figure("Debezium", statistics.median(rates), "records/s", "-", True, tuple(rates)),
+        Figure("Debezium, CPU", spent[0], "s/million", "-", True, tuple(cpu["changes"])),
+        Figure("Debezium, 1 % odd ÷ clean", most, "", "≤ 1.3", most <= 1.3, tuple(more)),
+        Figure("Debezium, 1 % odd, CPU", spent[1], "s/million", "-", True, tuple(cpu["odd"])),
+    ]
+
+
 def live(folder: Path, bootstrap: str, records: int, seconds: float) -> list[Figure]:
     """From the acknowledgement of 250 records, every quarter second, to the commit that has them."""
     from backfill_cli.catalog import Catalog
@@ -246,7 +320,10 @@ def main() -> int:
     figures: list[Figure] = []
     with scratch(given.folder) as folder, broker.running(folder / "broker") as kafka:
         kafka.create(TOPIC, PARTITIONS)
-        produce(kafka.bootstrap, 0, records)
+        if {"pairs", "live", "shown"} & set(given.only):
+            produce(kafka.bootstrap, 0, records)
+        if "debezium" in given.only:
+            figures += debezium(folder, kafka, min(records, CHANGES), rounds)
         if "pairs" in given.only:
             figures += pairs(folder, kafka.bootstrap, records, rounds)
         if "live" in given.only:

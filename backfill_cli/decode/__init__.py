@@ -9,5 +9,6 @@
 | `arrow_values` | `values` for whole columns |
 | `texts` | columns of text, as in CSV |
 | `json_rows`, `debezium`, `plain` | the formats |
+| `rows` | what formats share whose records are rows |
 | `upserts` | rows by key: the newest of a key, tombstones |
 """

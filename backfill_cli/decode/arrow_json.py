@@ -35,10 +35,11 @@ def parse(values: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, list[in
     table = _read(joined, schema)
     if isinstance(table, pa.Table) and table.num_rows == len(kept):
         return table, kept
-    kept = _fitting(values, kept, schema)
-    table = _read(b"\n".join([values[i] for i in kept]), schema)
-    if isinstance(table, pa.Table) and table.num_rows == len(kept):
-        return table, kept
+    for careful in (False, True):
+        kept = _fitting(values, kept, schema, careful)
+        table = _read(b"\n".join([values[i] for i in kept]), schema)
+        if isinstance(table, pa.Table) and table.num_rows == len(kept):
+            return table, kept
     return schema.empty_table(), []
 
 
@@ -71,8 +72,11 @@ _ODD: tuple[tuple[Callable[[bytes, int], bool], Callable[[bytes], Any]], ...] = 
 """What is looked for in all objects at once, and then in each."""
 
 
-def _fitting(values: Sequence[bytes], kept: Sequence[int], schema: pa.Schema) -> list[int]:
-    """Those that fit the schema, each exactly one object."""
+def _fitting(values: Sequence[bytes], kept: Sequence[int], schema: pa.Schema, careful: bool) -> list[int]:
+    """Those that fit the schema, each exactly one object.
+
+    careful: those before one that does not fit are parsed again, as their numbers were not converted.
+    """
     left = [i for i in kept if _TWO.search(values[i]) is None or _alone(values[i], schema)]
     joined = pa.py_buffer(b"\n".join([values[i] for i in left]))
     starts = [0, *accumulate(len(values[i]) + 1 for i in left)]
@@ -88,7 +92,11 @@ def _fitting(values: Sequence[bytes], kept: Sequence[int], schema: pa.Schema) ->
             if len(odd) > _WINDOW and 4 * len(odd) > at:
                 return [i for i in left[:at] if i not in odd]  # the rest is left out: it will be the same there
         elif (row := _ROW.search(found)) is not None and int(row[1]) < end - at:
-            width = int(row[1])  # those before it are parsed, but may not be converted
+            if careful:
+                width = int(row[1])
+            else:
+                odd.add(left[at + int(row[1])])
+                at += int(row[1]) + 1
         elif (text := _VALUE.search(found)) is not None and (
             those := [n for n in range(at, end) if (text[1] or text[2]).encode() in values[left[n]]]
         ):

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from backfill_cli.contracts.decoder import Asked, Decode, Decoded, Found
-from backfill_cli.decode import foreign, stored, values
+from backfill_cli.contracts.decoder import Asked, Decoded, Found
+from backfill_cli.decode import foreign, values
+from backfill_cli.decode.rows import Rows, one_by_one
 from backfill_cli.decode.tokens import Token, whole_object
 from backfill_cli.decode.unreadable import Misfit, Unreadable
 from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
@@ -16,7 +17,6 @@ from backfill_cli.model.schema import Columns, columns_of, schema_text, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,8 @@ class _Reading:
 
     def decoded(self, records: Sequence[bytes | None]) -> Decoded:
 
+        import pyarrow as pa
+
         from backfill_cli.decode.merged import merged
 
         there = [i for i, record in enumerate(records) if record is not None]
@@ -87,7 +89,8 @@ class _Reading:
             parts.append(fast)
         if odd or len(there) < len(records) or not parts:
             slow = sorted({*odd, *(i for i, record in enumerate(records) if record is None)})
-            parts.append(self._one_by_one([records[i] for i in slow], slow))
+            told = one_by_one(self._columns, [records[i] for i in slow], lambda raw: self._row(whole_object(raw)))
+            parts.append(replace(told, record=pa.array(slow, pa.int32())))
         found = merged(parts)
         return (
             found if found.error is None or found.error.null_count < len(records) else replace(found, error=None)
@@ -146,26 +149,6 @@ class _Reading:
             for name in self._columns
         )
 
-    def _one_by_one(self, records: Sequence[bytes | None], at: Sequence[int]) -> Decoded:
-        import pyarrow as pa
-
-        rows: list[tuple[Any, ...]] = []
-        errors: list[str | None] = []
-        empty = (None,) * len(self._readers)
-        for record in records:
-            error, row = None, empty
-            if record is not None:
-                try:
-                    row = self._row(whole_object(record))
-                except Unreadable as exc:
-                    error = str(exc.args[0])
-            rows.append(row)
-            errors.append(error)
-        columns = {
-            name: stored.array([row[i] for row in rows], kind) for i, (name, kind, _) in enumerate(self._readers)
-        }
-        return Decoded(columns, pa.array(at, pa.int32()), error=pa.array(errors, pa.string()))
-
     def _row(self, members: dict[str, Token]) -> tuple[Any, ...]:
         foreign.refuse(members, self._foreign)
         row: list[Any] = []
@@ -185,19 +168,6 @@ class _Reading:
             if fault:
                 raise Unreadable(fault)
         return tuple(row)
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """An `Opened` that reads every window in one way, and has nothing to check afterwards."""
-
-    reads: Decode
-
-    def decode(self, recent: Callable[[], Sequence[bytes]]) -> Decode:
-        return self.reads
-
-    def checked(self, rows: "DataFrame", decode: Decode, place: "Column") -> "DataFrame":
-        return rows
 
 
 class Json:

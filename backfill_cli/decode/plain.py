@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from backfill_cli.contracts.decoder import Asked, Decoded, Found
-from backfill_cli.decode.json_rows import Rows
-from backfill_cli.errors import ConfigError
+from backfill_cli.decode.rows import Rows, one_by_one
+from backfill_cli.decode.tokens import text_of
+from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.model.schema import Columns, field
 
 COLUMNS: Columns = {"value": field("value", "binary")}
@@ -14,7 +15,10 @@ COLUMNS: Columns = {"value": field("value", "binary")}
 
 @dataclass(frozen=True, slots=True)
 class PlainBytes:
-    """A `Decode`."""
+    """A `Decode`. kind: of its one column, STRING or BINARY."""
+
+    name: str = "value"
+    kind: str = "binary"
 
     @property
     def beside(self) -> Columns:
@@ -23,7 +27,10 @@ class PlainBytes:
     def __call__(self, records: Sequence[bytes | None]) -> Decoded:
         import pyarrow as pa
 
-        return Decoded({"value": pa.array(records, pa.binary())})
+        if self.kind == "binary":
+            return Decoded({self.name: pa.array(records, pa.binary())})
+        columns = {self.name: field(self.name, "string")}
+        return one_by_one(columns, records, lambda record: (text_of(record),))
 
 
 class Bytes:
@@ -33,13 +40,16 @@ class Bytes:
     options: ClassVar[frozenset[str]] = frozenset()
 
     def columns(self, asked: Asked, samples: Callable[[], Sequence[bytes]]) -> Found:
-        if asked.declared is not None:
-            fault = f"{asked.at}: bytes have one column, `value BINARY`: leave schema out"
-            raise ConfigError("upstream", [fault])
         return Found(COLUMNS)
 
     def open(self, asked: Asked, columns: Columns, facts: Mapping[str, Any]) -> Rows:
-        return Rows(PlainBytes())
+        if not asked.of_keys:
+            return Rows(PlainBytes())
+        one = next(iter(columns.values()))
+        if len(columns) > 1 or one["type"] not in ("string", "binary"):
+            fault = f"{asked.at}.format: bytes are the value of one key column, STRING or BINARY"
+            raise ConfigError("upstream", [fault], in_config(f'set {asked.at}.format = "json"'))
+        return Rows(PlainBytes(one["name"], one["type"]))
 
 
 decoder = Bytes()

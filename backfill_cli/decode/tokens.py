@@ -8,7 +8,7 @@ from backfill_cli.decode.unreadable import Unreadable
 
 NOT_WHOLE = "not one whole JSON object (cut short, a duplicate name, text after the object, …)"
 _HALF = "half of a surrogate pair (\\ud800 to \\udfff) is not a character"
-_NO_TEXT = "not UTF-8 text"
+NO_TEXT = "not UTF-8 text"
 _REGISTERED = (
     "written with a schema registry (schema id {}): Avro, Protobuf and a registry's JSON are not supported; write "
     "plain JSON (Kafka Connect's JsonConverter), or copy the topic to one that has it"
@@ -59,7 +59,7 @@ def text_of(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise Unreadable(_NO_TEXT) from None
+        raise Unreadable(NO_TEXT) from None
 
 
 def parsed(text: str) -> Token:

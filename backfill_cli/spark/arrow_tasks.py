@@ -51,6 +51,21 @@ def frame(
     return found
 
 
+def mapped(
+    rows: DataFrame, make: "Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]", schema: "StructType | str"
+) -> DataFrame:
+    """The batches that `make` yields for each batch of a frame, with the columns of `schema`; as `frame`."""
+    from pyspark.sql.functions import arrow_udtf
+
+    class Batches:
+        def eval(self, batch: Any) -> Iterator[Any]:
+            return _of_batch(make, batch)
+
+    made: Any = arrow_udtf(Batches, returnType=schema)
+    found: DataFrame = made(rows.asTable())
+    return found
+
+
 def cores(spark: SparkSession) -> int:
     """The number of shuffle partitions: the cores in local mode, what the user has set on a cluster."""
     return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
@@ -125,6 +140,13 @@ def _of_numbers(
         with raising_in_worker(), _no_collections():
             yield from make(parts[number])
     forget_zips()
+
+
+def _of_batch(make: "Callable[[Any], Iterator[pa.RecordBatch]]", batch: Any) -> "Iterator[pa.RecordBatch]":
+    """Runs in a worker."""
+    if batch.num_rows:
+        with raising_in_worker(), _no_collections():
+            yield from make(batch)
 
 
 @contextmanager

@@ -96,8 +96,10 @@ class Topic:
             assert time.monotonic() < until_s
             time.sleep(0.05)
 
-    def open(self, key: Sequence[str] = EVENTS, **options: Any) -> Source:
+    def open(self, key: Sequence[str] = EVENTS, keys: str = "json", **options: Any) -> Source:
+        """key: the table's. keys: the format of the records' keys."""
         told = {"bootstrap_servers": self.broker.bootstrap, "topic": self.name, **options}
+        told |= {"key": {"format": keys}}
         told.setdefault("value", {"format": "json", "schema": "id BIGINT, name STRING"})
         return connector.open(connector.options.model_validate(told), [TableSpec(TABLE, tuple(key))])
 

@@ -1,4 +1,4 @@
-"""Events that workers make: the same rows as those of the checked path, or none, and the checked path follows."""
+"""Events that workers write: the same rows as those that pass through Spark, or none, and these follow."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -80,12 +80,6 @@ def test_a_record_that_is_not_plain_fails_the_read_and_the_next_ones_are_sparks(
     assert not tasks.not_plain(Exception("backfill: [HistoryGone] gone :end"))
     assert workers.made_in_workers(upstream, spark, TABLE, reads) is None
     assert [row["_backfill_error"] is None for row in scanned(upstream, spark, reads)] == [True, False]
-
-
-def test_a_column_that_needs_an_expression_is_sparks(topic: Topic, spark: "SparkSession") -> None:
-    topic.write([b'{"id": [1]}'])
-    upstream = topic.open(value={"format": "json", "schema": "id ARRAY<INT>"})
-    assert workers.made_in_workers(upstream, spark, TABLE, history(upstream)) is None
 
 
 def test_with_sparks_own_reader_nothing_is_made_in_workers(topic: Topic, spark: "SparkSession") -> None:

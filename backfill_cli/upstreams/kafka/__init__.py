@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backfill_cli.contracts import ChangeLog, ChangesConnector, Source, TableSpec, UpstreamConnector
+from backfill_cli.registry import decoder
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
-from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
+from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions, TopicOptions
 
 
 def _open(options: KafkaOptions, tables: Sequence[TableSpec]) -> Source:
@@ -26,7 +27,7 @@ def _fingerprint(options: KafkaOptions) -> Mapping[str, Any]:
     told: dict[str, Any] = options.model_dump(mode="json", by_alias=True, include=decides)
     if not options.value.tables:  # jobs created before this option existed are the same jobs
         del told["value"]["tables"]
-    return told
+    return told | _key_fingerprint(options)
 
 
 def _changes_fingerprint(options: ChangesOptions) -> Mapping[str, Any]:
@@ -34,12 +35,17 @@ def _changes_fingerprint(options: ChangesOptions) -> Mapping[str, Any]:
     decides = {"topic", "from_", "complete_at", "value", "isolation"}
     told: dict[str, Any] = options.model_dump(mode="json", by_alias=True, include=decides)
     del told["value"]["tables"]
-    return told
+    return told | _key_fingerprint(options)
+
+
+def _key_fingerprint(options: TopicOptions) -> dict[str, Any]:
+    """The key's format, if it is not that of jobs created before this option existed."""
+    return {} if options.key.format == "json" else {"key": {"format": options.key.format}}
 
 
 def _event_key(options: KafkaOptions) -> tuple[str, ...]:
     """Partition and offset; changes of a table have that table's key, which the config must name."""
-    return () if options.value.format == "debezium" else EVENT_KEY
+    return () if decoder(options.value.format).changes else EVENT_KEY
 
 
 connector = UpstreamConnector(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ChangeLog, Extras, TableSpec, own
+from backfill_cli.decode.whole import IN_BLOCK, IN_ROW
 from backfill_cli.errors import START_OVER, BackfillError, ConfigError, Hint, HistoryGone, in_config
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, schema_text
@@ -14,7 +15,6 @@ from backfill_cli.spark.failures import MARK, ending, from_spark
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka import columns
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
-from backfill_cli.upstreams.kafka.decode.columns_of_row import names_column
 from backfill_cli.upstreams.kafka.log import spark_source
 from backfill_cli.upstreams.kafka.log.cluster import Offsets, Seen
 from backfill_cli.upstreams.kafka.log.growth import PART_ROWS, Growth
@@ -22,7 +22,7 @@ from backfill_cli.upstreams.kafka.options import ms_of
 from backfill_cli.upstreams.kafka.topic import Topic, position_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _NEWER = "take a newer snapshot, and start from its time; keep the topic longer (retention.ms)"
 _OVER_NEWER = START_OVER + ", with a newer snapshot and from its time; keep the topic longer (retention.ms)"
@@ -60,14 +60,14 @@ class KafkaChanges(ChangeLog):
     def begin(self, schema: Mapping[str, str]) -> LogStart:
         seen = self._topic.begin()
         self._refuse_compacted()
-        found, name = self._topic.samples(seen), self._topic.table.name
-        source = columns.of_changes(self._options, columns_of(schema[name]), found)
+        name = self._topic.table.name
+        found = columns.of_changes(self._options, self._topic, columns_of(schema[name]), seen)
         position = self._start(seen)
         identity = self._topic.identity(seen, found)
         self._take(json.dumps(identity), position)
         from_ = self._options.from_
         at_ms = ms_of(from_) if isinstance(from_, str) and from_ != "earliest" else None
-        return LogStart(position, at_ms, self._end(seen, position), {name: schema_text(source)}, identity)
+        return LogStart(position, at_ms, self._end(seen, position), {name: schema_text(found.columns)}, identity)
 
     def restore(self, pin: Pin) -> None:
         self._take(pin.identity, pin.position)
@@ -93,8 +93,8 @@ class KafkaChanges(ChangeLog):
         from pyspark.sql import functions as F
 
         value, named = columns_of(schema), self._options
-        whole = frozenset(named.ignore), frozenset(value) - frozenset(named.sparse)
-        frame = self._topic.changes(spark, after, up_to, value, self._identity, whole)
+        asked = self._topic.asked(value, columns.whole(named, value))
+        frame = self._topic.changes(spark, after, up_to, value, self._identity, asked)
         fault = F.concat(
             F.lit(f"{MARK} topic '{named.topic}': the record at partition "),
             F.col("kafka_partition").cast("string"),
@@ -102,7 +102,7 @@ class KafkaChanges(ChangeLog):
             F.col("kafka_offset").cast("string"),
             F.lit(" cannot be read: "),
             F.col(own.ERROR),
-            F.when(names_column(F.col(own.ERROR)), ending(_COLUMNS)).otherwise(ending(_OVER)),
+            F.when(_names_column(F.col(own.ERROR)), ending(_COLUMNS)).otherwise(ending(_OVER)),
         )
         op = F.when(F.col(own.ERROR).isNull(), F.col(own.OP)).otherwise(F.raise_error(fault).cast("string"))
         return frame.select(op.alias(own.OP), own.SEQ, own.MS, *(quoted(name) for name in value))
@@ -219,3 +219,8 @@ class KafkaChanges(ChangeLog):
                     f"but gone: its log begins at {oldest}",
                     hint,
                 )
+
+
+def _names_column(fault: "Column") -> "Column":
+    """Whether a fault says that a column is new or missing."""
+    return fault.startswith("column '") & (fault.endswith(f" {IN_ROW}") | fault.endswith(f" {IN_BLOCK}"))

@@ -4,11 +4,22 @@ import difflib
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from backfill_cli.contracts.example import Example
 from backfill_cli.contracts.secrets import NoSecret, SecretKeys
 from backfill_cli.errors import in_config
+from backfill_cli.model.units import nearest_first
+from backfill_cli.registry import DECODERS, decoder, known
 from backfill_cli.upstreams.kafka.client_properties import CLIENT_PROPERTIES, SECRETS
 
 EVENT_KEY = ("kafka_partition", "kafka_offset")
@@ -17,7 +28,6 @@ EVENT_KEY = ("kafka_partition", "kafka_offset")
 DECLARE = in_config('declare all columns, each with its type: upstream.value.schema = "id BIGINT, note STRING"')
 """The hint where the columns are not known, or not all."""
 
-ValueFormat = Literal["json", "debezium", "bytes"]
 TimeUnit = Literal["ms", "us", "ns"]
 DecimalForm = Literal["precise", "string", "double"]
 
@@ -26,6 +36,26 @@ def _as_text(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int) else value
+
+
+def _format(*own: str) -> Any:
+    """A format by its name: one of these, which are listed first, or of another package."""
+
+    def named() -> list[str]:
+        packages = [name for name in known(DECODERS) if name not in ("bytes", "debezium", "json")]
+        return [*own, *packages]
+
+    def check(name: str) -> str:
+        if name not in named():
+            raise ValueError(f"unknown format {name!r}; known: {', '.join(nearest_first(name, named()))}")
+        return name
+
+    return AfterValidator(check), WithJsonSchema({"type": "string", "enum": named()})
+
+
+_VALUE, _CHANGE, _KEY = (
+    _format(*names) for names in (("json", "debezium", "bytes"), ("debezium", "json"), ("json", "bytes"))
+)
 
 
 class _Options(BaseModel):
@@ -52,15 +82,17 @@ class Values(_Options):
         "topic holds one table, and a record of another one is an error",
     )
 
-    def _refuse_of_debezium(self, form: str) -> None:
-        if form != "debezium" and (self.timestamps or self.decimals or self.tables):
+    def _refuse_others(self, form: str) -> None:
+        """Raises ValueError for an option that the format does not know."""
+        given = {name for name in ("timestamps", "decimals", "tables") if getattr(self, name)}
+        if given and given - decoder(form).options:
             raise ValueError(f"timestamps, decimals and tables are for debezium, not {form}")
 
 
 class ValueOptions(Values):
     """What the records' values are."""
 
-    format: ValueFormat = Field(
+    format: Annotated[str, *_VALUE] = Field(
         default="json",
         description="json: an object per record; debezium: an envelope with before and after, with or without its "
         "schema block; bytes: the value as it is, in the column `value`",
@@ -76,7 +108,7 @@ class ValueOptions(Values):
     def _format_allows(self) -> Self:
         if self.format == "bytes" and self.ddl is not None:
             raise ValueError("bytes have one column, `value BINARY`: leave schema out")
-        self._refuse_of_debezium(self.format)
+        self._refuse_others(self.format)
         return self
 
 
@@ -85,7 +117,7 @@ class ChangedRows(Values):
 
     ddl: ClassVar[None] = None
 
-    format: Literal["debezium", "json"] = Field(
+    format: Annotated[str, *_CHANGE] = Field(
         default="debezium",
         description="debezium: an envelope with before and after, with or without its schema block; json: the row "
         "as it is now, in one object; a tombstone (a NULL value) deletes it",
@@ -93,8 +125,19 @@ class ChangedRows(Values):
 
     @model_validator(mode="after")
     def _format_allows(self) -> Self:
-        self._refuse_of_debezium(self.format)
+        self._refuse_others(self.format)
         return self
+
+
+class KeyOptions(_Options):
+    """What the records' keys are: those of records without a value, which delete a row."""
+
+    format: Annotated[str, *_KEY] = Field(
+        default="json",
+        description="tables with a key, values that are rows: how the key of a record without a value is written; "
+        "json: an object with the key's columns, or the value of the one key column; bytes: that column's text or "
+        "bytes as they are",
+    )
 
 
 class ArchiveOptions(_Options):
@@ -153,6 +196,7 @@ class TopicOptions(_Options):
         min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$", description="the topic's name"
     )
     value: ValueOptions | ChangedRows
+    key: KeyOptions = Field(default=KeyOptions(), description="what the records' keys are")
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
         default="read_committed",
         description="skip records of open and aborted transactions (read_committed), or read them too",

@@ -4,23 +4,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
-from backfill_cli.formats.fast_json import FastPath
 from backfill_cli.formats.frames import struct_type
-from backfill_cli.model.schema import Columns, field
+from backfill_cli.model.schema import Columns, columns_of, field
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.archive.index import without
-from backfill_cli.upstreams.kafka.decode import events
 from backfill_cli.upstreams.kafka.log import reader, spark_source
 from backfill_cli.upstreams.kafka.log.cluster import Connection
 from backfill_cli.upstreams.kafka.options import TopicOptions
+from backfill_cli.upstreams.kafka.reading import PLACE, Reading, of_archived_rows
 from backfill_cli.upstreams.kafka.tasks import Range, cut
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-Decoder = Callable[["DataFrame"], "DataFrame"]
 
 
 class Records:
@@ -41,25 +38,20 @@ class Records:
         spark: "SparkSession",
         ranges: Sequence[Range],
         oldest: Callable[[], Mapping[int, int]],
-        columns: Columns,
-        of_records: Decoder,
-        of_rows: Decoder,
-        fast: FastPath | None = None,
+        reading: Reading,
     ) -> "DataFrame":
-        """All ranges as one frame.
-
-        oldest: asks where the log begins. of_records: from `log.schema_of(fast)`. of_rows: from an archive whose
-        files hold the table's columns themselves, `(own.READ, kafka columns, columns…)`.
-        """
+        """The rows of all ranges as one frame, columns `reading.columns`. oldest: asks where the log begins."""
         archived, logged = self._parts(ranges, oldest)
-        records = self._of_log(spark, logged, fast)
-        if self.archive is None or not archived:
-            return of_records(records)
-        if self.archive.options.value is not None:
-            stored = _as_records(spark, self.archive, archived)
-            return of_records(records.unionByName(stored, allowMissingColumns=True))
-        rows = _typed(self.archive.frame(spark, archived, columns), columns)
-        return of_records(records).unionByName(of_rows(rows)) if logged else of_rows(rows)
+        archive = self.archive
+        if archive is None or not archived:
+            return self._of_log(spark, logged, reading)
+        if archive.options.value is not None:
+            rows = of_records(_as_records(spark, archive, archived), reading)
+        else:
+            columns = columns_of(reading.schema)
+            typed = _typed(archive.frame(spark, archived, columns), columns)
+            rows = of_archived_rows(typed, columns, reading.key)
+        return self._of_log(spark, logged, reading).unionByName(rows) if logged else rows
 
     def _parts(
         self, ranges: Sequence[Range], oldest: Callable[[], Mapping[int, int]]
@@ -85,18 +77,24 @@ class Records:
             logged += [Range(one.read, one.partition, *span) for span in (*lost, above) if span[0] < span[1]]
         return archived, logged
 
-    def _of_log(self, spark: "SparkSession", ranges: Sequence[Range], fast: FastPath | None) -> "DataFrame":
+    def _of_log(self, spark: "SparkSession", ranges: Sequence[Range], reading: Reading) -> "DataFrame":
         cores = arrow_tasks.cores(spark)
         tasks = cut(ranges, cores)
         if not tasks:
-            return spark.createDataFrame([], reader.schema_of(fast))
+            return spark.createDataFrame([], reading.spark_schema)
         if self._options.reader == "spark":
-            return spark_source.frame(spark, self._options, [r for r in ranges if r.after < r.up_to], cores)
-        return reader.frame(spark, self._connection, self._options.topic, tasks, fast)
+            there = [r for r in ranges if r.after < r.up_to]
+            return of_records(spark_source.frame(spark, self._options, there, cores), reading)
+        return reader.frame(spark, self._connection, self._options.topic, tasks, reading)
+
+
+def of_records(records: "DataFrame", reading: Reading) -> "DataFrame":
+    """The rows of a frame of records (RECORDS), decoded in workers, which need this package."""
+    return arrow_tasks.mapped(records, reading.of_records, reading.spark_schema)
 
 
 def _as_records(spark: "SparkSession", archive: Archive, ranges: Sequence[Range]) -> "DataFrame":
-    """Records of an archive that keeps their bytes, as log.RECORDS."""
+    """Records of an archive that keeps their bytes, columns RECORDS."""
     from pyspark.sql import functions as F
 
     mine = archive.options
@@ -106,7 +104,7 @@ def _as_records(spark: "SparkSession", archive: Archive, ranges: Sequence[Range]
     assert mine.value is not None
     return rows.select(
         own.READ,
-        *events.PLACE,
+        *PLACE,
         key.cast("binary").alias(own.KEY),
         quoted(mine.value).cast("binary").alias(own.VALUE),
     )
@@ -117,6 +115,6 @@ def _typed(rows: "DataFrame", columns: Columns) -> "DataFrame":
     types = {f.name: f.dataType for f in struct_type(columns)}
     return rows.select(
         own.READ,
-        *events.PLACE,
+        *PLACE,
         *(quoted(name).cast(types[name]).alias(name, metadata=c["metadata"]) for name, c in columns.items()),
     )

@@ -4,22 +4,20 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts.decoder import Asked, Found, Opened
 from backfill_cli.errors import START_OVER, ConfigError, Fatal, StateConflict
-from backfill_cli.formats import debezium_order
-from backfill_cli.formats.fast_json import FastPath, fast_path
 from backfill_cli.model.position import Position
-from backfill_cli.model.schema import Columns
+from backfill_cli.model.schema import Columns, schema_text
+from backfill_cli.registry import decoder
 from backfill_cli.upstreams.kafka.archive.archive import Archive
-from backfill_cli.upstreams.kafka.decode import debezium, foreign, upserts
 from backfill_cli.upstreams.kafka.log import reader, samples
 from backfill_cli.upstreams.kafka.log.cluster import Cluster, Connection, Offsets, Seen
-from backfill_cli.upstreams.kafka.log.samples import Samples
 from backfill_cli.upstreams.kafka.options import TopicOptions
-from backfill_cli.upstreams.kafka.records import Decoder, Records
+from backfill_cli.upstreams.kafka.reading import Reading
+from backfill_cli.upstreams.kafka.records import Records
 from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
@@ -41,8 +39,9 @@ class Topic:
         self.connection = Connection(options)
         self.cluster = Cluster(self.connection, options.topic)
         self.records = Records(options, self.connection, archive)
+        self.decoder = decoder(options.value.format)
         self._seen: Seen | None = None
-        self._late: bool | None = None
+        self._opened: dict[str, Opened] = {}
 
     def begin(self) -> Seen:
         """A first look. Raises UsageError listing topics with similar names if this one does not exist."""
@@ -58,11 +57,17 @@ class Topic:
         """Where the log began at the last look."""
         return (self._seen or self.look()).oldest
 
-    def samples(self, seen: Seen) -> Samples | None:
-        """What a few records say about the columns; None for formats other than Debezium's."""
-        if self._options.value.format != "debezium":
-            return None
-        return samples.of_debezium(self.connection, self._options.topic, seen, self._options.value.tables)
+    def asked(self, declared: Columns | None, whole: tuple[frozenset[str], frozenset[str]] | None = None) -> Asked:
+        """What the options say about the values. whole: see Asked."""
+        options, topic = self._options, self._options.topic
+        told = options.value.model_dump(include={"timestamps", "decimals", "tables"})
+        at = f"{options.at}.value"
+        return Asked(f"topic '{topic}'", topic, self.table.name, self.table.key, declared, told, at, whole)
+
+    def columns(self, seen: Seen, asked: Asked) -> Found:
+        """The value's columns, by the options and a few records."""
+        topic = self._options.topic
+        return self.decoder.columns(asked, lambda: samples.of_topic(self.connection, topic, seen))
 
     def written_ms(self, reached: Mapping[int, int], seen: Seen) -> int | None:
         """When the oldest record after a job's position was written; None if there is none, or none has a time.
@@ -80,10 +85,10 @@ class Topic:
             found += [ms for message in messages[:1] if (ms := int(message.timestamp()[1])) > 0]
         return min(found, default=None)
 
-    def identity(self, seen: Seen, found: Samples | None = None) -> dict[str, Any]:
-        """What must never change. found: samples, if the topic holds changes of a table."""
+    def identity(self, seen: Seen, found: Found) -> dict[str, Any]:
+        """What must never change."""
         told = {"cluster": seen.cluster, "topic": self._options.topic, "topic_id": seen.topic_id}
-        return told if found is None else {**told, "source": found.source}
+        return {**told, **found.facts}
 
     def same(self, seen: Seen, identity: Mapping[str, Any]) -> None:
         """The topic is the one that the job began with. Raises StateConflict for another one."""
@@ -146,74 +151,53 @@ class Topic:
         tombstones = 'delete.tombstone.handling.mode = "tombstone"'
         return [f"{what}: only tombstones are followed as deletes: set {tombstones} in the transform, {whole}"]
 
-    def fast_path(self, value: Columns, required: Sequence[str] = ()) -> FastPath | None:
-        """The fast path, which only our own reader has."""
-        odd = foreign.texts(value, bool(required))
-        return fast_path(value, required, odd) if self._options.reader == "confluent" else None
+    def events(self, value: Columns, identity: str) -> Reading:
+        """How each record becomes a row."""
+        opened = self._reads(replace(self.asked(value), key=()), value, identity)
+        return Reading(schema_text(value), opened.decode(lambda: ()))
 
     def changes(
-        self,
-        spark: "SparkSession",
-        after: Position,
-        up_to: Position,
-        value: Columns,
-        identity: str,
-        whole: tuple[frozenset[str], frozenset[str]] | None = None,
+        self, spark: "SparkSession", after: Position, up_to: Position, value: Columns, identity: str, asked: Asked
     ) -> "DataFrame":
         """The partitions of `up_to`, each from its offset in `after`, as changes with `own.ERROR` and `own.RAW`.
 
-        whole: (columns that rows may have besides these, columns that no row may lack); None: as the options say.
         Raises StateConflict if this is the first look, and finds another topic.
         """
+        from pyspark.sql import functions as F
+
         if self._seen is None:
             self.same(self.look(), json.loads(identity))
-        key, fast = self.table.key, None
         ranges = [Range(index, int(p), int(after.get(p) or 0), int(end)) for index, (p, end) in enumerate(up_to)]
-        if self._options.value.format == "debezium":
-            rules = replace(self._rules(value, json.loads(identity), whole), late=self._can_be_late(ranges))
-            of_records: Decoder = partial(debezium.as_changes, columns=value, key=key, rules=rules)
-        else:
-            fast = self.fast_path(value, key) if whole is None else None  # it does not check for other columns
-            of_records = partial(upserts.as_upserts, columns=value, key=key, fast=fast, whole=whole)
-        return self.records.decoded(
-            spark,
-            ranges,
-            self.oldest,
-            value,
-            of_records,
-            lambda rows: upserts.of_rows(rows, value, key),
-            fast,
-        )
+        opened = self._reads(asked, value, identity)
+        decode = opened.decode(lambda: self._recent(ranges))
+        of_key = None if self.decoder.changes else self.of_key(value).decode(lambda: ())
+        reading = Reading(schema_text(value), decode, self.table.key, of_key)
+        found = self.records.decoded(spark, ranges, self.oldest, reading)
+        place = ("the record at partition ", "kafka_partition", ", offset ", "kafka_offset")
+        named = F.concat(*(F.col(one) if one.startswith("kafka_") else F.lit(one) for one in place))
+        return opened.checked(found, decode, named)
 
-    def _can_be_late(self, ranges: Sequence[Range]) -> bool:
-        """Rules.late, by the first window of this process that has a change at its ends."""
-        if self._late is None:
-            oldest = self.oldest()
-            there = [replace(one, after=max(one.after, oldest.get(one.partition, 0))) for one in ranges]
-            found = samples.envelopes(self.connection, self._options.topic, there)
-            if not any(one.get("op") in ("c", "u", "d") for one in found):
-                return True
-            self._late = debezium_order.can_be_late(found)
-        return self._late
+    def of_key(self, value: Columns) -> Opened:
+        """What reads the key columns from the records' keys. Raises ConfigError if the format cannot."""
+        keys = {name: value[name] for name in self.table.key}
+        at = f"{self._options.at}.key"
+        asked = replace(self.asked(keys), options={}, at=at, of_keys=True)
+        return decoder(self._options.key.format).open(asked, keys, {})
 
-    def _rules(
-        self,
-        value: Columns,
-        identity: Mapping[str, Any],
-        whole: tuple[frozenset[str], frozenset[str]] | None,
-    ) -> debezium.Rules:
-        how, blockless = debezium.encodings(value, self._options.value, self._options.at)
-        others = frozenset[str]() if self._options.value.ddl is None else None
-        return debezium.Rules(
-            how=how,
-            at=self._options.at,
-            others=others if whole is None else whole[0],
-            required=frozenset() if whole is None else whole[1],
-            blockless=blockless,
-            tables=self._options.value.tables,
-            source=identity.get("source"),
-            named=(self._options.topic, self.table.name) if "source" in identity else None,
-        )
+    def _reads(self, asked: Asked, value: Columns, identity: str) -> Opened:
+        """The format's reading of these columns, the same one for the life of the process."""
+        schema = schema_text(value)
+        if schema not in self._opened:
+            told = json.loads(identity)
+            facts = {name: told[name] for name in told if name not in ("cluster", "topic", "topic_id")}
+            self._opened[schema] = self.decoder.open(asked, value, facts)
+        return self._opened[schema]
+
+    def _recent(self, ranges: Sequence[Range]) -> list[bytes]:
+        """A few values of these ranges."""
+        oldest = self.oldest()
+        there = [replace(one, after=max(one.after, oldest.get(one.partition, 0))) for one in ranges]
+        return samples.of_ranges(self.connection, self._options.topic, there)
 
 
 def position_of(offsets: Mapping[int, int]) -> Position:

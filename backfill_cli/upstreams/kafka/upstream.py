@@ -17,7 +17,6 @@ from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.kafka import columns
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.archive.index import Span
-from backfill_cli.upstreams.kafka.decode import events
 from backfill_cli.upstreams.kafka.log import plain, spark_source
 from backfill_cli.upstreams.kafka.log.breaker import CircuitBreaker
 from backfill_cli.upstreams.kafka.log.cluster import Seen
@@ -39,10 +38,11 @@ class KafkaUpstream(Source):
         archive = Archive(options, options.archive, options.topic) if options.archive else None
         self._topic = Topic(options, tables, archive)
         self._options, self._now_s, self._archive = options, now_s, archive
-        self._appends = self._topic.table.key in ((), EVENT_KEY) and options.value.format != "debezium"
+        of_changes = self._topic.decoder.changes
+        self._appends = self._topic.table.key in ((), EVENT_KEY) and not of_changes
         self.capabilities = Capabilities(
             Partitions(EVENT_KEY, self._appends, options.accept_gap),
-            before_images=options.value.format == "debezium",
+            before_images=of_changes,
             one_log=True,
             quarantines=options.on_error == "quarantine",
             keeps="the log's records until they are read; those in an archive's range may go from the log",
@@ -57,8 +57,7 @@ class KafkaUpstream(Source):
         seen = self._topic.begin()
         if self._archive is not None:
             self._archive.begin()
-        found = self._topic.samples(seen)
-        source = columns.of_source(self._options, self._topic.table, self._archive, found)
+        source, found = columns.of_source(self._options, self._topic, self._archive, seen)
         splits = self._splits(seen)
         self._pin = Pin(
             position=Position.of({split.id: split.first or 0 for split in splits}),
@@ -108,40 +107,27 @@ class KafkaUpstream(Source):
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         value = columns.of_value(columns_of(self._taken().schema[self._topic.table.name]))
-        fast = self._topic.fast_path(value)
-        as_bytes = self._options.value.format == "bytes"
-        if self._options.reader != "confluent" or (fast is None and not as_bytes) or not self._breaker.closed():
+        if self._options.reader != "confluent" or not self._breaker.closed():
             return None
         tasks = self._topic.records.log_tasks(spark, _ranges(reads), self._topic.oldest)
         if tasks is None:
             return None
         topic, cores = self._options.topic, arrow_tasks.cores(spark)
-        return plain.tasks(self._topic.connection, topic, value, fast, tasks, cores, self._breaker.trip)
+        reading = self._topic.events(value, self._taken().identity)
+        return plain.tasks(self._topic.connection, topic, reading, tasks, cores, self._breaker.trip)
 
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
         value = columns.of_value(columns_of(self._taken().schema[self._topic.table.name]))
-        as_bytes = self._options.value.format == "bytes"
-        fast = None if as_bytes else self._topic.fast_path(value)
-
-        def of_records(records: "DataFrame") -> "DataFrame":
-            return events.as_bytes(records) if as_bytes else events.as_json(records, value, fast)
-
-        return self._topic.records.decoded(
-            spark,
-            _ranges(reads),
-            self._topic.oldest,
-            value,
-            of_records,
-            lambda rows: events.as_rows(rows, value),
-            fast,
-        )
+        reading = self._topic.events(value, self._taken().identity)
+        return self._topic.records.decoded(spark, _ranges(reads), self._topic.oldest, reading)
 
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
     ) -> "DataFrame":
         """The changes in the partitions of `up_to`, each from its offset in `after`."""
         value = columns.of_value(columns_of(schema))
-        return self._topic.changes(spark, after, up_to, value, self._taken().identity)
+        asked = self._topic.asked(None if self._options.value.ddl is None else value)
+        return self._topic.changes(spark, after, up_to, value, self._taken().identity, asked)
 
     def failure(self, exc: Exception) -> BackfillError | None:
         return from_spark(exc) or spark_source.failure(exc)

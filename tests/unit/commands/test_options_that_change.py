@@ -134,6 +134,8 @@ REFUSED |= {
     "upstream.files and kafka.changes.from": Change("files and kafka", "2026-01-01T00:00:00Z"),
     "upstream.files and kafka.changes.complete_at": Change("files and kafka", "2026-01-02T00:00:00Z"),
     "upstream.kafka.topic": Change("kafka", "others"),
+    "upstream.files and kafka.changes.key.format": Change("files and kafka", "bytes"),
+    "upstream.kafka.key.format": Change("kafka", "bytes"),
     "upstream.kafka.value.tables": Change("debezium in kafka", ["public.orders"]),
     "upstream.kafka.value.format": Change("debezium in kafka", "json"),
     "upstream.kafka.value.schema": Change("kafka", "id BIGINT, note STRING"),

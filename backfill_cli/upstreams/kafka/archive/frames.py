@@ -1,21 +1,24 @@
 """Rows of archive files as Spark frames: each record's place and time, and the files' own columns."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from operator import or_
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
+from backfill_cli.decode.json_rows import JsonRows
 from backfill_cli.formats import frames
 from backfill_cli.formats.exact import once, refused
-from backfill_cli.formats.json_values import of_parsed, with_parsed
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
-from backfill_cli.model.schema import Columns, field
+from backfill_cli.model.schema import Columns, field, schema_text
+from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka.options import ArchiveOptions
 from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
@@ -58,21 +61,39 @@ def _of_json(
     read = frames.reader(spark, {"value": field("value", "string")}).option("lineSep", "\n")
     lines = read.text([where.spark_path(file) for file in files])
     named = frames.file_name(lines, where, files)
-    text = F.when(F.is_valid_utf8("value"), F.col("value")).alias(own.LINE)
-    lines = lines.select(named.alias(own.FILE), text)
-    found = of_parsed(own.LINE, kinds)
-    # a blank line gets no partition, and no range holds it: a filter here would not prevent it from raising
-    blank = F.col(own.LINE).rlike(r"^\s*$")
-    fault = F.when(F.col(own.LINE).isNull(), "not UTF-8 text").when(~blank, found.fault)
+    lines = lines.select(named.alias(own.FILE), F.col("value").cast("binary").alias(own.LINE))
+    marks = {name: field(name, "string") for name in (own.FILE, own.LINE, own.FAULT)}
+    shape = frames.struct_type({**marks, **kinds})
+    decode = JsonRows(schema_text(kinds), kept_apart=False)
+    parsed = arrow_tasks.mapped(lines, partial(_rows_of_lines, decode), shape)
     # Raised by the partition only, which lines_of_ranges computes: in each column it would be most of the plan.
     bad = refused(F.col(own.FILE), "a line", F.concat_ws(": ", F.col(own.FAULT), F.col(own.LINE)))
-    told = dict(found.values)
+    told = {name: quoted(name) for name in kinds}
     told[options.partition] = F.when(F.col(own.FAULT).isNotNull(), bad).otherwise(told[options.partition])
-    parsed = with_parsed(lines, own.LINE, kinds).withColumn(own.FAULT, fault)
     return parsed.select(
         *_place(options, {name: told[name] for name in places}, kinds),
         *(told[name].alias(name) for name in columns),
     )
+
+
+def _rows_of_lines(decode: JsonRows, lines: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":
+    """Runs in a worker: the rows of the lines that are not blank, with what is wrong with a line."""
+    import pyarrow as pa
+
+    files, texts = (lines.column(name).to_pylist() for name in (own.FILE, own.LINE))
+    there = [i for i, text in enumerate(texts) if text.strip()]
+    found = decode([texts[i] for i in there])
+    fault = pa.nulls(len(there), pa.string()) if found.error is None else found.error
+    bad = fault.is_valid().to_pylist()
+    marks = {
+        own.FILE: pa.array([files[i] for i in there], pa.string()),
+        own.LINE: pa.array(
+            [texts[i].decode(errors="replace") if is_bad else None for i, is_bad in zip(there, bad, strict=True)],
+            pa.string(),
+        ),
+        own.FAULT: fault,
+    }
+    yield pa.RecordBatch.from_pydict({**marks, **found.columns})
 
 
 _PLACE: Columns = {

@@ -1,6 +1,6 @@
 """Ranges of the log as Arrow batches, read by confluent-kafka in Spark's Python workers, one task per range.
 
-Messages become columns by lists, 10,000 at once; values are decoded elsewhere.
+Messages become columns by lists, 10,000 at once, and rows by the formats of their values and keys.
 """
 
 import time
@@ -9,13 +9,11 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, HistoryGone, Transient
-from backfill_cli.formats import fast_json
-from backfill_cli.formats.fast_json import FastPath
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.upstreams.kafka.log.cluster import Connection
 from backfill_cli.upstreams.kafka.log.edge import Complaints, asking, client, ours, unreachable
+from backfill_cli.upstreams.kafka.reading import Reading
 from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
@@ -34,32 +32,26 @@ SILENCE_S = 30.0
 
 GONE_HINT = "keep the topic longer (retention.ms), and " + START_OVER
 
-RECORDS = (
-    f"{own.READ} INT, kafka_partition INT, kafka_offset BIGINT, kafka_timestamp TIMESTAMP, "
-    f"{own.KEY} BINARY, {own.VALUE} BINARY"
-)
-"""Spark schema of records as they come from the log."""
-
-
-def schema_of(fast: FastPath | None) -> str:
-    """Spark schema of records: RECORDS, and with a fast path what it adds."""
-    return RECORDS if fast is None else f"{RECORDS}, {fast.spark_fields()}"
-
 
 def frame(
-    spark: "SparkSession", connection: Connection, topic: str, tasks: Sequence[Range], fast: FastPath | None
+    spark: "SparkSession", connection: Connection, topic: str, tasks: Sequence[Range], reading: Reading
 ) -> "DataFrame":
-    """The records of these ranges, columns `schema_of(fast)`, one task each. Executors need this package's extra.
+    """The rows of these ranges, columns `reading.columns`, one task each. Executors need this package's extra.
 
     When computed it raises what `messages` does, as text that `failure` parses.
     """
-    return arrow_tasks.frame(spark, partial(records, connection, topic, fast), tasks, schema_of(fast))
+    return arrow_tasks.frame(spark, partial(rows, connection, topic, reading), tasks, reading.spark_schema)
 
 
-def records(connection: Connection, topic: str, fast: FastPath | None, task: Range) -> "Iterator[pa.RecordBatch]":
-    """The records of one range in order of their offsets, columns `schema_of(fast)`. Raises as `messages`."""
+def rows(connection: Connection, topic: str, reading: Reading, task: Range) -> "Iterator[pa.RecordBatch]":
+    """The rows of one range in order of their offsets. Raises as `messages`."""
+    import pyarrow as pa
+
+    of = client().Message
     for found in messages(connection, topic, task):
-        yield _as_batch(found, task, fast)
+        read = pa.repeat(pa.scalar(task.read, pa.int32()), len(found))
+        where = place(found, task.partition)
+        yield reading.rows(read, where, list(map(of.key, found)), list(map(of.value, found)))
 
 
 def messages(connection: Connection, topic: str, task: Range) -> Iterator[list[Any]]:
@@ -167,35 +159,6 @@ def place(messages: Sequence[Any], partition: int) -> "dict[str, pa.Array]":
         "kafka_offset": pa.array(list(map(of.offset, messages)), pa.int64()),
         "kafka_timestamp": at.cast(pa.timestamp("us", "UTC")),
     }
-
-
-def _as_batch(messages: Sequence[Any], task: Range, fast: FastPath | None) -> "pa.RecordBatch":
-    import pyarrow as pa
-
-    of = client().Message
-    values = list(map(of.value, messages))
-    columns: dict[str, pa.Array] = {
-        own.READ: pa.repeat(pa.scalar(task.read, pa.int32()), len(messages)),
-        **place(messages, task.partition),
-        own.KEY: pa.array(list(map(of.key, messages)), pa.binary()),
-        own.VALUE: pa.array(values, pa.binary()),
-    }
-    if fast is not None:
-        columns |= _beside(columns[own.VALUE], values, fast)
-    return pa.RecordBatch.from_pydict(columns)
-
-
-def _beside(value: "pa.Array", values: Sequence[bytes | None], fast: FastPath) -> "dict[str, pa.Array]":
-    """The columns that the batch gets beside its records. A value that took the fast path is not sent to Spark
-    too, which only needs to know whether there was one.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    told = fast_json.beside(values, fast)
-    if not told[own.FAST][0].as_py():
-        return told
-    return told | {own.VALUE: pc.if_else(pc.is_valid(value), pa.scalar(b""), pa.scalar(None, pa.binary()))}
 
 
 def _still_there(consumer: Any, where: Any, task: Range) -> None:

@@ -1,15 +1,19 @@
 """A snapshot that has times in another form than the topic of its changes is refused."""
 
+import json
 from typing import Any
 
 import pytest
 from hint_typed import typed
 
+from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import ConfigError
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
 from backfill_cli.upstreams.kafka.columns import of_changes
-from backfill_cli.upstreams.kafka.log.samples import Samples
+from backfill_cli.upstreams.kafka.log import samples
+from backfill_cli.upstreams.kafka.log.cluster import Seen
+from backfill_cli.upstreams.kafka.topic import Topic
 
 OPTIONS = ChangesOptions.model_validate(
     {
@@ -25,8 +29,12 @@ MICROS = {"type": "int64", "name": "io.debezium.time.MicroTimestamp"}
 
 
 def read(told: dict[str, Any], kind: str) -> Columns:
-    samples = Samples({"at": {"field": "at", **told}}, frozenset({"at"}))
-    return of_changes(OPTIONS, {"at": field("at", kind)}, samples)
+    row = {"type": "struct", "field": "after", "fields": [{"field": "at", **told}]}
+    record = {"schema": {"type": "struct", "fields": [row]}, "payload": {"op": "c", "after": {"at": 1}}}
+    topic, seen = Topic(OPTIONS, [TableSpec("t", ("at",))]), Seen("cluster", "topic", {}, {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(samples, "of_topic", lambda *_: [json.dumps(record).encode()])
+        return of_changes(OPTIONS, topic, {"at": field("at", kind)}, seen).columns
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Hints of the Kafka upstream that need no cluster: columns that are declared, and the client's package."""
 
 import builtins
+import json
 from types import ModuleType
 from typing import Any
 
@@ -8,39 +9,64 @@ import pytest
 from hint_typed import typed
 
 from backfill_cli.contracts import TableSpec
+from backfill_cli.decode import debezium
 from backfill_cli.errors import BackfillError, BadData, ConfigError, UsageError
 from backfill_cli.model.schema import field
 from backfill_cli.upstreams.kafka import columns
-from backfill_cli.upstreams.kafka.decode import debezium
+from backfill_cli.upstreams.kafka.log import samples
+from backfill_cli.upstreams.kafka.log.cluster import Seen
 from backfill_cli.upstreams.kafka.log.edge import client
-from backfill_cli.upstreams.kafka.log.samples import Samples
-from backfill_cli.upstreams.kafka.options import KafkaOptions, Values
+from backfill_cli.upstreams.kafka.options import KafkaOptions
+from backfill_cli.upstreams.kafka.topic import Topic
 
-DECIMAL = {"field": "d", "type": "struct", "name": "io.debezium.data.VariableScaleDecimal"}
+ROW = [
+    {"field": "id", "type": "int64"},
+    {"field": "d", "type": "struct", "name": "io.debezium.data.VariableScaleDecimal"},
+]
+BLOCK = {"type": "struct", "fields": [{"type": "struct", "field": "after", "fields": ROW}]}
+RECORD = json.dumps({"schema": BLOCK, "payload": {"op": "c", "after": {"id": 1, "d": None}}}).encode()
 
 
-def source(samples: Samples | None = None, **value: str) -> list[str]:
+@pytest.fixture(autouse=True)
+def records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "of_topic", lambda *_: [RECORD])
+
+
+def source(**value: str) -> list[str]:
     told = {"bootstrap_servers": "nowhere:1", "topic": "t", "value": value}
-    return list(columns.of_source(KafkaOptions.model_validate(told), TableSpec("t", ("id",)), None, samples))
+    options, seen = KafkaOptions.model_validate(told), Seen("cluster", "topic", {}, {})
+    return list(columns.of_source(options, Topic(options, [TableSpec("t", ("id",))]), None, seen)[0])
 
 
 @pytest.mark.parametrize(
-    ("value", "samples", "error"),
-    [
-        ({"format": "json", "schema": "id BIGINT, note TEXTS"}, None, ConfigError),
-        ({"format": "debezium"}, Samples({"id": {"type": "int64"}, "d": DECIMAL}), BadData),
-    ],
+    ("value", "error"),
+    [({"format": "json", "schema": "id BIGINT, note TEXTS"}, ConfigError), ({"format": "debezium"}, BadData)],
     ids=["no type", "no exact type"],
 )
-def test_columns_that_are_not_all_known_are_declared(
-    value: dict[str, str], samples: Samples | None, error: type[BackfillError]
-) -> None:
+def test_columns_that_are_not_all_known_are_declared(value: dict[str, str], error: type[BackfillError]) -> None:
     with pytest.raises(error) as refused:
-        source(samples, **value)
+        source(**value)
     with typed(refused.value) as hint:
         schema = str(hint.settings()["upstream.value.schema"])
         assert {"id", "note"} <= set(source(format="json", schema=schema))
-    assert source(samples, **value | {"schema": "id BIGINT, d DECIMAL(20,2)"})[-1] == "d"
+    assert source(**value | {"schema": "id BIGINT, d DECIMAL(20,2)"})[-1] == "d"
+
+
+def test_a_key_as_it_is_is_the_one_column_of_a_text() -> None:
+    def read(schema: str, *key: str) -> list[str]:
+        told = {"bootstrap_servers": "nowhere:1", "topic": "t", "key": {"format": "bytes"}}
+        options = KafkaOptions.model_validate({**told, "value": {"format": "json", "schema": schema}})
+        seen = Seen("cluster", "topic", {}, {})
+        return list(columns.of_source(options, Topic(options, [TableSpec("t", key)]), None, seen)[0])
+
+    for schema, key in (("id BIGINT", ["id"]), ("a STRING, b STRING", ["a", "b"])):
+        with pytest.raises(
+            ConfigError, match="bytes are the value of one key column, STRING or BINARY"
+        ) as refused:
+            read(schema, *key)
+        with typed(refused.value) as hint:
+            assert hint.settings() == {"upstream.key.format": "json"}
+    assert read("id STRING", "id")[-1] == "id"
 
 
 def test_a_column_with_the_name_of_a_records_place_is_left_out() -> None:
@@ -56,9 +82,8 @@ def test_a_column_with_the_name_of_a_records_place_is_left_out() -> None:
 def test_how_decimals_are_written_is_told_by_the_option_that_the_error_names() -> None:
     columns = {"p": field("p", "decimal(10,2)")}
 
-    def encodings(**value: str) -> str:
-        told = Values.model_validate(value)
-        return debezium.encodings(columns, told, "upstream")[0]["p"].kind
+    def encodings(decimals: str | None = None) -> str:
+        return debezium.encodings(columns, None, decimals, "upstream.value")[0]["p"].kind
 
     with pytest.raises(ConfigError) as refused:
         encodings()

@@ -1,0 +1,54 @@
+"""What formats share whose records are rows: reading them one by one, and having nothing to check afterwards."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts.decoder import Decode, Decoded
+from backfill_cli.decode import stored
+from backfill_cli.decode.unreadable import Unreadable
+from backfill_cli.model.schema import Columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def one_by_one(
+    columns: Columns, records: Sequence[bytes | None], read: Callable[[bytes], Sequence[Any]]
+) -> Decoded:
+    """A row for each record, in order; one of NULLs for a record without a value.
+
+    read: the values of these columns in a record, in their stored form (stored.py). Raises Unreadable.
+    """
+    import pyarrow as pa
+
+    empty = (None,) * len(columns)
+    rows: list[Sequence[Any]] = []
+    errors: list[str | None] = []
+    for record in records:
+        row: Sequence[Any] = empty
+        error = None
+        try:
+            row = empty if record is None else read(record)
+        except Unreadable as exc:
+            error = str(exc.args[0])
+        rows.append(row)
+        errors.append(error)
+    made = {
+        name: stored.array([row[i] for row in rows], column["type"])
+        for i, (name, column) in enumerate(columns.items())
+    }
+    return Decoded(made, error=pa.array(errors, pa.string()) if any(errors) else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """An `Opened` that reads every window in one way, and has nothing to check afterwards."""
+
+    reads: Decode
+
+    def decode(self, recent: Callable[[], Sequence[bytes]]) -> Decode:
+        return self.reads
+
+    def checked(self, rows: "DataFrame", decode: Decode, place: "Column") -> "DataFrame":
+        return rows

@@ -1,0 +1,185 @@
+"""How a topic's records become rows: in the worker that read them, by the formats of their values and keys.
+
+Rows of events are `(own.READ, own.ERROR, own.RAW, kafka columns, the value's columns)`, changes of a table
+`(own.OP, own.SEQ, own.MS, own.ERROR, own.RAW, kafka columns, the value's columns, Decode.beside)`. `own.SEQ` is
+partition, offset, and the number within the record: the log's order if a key stays in one partition, as Kafka's
+own compaction assumes. A record that cannot be read keeps its place and its bytes; its columns are then NULL.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import own
+from backfill_cli.contracts.decoder import Decode, Decoded
+from backfill_cli.model.schema import Columns, SparkType, columns_of, field, schema_text
+from backfill_cli.spark.names import quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+PLACE: Columns = {
+    "kafka_partition": field("kafka_partition", "integer"),
+    "kafka_offset": field("kafka_offset", "long"),
+    "kafka_timestamp": field("kafka_timestamp", "timestamp"),
+}
+"""Where each row's record is."""
+
+RECORDS = (
+    f"{own.READ} INT, kafka_partition INT, kafka_offset BIGINT, kafka_timestamp TIMESTAMP, "
+    f"{own.KEY} BINARY, {own.VALUE} BINARY"
+)
+"""Spark schema of records that another reader than ours has read."""
+
+_MARKS = {own.ERROR: "string", own.RAW: "binary"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What workers do with records. schema: of the value's columns.
+
+    key: the table's key columns, empty for events. of_key: reads those columns from the key of a record without a
+    value; None if the format's changes have deletes of their own.
+    """
+
+    schema: str
+    decode: Decode
+    key: tuple[str, ...] = ()
+    of_key: Decode | None = None
+
+    @property
+    def columns(self) -> Columns:
+        """All columns of the rows."""
+        marks = {name: field(name, kind) for name, kind in _MARKS.items()}
+        of_table = {**marks, **PLACE, **columns_of(self.schema)}
+        if not self.key:
+            return {own.READ: field(own.READ, "integer"), **of_table}
+        return {
+            own.OP: field(own.OP, "string"),
+            own.SEQ: field(own.SEQ, _SEQ),
+            own.MS: field(own.MS, "long"),
+            **of_table,
+            **self.decode.beside,
+        }
+
+    @property
+    def spark_schema(self) -> "StructType":
+        import json
+
+        from pyspark.sql.types import StructType
+
+        return StructType.fromJson(json.loads(schema_text(self.columns)))
+
+    def rows(
+        self,
+        read: "pa.Array",
+        place: "dict[str, pa.Array]",
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+    ) -> "pa.RecordBatch":
+        """The rows of these records, columns `columns`. Runs in a worker."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = self.decoded(keys, values)
+        count = len(values) if found.record is None else len(found.record)
+        at, ms = place, pc.cast(place["kafka_timestamp"], pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+        if found.record is not None:
+            at = {name: column.take(found.record) for name, column in place.items()}
+            read, ms = read.take(found.record), ms.take(found.record)
+        marks = {own.ERROR: found.error, own.RAW: _raw(found, keys, values)}
+        told = {
+            name: pa.nulls(count, kind) if marks[name] is None else marks[name] for name, kind in _kinds().items()
+        }
+        told |= at | found.columns
+        if not self.key:
+            return pa.RecordBatch.from_pydict({own.READ: read, **told})
+        op = pa.repeat(pa.scalar("U"), count) if found.op is None else found.op
+        seq = pa.StructArray.from_arrays(
+            [at["kafka_partition"], at["kafka_offset"], _within(found)],
+            fields=[
+                pa.field("kafka_partition", pa.int32()),
+                pa.field("kafka_offset", pa.int64()),
+                pa.field(own.SUB, pa.int32()),
+            ],
+        )
+        ms = ms if found.ms is None else pc.coalesce(found.ms, ms)
+        return pa.RecordBatch.from_pydict({own.OP: op, own.SEQ: seq, own.MS: ms, **told, **found.beside})
+
+    def decoded(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Decoded:
+        """The rows alone, without marks and places."""
+        if self.of_key is None:
+            return self.decode(values)
+        from backfill_cli.decode.upserts import upserts
+
+        return upserts(columns_of(self.schema), self.key, self.decode, self.of_key, values, keys)
+
+    def of_records(self, batch: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":
+        """The rows of a batch of RECORDS. Runs in a worker."""
+        place = {name: batch.column(name) for name in PLACE}
+        keys, values = (batch.column(name).to_pylist() for name in (own.KEY, own.VALUE))
+        yield self.rows(batch.column(own.READ), place, keys, values)
+
+
+_SEQ: SparkType = {
+    "type": "struct",
+    "fields": [field("kafka_partition", "integer"), field("kafka_offset", "long"), field(own.SUB, "integer")],
+}
+
+
+def _kinds() -> "dict[str, pa.DataType]":
+    import pyarrow as pa
+
+    return {own.ERROR: pa.string(), own.RAW: pa.binary()}
+
+
+def _raw(found: Decoded, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> "pa.Array | None":
+    """The bytes of what cannot be read: a record's value, or the key of one without a value."""
+    import pyarrow as pa
+
+    if found.error is None or found.error.null_count == len(found.error):
+        return None
+    record = range(len(values)) if found.record is None else found.record.to_pylist()
+    bad = found.error.is_valid().to_pylist()
+    raws = [
+        (keys[i] if values[i] is None else values[i]) if is_bad else None
+        for i, is_bad in zip(record, bad, strict=True)
+    ]
+    return pa.array(raws, pa.binary())
+
+
+def _within(found: Decoded) -> "pa.Array":
+    """The number of each row within its record."""
+    import pyarrow as pa
+
+    if found.record is None:
+        return pa.array([0] * len(next(iter(found.columns.values()))), pa.int32())
+    records = found.record.to_pylist()
+    numbers, before = [0] * len(records), None
+    for n, record in enumerate(records):
+        if record == before:
+            numbers[n] = numbers[n - 1] + 1
+        before = record
+    return pa.array(numbers, pa.int32())
+
+
+def of_archived_rows(rows: "DataFrame", columns: Columns, key: Sequence[str]) -> "DataFrame":
+    """Rows of an archive, whose columns are read already, as rows of events or changes: it holds no tombstones."""
+    from pyspark.sql import functions as F
+
+    marks = [F.lit(None).cast(kind).alias(name) for name, kind in _MARKS.items()]
+    values = [quoted(name) for name in columns]
+    if not key:
+        return rows.select(own.READ, *marks, *PLACE, *values)
+    null = (F.when(quoted(name).isNull(), F.lit(f"column '{name}': the key is NULL")) for name in key)
+    return rows.select(
+        F.lit("U").alias(own.OP),
+        F.struct("kafka_partition", "kafka_offset", F.lit(0).alias(own.SUB)).alias(own.SEQ),
+        F.unix_millis("kafka_timestamp").alias(own.MS),
+        F.coalesce(*null).alias(own.ERROR),
+        marks[1],
+        *PLACE,
+        *values,
+    )
