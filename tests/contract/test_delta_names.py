@@ -94,7 +94,7 @@ def test_a_table_of_a_catalog_is_made_filled_followed_and_dropped_by_its_name(
     ]
     assert spark.table("named.orders").toArrow().to_pylist() == rows((2, "B"))
     assert (tmp_path / "house" / "_backfill_state" / "orders").is_dir()
-    assert upstream.places() == {"orders": sink.places(epochs.tables)["orders"]}, "it is the same table"
+    assert upstream.extras.places() == {"orders": sink.places(epochs.tables)["orders"]}, "it is the same table"
     by_folder = by_name(spark, f"{tmp_path}/house/{{table}}")
     assert by_folder.committed("orders") == {"orders": Marker(20, 1, "a20")}
 

@@ -12,7 +12,7 @@ from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import Fatal
 from backfill_cli.model.position import Position
 from backfill_cli.upstreams.delta import connector
-from backfill_cli.upstreams.iceberg.changes import IcebergChanges
+from backfill_cli.upstreams.iceberg.upstream import IcebergSourceTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,13 +34,13 @@ def test_a_column_of_an_iceberg_table_that_goes_while_its_changes_are_planned_is
     world.land([("insert", None, row(2, "b"))])
     up_to = upstream.observe(pin.position, False).latest
     planned = upstream.changes(spark, TABLE, pin.position, up_to, pin.schema[TABLE])
-    told = IcebergChanges._changelog
+    told = IcebergSourceTable._changelog
 
-    def late(self: IcebergChanges, *sides: Any) -> Any:
+    def late(self: IcebergSourceTable, *sides: Any) -> Any:
         altered(world.sql)
         return told(self, *sides)
 
-    monkeypatch.setattr(IcebergChanges, "_changelog", late)
+    monkeypatch.setattr(IcebergSourceTable, "_changelog", late)
     with pytest.raises(Fatal, match="'name' is a different column now"):
         upstream.changes(spark, TABLE, pin.position, up_to, pin.schema[TABLE])
     found = planned.select("id", "name").toArrow().to_pylist()

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from backfill_cli.lake.delta.plain import COUNTED_ROWS, add_actions, column_valu
 from backfill_cli.lake.key_points import point_of
 from backfill_cli.lake.key_ranges import FileKeys, planned
 from backfill_cli.lake.options import moment
+from backfill_cli.lake.upstream import PinnedTable, require_key
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.model.split import Split
 
@@ -27,21 +27,11 @@ OF_THE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 PHYSICAL = "delta.columnMapping.physicalName"
 
 
-@dataclass(frozen=True, slots=True)
-class PinnedTable:
-    """id: the table's own. ms: when the version was written. physical: column -> its name in the files."""
-
-    id: str
-    version: int
-    ms: int
-    columns: Columns
-    physical: Mapping[str, str]
-    splits: tuple[Split, ...]
-    properties: Mapping[str, str]
-
-
 def pinned(where: Where, table: TableSpec, version: int | str) -> PinnedTable:
-    """The table at one version, read from its log only. Raises as contracts.SnapshotSide.pin does."""
+    """The table at one version, read from its log only. Raises as contracts.Source.pin does.
+
+    Its identity's `physical`: column -> its name in the files.
+    """
     opened = _at(where, version)
     number = opened.version()
     made = commit(where, number)
@@ -59,16 +49,11 @@ def pinned(where: Where, table: TableSpec, version: int | str) -> PinnedTable:
         )
     columns, physical = columns_of_delta(opened.schema().to_json())
     require_names(where, columns)
-    lacking = [column for column in table.key if column not in columns]
-    if lacking:
-        raise UsageError(
-            f"{where.shown}: no column {lacking[0]!r}, which is in the key of table {table.name!r}; columns: "
-            + ", ".join(columns),
-            in_config("correct tables.key"),
-        )
+    require_key(where.shown, table, columns)
     _require_files(where, opened)
     splits = tuple(_splits(where, table, opened, columns, physical))
-    return PinnedTable(str(metadata.id), number, ms, columns, physical, splits, dict(metadata.configuration))
+    identity = {"id": str(metadata.id), "version": number, "ms": ms, "physical": physical}
+    return PinnedTable(number, ms, columns, splits, identity, dict(metadata.configuration))
 
 
 def _at(where: Where, version: int | str) -> "DeltaTable":

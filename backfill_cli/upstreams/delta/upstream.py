@@ -1,37 +1,214 @@
-"""A Delta table's two sides as one upstream."""
+"""Delta tables as a source: a pinned version, and the change data feed after it, read many versions at a time."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any
 
-from backfill_cli.contracts import Pair, TableSpec
-from backfill_cli.lake.damage import FROM_COPY
-from backfill_cli.lake.delta.edge import delta_place
-from backfill_cli.model.position import Position
-from backfill_cli.spark.api import DataFrame, SparkSession
-from backfill_cli.spark.failures import spark_reading
+from backfill_cli.contracts import TableSpec, own
+from backfill_cli.errors import START_OVER, BackfillError, HistoryGone, UsageError, in_config, sql
+from backfill_cli.lake.damage import FROM_COPY, Stored
+from backfill_cli.lake.delta import is_name
+from backfill_cli.lake.delta.damage import faulty
+from backfill_cli.lake.delta.edge import Where, delta_place, named_in
+from backfill_cli.lake.delta.names import Session, beside, located
+from backfill_cli.lake.delta.plain import plain_files, version_files
+from backfill_cli.lake.plain_files import PlainFiles
+from backfill_cli.lake.upstream import LakeTable, LakeUpstream, PinnedTable
+from backfill_cli.model.position import Cursor, Position
+from backfill_cli.model.schema import Columns
+from backfill_cli.model.units import spell_known
+from backfill_cli.model.upstream import UpstreamEpoch
+from backfill_cli.spark.api import DataFrame, F, SparkSession
+from backfill_cli.spark.failures import GONE, from_spark, spark_reading
+from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.delta import DeltaOptions
-from backfill_cli.upstreams.delta.changes import DeltaChanges
-from backfill_cli.upstreams.delta.snapshot import DeltaSnapshot
+from backfill_cli.upstreams.delta.log import FollowedTable
+from backfill_cli.upstreams.delta.table import pinned
 
 
-class DeltaUpstream(Pair):
-    """See contracts.Source."""
+class DeltaSourceTable(LakeTable):
+    """locate: asked once, when it is first needed. log: of the table that was pinned."""
+
+    log: FollowedTable
+
+    def __init__(self, spec: TableSpec, locate: Callable[[], Where]) -> None:
+        super().__init__(spec)
+        self._locate = locate
+        self._version = -1
+        self._frame: DataFrame | None = None
+
+    @cached_property
+    def where(self) -> Where:
+        return self._locate()
+
+    def location(self) -> str:
+        return delta_place(self.where)
+
+    def pinned(self, version: int | str) -> PinnedTable:
+        return pinned(self.where, self.spec, version)
+
+    def go_to(self, cursor: Cursor | None) -> None:
+        self._version = cursor if isinstance(cursor, int) else -1
+        self._frame = None
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        if self._frame is None:  # planning it reads the log: once a process
+            self._frame = self._load(spark, self._version)
+        return self._frame
+
+    def rows_at(self, spark: SparkSession, cursor: Cursor | None) -> DataFrame:
+        self.log.require_read(_version(cursor))
+        return self._load(spark, _version(cursor))
+
+    def _load(self, spark: SparkSession, version: int) -> DataFrame:
+        return spark.read.format("delta").option("versionAsOf", version).load(self.where.uri)
+
+    def find_plain(self, columns: Columns) -> PlainFiles | None:
+        return plain_files(self.where, self._version, self.spec.key[0], columns)
+
+    def check(self) -> None:
+        """Nothing: a file that VACUUM took fails the read, and its log tells the rest."""
+
+    def follow(self, identity: Mapping[str, Any]) -> None:
+        self.log = FollowedTable(self.spec.name, self.where, identity["id"], identity["physical"])
+
+    def epochs(self, cursor: Cursor | None) -> Sequence[UpstreamEpoch]:
+        return self.log.epochs(_version(cursor))
+
+    def changes(
+        self, spark: SparkSession, after: Cursor | None, up_to: Cursor | None, columns: Columns
+    ) -> DataFrame | None:
+        first, last = _version(after) + 1, _version(up_to)
+        if last < first:
+            return None
+        feed = spark.read.format("delta").option("readChangeFeed", "true")
+        with spark_reading(FROM_COPY):
+            told = feed.option("startingVersion", first).option("endingVersion", last).load(self.where.uri)
+        self.log.require_log(last)
+        gone = F.col("_change_type").isin("delete", "update_preimage")
+        image = F.col("_change_type") == "update_preimage"
+        return told.select(
+            F.when(gone, "D").otherwise("U").alias(own.OP),
+            # a commit changes a row once; what it removes comes before what it adds
+            F.struct(F.col("_commit_version").alias("version"), (~gone).alias("puts"), image.alias("image")).alias(
+                own.SEQ
+            ),
+            F.unix_millis("_commit_timestamp").alias(own.MS),
+            *(quoted(name) for name in columns),
+        )
+
+    def warning(self) -> str | None:
+        """What VACUUM may remove before the job reads it. None if the table was not pinned here."""
+        if self.held is None:
+            return None
+        kept = self.held.properties.get("delta.deletedFileRetentionDuration", "interval 1 week")
+        log = self.held.properties.get("delta.logRetentionDuration", "interval 30 days")
+        return (
+            f"table {self.spec.name!r}: VACUUM may remove files of version {self.held.cursor}, and changes, that "
+            f"are older than {kept}; its log is kept for {log}: reading the snapshot, and any pause, must take "
+            "less (delta.deletedFileRetentionDuration, delta.logRetentionDuration)"
+        )
+
+    def fault(self, files: Callable[[], Sequence[Stored]]) -> BackfillError | None:
+        return faulty(self.where, files, file_gone)
+
+    def version_files(self) -> Sequence[Stored]:
+        return version_files(self.where, self._version)
+
+
+class DeltaUpstream(LakeUpstream[DeltaSourceTable]):
+    kind = "delta"
+    keeps = (
+        "the files of the pinned version until they are read (VACUUM removes what is older than its retention), "
+        "the change data feed until it is applied (logs and change files are kept by the table's retentions)"
+    )
 
     def __init__(self, options: DeltaOptions, tables: Sequence[TableSpec]) -> None:
-        snapshot = DeltaSnapshot(options, tables, lambda: self._session())
-        self._changes = DeltaChanges(tables, snapshot)
-        super().__init__(snapshot, self._changes)
-        self._tables = snapshot.tables
-        self.extras = replace(self.extras, places=self._places, rows_at=self._rows_at)
+        def found(table: TableSpec) -> DeltaSourceTable:
+            return DeltaSourceTable(table, partial(place_of, options.table, table.name, lambda: self._session()))
 
-    def use(self, session: Callable[[], SparkSession]) -> None:
-        self._session = session
+        super().__init__(map(found, tables), options.version)
 
-    def _places(self) -> Mapping[str, frozenset[str]]:
-        return {name: frozenset({delta_place(one.where)}) for name, one in self._tables.items()}
+    def acknowledge(self, position: Position) -> None:
+        """The table keeps its own log; what was parsed of it is forgotten."""
+        for name, one in self.tables.items():
+            one.log.applied(_version(position.get(name)))
 
-    def _rows_at(self, spark: SparkSession, table: str, position: Position) -> DataFrame:
-        version = position.get(table)
-        self._changes.require_read(table, position)
-        with spark_reading(FROM_COPY):
-            return spark.read.format("delta").option("versionAsOf", version).load(self._tables[table].where.uri)
+    def remembered(self, position: Position) -> str:
+        """The commit of each table's version."""
+        versions = {name: _version(position.get(name)) for name in self.tables}
+        found = {name: (version, self.tables[name].log.crc(version)) for name, version in versions.items()}
+        return json.dumps({name: one for name, one in found.items() if one[1] is not None})
+
+    def recall(self, memory: str) -> None:
+        """Receives what an earlier process read: a restored table can have another commit of that version."""
+        for name, (version, crc) in json.loads(memory).items():
+            self.tables[name].log.recall(version, crc)
+
+    def failure(self, exc: Exception) -> BackfillError | None:
+        """Our error for a failure over these tables; where its words do not tell, their files do."""
+        tables = self.tables.values()
+        where = [one.where for one in tables]
+        if (known := vacuumed(exc, where) or from_spark(exc, FROM_COPY)) is not None:
+            return known
+        read = (one.fault(one.version_files) for one in tables)
+        changed = (one.fault(one.log.pending_files) for one in tables)
+        return next(filter(None, read), None) or cleaned_up(exc, where) or next(filter(None, changed), None)
+
+
+_FAILURES = {
+    "DELTA_MISSING_CHANGE_DATA": "its change data feed was off for a time: some changes are not in it",
+    "DELTA_VERSION_NOT_FOUND": "log cleanup removed a version that is not applied yet",
+    "DELTA_LOG_FILE_NOT_FOUND": "log cleanup removed a version that is not applied yet",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE": "its columns changed in a way that its feed cannot show",
+}
+
+
+def cleaned_up(exc: Exception, tables: Sequence[Where]) -> HistoryGone | None:
+    """What a failure says of the change feed: turned off, or cleaned up. None: nothing of that."""
+    text = str(exc)
+    told = next((meaning for mark, meaning in _FAILURES.items() if mark in text), None)
+    if told is None:
+        return None
+    where = named_in(text, tables)
+    shown = ", ".join(one.shown for one in tables) if where is None else where.shown
+    return HistoryGone(f"{shown}: {told}", START_OVER)
+
+
+def place_of(template: str, table: str, session: Session) -> Where:
+    """The table's folder. Raises UsageError where the option names a catalog that has no such table."""
+    if not is_name(template):
+        return Where.of(template, table)
+    name = template.replace("{table}", table)
+    found = located(session(), name)
+    if found is None:
+        known = spell_known(name, beside(session(), name))
+        raise UsageError(f"{name}: no Delta table with that name{known}", in_config("correct upstream.table"))
+    return found
+
+
+def vacuumed(exc: Exception, tables: Sequence[Where]) -> BackfillError | None:
+    """What a missing file of one of these tables means; None: not that."""
+    text = str(exc)
+    if not any(name in text for name in ("FILE_NOT_EXIST", "FileNotFoundException", GONE)):
+        return None
+    where = named_in(text, tables)
+    return None if where is None else file_gone(where)
+
+
+def file_gone(where: Where, path: str = "") -> HistoryGone:
+    return HistoryGone(
+        f"{where.shown}: VACUUM removed a file that was still to be read{path and f': {path}'}",
+        START_OVER
+        + "; keep files longer than the job needs: "
+        + sql(
+            f"ALTER TABLE delta.`{where.shown}` SET TBLPROPERTIES (delta.deletedFileRetentionDuration = "
+            "'interval 30 days')"
+        ),
+    )
+
+
+def _version(cursor: Cursor | None) -> int:
+    assert isinstance(cursor, int)
+    return cursor

@@ -8,7 +8,6 @@ from backfill_cli.lake.iceberg.metadata import Held
 from backfill_cli.lake.iceberg.types import columns
 from backfill_cli.model.schema import schema_text
 from backfill_cli.model.upstream import UpstreamEpoch
-from backfill_cli.upstreams.iceberg.snapshot import expired
 from backfill_cli.upstreams.iceberg.table import (
     NEWEST,
     NOTHING,
@@ -63,7 +62,7 @@ class FollowedTable:
         if begun == NOTHING and held.reaches_start(held.main):
             return found[::-1]
         if not held.reaches_start(held.main):
-            raise expired(self._table, begun)
+            raise self._table.expired(begun)
         raise Fatal(
             f"{self._table.place}: snapshot {begun}, which the job has applied, is no longer an ancestor of the "
             "newest one: the table was rolled back, or its branch replaced",

@@ -1,22 +1,28 @@
 """One Iceberg table at its pinned snapshot: the key ranges that it is read in, and which tables are refused."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from pyarrow import fs as pafs
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import START_OVER, Hint, HistoryGone, UsageError, in_config
+from backfill_cli.errors import START_OVER, BackfillError, Hint, HistoryGone, UsageError, in_config
 from backfill_cli.lake.iceberg.edge import reading_metadata
-from backfill_cli.lake.iceberg.metadata import Held, Look, snapshot_files
+from backfill_cli.lake.iceberg.metadata import Held, Look, changed_files, faulty, snapshot_files
 from backfill_cli.lake.iceberg.places import Place, Settings, template
 from backfill_cli.lake.iceberg.types import TAKEN, columns
 from backfill_cli.lake.key_points import Point, point_of
 from backfill_cli.lake.key_ranges import FileKeys, planned
 from backfill_cli.lake.options import moment
+from backfill_cli.lake.plain_files import DataFile as PlainFile
+from backfill_cli.lake.plain_files import PlainFiles
+from backfill_cli.lake.upstream import PinnedTable, require_key
 from backfill_cli.model.schema import Columns
 from backfill_cli.model.split import Split
 from backfill_cli.model.units import spell_known
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.names import backticked
 
 if TYPE_CHECKING:
@@ -64,24 +70,42 @@ class Table:
             raise UsageError(f"{self.place}: no Iceberg table{known}", in_config("correct upstream.table"))
         return held
 
+    def rows_at(self, spark: SparkSession, snapshot: int) -> DataFrame:
+        """All rows at a snapshot, with the columns that the table had then."""
+        self.place.register(spark)
+        self.asked_for(snapshot)
+        return spark.sql(f"SELECT * FROM {self.place.sql} VERSION AS OF {snapshot}")
 
-@dataclass(frozen=True, slots=True)
-class PinnedTable:
-    """id: the table's own. cursor: of the snapshot, see `cursor_of`. fields: column -> its permanent id."""
+    def fault(self, snapshots: Sequence[int], changed: bool, content: bool) -> BackfillError | None:
+        """What is wrong with files of these snapshots; None if nothing is, or if they have expired.
 
-    id: str
-    snapshot: int
-    cursor: str
-    ms: int
-    columns: Columns
-    fields: Mapping[str, int]
-    splits: tuple[Split, ...]
+        changed: only those that the snapshots added or removed. content: whether they are read to their end.
+        """
+        try:
+            held = self.now()
+            with reading_metadata(self.place):
+                there = [one for number in snapshots if (one := held.snapshot(number)) is not None]
+                of = changed_files if changed else snapshot_files
+                return faulty(held, [file for one in there for file in of(held, one)], content)
+        except BackfillError as exc:
+            return exc
+
+    def expired(self, snapshot: int) -> HistoryGone:
+        return HistoryGone(
+            f"{self.place}: snapshot {snapshot} has expired",
+            START_OVER
+            + "; keep snapshots longer than the job needs: "
+            + self.place.in_spark(
+                self.place.alter("SET TBLPROPERTIES ('history.expire.max-snapshot-age-ms' = '2592000000')")
+            ),
+        )
 
 
-def pinned(table: Table, version: int | str, snapshot: int | None) -> PinnedTable:
+def pinned(table: Table, version: int | str, snapshot: int | None, tag: str | None) -> PinnedTable:
     """The table at one snapshot, read from its metadata only. snapshot: the one to pin, instead of `version`.
 
-    Raises as contracts.SnapshotSide.pin does.
+    tag: the one that keeps it, if any. Its identity's `fields`: column -> its permanent id. Raises as
+    contracts.Source.pin does.
     """
     held = table.now()
     if held.told.format_version < 2:
@@ -94,22 +118,16 @@ def pinned(table: Table, version: int | str, snapshot: int | None) -> PinnedTabl
     schema = schema_of(held, found)
     known = columns(table.spec.name, schema)
     require_names(table, known)
-    lacking = [name for name in table.spec.key if name not in known]
-    if lacking:
-        raise UsageError(
-            f"{table.place}: no column {lacking[0]!r}, which is in the key of table {table.spec.name!r}; columns: "
-            + ", ".join(known),
-            in_config("correct tables.key"),
-        )
-    return PinnedTable(
-        id=str(held.told.table_uuid),
-        snapshot=NOTHING if found is None else found.snapshot_id,
-        cursor=cursor_of(found),
-        ms=held.told.last_updated_ms if found is None else found.timestamp_ms,
-        columns=known,
-        fields=field_ids(schema),
-        splits=tuple(_splits(table, held, found, schema, known)),
-    )
+    require_key(str(table.place), table.spec, known)
+    identity = {
+        "id": str(held.told.table_uuid),
+        "snapshot": NOTHING if found is None else found.snapshot_id,
+        "tag": tag,
+        "fields": field_ids(schema),
+    }
+    ms = held.told.last_updated_ms if found is None else found.timestamp_ms
+    splits = tuple(_splits(table, held, found, schema, known))
+    return PinnedTable(cursor_of(found), ms, known, splits, identity, held.told.properties)
 
 
 def require_names(table: Table, names: Iterable[str]) -> None:
@@ -245,3 +263,39 @@ def bounds_of(file: "DataFile", schema: "Schema", key: str, kind: Any) -> tuple[
             return None
 
     return point(file.lower_bounds), point(file.upper_bounds)
+
+
+def plain_files(table: Table, number: int, columns: Columns) -> PlainFiles | None:
+    """The snapshot's data files; None where one is not Parquet on a local disk, or the snapshot is gone."""
+    held = table.now()
+    snapshot = None if number == NOTHING else held.snapshot(number)
+    if snapshot is None:
+        return None
+    schema, key = schema_of(held, snapshot), table.spec.key[0]
+    with reading_metadata(table.place):
+        told = snapshot_files(held, snapshot)
+    files = list(_plain_files(told, schema, key, columns))
+    if len(files) < len(told):
+        return None
+    return PlainFiles(pafs.LocalFileSystem(), files, key, columns, ids=field_ids(schema))
+
+
+def _plain_files(told: "Sequence[DataFile]", schema: "Schema", key: str, columns: Columns) -> Iterator[PlainFile]:
+    """Those that are plain by what the metadata says of them."""
+    from pyiceberg.manifest import DataFileContent, FileFormat
+
+    field = schema.find_field(key).field_id
+    for one in told:
+        path = _local(one.file_path)
+        if one.content == DataFileContent.DATA and one.file_format == FileFormat.PARQUET and path is not None:
+            nulls: Mapping[int, int] = one.null_value_counts or {}
+            known = bounds_of(one, schema, key, columns[key]["type"]) if nulls.get(field) == 0 else (None, None)
+            yield PlainFile(path, *known)
+
+
+def _local(uri: str) -> str | None:
+    """The path of a file on this machine; None for one that is elsewhere."""
+    if uri.startswith("/"):
+        return uri
+    parsed = urlsplit(uri)
+    return unquote(parsed.path) if parsed.scheme == "file" and not parsed.netloc else None

@@ -13,13 +13,14 @@ from hint_typed import typed
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.formats.listing import File, place
 from backfill_cli.model.position import START, Cursor, Position
-from backfill_cli.upstreams.delta.changes import DeltaChanges
+from backfill_cli.upstreams.delta import connector as delta
 from backfill_cli.upstreams.files.changes import epoch_values
 from backfill_cli.upstreams.files.options import CsvOptions
-from backfill_cli.upstreams.iceberg.changes import IcebergChanges
+from backfill_cli.upstreams.iceberg import connector as iceberg
 from backfill_cli.upstreams.kafka.changes import KafkaChanges
 
 BY_TX = {"epoch": "source.tx"}
@@ -70,7 +71,10 @@ def test_all_tables_share_one_log_and_capabilities_say_so(tmp_path: Path) -> Non
 
 def test_only_changes_in_files_can_be_corrected_where_they_are(tmp_path: Path) -> None:
     assert opened(tmp_path, ("a",)).capabilities.correctable_log
-    assert not any(log.correctable for log in (DeltaChanges, IcebergChanges, KafkaChanges))
+    assert not KafkaChanges.correctable
+    for lake in (delta, iceberg):
+        upstream = lake.open(lake.options.model_validate({"table": "lake/t"}), [TableSpec("t", ("id",))])
+        assert not upstream.capabilities.correctable_log
 
 
 def test_a_mark_stands_at_the_last_epoch_up_to_that_file(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ class Lake:
         upstream = self.resumed()
         upstream.observe(self.pin.position, True)
         if self.form == "iceberg":
-            upstream._side.tables["t"].table.asked_for(*map(self.snapshot_of, (self.pin, self.newest)))
+            upstream.tables["t"].table.asked_for(*map(self.snapshot_of, (self.pin, self.newest)))
         fault = upstream.failure(RuntimeError("Index 24206 out of bounds for length 20000"))
         if fault is not None:
             raise fault

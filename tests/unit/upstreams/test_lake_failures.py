@@ -14,12 +14,10 @@ from backfill_cli.formats.listing import Place
 from backfill_cli.lake.delta.edge import Where, named_in
 from backfill_cli.lake.iceberg.places import Place as IcebergPlace
 from backfill_cli.model.position import Position
-from backfill_cli.upstreams.delta.changes import DeltaChanges
-from backfill_cli.upstreams.delta.snapshot import vacuumed
-from backfill_cli.upstreams.iceberg import changes
-from backfill_cli.upstreams.iceberg.changes import IcebergChanges
-from backfill_cli.upstreams.iceberg.snapshot import rows_at
+from backfill_cli.upstreams.delta.upstream import cleaned_up, vacuumed
+from backfill_cli.upstreams.iceberg import IcebergOptions, upstream
 from backfill_cli.upstreams.iceberg.table import Table, cursor_of
+from backfill_cli.upstreams.iceberg.upstream import IcebergUpstream
 
 NAMES = ("orders", "orders2", "old orders", "orders-2", "orders.bak", "50%off", "a b", "ü")
 
@@ -66,12 +64,11 @@ def test_a_table_of_an_object_store_is_named_by_its_uri() -> None:
 
 
 def test_a_log_file_that_cleanup_removed_names_its_own_table(tmp_path: Path) -> None:
-    tables: Any = {name: SimpleNamespace(where=where) for name, where in delta(tmp_path).items()}
-    log = DeltaChanges([TableSpec(name, ("id",)) for name in NAMES], SimpleNamespace(tables=tables))  # type: ignore[arg-type]
-    error = log.failure(
+    error = cleaned_up(
         Exception(
             f"[DELTA_LOG_FILE_NOT_FOUND] {(tmp_path / 'orders2').as_uri()}/_delta_log/00000000000000000003.json"
-        )
+        ),
+        list(delta(tmp_path).values()),
     )
     assert error is not None
     assert error.message == f"{tmp_path / 'orders2'}: log cleanup removed a version that is not applied yet"
@@ -85,18 +82,13 @@ class Spark:
 
 
 @pytest.fixture
-def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IcebergChanges:
+def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IcebergUpstream:
     """Tables a and b, of which snapshots up to 9 of their ten each were asked for."""
-
-    def settings() -> Any:
-        raise AssertionError("a table in a folder has no catalog")
-
-    tables = {name: Table(TableSpec(name, ("id",)), str(tmp_path / name), settings) for name in ("a", "b")}
-    log = IcebergChanges(SimpleNamespace(tables={n: SimpleNamespace(table=t) for n, t in tables.items()}))  # type: ignore[arg-type]
-    log._logs = {name: SimpleNamespace(require_columns=lambda held: None) for name in tables}  # type: ignore[misc]
+    options = IcebergOptions(table=f"{tmp_path}/{{table}}")
+    made = IcebergUpstream(options, [TableSpec(name, ("id",)) for name in ("a", "b")])
     empty = SimpleNamespace(main=None, ancestors=lambda _: [], snapshot=lambda _: None)
     monkeypatch.setattr(Table, "now", lambda self: empty)
-    monkeypatch.setattr(changes, "rows", lambda one: 1)
+    monkeypatch.setattr(upstream, "rows", lambda one: 1)
 
     def snapshot(table: str, number: int) -> Any:
         return SimpleNamespace(snapshot_id=ID[table] + number, sequence_number=number, timestamp_ms=number)
@@ -104,15 +96,16 @@ def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IcebergChanges:
     def fails(*_: object) -> Any:
         raise RuntimeError("not read")
 
-    monkeypatch.setattr(log, "_changelog", fails)
     for first in (4, 7):  # one epoch is staged while the one before it commits
-        for name in tables:
+        for name, one in made.tables.items():
             between = [snapshot(name, number) for number in range(first + 1, first + 3)]
-            monkeypatch.setattr(log, "_between", lambda *_, held=between: held)
+            one.log = SimpleNamespace(require_columns=lambda held: None)  # type: ignore[assignment]
+            monkeypatch.setattr(one, "_changelog", fails)
+            monkeypatch.setattr(one, "_between", lambda *_, held=between: held)
             after, up_to = (Position.of({name: cursor_of(snapshot(name, first + n))}) for n in (0, 2))
             with pytest.raises(RuntimeError, match="not read"):
-                log.changes(Spark(), name, after, up_to, '{"type": "struct", "fields": []}')  # type: ignore[arg-type]
-    return log
+                made.changes(Spark(), name, after, up_to, '{"type": "struct", "fields": []}')  # type: ignore[arg-type]
+    return made
 
 
 ID = {"a": 5_000_000_000_000_000_000, "b": 6_000_000_000_000_000_000}
@@ -121,7 +114,7 @@ ID = {"a": 5_000_000_000_000_000_000, "b": 6_000_000_000_000_000_000}
 @pytest.mark.parametrize("name", ["a", "b"])
 @pytest.mark.parametrize("first", [4, 7])
 def test_an_expired_snapshot_names_its_own_table(
-    followed: IcebergChanges, tmp_path: Path, name: str, first: int
+    followed: IcebergUpstream, tmp_path: Path, name: str, first: int
 ) -> None:
     gone, end = ID[name] + first, ID[name] + first + 2
     for text in (
@@ -135,7 +128,7 @@ def test_an_expired_snapshot_names_its_own_table(
         assert f"ALTER TABLE `lake`.`{name}` SET" in str(error.hint)
 
 
-def test_a_snapshot_that_is_read_whole_names_its_own_table(followed: IcebergChanges, tmp_path: Path) -> None:
+def test_a_snapshot_that_is_read_whole_names_its_own_table(followed: IcebergUpstream, tmp_path: Path) -> None:
     class Expired:
         """A session whose tables no longer have the snapshot."""
 
@@ -145,11 +138,11 @@ def test_a_snapshot_that_is_read_whole_names_its_own_table(followed: IcebergChan
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(IcebergPlace, "register", lambda *_: None)
         with pytest.raises(RuntimeError) as failed:
-            rows_at(Expired(), followed._tables["b"], ID["b"] + 30)  # type: ignore[arg-type]
+            followed.tables["b"].table.rows_at(Expired(), ID["b"] + 30)  # type: ignore[arg-type]
     error = followed.failure(failed.value)
     assert error is not None
     assert error.message == f"{tmp_path / 'b'}: snapshot {ID['b'] + 30} has expired"
 
 
-def test_a_snapshot_that_nobody_asked_for_is_no_table_s(followed: IcebergChanges) -> None:
+def test_a_snapshot_that_nobody_asked_for_is_no_table_s(followed: IcebergUpstream) -> None:
     assert followed.failure(Exception("Cannot find snapshot with ID 7000000000000000000")) is None
