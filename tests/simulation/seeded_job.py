@@ -8,9 +8,9 @@ from typing import Any
 from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator
+from backfill_cli.engine.loop.pace import Sizes
 from backfill_cli.engine.loop.ports import Job, Ports, Settings
 from backfill_cli.engine.loop.recovery import recover
-from backfill_cli.engine.loop.sizes import Sizes
 from backfill_cli.engine.spool.upstream import SpooledUpstream
 from backfill_cli.errors import Held, HistoryGone, Transient
 from backfill_cli.model.checkpoint import Checkpoint, Recovered

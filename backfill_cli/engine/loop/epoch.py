@@ -1,11 +1,16 @@
-"""An epoch between staging and mark: the checkpoint that a barrier commits, and its line of the ledger."""
+"""An epoch between staging and mark: the checkpoint that a barrier commits, its line of the ledger, its commit."""
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Generic
 
 from backfill_cli.contracts import SinkTable, StagedEpoch
-from backfill_cli.engine.loop.sizes import Sizes
+from backfill_cli.engine.loop.pace import Sizes
+from backfill_cli.engine.loop.ports import Job, Ports, commit_of
+from backfill_cli.engine.loop.recovery import Promises
+from backfill_cli.errors import Fatal, UsageError
+from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
 from backfill_cli.model.job import Barrier, Phase
 from backfill_cli.model.plan import EpochPlan, Staged
@@ -121,3 +126,67 @@ def leaves_more(epoch: Epoch[S], sizes: Sizes) -> bool:
     if epoch.state.phase == Phase.SNAPSHOT:
         return epoch.state.control.rate is None or sizes.full(epoch.record.changes_read)
     return epoch.plan.pending_after > 0 or epoch.record.phase == Phase.SNAPSHOT
+
+
+class Flight(Generic[S]):
+    """epoch: prepared and not known to be committed, or None. commit_ms: how long the last commit took."""
+
+    def __init__(self, job: Job, ports: Ports, sink_schemas: Mapping[str, str]) -> None:
+        self._job, self._ports = job, ports
+        self._promises = Promises(job, ports.store, ports.sink, ports.stager)
+        self._sink_schemas = sink_schemas
+        self._widens = False  # whether the epoch adds columns to the sink
+        self._before = 0  # the epoch that the sink holds
+        self.epoch: Epoch[S] | None = None
+        self.committing: Future[None] | None = None
+        self.commit_ms = 0
+        self.begun_ms = 0  # by the steady clock
+
+    def begin(self, epoch: Epoch[S], before: int) -> None:
+        """Starts the flight of a prepared epoch; the sink commits it on top of epoch `before`."""
+        schemas = epoch.checkpoint.sink_schemas
+        self._widens, self._sink_schemas = schemas != self._sink_schemas, schemas
+        self._before, self.epoch, self.begun_ms = before, epoch, self._ports.steady_ms()
+
+    @property
+    def takes_ms(self) -> int:
+        """How long a commit takes: the last one, or the one in progress if it has taken longer already."""
+        lasting_ms = 0 if self.epoch is None else self._ports.steady_ms() - self.begun_ms
+        return max(self.commit_ms, lasting_ms)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the commit has ended, well or not, and `landed` would tell."""
+        return self.committing is not None and self.committing.done()
+
+    def landed(self) -> Epoch[S] | None:
+        """The epoch, once the sink has it. After a transient failure the next call starts the commit again.
+
+        Raises what the commit raised; a Fatal error or UsageError only after the epoch was withdrawn.
+        """
+        epoch = self.epoch
+        if epoch is None:
+            return None
+        if self.committing is None:
+            self.committing = self._ports.commit(lambda: self._commit(epoch))
+        if not self.committing.done():
+            return None
+        commit, self.committing = self.committing, None
+        try:
+            commit.result()
+        except (Fatal, UsageError) as refusal:
+            self._promises.take_back(epoch.checkpoint, refusal)
+            raise
+        self.epoch = None
+        return epoch
+
+    def _commit(self, epoch: Epoch[S]) -> None:
+        """Runs in the background."""
+        began_ms = self._ports.steady_ms()
+        commit = commit_of(self._job, epoch.checkpoint, self._before, self._ports.stager)
+        if self._widens:
+            self._ports.sink.prepare(self._job.name, commit.tables, into_existing=True)
+        hit("before-commit")
+        self._ports.sink.commit(commit)
+        hit("after-commit")
+        self.commit_ms = self._ports.steady_ms() - began_ms

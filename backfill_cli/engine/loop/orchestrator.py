@@ -11,13 +11,10 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Generic
 
-from backfill_cli.engine.loop.caught_up import CaughtUp
-from backfill_cli.engine.loop.epoch import Epoch, closed, leaves_more, left_of, quarantined, spelled
-from backfill_cli.engine.loop.flight import Flight
+from backfill_cli.engine.loop.epoch import Epoch, Flight, closed, leaves_more, left_of, quarantined, spelled
 from backfill_cli.engine.loop.meter import Meter
+from backfill_cli.engine.loop.pace import CaughtUp, Rhythm, Sizes
 from backfill_cli.engine.loop.ports import Job, Ports, Settings, require_takers
-from backfill_cli.engine.loop.rhythm import Rhythm
-from backfill_cli.engine.loop.sizes import Sizes
 from backfill_cli.errors import Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import EpochRecord, Progress, Recovered

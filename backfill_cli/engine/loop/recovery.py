@@ -1,15 +1,15 @@
 """What a new runner does before its first barrier: fence, compare sink and catalog, keep the promise.
 
-Every step can be killed and repeated: fencing and committing are idempotent by token, epoch and attempt.
+Also how a promise is withdrawn that the sink can never keep, here or in the loop. Every step can be killed and
+repeated: fencing and committing are idempotent by token, epoch and attempt.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Stager
 from backfill_cli.engine.loop.ports import Job, commit_of
-from backfill_cli.engine.loop.promises import Promises
-from backfill_cli.errors import START_OVER, Fatal, StateConflict, UsageError, command
+from backfill_cli.errors import START_OVER, BadData, Fatal, Hint, StateConflict, UsageError, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Recovered
 from backfill_cli.model.job import Phase
@@ -159,3 +159,43 @@ def _record(prepared: Checkpoint, now_ms: int, mutations: str) -> EpochRecord:
         rows_upserted=prepared.staged.upserted,
         rows_deleted=prepared.staged.deleted,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """Where a prepared epoch is promised, staged and kept."""
+
+    job: Job
+    store: JobStore
+    sink: Sink
+    stager: Stager
+
+    def take_back(self, prepared: Checkpoint, refusal: Fatal | UsageError) -> None:
+        """Withdraws the prepared epoch; the hint of `refusal`, which ends the run, then says how to continue.
+
+        If the sink's hint is to start over, a resume would fail again. Does nothing after a StateConflict, where
+        one side was restored. Raises BadData when some table has the epoch, Transient when sink or catalog cannot
+        be read now.
+        """
+        if isinstance(refusal, StateConflict):
+            return
+        has, lacks = self._tables(prepared)
+        if has:
+            raise BadData(
+                f"{refusal.message}\nepoch {prepared.epoch} is in {', '.join(has)} but not in {', '.join(lacks)}, "
+                "so it can be neither finished nor taken back",
+                START_OVER,
+            ) from refusal
+        self.store.unprepare(prepared.epoch)
+        hit("promise-taken-back")
+        self.stager.discard(prepared.epoch, prepared.attempt)
+        refusal.hint = refusal.hint or Hint.of("fix the cause that the message names")
+        refusal.hint = refusal.way_on(self.job.name)
+
+    def _tables(self, prepared: Checkpoint) -> tuple[list[str], list[str]]:
+        """The tables that have the epoch, and those that lack it."""
+        markers = self.sink.committed(self.job.name)
+        promised = (prepared.epoch, prepared.attempt)
+        has = {name for name, marker in markers.items() if (marker.epoch, marker.attempt) == promised}
+        names = [table.name for table in self.job.tables]
+        return [name for name in names if name in has], [name for name in names if name not in has]

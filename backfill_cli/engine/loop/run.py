@@ -23,9 +23,8 @@ from backfill_cli.engine.job.tables import late_tables
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.loop.ports import Job, Ports, Settings
-from backfill_cli.engine.loop.process import Heartbeat, Signals, run_loop, steady_ms
+from backfill_cli.engine.loop.process import Heartbeat, Signals, Wake, run_loop, steady_ms
 from backfill_cli.engine.loop.recovery import recover
-from backfill_cli.engine.loop.visible import visible
 from backfill_cli.engine.spool.taker import taking
 from backfill_cli.engine.spool.upstream import SpooledUpstream, open_spooled
 from backfill_cli.engine.staging.stage import SparkStager
@@ -37,8 +36,12 @@ from backfill_cli.model.limit import Limit
 from backfill_cli.spark import driver
 
 if TYPE_CHECKING:
+    from backfill_cli.catalog import Catalog
     from backfill_cli.catalog.lease import JobLock
     from backfill_cli.catalog.runner import Claim
+    from backfill_cli.catalog.starts import Starter
+    from backfill_cli.config import JobConfig
+
 
 SIGNALLED = "a signal"
 ASKED = "a stop was requested"
@@ -315,3 +318,39 @@ def _fail(store: JobStore, definition: JobDefinition, exc: Exception) -> None:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+FIRST = "its config and sink are being checked"
+"""What a start does until it says what it does."""
+
+
+@contextmanager
+def visible(
+    config: "JobConfig", catalog: "Catalog", lock: "JobLock", resources: Resources, wake: Wake
+) -> Iterator[None]:
+    """`status` shows the start, and what it does or waits for; an error that ends it has left no trace of it."""
+    name, told = config.job.name, resources.tell
+    before: Starter | None = None
+
+    def begin() -> None:
+        lock.new = lock.new or not catalog.path.exists()  # another start may have removed the one that it had made
+        catalog.starters.begin(name, user(), FIRST, config.stored(), config.file)
+
+    def tell(doing: Limit | str) -> None:
+        with suppress(Transient):  # for display only: it must not end what it reports
+            catalog.starters.tell(name, doing)
+        told(doing)
+
+    resources.tell = tell
+    limit_ms = int(config.retry.limit_s * 1000)
+    try:
+        before = resources.patiently(lambda: catalog.starters.of(name))
+        resources.patiently(begin)
+        with Heartbeat(name, lambda: catalog.starters.renew(name), limit_ms, wake):
+            yield
+    except BaseException:  # Ctrl-C, too
+        with suppress(BackfillError):
+            catalog.leave_nothing(lock, before)
+        raise
+    finally:
+        resources.tell = told

@@ -20,7 +20,7 @@ from backfill_cli.engine.loop import run as engine_run
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.loop.process import Heartbeat, Wake
-from backfill_cli.engine.loop.promises import Promises
+from backfill_cli.engine.loop.recovery import Promises
 from backfill_cli.errors import BadData
 from backfill_cli.model.checkpoint import Owner
 from backfill_cli.model.job import Control
@@ -229,6 +229,6 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/engine/job/drop.py:_to_drop": (rows_of_others_to_drop,),
     "backfill_cli/engine/job/drop.py:_refuse_queried": (people_query_what_is_to_go,),
     "backfill_cli/engine/job/drop.py:drop_from_sink": (drop_sink_of_a_known_job,),
-    "backfill_cli/engine/loop/promises.py:take_back": (refused_between_tables,),
+    "backfill_cli/engine/loop/recovery.py:take_back": (refused_between_tables,),
     "backfill_cli/errors.py:thread_failed": (heartbeat_died,),
 }

@@ -12,9 +12,9 @@ from simulation.world import TABLE, MemoryStager, MemoryUpstream
 from backfill_cli.contracts import EpochCommit, SinkTable, StagedEpoch
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
+from backfill_cli.engine.loop.pace import Sizes
 from backfill_cli.engine.loop.ports import Job, Ports, Settings
 from backfill_cli.engine.loop.recovery import recover
-from backfill_cli.engine.loop.sizes import Sizes
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState, Verb
 from backfill_cli.model.pace import Sizer

@@ -99,7 +99,7 @@ def test_a_throttled_epoch_says_nothing_about_the_size() -> None:
 
 
 def test_what_a_commit_of_changes_takes_is_learnt_once_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backfill_cli.engine.loop.sizes.LEAST_CHANGES", 1)
+    monkeypatch.setattr("backfill_cli.engine.loop.pace.LEAST_CHANGES", 1)
     world = World(rows=10, log=8)
     world.until(Tick.IDLE)
     (rows, took_ms), changes = world.loop._sizes.commits.last or (0, 0), 8

@@ -16,8 +16,7 @@ from backfill_cli.config import load
 from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.engine.job.resources import NoWatcher, Resources
 from backfill_cli.engine.loop import run as loop_run
-from backfill_cli.engine.loop import visible
-from backfill_cli.engine.loop.run import _Run
+from backfill_cli.engine.loop.run import FIRST, _Run
 from backfill_cli.errors import START_OVER, Fatal, Hint, SparkEnded, Transient, command, in_config
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Control, JobState, Phase
@@ -193,7 +192,7 @@ def test_a_start_is_seen_from_its_first_moment_with_what_it_waits_for(
     assert [(row.name, row.state, row.live, row.created) for row in seen] == [
         ("orders", JobState.STARTING, True, False)
     ] * 2
-    assert [row.reason for row in seen] == [visible.FIRST, "starting Spark"]
+    assert [row.reason for row in seen] == [FIRST, "starting Spark"]
     assert [row.lease.pid for row in seen] == [os.getpid()] * 2
 
 

@@ -1,6 +1,6 @@
 """How many rows the next epoch takes: what staging and what the sink's commits have shown."""
 
-from backfill_cli.engine.loop.sizes import FIRST_CHANGES, LEAST_CHANGES, Sizes
+from backfill_cli.engine.loop.pace import FIRST_CHANGES, LEAST_CHANGES, Sizes
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged
 

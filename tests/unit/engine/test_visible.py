@@ -9,7 +9,7 @@ import pytest
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.starts import Starters
 from backfill_cli.engine.loop.process import Wake
-from backfill_cli.engine.loop.visible import visible
+from backfill_cli.engine.loop.run import visible
 
 
 def ended(catalog: Catalog, *before: Any) -> None:

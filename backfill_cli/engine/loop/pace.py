@@ -1,0 +1,137 @@
+"""When the next barrier is due, how many rows its epoch takes, and whether the run has caught up.
+
+Uses the steady clock, as every wait does: the time of day can be set forward or back by hours or days.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from backfill_cli.model.job import Control, Phase
+from backfill_cli.model.pace import Commits, Sizer
+from backfill_cli.model.plan import EpochPlan, Staged
+from backfill_cli.strategies import StrategyState
+
+SELF_PAUSED_AFTER = 6  # times the longer of interval and target, without a barrier
+
+
+class Rhythm:
+    """interval_ms: between two barriers, unless the loop is behind. target_ms: what an epoch should take.
+
+    looked_ms: when a barrier was last attempted. passed_ms: when one last passed, with rows, or idle with no epoch
+    in flight. behind: the next barrier need not wait for the interval.
+    """
+
+    def __init__(self, interval_ms: int, target_ms: int) -> None:
+        self._interval_ms, self._target_ms = interval_ms, target_ms
+        self.looked_ms: int | None = None
+        self.passed_ms: int | None = None
+        self.behind = True
+
+    def is_early(self, steady_ms: int) -> bool:
+        """Whether the next barrier is not due yet."""
+        since_ms = self._since_ms(steady_ms)
+        return since_ms is not None and since_ms < self._interval_ms and not self.behind
+
+    def wait_ms(self, steady_ms: int, tries_at_ms: int) -> int:
+        """How long nothing can happen, at most: until the next barrier, or the next retry after a failure."""
+        if tries_at_ms > steady_ms:
+            return min(tries_at_ms - steady_ms, self._interval_ms)
+        since_ms = self._since_ms(steady_ms)
+        return 0 if since_ms is None else max(0, self._interval_ms - since_ms)
+
+    def passed(self) -> None:
+        """The barrier that was attempted has passed."""
+        self.passed_ms = self.looked_ms
+
+    def landed(self) -> None:
+        """The sink has committed: the next barrier does not wait for looks that came to nothing meanwhile."""
+        self.looked_ms = self.passed_ms
+
+    def silent_ms(self, steady_ms: int, since_ms: int) -> int | None:
+        """How long no barrier has passed since `since_ms`, if that is longer than it should be; otherwise None."""
+        if self.passed_ms is None:
+            return None
+        silent_ms = steady_ms - max(self.passed_ms, since_ms)
+        return silent_ms if silent_ms > SELF_PAUSED_AFTER * max(self._interval_ms, self._target_ms) else None
+
+    def _since_ms(self, steady_ms: int) -> int | None:
+        return None if self.looked_ms is None else steady_ms - self.looked_ms
+
+
+LEAST_CHANGES = 10_000  # under a second: on a slow machine smaller epochs would be no faster, and never finish
+BESIDE_COMMITS = 2  # times the target that staging may take: a command waits until it ends
+FIRST_CHANGES = 100_000  # within the target even for JSON on a busy machine; four times as many in the next epoch
+
+
+@dataclass(slots=True)
+class Sizes:
+    """target_ms: how long an epoch should take to stage and to commit.
+
+    Sizes are rows as a plan counts them. over: how many it counts for each change that there is (`ChangeWindow`).
+    """
+
+    target_ms: int
+    snapshot: Sizer = field(default_factory=Sizer)
+    log: Sizer = field(default_factory=lambda: Sizer(FIRST_CHANGES))
+    commits: Commits = field(default_factory=Commits)
+    over: float = 1.0
+
+    def rows(self, phase: Phase) -> int:
+        """How many rows the next epoch of this phase may read."""
+        if phase == Phase.SNAPSHOT:
+            return self.snapshot.rows
+        fits = self.commits.rows(self.target_ms, LEAST_CHANGES)
+        return self.log.rows if fits is None else min(self.log.rows, int(fits * self.over))
+
+    def staged(
+        self, phase: Phase, limited: bool, staged: Staged, expected: int, stage_ms: int, commit_ms: int
+    ) -> None:
+        """Adjusts the size after `staged` took `stage_ms`. limited: whether a rate limits the snapshot.
+
+        expected: how many changes the plan counted. commit_ms: how long a commit takes.
+        """
+        if phase != Phase.SNAPSHOT:
+            # staged beside a commit that takes longer, an epoch costs no time of its own
+            target_ms = max(self.target_ms, min(commit_ms, BESIDE_COMMITS * self.target_ms))
+            # what a slow commit keeps small is made smaller still where staging is slow, too
+            at = Sizer(self.rows(phase)) if stage_ms > target_ms else self.log
+            counted = max(_changes(staged), expected)
+            self.over = counted / max(_changes(staged), 1)
+            learnt = at.after(counted, stage_ms, target_ms)
+            self.log = Sizer(max(learnt.rows, LEAST_CHANGES)) if learnt != at else self.log
+        elif not limited or staged.changes_read:
+            # The limit applies to history only: live rows beside it show how much an epoch can take.
+            read = sum(rows for _, rows in staged.reads) + staged.changes_read
+            self.snapshot = self.snapshot.after(read, max(stage_ms, commit_ms), self.target_ms)
+
+    def committed(self, phase: Phase, staged: Staged | None, commit_ms: int) -> None:
+        """Adjusts the size after the sink took `commit_ms` for an epoch that was staged in this phase."""
+        changes = 0 if staged is None or phase == Phase.SNAPSHOT else _changes(staged)
+        if changes >= LEAST_CHANGES:  # a live job's few changes would replace what larger commits have shown
+            self.commits = self.commits.after(changes, commit_ms)
+
+    def full(self, changes: int) -> bool:
+        """Whether this many live rows beside a limited snapshot fill an epoch, so that the next need not wait."""
+        return changes >= self.snapshot.rows // 2
+
+
+def _changes(staged: Staged) -> int:
+    return staged.changes_read + staged.images
+
+
+class CaughtUp:
+    """until: what ends the run. at_ms: when the run first caught up, None before."""
+
+    def __init__(self, until: str, now_ms: Callable[[], int]) -> None:
+        self._until, self._now_ms = until, now_ms
+        self.at_ms: int | None = None
+
+    def note(self, state: StrategyState, plan: EpochPlan) -> None:
+        """Caught up from the first barrier of the upstream phase that leaves nothing pending or converging."""
+        live = state.phase == Phase.UPSTREAM and not state.control.paused
+        if live and plan.pending_after == 0 and not state.converging and self.at_ms is None:
+            self.at_ms = self._now_ms()
+
+    def ends(self, control: Control) -> bool:
+        """Whether the run is done under this control."""
+        return self._until == "caught-up" and self.at_ms is not None and not control.paused
