@@ -15,9 +15,8 @@ from backfill_cli.catalog.verified import Verified
 from backfill_cli.config import from_stored
 from backfill_cli.contracts import JobDefinition, Sink
 from backfill_cli.contracts.cutover import CutoverSink, NamelessSink, Swap
-from backfill_cli.engine.job.ownership import require_kept
+from backfill_cli.engine.job.ownership import require_kept, start_over_named
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.errors import Hint, UsageError, command
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, LiveName, Lives
 from backfill_cli.model.job import JobState, Phase

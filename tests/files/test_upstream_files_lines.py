@@ -9,7 +9,7 @@ import pytest
 from hint_typed import typed
 
 from backfill_cli.config import load
-from backfill_cli.engine.job.tables import sink_tables
+from backfill_cli.engine.job.checks import sink_tables
 from backfill_cli.engine.staging import sample
 from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.errors import BadData

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import Source, SparkSink, SpoolEntry
-from backfill_cli.engine.job.tables import sink_tables
+from backfill_cli.engine.job.checks import sink_tables
 from backfill_cli.engine.loop.ports import Job, commit_of
 from backfill_cli.engine.spool.folder import Spool
 from backfill_cli.engine.spool.taker import take

@@ -12,7 +12,7 @@ from postgres_job import Run, db
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
 from backfill_cli.engine.doctor import place
-from backfill_cli.engine.job import starting
+from backfill_cli.engine.job import held
 from backfill_cli.engine.job.drop import drop
 from backfill_cli.engine.job.preflight import plan
 from backfill_cli.errors import BackfillError, NoSuchJob, Transient, UsageError
@@ -61,7 +61,7 @@ def test_what_a_start_that_was_cut_off_holds_is_told_and_dropped(
 ) -> None:
     run = Run(db, tmp_path, "t")
     with monkeypatch.context() as broken:
-        broken.setattr(starting, "_settle", lambda *_: None)
+        broken.setattr(held, "_settle", lambda *_: None)
         broken.setattr(Catalog, "create_job", lambda *_: sys.exit(137))  # as kill -9 would
         with pytest.raises(SystemExit):
             run.catch_up()

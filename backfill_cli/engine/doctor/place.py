@@ -13,7 +13,7 @@ from shlex import quote
 from backfill_cli.catalog import Catalog, JobRow
 from backfill_cli.catalog.files import refuse_unsafe
 from backfill_cli.catalog.lease import runs_at
-from backfill_cli.engine.job.starting import spell_begun
+from backfill_cli.engine.job.held import spell_begun
 from backfill_cli.errors import BackfillError, Hint, command, shell
 from backfill_cli.model.job import JobState
 from backfill_cli.model.reports import Check, failed, ok, refused, warning

@@ -6,24 +6,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from backfill_cli.contracts import CheckedSink, JobDefinition, Lease, Sink, SinkTable
+from backfill_cli.config import JobConfig
+from backfill_cli.contracts import CheckedSink, JobDefinition, Lease, Sink, SinkTable, Source, own
 from backfill_cli.engine.job.ownership import owners_sought, require_kept, require_new
-from backfill_cli.engine.job.same import require_same, require_same_strategy
-from backfill_cli.engine.job.select import Selected, choose, require_apart, require_keys, require_whole
-from backfill_cli.engine.job.tables import sink_tables
+from backfill_cli.engine.job.select import (
+    Selected,
+    choose,
+    require_apart,
+    require_keys,
+    require_same,
+    require_same_strategy,
+    require_whole,
+)
 from backfill_cli.engine.spool.folder import owned
 from backfill_cli.engine.staging.files import nothing_left, require_shared
+from backfill_cli.engine.staging.quarantine import side_table
 from backfill_cli.engine.staging.sample import require_readable
-from backfill_cli.engine.staging.transform import require_own_columns
+from backfill_cli.engine.staging.transform import require_own_columns, sink_schema
 from backfill_cli.errors import UsageError
 from backfill_cli.model.checkpoint import Owner
 from backfill_cli.model.job import Phase
+from backfill_cli.model.schema import names_of
 from backfill_cli.model.upstream import Pin
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from backfill_cli.catalog import Catalog
     from backfill_cli.config import JobConfig
     from backfill_cli.engine.job.resources import Resources
+
 
 Answer = TypeVar("Answer")
 
@@ -156,3 +168,41 @@ def require_spool_free(config: "JobConfig") -> None:
             f"spool.path {config.spool.path} holds the spool of another catalog's job {config.job.name!r}",
             "name another folder, or drop that job with its own catalog",
         )
+
+
+def sink_tables(
+    config: JobConfig, spark: "SparkSession", upstream: Source, pin: Pin, plain: bool
+) -> tuple[SinkTable, ...]:
+    """The job's tables as the sink sees them, after the transform, each with a side table for unreadable rows.
+
+    Raises UsageError for a column of the upstream with a name of ours, or that differs from another in case only.
+    """
+    for name, schema in pin.schema.items():
+        own.refuse_names(f"table {name!r}", names_of(schema))
+    tables = tuple(
+        SinkTable(
+            t.name,
+            t.sink_name,
+            config.sink_key(t.name),
+            sink_schema(spark, pin.schema[t.name], config.transform_of(t.name)),
+            plain_inserts=plain,
+        )
+        for t in config.tables
+    )
+    for table in tables:
+        own.refuse_names(f"table {table.name!r}, after its transform", names_of(table.schema))
+    return (*tables, *_side_tables(tables, upstream, pin))
+
+
+def late_tables(job: JobDefinition, upstream: Source) -> tuple[SinkTable, ...]:
+    """The side tables that the job lacks: its config did not ask for them when it was created."""
+    known = {table.name for table in job.tables}
+    tables = [table for table in job.tables if not table.side]
+    return tuple(table for table in _side_tables(tables, upstream, job.pin) if table.name not in known)
+
+
+def _side_tables(tables: Sequence[SinkTable], upstream: Source, pin: Pin) -> tuple[SinkTable, ...]:
+    """A table for unreadable rows beside each of these, if the upstream's options ask for it."""
+    if not upstream.capabilities.quarantines:
+        return ()
+    return tuple(side_table(table, upstream, pin.schema[table.name]) for table in tables)

@@ -9,11 +9,10 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, Lease, SinkTable, Source
 from backfill_cli.engine.job.checks import Answer, require_all
+from backfill_cli.engine.job.held import holding, settle_before
 from backfill_cli.engine.job.ownership import owning, require_lost, take
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.same import require_same
-from backfill_cli.engine.job.select import nothing_follows, strategy_of
-from backfill_cli.engine.job.starting import holding, settle_before
+from backfill_cli.engine.job.select import nothing_follows, require_same, strategy_of
 from backfill_cli.errors import RESTORE, StateConflict, command
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import decode

@@ -15,10 +15,9 @@ from backfill_cli.catalog.lease import JobLock, user
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, Sink, SinkTable
 from backfill_cli.contracts.cutover import CutoverSink, Swap
-from backfill_cli.engine.job.ownership import require_lost
+from backfill_cli.engine.job.held import settle
+from backfill_cli.engine.job.ownership import require_lost, start_over_named
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.start_over import start_over_named
-from backfill_cli.engine.job.starting import settle
 from backfill_cli.errors import (
     BackfillError,
     ConfigError,

@@ -1,19 +1,33 @@
-"""What the upstream holds for a job without a runner: read from the upstream itself, whose disk it fills."""
+"""What a job holds upstream: created at its start, and what it costs the upstream while no runner has the job.
 
+A start notes it in the catalog first, so that a killed start leaves nothing. Its cost is read from the upstream
+itself, whose disk it fills.
+"""
+
+import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import closing
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.config import from_stored
-from backfill_cli.contracts import Lease
-from backfill_cli.errors import BackfillError, Transient
+from backfill_cli.contracts import Lease, Source
+from backfill_cli.engine.job.resources import Resources
+from backfill_cli.errors import BackfillError, Transient, command
+from backfill_cli.failpoint import hit
+from backfill_cli.model.limit import Kind, Limit
+from backfill_cli.model.units import spell_moment
+from backfill_cli.model.upstream import Begun
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
-    from backfill_cli.model.upstream import HeldLog
+    from backfill_cli.config import JobConfig
+    from backfill_cli.model.upstream import HeldLog, Pin
+
 
 LIMIT_S = 5.0
 """For all jobs together: the caller is often a health probe with a time limit of its own (often 10 s)."""
@@ -119,3 +133,113 @@ def _side_by_side(asked: dict[str, Ask], limit_s: float) -> "dict[str, HeldLog |
             break
         found[name] = answer
     return found
+
+
+LOOK_S = 0.5
+"""How often an upstream is asked for whom it waits."""
+
+
+@contextmanager
+def holding(
+    config: "JobConfig", catalog: "Catalog", upstream: Source, pin: "Pin", resources: Resources
+) -> Iterator["Pin"]:
+    """What the job holds in its upstream exists, created once nothing else can refuse the start; yields its pin.
+
+    It is removed again if the job is not created after all; after a kill, the next start or a drop removes it.
+    """
+    lease = upstream.lease
+    if lease is None:
+        yield pin
+        return
+    mark, now_ms = uuid.uuid4().hex[:16], time.time_ns() // 1_000_000
+    begun = Begun(config.job.name, mark, config.stored(), replace(pin, splits=()), now_ms)
+    resources.patiently(lambda: catalog.starts.begin(begun))
+    hit("start-begun")
+    try:
+        with _waits_told(upstream, resources):
+            resources.patiently(lambda: lease.create(mark))
+        hit("start-held")
+        held = resources.patiently(resources.upstream.pin)
+        if held.schema != pin.schema:
+            raise Transient("the upstream's columns changed while the job was being created", "start it again")
+        yield held
+    except BaseException:
+        with suppress(BackfillError):
+            _settle(begun, catalog, lease)
+        raise
+    hit("start-made")
+    resources.patiently(lambda: _settle(begun, catalog, lease))
+
+
+@contextmanager
+def _waits_told(upstream: Source, resources: Resources) -> Iterator[None]:
+    """Inside the block it is told for whom the upstream waits, and what would end the wait."""
+    waits_for = upstream.extras.waits_for
+    if waits_for is None:
+        yield
+        return
+    over = threading.Event()
+
+    def look() -> None:
+        seen: Limit | None = None
+        while not over.wait(LOOK_S):
+            with suppress(BackfillError):
+                waits = waits_for()
+                if waits is not None and waits != seen and not over.is_set():
+                    resources.tell(replace(waits, kind=Kind.WAITING))
+                seen = waits
+
+    thread = threading.Thread(target=look, name="waits", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def settle(job: str, catalog: "Catalog", of_another: bool = False) -> None:
+    """What an interrupted start of the job left upstream is removed, or is the job's if it was created.
+
+    Done in that start's upstream. Raises StateConflict if its options lead to another system now; each error names
+    the start, and says how to continue without it. of_another: that upstream differs from the job's present one,
+    so the hint need not help to reach it.
+    """
+    begun = catalog.starts.of(job)
+    if begun is None:
+        return
+    try:
+        with Resources(from_stored(begun.config)) as resources:
+            if resources.upstream.lease is not None:
+                _settle(begun, catalog, resources.upstream.lease)
+    except BackfillError as error:
+        error.message = f"{spell_begun(begun)}, and what it left upstream could not be removed: {error.message}"
+        if job not in {row.name for row in catalog.jobs()}:
+            without = "to leave it there: " + command(f"drop {job} --without-upstream --confirm {job}")
+            error.hint = without if of_another else error.hint.also("; or ", without)
+        raise
+
+
+def settle_before(config: "JobConfig", catalog: "Catalog", resources: Resources) -> None:
+    """As `settle`, before the job of this config runs; waits only if the job needs the same upstream."""
+    name = config.job.name
+    begun = resources.patiently(lambda: catalog.starts.of(name))
+    if begun is None:
+        return
+    if json.loads(begun.config).get("upstream") == config.tree["upstream"]:
+        resources.patiently(lambda: settle(name, catalog))
+    else:
+        settle(name, catalog, of_another=True)
+
+
+def _settle(begun: Begun, catalog: "Catalog", lease: Lease) -> None:
+    if begun.job in {row.name for row in catalog.jobs()}:
+        lease.adopt(begun.mark, begun.pin)
+    else:
+        lease.clean_up(begun.mark, begun.pin)
+    catalog.starts.end(begun.job)
+
+
+def spell_begun(begun: Begun) -> str:
+    """For display."""
+    return f"a start of job {begun.job!r}, begun {spell_moment(begun.begun_ms)}, did not complete"

@@ -138,3 +138,18 @@ def _is_there(held: Owner, job: str, ours: Catalog) -> bool:
     except BackfillError:
         return True  # it cannot be read now, but it is not lost
     return there.path != ours.path and runs_at(there.path, job)
+
+
+@contextmanager
+def start_over_named(job: str, catalog: Catalog) -> Iterator[None]:
+    """An error that only starting over corrects has the command for it in its hint, if there is a job to drop."""
+    try:
+        yield
+    except BackfillError as error:
+        with suppress(BackfillError):  # the catalog cannot be read: the hint is the one without a command
+            if error.hint.starts_over:
+                try:
+                    error.naming(job, catalog.definition(job).has_tables_to_itself)
+                except NoSuchJob:
+                    error.without_job()
+        raise

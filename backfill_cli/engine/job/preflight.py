@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import Lease, LogicalSink, SinkTable
 from backfill_cli.engine.job.checks import Answer, require_again, require_all
-from backfill_cli.engine.job.held import held_without_runner
+from backfill_cli.engine.job.held import held_without_runner, spell_begun
+from backfill_cli.engine.job.ownership import start_over_named
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import constraints, nothing_follows
-from backfill_cli.engine.job.start_over import start_over_named
-from backfill_cli.engine.job.starting import spell_begun
 from backfill_cli.errors import BackfillError, NoSuchJob, SinkInUse, Transient
 from backfill_cli.model.job import JobState
 from backfill_cli.model.reports import PlannedTable, PlanReport, Refusal

@@ -11,15 +11,19 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.lease import actor, user
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import CheckedSink, JobDefinition, JobStore, Source
+from backfill_cli.engine.job.checks import late_tables
 from backfill_cli.engine.job.create import create, rebuild
+from backfill_cli.engine.job.held import settle_before
 from backfill_cli.engine.job.machine import extras, untried
-from backfill_cli.engine.job.ownership import owners_sought, require_kept, take
+from backfill_cli.engine.job.ownership import owners_sought, require_kept, start_over_named, take
 from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
-from backfill_cli.engine.job.same import changed_keys, require_same, require_same_strategy
-from backfill_cli.engine.job.select import nothing_follows, strategy_of
-from backfill_cli.engine.job.start_over import start_over_named
-from backfill_cli.engine.job.starting import settle_before
-from backfill_cli.engine.job.tables import late_tables
+from backfill_cli.engine.job.select import (
+    changed_keys,
+    nothing_follows,
+    require_same,
+    require_same_strategy,
+    strategy_of,
+)
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.loop.ports import Job, Ports, Settings

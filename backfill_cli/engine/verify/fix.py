@@ -22,9 +22,8 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.lease import user
 from backfill_cli.config import from_stored
 from backfill_cli.contracts import JobDefinition, JobStore, SinkTable
-from backfill_cli.engine.job.ownership import require_kept, take
+from backfill_cli.engine.job.ownership import require_kept, start_over_named, take
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.loop.process import Heartbeat, Wake
 from backfill_cli.engine.loop.recovery import recover

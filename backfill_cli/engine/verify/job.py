@@ -18,8 +18,8 @@ from backfill_cli import __version__
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import BlockingCopy, JobDefinition, SinkCopy, SinkTable, VerifiableSink
+from backfill_cli.engine.job.ownership import start_over_named
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.scratch import folder_of
 from backfill_cli.engine.verify.expected import CurrentRows, Expected, IndependentRows

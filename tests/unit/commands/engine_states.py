@@ -211,7 +211,7 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/engine/loop/recovery.py:_drop": (staging_damaged_between_tables,),
     "backfill_cli/engine/loop/recovery.py:_require_agreement": (sink_newer, sink_older),
     "backfill_cli/engine/loop/run.py:_ended": (stopped_early,),
-    "backfill_cli/engine/job/same.py:_different": (
+    "backfill_cli/engine/job/select.py:_different": (
         other_result,
         other_result_of_an_unknown_job,
         moved_away,

@@ -18,8 +18,8 @@ from backfill_cli.catalog import Catalog, lease
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, Sink, SinkTable
 from backfill_cli.engine.job import checks
+from backfill_cli.engine.job.ownership import start_over_named
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.start_over import start_over_named
 from backfill_cli.engine.loop import run as engine_run
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.errors import BackfillError

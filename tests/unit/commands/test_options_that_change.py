@@ -23,7 +23,7 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.config.sections import JobFile
 from backfill_cli.contracts import JobDefinition
-from backfill_cli.engine.job.same import require_same
+from backfill_cli.engine.job.select import require_same
 from backfill_cli.engine.loop import run as running
 from backfill_cli.errors import Fatal, UsageError
 from backfill_cli.model.checkpoint import Checkpoint

@@ -11,7 +11,7 @@ from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.engine.job.checks import require_spool_free, require_staging
 from backfill_cli.engine.job.ownership import owning, take
-from backfill_cli.engine.job.same import changed_keys, require_same, require_same_strategy
+from backfill_cli.engine.job.select import changed_keys, require_same, require_same_strategy
 from backfill_cli.errors import Held, UsageError
 from backfill_cli.model.position import START
 from backfill_cli.model.upstream import Pin

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import SinkTable
-from backfill_cli.engine.job.tables import sink_tables
+from backfill_cli.engine.job.checks import sink_tables
 from backfill_cli.engine.staging import sample
 from backfill_cli.engine.staging.sample import Keys, require_readable, require_unique
 from backfill_cli.errors import BadData

@@ -11,8 +11,8 @@ from hint_typed import typed
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import Extras
+from backfill_cli.engine.job.held import holding, settle, settle_before
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.starting import holding, settle, settle_before
 from backfill_cli.errors import BackfillError, ConfigError, Transient
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Begun, Pin

@@ -14,7 +14,7 @@ from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.contracts import ArrowTasks, JobDefinition, SinkCopy, SinkTable
-from backfill_cli.engine.job.start_over import start_over_named
+from backfill_cli.engine.job.ownership import start_over_named
 from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.verify import fix
 from backfill_cli.engine.verify.expected import Expected
