@@ -34,7 +34,7 @@ from backfill_cli.config.sections import (
     Transform,
 )
 from backfill_cli.contracts import BrokenContract, Source, TableSpec
-from backfill_cli.contracts.secrets import STORED
+from backfill_cli.contracts.options import STORED
 from backfill_cli.errors import ConfigError, Hint, UsageError, command
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from backfill_cli.config.faults import models_in, spell_faults, spell_path
-from backfill_cli.contracts.secrets import NoSecret, Secret, SecretKeys
+from backfill_cli.contracts.options import NoSecret, Secret, SecretKeys
 from backfill_cli.errors import ConfigError
 
 Model = TypeVar("Model", bound=BaseModel)

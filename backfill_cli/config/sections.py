@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from backfill_cli.contracts.secrets import STORED
+from backfill_cli.contracts.options import STORED
 from backfill_cli.model.units import duration_s, size_bytes
 
 DEFAULT_STAGING = ".backfill/staging"

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from backfill_cli import registry
 from backfill_cli.contracts import Looked, Told, UpstreamConnector
-from backfill_cli.contracts.example import Example
+from backfill_cli.contracts.options import Example
 from backfill_cli.errors import UsageError
 from backfill_cli.model.units import nearest_first
 

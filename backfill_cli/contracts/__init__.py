@@ -4,12 +4,12 @@ All of them raise `errors.Transient` (the engine retries with backoff, up to the
 `errors.Fatal` (nothing is committed, the last epoch stands, the job fails). Any other exception is a bug.
 """
 
-from backfill_cli.contracts.clock import Clocked
-from backfill_cli.contracts.looked import Looked, Told
+from backfill_cli.contracts.options import Looked, Told
 from backfill_cli.contracts.pair import Pair
 from backfill_cli.contracts.sink import (
     BlockingCopy,
     CheckedSink,
+    ClockedSink,
     EpochCommit,
     LocatedSink,
     LogicalSink,
@@ -45,9 +45,7 @@ from backfill_cli.contracts.source import (
     TakenTable,
     UpstreamConnector,
 )
-from backfill_cli.contracts.spool import SpoolEntry
-from backfill_cli.contracts.staging import StagedEpoch, Stager
-from backfill_cli.contracts.store import JobDefinition, JobStore
+from backfill_cli.contracts.store import JobDefinition, JobStore, SpoolEntry, StagedEpoch, Stager
 
 __all__ = [
     "ArrowTasks",
@@ -58,7 +56,7 @@ __all__ = [
     "ChangeLog",
     "ChangesConnector",
     "CheckedSink",
-    "Clocked",
+    "ClockedSink",
     "ConsumableLog",
     "Current",
     "EpochCommit",

@@ -224,6 +224,15 @@ class LocatedSink(Protocol):
 
 
 @runtime_checkable
+class ClockedSink(Protocol):
+    """A sink whose system has a clock of its own, which `doctor` compares with this machine's."""
+
+    def clock_ms(self) -> int:
+        """The system's current time, in milliseconds since 1970. Raises what any call that connects raises."""
+        ...
+
+
+@runtime_checkable
 class SparkSink(Protocol):
     """A sink whose tables live in Spark."""
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts.looked import Looked
+from backfill_cli.contracts.options import Looked
 from backfill_cli.errors import BackfillError, UsageError
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead, StagedFile
@@ -337,6 +337,8 @@ class Extras:
     rows_at: all rows of a table as of any position, as source columns: `verify` then needs no changes.
     waits_for: for whom a call in another thread waits, and what would end that; None for nobody.
     Changes nothing. Raises BackfillError within some seconds.
+    clock_ms: the time of day by the system's clock, in milliseconds since 1970. Raises what any call that connects
+    raises.
     """
 
     warnings: Callable[[], Sequence[str]] = lambda: ()
@@ -345,6 +347,7 @@ class Extras:
     duckdb_sql: Callable[[str, Mapping[str, str]], str] | None = None
     rows_at: "Callable[[SparkSession, str, Position], DataFrame] | None" = None
     waits_for: Callable[[], Limit | None] | None = None
+    clock_ms: Callable[[], int] | None = None
 
 
 class Lease(ABC):

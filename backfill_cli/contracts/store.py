@@ -1,14 +1,15 @@
-"""What a runner needs from the catalog, and the definition of a job."""
+"""What a runner works with beside source and sink: the catalog, a job, its spooled and staged epochs."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from backfill_cli.contracts.sink import SinkTable
-from backfill_cli.contracts.spool import SpoolEntry
+from backfill_cli.contracts.source import TakenTable
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState
 from backfill_cli.model.limit import Limit
+from backfill_cli.model.plan import ChangeWindow, EpochPlan, Staged
 from backfill_cli.model.upstream import Pin
 
 
@@ -34,6 +35,43 @@ class JobDefinition:
     def has_tables_to_itself(self) -> bool:
         """Whether its tables cannot hold rows from before the job, so that they may be dropped with it."""
         return all(table.plain_inserts or table.side for table in self.tables)
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolEntry:
+    """The changes of one barrier's window: durable, immutable and self-describing.
+
+    number: increases within the job; attempt: which try at taking it; together they name the entry's folder.
+    window: closed; its end is the phantom barrier. tables: paths are relative to the folder; tables without
+    changes are absent.
+    digests: BLAKE2b of each file as hex, by its path. schemas: table -> Spark schema as JSON, for tables whose
+    columns changed at the window's beginning. memory: what the upstream remembers at the window's end
+    (`Source.remembered`). due_ms, taken_ms: when its barrier was due, and when the entry was durable.
+    """
+
+    number: int
+    attempt: str
+    window: ChangeWindow
+    tables: Mapping[str, TakenTable]
+    digests: Mapping[str, str] = field(default_factory=dict)
+    schemas: Mapping[str, str] = field(default_factory=dict)
+    memory: str = ""
+    due_ms: int = 0
+    taken_ms: int = 0
+
+    @property
+    def name(self) -> str:
+        """The folder's name; names sort in the order of the entries."""
+        return f"{self.number:012d}-{self.attempt}"
+
+    @property
+    def changes(self) -> int:
+        """How many were taken, before netting."""
+        return sum(table.changes for table in self.tables.values())
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for table in self.tables.values() for file in table.files)
 
 
 class JobStore(Protocol):
@@ -91,4 +129,37 @@ class JobStore(Protocol):
 
     def trim(self, number: int) -> None:
         """The entries up to this number are in the sink and no longer in the spool."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StagedEpoch:
+    """schemas, sink_schemas: table -> Spark schema as JSON as of this epoch, before and after the transform."""
+
+    staged: Staged
+    schemas: Mapping[str, str]
+    sink_schemas: Mapping[str, str]
+
+
+class Stager(Protocol):
+    """Turns a plan into durable files under one attempt id. The engine's uses Spark, the simulation's lists."""
+
+    def stage(self, plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+        """Write the epoch's rows once, durably. Raises Transient or Fatal; then nothing of it is used."""
+        ...
+
+    def folder(self, epoch: int, attempt: str) -> str:
+        """Where an attempt's files are."""
+        ...
+
+    def intact(self, epoch: int, staged: Staged) -> bool:
+        """Whether every staged file still exists with its size, and can be read."""
+        ...
+
+    def current_folder(self, epoch: int, staged: Staged) -> str:
+        """Where the files are as this version reads them: copies, if an older version staged them."""
+        ...
+
+    def discard(self, epoch: int, attempt: str) -> None:
+        """Remove an attempt's files, once it is committed or discarded."""
         ...

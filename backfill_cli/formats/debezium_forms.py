@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backfill_cli.contracts.bad_rows import as_json
+from backfill_cli.contracts.refusals import as_json
 from backfill_cli.model.schema import Columns, SparkType, shown
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from backfill_cli.contracts import SavedJob, SinkTable, Survey
-from backfill_cli.contracts.targets import gone
+from backfill_cli.contracts.refusals import gone
 from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient, command
 from backfill_cli.formats.digests import DIALECT, words_digest
 from backfill_cli.lake.state import JobState

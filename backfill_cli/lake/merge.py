@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
-from backfill_cli.contracts.bad_rows import no_row_to_fill
+from backfill_cli.contracts.refusals import no_row_to_fill
 from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.formats.frames import reader
 from backfill_cli.formats.schemas import leaf_of

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.contracts.secrets import STORED
+from backfill_cli.contracts.options import STORED
 from backfill_cli.errors import START_OVER, ConfigError
 
 REFUSED_PROPERTY = "correct sink.properties in the config, then " + START_OVER

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
-from backfill_cli.contracts.targets import no_record, other_type
+from backfill_cli.contracts.refusals import no_record, other_type
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.state import Claim, JobRecord, JobState
 from backfill_cli.model.checkpoint import Marker, Owner

@@ -18,7 +18,7 @@ from typing import Annotated, TypeVar
 from urllib.parse import quote, unquote
 
 from backfill_cli.contracts import EpochCommit, SavedJob, own
-from backfill_cli.contracts.targets import newer_layout, taken
+from backfill_cli.contracts.refusals import newer_layout, taken
 from backfill_cli.errors import RESTORE, START_OVER, Fatal, StateConflict, Transient, command, retried
 from backfill_cli.lake.blobs import Announced, Blobs
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backfill_cli.contracts import Piece, SinkTable, own
-from backfill_cli.contracts.bad_rows import duplicate_keys
+from backfill_cli.contracts.refusals import duplicate_keys
 from backfill_cli.formats import row_groups
 from backfill_cli.lake.merge import NAMED_KEYS, shown_key
 from backfill_cli.lake.plain_files import PlainFiles

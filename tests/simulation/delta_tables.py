@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from backfill_cli.contracts import EpochCommit
-from backfill_cli.contracts.marker import is_due, refuse_old_token
+from backfill_cli.contracts.refusals import is_due, refuse_old_token
 from backfill_cli.errors import Held, StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Marker

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from backfill_cli.contracts import EpochCommit
-from backfill_cli.contracts.marker import is_due, refuse_old_token
+from backfill_cli.contracts.refusals import is_due, refuse_old_token
 from backfill_cli.errors import Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.lake.iceberg.metadata import Held

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import Clocked
+from backfill_cli.contracts import ClockedSink
 from backfill_cli.engine.doctor.place import room
 from backfill_cli.engine.job.preflight import plan
 from backfill_cli.errors import BackfillError, HistoryGone
@@ -73,19 +73,20 @@ def _planned(report: PlanReport, has_failed: bool) -> Iterator[Check]:
 def _clocks(config: JobConfig) -> Iterator[Check]:
     """The clocks of those systems that tell the time."""
     with ExitStack() as stack:
-        upstream = stack.enter_context(closing(config.open_upstream()))
-        for side, system in (("upstream", upstream), ("sink", config.open_sink())):
-            if isinstance(system, Clocked):
+        upstream, sink = stack.enter_context(closing(config.open_upstream())), config.open_sink()
+        of_sink = sink.clock_ms if isinstance(sink, ClockedSink) else None
+        for side, clock_ms in (("upstream", upstream.extras.clock_ms), ("sink", of_sink)):
+            if clock_ms is not None:
                 try:
-                    yield clock(side, system, _now_ms)
+                    yield clock(side, clock_ms, _now_ms)
                 except BackfillError as error:
                     yield refused(f"{side} clock", error)
 
 
-def clock(side: str, system: Clocked, now_ms: Callable[[], int]) -> Check:
+def clock(side: str, clock_ms: Callable[[], int], now_ms: Callable[[], int]) -> Check:
     """A system's time compared with this machine's, allowing for the time that the answer took."""
     before_ms = now_ms()
-    theirs_ms = system.clock_ms()
+    theirs_ms = clock_ms()
     after_ms = now_ms()
     ahead_ms = theirs_ms - (before_ms + after_ms) / 2
     apart = spell_duration(abs(ahead_ms) / 1000)

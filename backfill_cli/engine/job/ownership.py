@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.lease import runs_at, this_host
-from backfill_cli.contracts.targets import TargetTaken, forgetting
+from backfill_cli.contracts.refusals import TargetTaken, forgetting
 from backfill_cli.errors import START_OVER, BackfillError, Held, NoSuchJob, StateConflict, command, start_over
 from backfill_cli.model.checkpoint import Owner
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import ArrowTasks, SinkTable, Source
-from backfill_cli.contracts.bad_rows import as_json, duplicate_keys
+from backfill_cli.contracts.refusals import as_json, duplicate_keys
 from backfill_cli.engine.staging import workers
 from backfill_cli.engine.staging.files import nothing_left
 from backfill_cli.engine.staging.stage import SparkStager

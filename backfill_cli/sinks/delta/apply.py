@@ -8,8 +8,7 @@ from typing import Any
 
 from backfill_cli.cdc.net import over
 from backfill_cli.contracts import EpochCommit, SinkTable, own
-from backfill_cli.contracts.bad_rows import duplicate_keys
-from backfill_cli.contracts.targets import LESS_OFTEN
+from backfill_cli.contracts.refusals import LESS_OFTEN, duplicate_keys
 from backfill_cli.errors import BackfillError, Fatal, Transient, free_space
 from backfill_cli.lake.delta.damage import faulty
 from backfill_cli.lake.delta.edge import Where, delta_errors

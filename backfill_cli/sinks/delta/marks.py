@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from backfill_cli.contracts.marker import refuse_old_token
-from backfill_cli.contracts.targets import written_too_often
+from backfill_cli.contracts.refusals import refuse_old_token, written_too_often
 from backfill_cli.errors import RESTORE, START_OVER, Fatal, StateConflict, command
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.delta.commits import stamp

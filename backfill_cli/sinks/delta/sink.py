@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.contracts.cutover import Swap
-from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
-from backfill_cli.contracts.targets import written_too_often
+from backfill_cli.contracts.refusals import is_due, marker_gone, refuse_old_token, written_too_often
 from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient, command
 from backfill_cli.failpoint import hit
 from backfill_cli.lake.blobs import Blobs
@@ -98,7 +97,7 @@ class DeltaSink(LakeSink):
         state = self._state(commit.job)
         record = state.record()
         if record is None:
-            raise gone(commit, tables[0].name, HOLDER)
+            raise marker_gone(commit, tables[0].name, HOLDER)
         for table in tables:
             found = marked(self._at, self._template, commit.job, record, table)
             held = found.versioned() if found is not None else None
@@ -161,7 +160,7 @@ class DeltaSink(LakeSink):
         """
         held = found.versioned()
         if held is None:
-            raise gone(commit, table.name, HOLDER)
+            raise marker_gone(commit, table.name, HOLDER)
         version, marker = held
         refuse_old_token(commit.job, table.name, commit.token, marker)
         if (marker.epoch, marker.token) != (commit.epoch, commit.token):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.contracts import SinkTable, own
-from backfill_cli.contracts.targets import belongs_to, gone, require_key, rows_of_others
+from backfill_cli.contracts.refusals import belongs_to, gone, require_key, rows_of_others
 from backfill_cli.errors import BadData, StateConflict, UsageError, in_config, sql, start_over
 from backfill_cli.formats.listing import Place, place
 from backfill_cli.lake.blobs import Blobs

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
-from backfill_cli.contracts.bad_rows import duplicate_keys, no_row_to_fill
+from backfill_cli.contracts.refusals import duplicate_keys, no_row_to_fill
 from backfill_cli.sinks.duckdb.dialect import DUCKDB, INTEGERS, listed, matching, quoted, sink_columns
 from backfill_cli.sinks.sql.dialect import NAMED_KEYS, Target, literal, paths_of
 from backfill_cli.sinks.sql.state import Connection

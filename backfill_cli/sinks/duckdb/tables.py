@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import duckdb
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.contracts.targets import DEPENDENT, gone, other_type, require_key, rows_of_others
+from backfill_cli.contracts.refusals import DEPENDENT, gone, other_type, require_key, rows_of_others
 from backfill_cli.errors import UsageError, command
 from backfill_cli.sinks.duckdb.dialect import DUCKDB, quoted, sink_columns
 from backfill_cli.sinks.duckdb.state import Names, State, kind_of

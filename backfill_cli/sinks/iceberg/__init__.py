@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, field_validator
 
 from backfill_cli.contracts import Sink, SinkConnector
-from backfill_cli.contracts.example import Example
+from backfill_cli.contracts.options import Example
 from backfill_cli.lake.iceberg.places import Place, require_place
 from backfill_cli.lake.options import LakeOptions
 

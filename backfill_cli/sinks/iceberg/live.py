@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts.cutover import Swap
-from backfill_cli.contracts.targets import gone, no_record
+from backfill_cli.contracts.refusals import gone, no_record
 from backfill_cli.errors import START_OVER, Hint, UsageError, command, in_config
 from backfill_cli.failpoint import hit
 from backfill_cli.lake.iceberg.edge import Moved, failing

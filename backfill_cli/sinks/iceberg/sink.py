@@ -12,8 +12,7 @@ from pathlib import Path
 
 from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.contracts.cutover import Swap
-from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
-from backfill_cli.contracts.targets import no_record, written_too_often
+from backfill_cli.contracts.refusals import is_due, marker_gone, no_record, refuse_old_token, written_too_often
 from backfill_cli.errors import BackfillError, Transient
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.copy import LakeCopy, copied
@@ -161,7 +160,7 @@ class IcebergSink(LakeSink):
             record = self._record(commit.job) or JobRecord(commit.job)
             for table in tables_of(commit):
                 if (claim := record.claims.get(table.name)) is None:
-                    raise gone(commit, table.name, "table")
+                    raise marker_gone(commit, table.name, "table")
                 self._commit(commit, table, claim)
 
     def _commit(self, commit: EpochCommit, table: SinkTable, claim: Claim) -> None:
@@ -171,7 +170,7 @@ class IcebergSink(LakeSink):
             marker = None if held is None else marker_of(held, claim)
             if held is None or not is_due(commit, table.name, marker, "table"):
                 if held is None:
-                    raise gone(commit, table.name, "table")
+                    raise marker_gone(commit, table.name, "table")
                 return
             assert marker is not None
             shape.require_ours(table, place, held, claim, marker)

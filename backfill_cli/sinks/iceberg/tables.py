@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.contracts.targets import belongs_to, gone, require_key, rows_of_others
+from backfill_cli.contracts.refusals import belongs_to, gone, require_key, rows_of_others
 from backfill_cli.errors import START_OVER, Fatal, SinkInUse, StateConflict, UsageError, command, in_config
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.lake.blobs import Blobs

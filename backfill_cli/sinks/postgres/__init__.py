@@ -6,8 +6,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from backfill_cli.contracts import Sink, SinkConnector
-from backfill_cli.contracts.example import Example
-from backfill_cli.contracts.secrets import Secret
+from backfill_cli.contracts.options import Example, Secret
 
 
 class PostgresOptions(BaseModel):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
-from backfill_cli.contracts.bad_rows import duplicate_keys, no_row_to_fill
+from backfill_cli.contracts.refusals import duplicate_keys, no_row_to_fill
 from backfill_cli.errors import BadData, sql
 from backfill_cli.sinks.postgres.dialect import POSTGRES, TREE, listed, matching, quoted, shown, sink_columns
 from backfill_cli.sinks.postgres.session import Connection

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.contracts.targets import other_type, require_key, rows_of_others
+from backfill_cli.contracts.refusals import other_type, require_key, rows_of_others
 from backfill_cli.errors import BadData, UsageError, sql
 from backfill_cli.sinks.postgres.dialect import EQUAL, POSTGRES, TREE, listed, quoted, sink_columns
 from backfill_cli.sinks.postgres.session import Connection, Place

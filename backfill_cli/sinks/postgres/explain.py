@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
-from backfill_cli.contracts.bad_rows import as_json, duplicate_keys
+from backfill_cli.contracts.refusals import as_json, duplicate_keys
 from backfill_cli.errors import CORRECT, BadData, Hint, sql
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.sinks.postgres.apply import fill, fill_from_inserts, shape_of, twice_in

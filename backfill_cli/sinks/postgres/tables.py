@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.contracts.targets import DEPENDENT, gone
+from backfill_cli.contracts.refusals import DEPENDENT, gone
 from backfill_cli.errors import Transient, UsageError, sql
 from backfill_cli.postgres_says import PLACE
 from backfill_cli.sinks.postgres.dialect import POSTGRES, listed, quoted

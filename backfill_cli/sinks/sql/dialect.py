@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backfill_cli.contracts import SinkTable, own
-from backfill_cli.contracts.targets import RENAME
+from backfill_cli.contracts.refusals import RENAME
 from backfill_cli.errors import BadData, UsageError, in_config
 from backfill_cli.model.plan import StagedFile
 from backfill_cli.model.schema import fields_of, shown

@@ -7,7 +7,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
 from backfill_cli.contracts.cutover import Swap
-from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
+from backfill_cli.contracts.refusals import is_due, marker_gone, refuse_old_token
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.cutover import Lives
@@ -95,7 +95,7 @@ class SqlSink(ABC, Generic[S]):
         doing = f"committing epoch {commit.epoch} of job {commit.job!r}"
         with self.known(doing, tables, folder=commit.folder) as state:
             if state is None:
-                raise gone(commit, tables[0].name, self.holder)
+                raise marker_gone(commit, tables[0].name, self.holder)
             with state.con.transaction():
                 markers = state.markers(commit.job, lock=True)
                 due = [one for one in tables if is_due(commit, one.name, markers.get(one.name), self.holder)]

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable, own
-from backfill_cli.contracts.targets import belongs_to, newer_layout, same_target, taken
+from backfill_cli.contracts.refusals import belongs_to, newer_layout, same_target, taken
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.position import cursor_of

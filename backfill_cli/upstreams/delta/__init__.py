@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from backfill_cli.contracts import Source, TableSpec, UpstreamConnector
-from backfill_cli.contracts.example import Example
+from backfill_cli.contracts.options import Example
 from backfill_cli.lake.delta import require_place
 from backfill_cli.lake.options import LakeOptions, fingerprint, moment, require_one_each
 

@@ -6,8 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from backfill_cli.contracts.example import Example
-from backfill_cli.contracts.secrets import NoSecret
+from backfill_cli.contracts.options import Example, NoSecret
 from backfill_cli.errors import START_OVER, ConfigError, Hint
 
 SnapshotFormat = Literal["parquet", "json", "csv"]

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from backfill_cli.contracts.example import Example
+from backfill_cli.contracts.options import Example
 from backfill_cli.upstreams.kafka.options import ChangedRows, TopicOptions, ms_of, require_time
 
 Offsets = dict[str, int]

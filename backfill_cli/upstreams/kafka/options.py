@@ -15,8 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from backfill_cli.contracts.example import Example
-from backfill_cli.contracts.secrets import NoSecret, SecretKeys
+from backfill_cli.contracts.options import Example, NoSecret, SecretKeys
 from backfill_cli.errors import in_config
 from backfill_cli.model.units import nearest_first
 from backfill_cli.registry import DECODERS, decoder, known

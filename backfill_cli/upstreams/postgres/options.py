@@ -4,8 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from backfill_cli.contracts.example import Example
-from backfill_cli.contracts.secrets import Secret
+from backfill_cli.contracts.options import Example, Secret
 from backfill_cli.model.units import size_bytes
 
 _NAME = r"^[a-z0-9_]{1,63}$"

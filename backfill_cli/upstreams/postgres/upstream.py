@@ -53,7 +53,12 @@ class PostgresUpstream(Holding, ConsumableLog, Source):
     def __init__(self, options: PostgresOptions, specs: Sequence[TableSpec]) -> None:
         super().__init__(options, specs)
         self.lease = self
-        self.extras = Extras(format_position=self._shown, places=self._places, waits_for=self._waits_for)
+        self.extras = Extras(
+            format_position=self._shown,
+            places=self._places,
+            waits_for=self._waits_for,
+            clock_ms=self._clock_ms,
+        )
         self.capabilities = Capabilities(
             Current(self),
             before_images=True,
@@ -265,7 +270,7 @@ class PostgresUpstream(Holding, ConsumableLog, Source):
     def failure(self, exc: Exception) -> BackfillError | None:
         return from_spark(exc)
 
-    def clock_ms(self) -> int:
+    def _clock_ms(self) -> int:
         return clock_ms(self._alive())
 
     def _taken(self) -> Pin:

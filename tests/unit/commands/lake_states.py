@@ -93,14 +93,14 @@ def owned_just_now(s: Any) -> str:
 
 
 STATES: dict[str, tuple[Callable[[Any], str], ...]] = {
-    "backfill_cli/contracts/targets.py:taken": (owned_just_now,),
+    "backfill_cli/contracts/refusals.py:taken": (owned_just_now,),
     "backfill_cli/sinks/delta/marks.py:_attempt": (attempt_unknown,),
     "backfill_cli/sinks/delta/marks.py:mark": (another_attempt,),
-    "backfill_cli/contracts/marker.py:refuse_old_token": (token_is_older,),
+    "backfill_cli/contracts/refusals.py:refuse_old_token": (token_is_older,),
     "backfill_cli/sinks/delta/restored.py:_gone": (table_restored,),
     "backfill_cli/sinks/delta/sink.py:_require_ours": (skipped_without_a_word,),
-    "backfill_cli/contracts/targets.py:rows_of_others": (table_in_use,),
-    "backfill_cli/contracts/targets.py:belongs_to": (table_of_a_job_whose_catalog_is_lost,),
+    "backfill_cli/contracts/refusals.py:rows_of_others": (table_in_use,),
+    "backfill_cli/contracts/refusals.py:belongs_to": (table_of_a_job_whose_catalog_is_lost,),
     "backfill_cli/engine/job/ownership.py:owners_sought": (table_of_another_job,),
-    "backfill_cli/contracts/targets.py:gone": (table_gone,),
+    "backfill_cli/contracts/refusals.py:gone": (table_gone,),
 }

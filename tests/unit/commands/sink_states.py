@@ -71,13 +71,13 @@ def sink_gone_for_verify(s: Scene) -> str:
 
 
 STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
-    "backfill_cli/contracts/targets.py:gone": (table_dropped,),
-    "backfill_cli/contracts/targets.py:rows_of_others": (table_in_use,),
-    "backfill_cli/contracts/targets.py:belongs_to": (table_of_a_job_whose_catalog_is_lost,),
+    "backfill_cli/contracts/refusals.py:gone": (table_dropped,),
+    "backfill_cli/contracts/refusals.py:rows_of_others": (table_in_use,),
+    "backfill_cli/contracts/refusals.py:belongs_to": (table_of_a_job_whose_catalog_is_lost,),
     "backfill_cli/engine/job/ownership.py:owners_sought": (table_of_another_job,),
-    "backfill_cli/contracts/marker.py:refuse_old_token": (token_is_older,),
-    "backfill_cli/contracts/marker.py:gone": (marker_gone_under_a_runner,),
-    "backfill_cli/contracts/marker.py:_restored": (sink_restored_under_a_runner,),
-    "backfill_cli/contracts/targets.py:taken": (owned_just_now,),
+    "backfill_cli/contracts/refusals.py:refuse_old_token": (token_is_older,),
+    "backfill_cli/contracts/refusals.py:marker_gone": (marker_gone_under_a_runner,),
+    "backfill_cli/contracts/refusals.py:_restored": (sink_restored_under_a_runner,),
+    "backfill_cli/contracts/refusals.py:taken": (owned_just_now,),
     "backfill_cli/sinks/duckdb/verify.py:copied": (sink_gone_for_verify,),
 }

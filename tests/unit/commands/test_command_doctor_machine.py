@@ -204,13 +204,13 @@ def test_a_systems_clock_is_compared_within_what_the_answer_took(
     times: tuple[int, int, int], said: str, status: Status
 ) -> None:
     watch = Watch(*times)
-    check = of_job.clock("sink", watch, watch.now_ms)
+    check = of_job.clock("sink", watch.clock_ms, watch.now_ms)
     assert (check.said, check.status) == (said, status)
     if check.fix:
         with typed(check.fix) as hint:
             hint.says("set the clocks (ntp)")
             watch = Watch(5, 5, 5)
-            assert of_job.clock("sink", watch, watch.now_ms).status is OK
+            assert of_job.clock("sink", watch.clock_ms, watch.now_ms).status is OK
 
 
 def test_the_clock_of_a_file_system_is_compared_with_this_machines(tmp_path: Path) -> None:

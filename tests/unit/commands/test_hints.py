@@ -58,7 +58,7 @@ tests/crash/test_kill_fix.py types them.
 """
 
 NEEDS_SPARK = {
-    "backfill_cli/contracts/targets.py:no_record",
+    "backfill_cli/contracts/refusals.py:no_record",
     "backfill_cli/sinks/iceberg/live.py:_require_none_lost",
     "backfill_cli/lake/state.py:at_one_epoch",
     "backfill_cli/sinks/delta/restored.py:_require_same",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from backfill_cli.contracts.bad_rows import as_json
+from backfill_cli.contracts.refusals import as_json
 from backfill_cli.errors import BadData, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor

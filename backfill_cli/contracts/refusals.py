@@ -1,13 +1,16 @@
-"""The errors for a table that a job cannot have as its target, the same for every sink.
+"""What every sink refuses, in the same words: a table that a job cannot have, rows, a marker that does not fit.
 
 target, place: the table as the sink names it to people.
 """
 
-from collections.abc import Container
+import json
+from collections.abc import Container, Iterable
+from typing import Any
 
-from backfill_cli.contracts.sink import SinkTable
+from backfill_cli.contracts.sink import EpochCommit, SinkTable
 from backfill_cli.errors import (
     RESTORE,
+    START_OVER,
     BadData,
     Fatal,
     Held,
@@ -22,7 +25,7 @@ from backfill_cli.errors import (
     shell,
     start_over,
 )
-from backfill_cli.model.checkpoint import Owner
+from backfill_cli.model.checkpoint import Marker, Owner
 
 DEPENDENT = "drop what depends on it first, or omit --with-rows to keep the tables"
 RENAME = in_config("rename it: tables.target, or the transform's select")
@@ -117,4 +120,82 @@ def newer_layout(place: str, layout: int, ours: int) -> Fatal:
     return Fatal(
         f"a newer backfill wrote {place} (layout {layout}; this one knows {ours})",
         shell("pip install --upgrade backfill-cli"),
+    )
+
+
+def as_json(value: Any) -> str:
+    """The beginning of a value, as its record has it and not as Python shows it; bytes in hexadecimal."""
+    shown = f"\\x{value.hex()}" if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False, default=str)
+    return shown[:100]
+
+
+def duplicate_keys(table: SinkTable, twice: Iterable[tuple[str, int]], where: str = "the snapshot") -> BadData:
+    """twice: keys as text, each with its number of occurrences. where: which rows were checked."""
+    named = "; ".join(f"({value}) {count} times" for value, count in twice)
+    return BadData(
+        f"table {table.name!r}: the key ({', '.join(table.key)}) is not unique in {where}: {named}",
+        START_OVER + ", either with columns in the table's key that tell these rows apart, or with a `where` that "
+        "excludes some of them",
+    )
+
+
+def no_row_to_fill(table: SinkTable, keys: Iterable[str]) -> BadData:
+    """A change leaves columns unchanged in a row that the sink does not have."""
+    named = "; ".join(f"({key})" for key in keys)
+    return BadData(
+        f"table {table.name!r}: a change leaves columns unchanged, but {table.target} has no row with the key "
+        f"({', '.join(table.key)}) that it applies to: {named}",
+        "rows were deleted from the sink: restore them, or " + START_OVER,
+    )
+
+
+def is_due(commit: EpochCommit, table: str, marker: Marker | None, holder: str) -> bool:
+    """Whether the epoch still has to be applied to this table; false for a repeat of the same attempt.
+
+    holder: what holds the tables, for messages ("file"). Raises Held for an older token, StateConflict when the
+    marker is not at the preceding epoch, or is missing: the job was dropped, or the holder replaced.
+    """
+    if marker is None:
+        raise marker_gone(commit, table, holder)
+    if (marker.epoch, marker.attempt) == (commit.epoch, commit.attempt):
+        return False
+    refuse_old_token(commit.job, table, commit.token, marker)
+    if marker.epoch != commit.prev_epoch or marker.epoch >= commit.epoch:
+        raise _restored(commit, table, marker, holder)
+    return True
+
+
+def refuse_old_token(job: str, table: str, token: int, marker: Marker) -> None:
+    """Raises Held for a runner whose token is older than the marker's."""
+    if marker.token > token:
+        raise Held(
+            f"another runner took job {job!r} over: table {table!r} has token {marker.token}, ours is {token}",
+            command(f"status {job}"),
+        )
+
+
+def marker_gone(commit: EpochCommit, table: str, holder: str) -> StateConflict:
+    """The error for a table that has no marker although the job continues."""
+    return StateConflict(
+        f"job {commit.job!r}: the sink holds no marker of table {table!r}, but the catalog is at epoch "
+        f"{commit.prev_epoch}: the job was dropped from the sink, or its {holder} was deleted or replaced",
+        RESTORE,
+    )
+
+
+def _restored(commit: EpochCommit, table: str, marker: Marker, holder: str) -> StateConflict:
+    if marker.epoch == commit.epoch:
+        what = f"holds epoch {marker.epoch} from another attempt ({marker.attempt}, not {commit.attempt})"
+    else:
+        side = "the sink" if marker.epoch < commit.prev_epoch else "the catalog"
+        what = (
+            f"is at epoch {marker.epoch}, the catalog goes from {commit.prev_epoch} to {commit.epoch}: {side} was "
+            f"restored from an older copy, or its {holder} was replaced"
+        )
+    return StateConflict(
+        f"job {commit.job!r}: table {table!r} of the sink {what}",
+        "continue from what the sink holds: "
+        + command(f"resume {commit.job} --from-sink job.toml")
+        + "; or "
+        + START_OVER,
     )
