@@ -6,10 +6,12 @@ How a target must be written depends on its foreign keys, triggers, columns and 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.refusals import duplicate_keys, no_row_to_fill
 from backfill_cli.errors import BadData, sql
+from backfill_cli.model.plan import StagedTable
 from backfill_cli.sinks.postgres.dialect import POSTGRES, TREE, listed, matching, quoted, shown, sink_columns
 from backfill_cli.sinks.postgres.session import Connection
 from backfill_cli.sinks.postgres.staged import copy, stage
@@ -19,6 +21,59 @@ _BEFORE_ROW, _UPDATE_OR_DELETE = 1 | 2, 8 | 16
 """Bits of pg_trigger.tgtype."""
 PARTIAL = f"s.{own.OP} = 'U' AND pg_catalog.cardinality(s.{own.UNSENT}) > 0"
 """SQL: whether the staged change `s` leaves some columns at the value that the target has."""
+
+
+def apply(con: Connection, commit: EpochCommit, table: SinkTable, schema: str) -> None:
+    """The table holds the epoch's rows: snapshot rows are inserted; each change deletes by key, then inserts.
+
+    MERGE is no faster (1 M changes of 2 M rows: 7.9 s both, ON CONFLICT 9.4), and with MERGE rows that exchange
+    the values of another unique column would clash. Rows are updated only where they must not be deleted even
+    for a moment (see Shape.in_place).
+    """
+    writing = Writing.of(con, commit, table, schema)
+    if writing is None:
+        return
+    staged, target, columns = writing.staged, writing.target, writing.columns
+    inserts = writing.inserts if staged.rows else []
+    changes = writing.changes if staged.changed + staged.deleted else []
+    if not (inserts or changes or staged.truncated):
+        return
+    if table.plain_inserts and not (changes or staged.truncated):
+        copy(con, target, columns, inserts)
+        return
+    if staged.truncated:
+        writing.empty()
+    # A change may free a unique value that a snapshot row now has: then both must be written in one step.
+    together = bool(inserts and changes and writing.shape.clashing)
+    if inserts and table.plain_inserts and not together:
+        copy(con, target, columns, inserts)
+    elif inserts:
+        stage(con, own.INSERTS, columns, inserts)
+        if not together:
+            writing.replace(own.INSERTS)
+    if changes:
+        stage(con, own.CHANGES, columns, changes)
+        if together:
+            writing.refuse_twice()
+            writing.fill_from_inserts()
+        if staged.partial:
+            if commit.converging:
+                writing.leave_out()
+            writing.fill()
+        if together:
+            writing.merge()
+        writing.replace(own.CHANGES)
+    for name in (own.INSERTS, own.CHANGES):
+        con.run(f"DROP TABLE IF EXISTS pg_temp.{name}")
+
+
+def check_unique(con: Connection, table: SinkTable, schema: str) -> None:
+    """The table has no duplicate key. Raises BadData naming the table, its key and up to five values."""
+    target = POSTGRES.target_of(table, schema)
+    if proven_unique(con, target, table.key):
+        return
+    if twice := con.rows(POSTGRES.twice(table.key, target.sql)):
+        raise duplicate_keys(table, twice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,268 +120,209 @@ class Shape:
         return bool(self.extra and self.clashing and not self.referenced and not self.triggered)
 
 
-def apply(con: Connection, commit: EpochCommit, table: SinkTable, schema: str) -> None:
-    """The table holds the epoch's rows: snapshot rows are inserted; each change deletes by key, then inserts.
-
-    MERGE is no faster (1 M changes of 2 M rows: 7.9 s both, ON CONFLICT 9.4), and with MERGE rows that exchange
-    the values of another unique column would clash. Rows are updated only where they must not be deleted even
-    for a moment (see Shape.in_place).
-    """
-    staged = commit.staged.tables.get(table.name)
-    if staged is None:
-        return
-    target = POSTGRES.target_of(table, schema)
-    columns = sink_columns(table.name, table.schema)
-    inserts = paths_of(commit.folder, staged.inserts) if staged.rows else []
-    changes = paths_of(commit.folder, staged.changes) if staged.changed + staged.deleted else []
-    if not (inserts or changes or staged.truncated):
-        return
-    if table.plain_inserts and not (changes or staged.truncated):
-        copy(con, target, columns, inserts)
-        return
-    shape = shape_of(con, target, table.key, columns)
-    if staged.truncated:
-        _empty(con, target, table, shape)
-    # A change may free a unique value that a snapshot row now has: then both must be written in one step.
-    together = bool(inserts and changes and shape.clashing)
-    if inserts and table.plain_inserts and not together:
-        copy(con, target, columns, inserts)
-    elif inserts:
-        stage(con, own.INSERTS, columns, inserts)
-        if not together:
-            replace(con, target, table, columns, shape, own.INSERTS)
-    if changes:
-        stage(con, own.CHANGES, columns, changes)
-        if together:
-            _refuse_twice(con, target, table)
-            fill_from_inserts(con, table, staged.partial)
-        if staged.partial:
-            if commit.converging:
-                _leave_out(con, target, table)
-            fill(con, target, table, staged.partial)
-        if together:
-            _merge(con, table, columns)
-        replace(con, target, table, columns, shape, own.CHANGES)
-    for name in (own.INSERTS, own.CHANGES):
-        con.run(f"DROP TABLE IF EXISTS pg_temp.{name}")
-
-
-def _empty(con: Connection, target: Target, table: SinkTable, shape: Shape) -> None:
-    # Not TRUNCATE: a reader with an older snapshot, such as `verify`, would find the table empty.
-    con.run(f"DELETE FROM {target.sql}")
-    if shape.triggered:
-        left = con.rows(f"SELECT {shown(table.key, 't')} FROM {target.sql} t LIMIT {NAMED_KEYS}")
-        refuse_swallowed(table, target, shape, "deletes", [key for (key,) in left])
-
-
-def _refuse_twice(con: Connection, target: Target, table: SinkTable) -> None:
-    """Every key of the snapshot rows is new and occurs once, or BadData is raised.
-
-    The primary key would catch this on insert, but these rows are merged into the changes instead.
-    """
-    if table.plain_inserts and (twice := twice_in(con, own.INSERTS, table.key, target)):
-        raise duplicate_keys(table, twice)
-
-
-def _merge(con: Connection, table: SinkTable, columns: Sequence[Column]) -> None:
-    """The staged changes also hold the snapshot rows, except those that a later change replaces."""
-    names = [column.name for column in columns]
-    con.run(
-        f"INSERT INTO pg_temp.{own.CHANGES} ({listed(names)}, {own.OP}) SELECT {listed(names, 'i')}, 'U' "
-        f"FROM pg_temp.{own.INSERTS} i WHERE NOT EXISTS "
-        f"(SELECT 1 FROM pg_temp.{own.CHANGES} s WHERE {matching(table.key, 's', 'i')})",
-    )
-
-
-def _leave_out(con: Connection, target: Target, table: SinkTable) -> None:
-    """Partial changes (see PARTIAL) of rows that the target does not have are removed."""
-    there = f"SELECT 1 FROM {target.sql} t WHERE {matching(table.key, 't', 's')}"
-    con.run(f"DELETE FROM pg_temp.{own.CHANGES} s WHERE {PARTIAL} AND NOT EXISTS ({there})")
-
-
-def fill(con: Connection, target: Target, table: SinkTable, partial: Sequence[str]) -> None:
-    """Partial changes (see PARTIAL) are complete: the columns they leave alone have the target's values.
-
-    Raises BadData naming up to five keys that the target does not have.
-    """
-    same = matching(table.key, "t", "s")
-    missing = con.rows(
-        f"SELECT {shown(table.key, 's')} FROM pg_temp.{own.CHANGES} s WHERE {PARTIAL} "
-        f"AND NOT EXISTS (SELECT 1 FROM {target.sql} t WHERE {same}) LIMIT {NAMED_KEYS}",
-    )
-    if missing:
-        raise no_row_to_fill(table, [key for (key,) in missing])
-    _fill_from(con, target.sql, table, partial)
-
-
-def fill_from_inserts(con: Connection, table: SinkTable, partial: Sequence[str]) -> None:
-    """As `fill`, from the staged snapshot rows, which are not in the target yet."""
-    if partial:
-        _fill_from(con, f"pg_temp.{own.INSERTS}", table, partial)
-
-
-def _fill_from(con: Connection, source: str, table: SinkTable, partial: Sequence[str]) -> None:
-    values = ", ".join(
-        f"{quoted(name)} = CASE WHEN {literal(name)} = ANY(s.{own.UNSENT}) THEN t.{quoted(name)} "
-        f"ELSE s.{quoted(name)} END"
-        for name in partial
-    )
-    con.run(
-        f"UPDATE pg_temp.{own.CHANGES} s SET {values}, {own.UNSENT} = NULL FROM {source} t "
-        f"WHERE {matching(table.key, 't', 's')} AND {PARTIAL}",
-    )
-
-
-def twice_in(con: Connection, staged: str, key: Sequence[str], target: Target | None) -> list[tuple[str, int]]:
-    """The first keys that occur more than once in the staged rows, and in the target if one is given."""
-    rows = f"SELECT {listed(key)} FROM pg_temp.{staged}"
-    if target is not None:
-        there = f"SELECT 1 FROM pg_temp.{staged} s WHERE {matching(key, 's', 't')}"
-        rows += f" UNION ALL SELECT {listed(key, 't')} FROM {target.sql} t WHERE EXISTS ({there})"
-    return con.rows(POSTGRES.twice(key, f"({rows}) r"))
-
-
-def check_unique(con: Connection, table: SinkTable, schema: str) -> None:
-    """The table has no duplicate key. Raises BadData naming the table, its key and up to five values."""
-    target = POSTGRES.target_of(table, schema)
-    if proven_unique(con, target, table.key):
-        return
-    if twice := con.rows(POSTGRES.twice(table.key, target.sql)):
-        raise duplicate_keys(table, twice)
-
-
 def kept(of: str) -> str:
     """SQL: whether a staged row exists after the epoch; snapshot rows have no op."""
     return f"{of}.{own.OP} IS DISTINCT FROM 'D'"
 
 
-def replace(
-    con: Connection, target: Target, table: SinkTable, columns: Sequence[Column], shape: Shape, staged: str
-) -> None:
-    """The target holds the rows of a temporary table instead of its own with the same keys; deletes leave none."""
-    signed = tuple(column.name for column in columns if column.spark in ("float", "double"))
-    write = _Write(con, target, table, tuple(column.name for column in columns), shape, staged, signed)
-    if not shape.in_place:
-        write.delete("true")
-        write.insert("true")
-    elif shape.carries:
-        write.carry()
-    else:
-        write.update()
-
-
-@dataclass(frozen=True, slots=True)
-class _Write:
-    """Statements from one temporary table, `s`, into one target, `t`. names: the columns that the job writes.
-
-    signed: those of them in which equal values can differ: 0 and -0 are one key.
-    """
+@dataclass(frozen=True)
+class Writing:
+    """One table's part of an epoch. In SQL, `t` is its target and `s` a temporary table of staged rows."""
 
     con: Connection
-    target: Target
     table: SinkTable
-    names: tuple[str, ...]
-    shape: Shape
-    staged: str
-    signed: tuple[str, ...]
+    target: Target
+    columns: tuple[Column, ...]
+    staged: StagedTable
+    folder: str
+
+    @classmethod
+    def of(cls, con: Connection, commit: EpochCommit, table: SinkTable, schema: str) -> "Writing | None":
+        """None if the epoch has nothing of the table."""
+        staged = commit.staged.tables.get(table.name)
+        if staged is None:
+            return None
+        columns = sink_columns(table.name, table.schema)
+        return cls(con, table, POSTGRES.target_of(table, schema), columns, staged, commit.folder)
+
+    @cached_property
+    def shape(self) -> Shape:
+        return shape_of(self.con, self.target, self.table.key, self.columns)
 
     @property
-    def _s(self) -> str:
-        return f"pg_temp.{self.staged} s"
+    def inserts(self) -> list[str]:
+        return paths_of(self.folder, self.staged.inserts)
+
+    @property
+    def changes(self) -> list[str]:
+        return paths_of(self.folder, self.staged.changes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
 
     @property
     def _t(self) -> str:
         return f"{self.target.sql} t"
 
-    @property
-    def _same(self) -> str:
-        return matching(self.table.key, "t", "s")
+    def same(self, left: str = "t", right: str = "s") -> str:
+        return matching(self.table.key, left, right)
 
-    def delete(self, which: str) -> None:
-        """The target has no row with a key of the staged rows `which` (SQL). BadData if a trigger kept one."""
-        self.con.run(f"DELETE FROM {self._t} USING {self._s} WHERE {self._same} AND {which}")
+    def empty(self) -> None:
+        # Not TRUNCATE: a reader with an older snapshot, such as `verify`, would find the table empty.
+        self.con.run(f"DELETE FROM {self.target.sql}")
         if self.shape.triggered:
-            left = self.con.rows(
-                f"SELECT {shown(self.table.key, 's')} FROM {self._s} WHERE {which} "
-                f"AND EXISTS (SELECT 1 FROM {self._t} WHERE {self._same}) LIMIT {NAMED_KEYS}",
-            )
-            refuse_swallowed(self.table, self.target, self.shape, "deletes", [key for (key,) in left])
+            self.refuse_swallowed("deletes", f"SELECT {shown(self.table.key, 't')} FROM {self._t}")
 
-    def insert(self, which: str) -> None:
+    def refuse_twice(self) -> None:
+        """Every key of the snapshot rows is new and occurs once, or BadData is raised.
+
+        The primary key would catch this on insert, but these rows are merged into the changes instead.
+        """
+        if self.table.plain_inserts and (twice := self.twice_in(own.INSERTS, and_target=True)):
+            raise duplicate_keys(self.table, twice)
+
+    def twice_in(self, staged: str, and_target: bool) -> list[tuple[str, int]]:
+        """The first keys that occur more than once in staged rows, or in these and the target's of their keys."""
+        key = self.table.key
+        rows = f"SELECT {listed(key)} FROM pg_temp.{staged}"
+        if and_target:
+            there = f"SELECT 1 FROM pg_temp.{staged} s WHERE {self.same()}"
+            rows += f" UNION ALL SELECT {listed(key, 't')} FROM {self._t} WHERE EXISTS ({there})"
+        return self.con.rows(POSTGRES.twice(key, f"({rows}) r"))
+
+    def merge(self) -> None:
+        """The staged changes also hold the snapshot rows, except those that a later change replaces."""
+        self.con.run(
+            f"INSERT INTO pg_temp.{own.CHANGES} ({listed(self.names)}, {own.OP}) "
+            f"SELECT {listed(self.names, 'i')}, 'U' FROM pg_temp.{own.INSERTS} i WHERE NOT EXISTS "
+            f"(SELECT 1 FROM pg_temp.{own.CHANGES} s WHERE {self.same('s', 'i')})",
+        )
+
+    def leave_out(self) -> None:
+        """Partial changes (see PARTIAL) of rows that the target does not have are removed."""
+        there = f"SELECT 1 FROM {self._t} WHERE {self.same()}"
+        self.con.run(f"DELETE FROM pg_temp.{own.CHANGES} s WHERE {PARTIAL} AND NOT EXISTS ({there})")
+
+    def fill(self) -> None:
+        """Partial changes (see PARTIAL) are complete: the columns they leave alone have the target's values.
+
+        Raises BadData naming up to five keys that the target does not have.
+        """
+        missing = self.con.rows(
+            f"SELECT {shown(self.table.key, 's')} FROM pg_temp.{own.CHANGES} s WHERE {PARTIAL} "
+            f"AND NOT EXISTS (SELECT 1 FROM {self._t} WHERE {self.same()}) LIMIT {NAMED_KEYS}",
+        )
+        if missing:
+            raise no_row_to_fill(self.table, [key for (key,) in missing])
+        self._fill_from(self.target.sql)
+
+    def fill_from_inserts(self) -> None:
+        """As `fill`, from the staged snapshot rows, which are not in the target yet."""
+        if self.staged.partial:
+            self._fill_from(f"pg_temp.{own.INSERTS}")
+
+    def _fill_from(self, source: str) -> None:
+        values = ", ".join(
+            f"{quoted(name)} = CASE WHEN {literal(name)} = ANY(s.{own.UNSENT}) THEN t.{quoted(name)} "
+            f"ELSE s.{quoted(name)} END"
+            for name in self.staged.partial
+        )
+        self.con.run(
+            f"UPDATE pg_temp.{own.CHANGES} s SET {values}, {own.UNSENT} = NULL FROM {source} t "
+            f"WHERE {self.same()} AND {PARTIAL}",
+        )
+
+    def replace(self, staged: str) -> None:
+        """The target holds a temporary table's rows instead of its own of the same keys; deletes leave none."""
+        source = f"pg_temp.{staged} s"
+        if not self.shape.in_place:
+            self._delete(source, "true")
+            self._insert(source, "true")
+        elif self.shape.carries:
+            self._carry(source)
+        else:
+            self._update(source)
+
+    def _delete(self, source: str, which: str) -> None:
+        """The target has no row with a key of the staged rows `which` (SQL). BadData if a trigger kept one."""
+        self.con.run(f"DELETE FROM {self._t} USING {source} WHERE {self.same()} AND {which}")
+        if self.shape.triggered:
+            left = f"SELECT {shown(self.table.key, 's')} FROM {source} WHERE {which} "
+            self.refuse_swallowed("deletes", left + f"AND EXISTS (SELECT 1 FROM {self._t} WHERE {self.same()})")
+
+    def _insert(self, source: str, which: str) -> None:
         """The staged rows `which` (SQL) are in the target, which has none of their keys."""
         # In key order: a million rows went into the index in 3.7 s, not 7.7.
         self.con.run(
             f"INSERT INTO {self.target.sql} ({listed(self.names)}) OVERRIDING SYSTEM VALUE "
-            f"SELECT {listed(self.names, 's')} FROM {self._s} WHERE {kept('s')} AND {which} "
+            f"SELECT {listed(self.names, 's')} FROM {source} WHERE {kept('s')} AND {which} "
             f"ORDER BY {listed(self.table.key, 's')}",
         )
 
-    def carry(self) -> None:
+    def _carry(self, source: str) -> None:
         """Rows are deleted, then inserted with their extra columns, so that they can exchange unique values."""
-        key, extra, same = self.table.key, self.shape.extra, matching(self.table.key, "c", "s")
+        key, extra, carried = self.table.key, self.shape.extra, f"pg_temp.{own.CARRIED}"
         self.con.run(
             f"CREATE TEMPORARY TABLE {own.CARRIED} ON COMMIT DROP AS SELECT {listed((*key, *extra), 't')} "
-            f"FROM {self._t} JOIN {self._s} ON {self._same} WHERE {kept('s')}",
+            f"FROM {self._t} JOIN {source} ON {self.same()} WHERE {kept('s')}",
         )
-        self.delete("true")
+        self._delete(source, "true")
         self.con.run(
             f"INSERT INTO {self.target.sql} ({listed((*self.names, *extra))}) OVERRIDING SYSTEM VALUE "
-            f"SELECT {listed(self.names, 's')}, {listed(extra, 'c')} FROM {self._s} "
-            f"JOIN pg_temp.{own.CARRIED} c ON {same} WHERE {kept('s')} ORDER BY {listed(key, 's')}",
+            f"SELECT {listed(self.names, 's')}, {listed(extra, 'c')} FROM {source} "
+            f"JOIN {carried} c ON {self.same('c')} WHERE {kept('s')} ORDER BY {listed(key, 's')}",
         )
-        self.insert(f"NOT EXISTS (SELECT 1 FROM pg_temp.{own.CARRIED} c WHERE {same})")
-        self.con.run(f"DROP TABLE pg_temp.{own.CARRIED}")
+        self._insert(source, f"NOT EXISTS (SELECT 1 FROM {carried} c WHERE {self.same('c')})")
+        self.con.run(f"DROP TABLE {carried}")
 
-    def update(self) -> None:
+    def _update(self, source: str) -> None:
         """Existing rows are updated in place; unique values that they exchange are set to NULL first."""
-        self.delete(f"NOT ({kept('s')})")
+        self._delete(source, f"NOT ({kept('s')})")
         for unique in self.shape.clashing:
             if unique.blank:
-                self._blank(unique)
-        changing = (n for n in self.names if n not in self.table.key or n in self.signed)
-        values = ", ".join(f"{quoted(n)} = s.{quoted(n)}" for n in changing)
-        if values:
-            change = f"UPDATE {self._t} SET {values} FROM {self._s} WHERE {self._same} AND {kept('s')}"
+                self._blank(source, unique)
+        # Equal numbers can differ: 0 and -0 are one key.
+        signed = {column.name for column in self.columns if column.spark in ("float", "double")}
+        changing = [name for name in self.names if name not in self.table.key or name in signed]
+        there = f"EXISTS (SELECT 1 FROM {self._t} WHERE {self.same()})"
+        if changing:
+            values = ", ".join(f"{quoted(name)} = s.{quoted(name)}" for name in changing)
+            change = f"UPDATE {self._t} SET {values} FROM {source} WHERE {self.same()} AND {kept('s')}"
             if self.shape.triggered:
-                refuse_swallowed(self.table, self.target, self.shape, "changes", self._unchanged(change))
+                key = self.table.key
+                unchanged = f"WITH done AS ({change} RETURNING {listed(key, 's')}) SELECT {shown(key, 's')} "
+                unchanged += f"FROM {source} WHERE {kept('s')} AND {there} "
+                unchanged += f"AND NOT EXISTS (SELECT 1 FROM done d WHERE {self.same('d')})"
+                self.refuse_swallowed("changes", unchanged)
             else:
                 self.con.run(change)
-        self.insert(f"NOT EXISTS (SELECT 1 FROM {self._t} WHERE {self._same})")
+        self._insert(source, f"NOT {there}")
 
-    def _blank(self, unique: Unique) -> None:
+    def _blank(self, source: str, unique: Unique) -> None:
         """Changing rows whose unique values another row takes have NULL there until they are updated."""
         taken = (
-            f"SELECT 1 FROM pg_temp.{self.staged} n WHERE {kept('n')} AND {matching(unique.columns, 'n', 't')} "
-            f"AND NOT ({matching(self.table.key, 'n', 't')})"
+            f"SELECT 1 FROM {source.removesuffix(' s')} n WHERE {kept('n')} "
+            f"AND {matching(unique.columns, 'n', 't')} AND NOT ({self.same('n', 't')})"
         )
         self.con.run(
-            f"UPDATE {self._t} SET {quoted(unique.blank)} = NULL FROM {self._s} "
-            f"WHERE {self._same} AND {kept('s')} AND EXISTS ({taken})",
+            f"UPDATE {self._t} SET {quoted(unique.blank)} = NULL FROM {source} "
+            f"WHERE {self.same()} AND {kept('s')} AND EXISTS ({taken})",
         )
 
-    def _unchanged(self, change: str) -> list[str]:
-        """Runs the update `change`. Returns the first keys of existing rows that it did not touch."""
-        key = self.table.key
-        found = self.con.rows(
-            f"WITH done AS ({change} RETURNING {listed(key, 's')}) "
-            f"SELECT {shown(key, 's')} FROM {self._s} WHERE {kept('s')} "
-            f"AND EXISTS (SELECT 1 FROM {self._t} WHERE {self._same}) "
-            f"AND NOT EXISTS (SELECT 1 FROM done d WHERE {matching(key, 'd', 's')}) LIMIT {NAMED_KEYS}",
+    def refuse_swallowed(self, what: str, left: str) -> None:
+        """Raises BadData if rows stayed as they were. what: the epoch does to them. left: SQL of their keys."""
+        keys = self.con.rows(f"{left} LIMIT {NAMED_KEYS}")
+        if not keys:
+            return
+        named = "; ".join(f"({key})" for (key,) in keys)
+        silence = sql(*(self.shape.silencers or (f"ALTER TABLE {self.target.sql} DISABLE TRIGGER USER",)))
+        raise BadData(
+            f"table {self.table.name!r}: the epoch {what} rows of {self.target}, but they stayed as they were: "
+            f"rows with the key ({', '.join(self.table.key)}): {named}; "
+            "a trigger may have returned NULL for them, or undone the change",
+            "let the trigger return OLD for a DELETE and NEW for an UPDATE, or disable it: " + silence,
         )
-        return [text for (text,) in found]
-
-
-def refuse_swallowed(table: SinkTable, target: Target, shape: Shape, what: str, keys: Sequence[str]) -> None:
-    """Raises BadData if rows stayed as they were. what: what the epoch does to them, for the message."""
-    if not keys:
-        return
-    named = "; ".join(f"({key})" for key in keys)
-    silence = sql(*(shape.silencers or (f"ALTER TABLE {target.sql} DISABLE TRIGGER USER",)))
-    raise BadData(
-        f"table {table.name!r}: the epoch {what} rows of {target}, but they stayed as they were: rows with the "
-        f"key ({', '.join(table.key)}): {named}; a trigger may have returned NULL for them, or undone the change",
-        "let the trigger return OLD for a DELETE and NEW for an UPDATE, or disable it: " + silence,
-    )
 
 
 def shape_of(con: Connection, target: Target, key: Sequence[str], columns: Sequence[Column]) -> Shape:

@@ -269,8 +269,11 @@ class _Reference:
     deferrable: bool
     definition: str
 
-    def refers_to(self, target: Target) -> bool:
-        return target in (self.parent, self.root)
+    def __str__(self) -> str:
+        return f"the foreign key {self.name!r} of {self.child}"
+
+    def alter(self, how: str) -> str:
+        return f"ALTER TABLE {self.child.sql} {how} CONSTRAINT {quoted(self.name)}"
 
 
 def refuse_references(con: Connection, tables: Sequence[tuple[str, Target]], fresh: bool) -> None:
@@ -282,13 +285,42 @@ def refuse_references(con: Connection, tables: Sequence[tuple[str, Target]], fre
     for at, (name, target) in enumerate(tables):
         for reference in _references(con, target):
             for place, (other, parent) in enumerate(tables):
-                if not reference.refers_to(parent):
+                if parent not in (reference.parent, reference.root):
                     continue
                 _refuse_acting(reference)
+                drop = sql(reference.alter("DROP"))
                 if fresh and place == at:
-                    raise _of_itself(reference)
+                    raise UsageError(
+                        f"{reference} refers to the table itself, whose rows are written in the order of the "
+                        "snapshot",
+                        drop + "; add it again, DEFERRABLE, once the job is caught up",
+                    )
                 if fresh and place > at:
-                    raise _out_of_order(reference, other, name)
+                    raise UsageError(
+                        f"{reference} refers to {reference.parent}, whose snapshot is read later: snapshots are "
+                        "read in the order of the tables",
+                        f"list {other} before {name} in [[tables]]; or, where each refers to the other, "
+                        + drop
+                        + ", and add it again, DEFERRABLE, once the job is caught up",
+                    )
+
+
+def _refuse_acting(reference: _Reference) -> None:
+    if reference.on:
+        raise UsageError(
+            f"{reference} is {reference.on}: it would act on rows of {reference.child} while the job writes those "
+            f"of {reference.parent}",
+            sql(
+                f"{reference.alter('DROP')}, ADD CONSTRAINT {quoted(reference.name)} {reference.definition} "
+                "DEFERRABLE"
+            ),
+        )
+    if not reference.deferrable:
+        raise UsageError(
+            f"{reference} is not DEFERRABLE: it would be checked before the job has written both "
+            f"{reference.parent} and {reference.child}",
+            sql(f"{reference.alter('ALTER')} DEFERRABLE"),
+        )
 
 
 def _references(con: Connection, target: Target) -> Iterator[_Reference]:
@@ -315,55 +347,8 @@ def _references(con: Connection, target: Target) -> Iterator[_Reference]:
     )
     for name, *where, deleted, updated, deferrable, match, held, referred in found:
         child, parent, root = (POSTGRES.target(*where[at : at + 2]) for at in (0, 2, 4))
-        acts = [
-            f"ON {what} {_ACTIONS[how]}" for what, how in (("DELETE", deleted), ("UPDATE", updated)) if how != "a"
-        ]
-        full = " MATCH FULL" if match == "f" else ""
-        yield _Reference(
-            name,
-            child,
-            parent,
-            root,
-            " ".join(acts),
-            deferrable,
-            f"FOREIGN KEY ({listed(json.loads(held))}) REFERENCES {parent.sql} "
-            f"({listed(json.loads(referred))}){full}",
-        )
-
-
-def _refuse_acting(reference: _Reference) -> None:
-    name = quoted(reference.name)
-    if reference.on:
-        raise UsageError(
-            f"the foreign key {reference.name!r} of {reference.child} is {reference.on}: it would act on rows of "
-            f"{reference.child} while the job writes those of {reference.parent}",
-            sql(
-                f"ALTER TABLE {reference.child.sql} DROP CONSTRAINT {name}, ADD CONSTRAINT {name} "
-                f"{reference.definition} DEFERRABLE"
-            ),
-        )
-    if not reference.deferrable:
-        raise UsageError(
-            f"the foreign key {reference.name!r} of {reference.child} is not DEFERRABLE: it would be checked "
-            f"before the job has written both {reference.parent} and {reference.child}",
-            sql(f"ALTER TABLE {reference.child.sql} ALTER CONSTRAINT {name} DEFERRABLE"),
-        )
-
-
-def _of_itself(reference: _Reference) -> UsageError:
-    return UsageError(
-        f"the foreign key {reference.name!r} of {reference.child} refers to the table itself, whose rows are "
-        "written in the order of the snapshot",
-        sql(f"ALTER TABLE {reference.child.sql} DROP CONSTRAINT {quoted(reference.name)}")
-        + "; add it again, DEFERRABLE, once the job is caught up",
-    )
-
-
-def _out_of_order(reference: _Reference, parent: str, child: str) -> UsageError:
-    return UsageError(
-        f"the foreign key {reference.name!r} of {reference.child} refers to {reference.parent}, whose snapshot is "
-        "read later: snapshots are read in the order of the tables",
-        f"list {parent} before {child} in [[tables]]; or, where each refers to the other, "
-        + sql(f"ALTER TABLE {reference.child.sql} DROP CONSTRAINT {quoted(reference.name)}")
-        + ", and add it again, DEFERRABLE, once the job is caught up",
-    )
+        acts = (("DELETE", deleted), ("UPDATE", updated))
+        on = " ".join(f"ON {what} {_ACTIONS[how]}" for what, how in acts if how != "a")
+        definition = f"FOREIGN KEY ({listed(json.loads(held))}) REFERENCES {parent.sql} "
+        definition += f"({listed(json.loads(referred))}){' MATCH FULL' if match == 'f' else ''}"
+        yield _Reference(name, child, parent, root, on, deferrable, definition)

@@ -16,13 +16,12 @@ import pyarrow.compute as pc
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.refusals import as_json, duplicate_keys
 from backfill_cli.errors import CORRECT, BadData, Hint, sql
-from backfill_cli.model.plan import StagedTable
-from backfill_cli.sinks.postgres.apply import fill, fill_from_inserts, shape_of, twice_in
-from backfill_cli.sinks.postgres.dialect import POSTGRES, TREE, listed, matching, quoted, shown, sink_columns
+from backfill_cli.sinks.postgres.apply import Writing
+from backfill_cli.sinks.postgres.dialect import POSTGRES, TREE, listed, matching, quoted, shown
 from backfill_cli.sinks.postgres.edge import CLASHES, LIMIT_EXCEEDED, said, state_of, told
 from backfill_cli.sinks.postgres.session import Connection
 from backfill_cli.sinks.postgres.staged import Refused, longest, row_at, rows_where, stage
-from backfill_cli.sinks.sql.dialect import NAMED_KEYS, Target, paths_of
+from backfill_cli.sinks.sql.dialect import NAMED_KEYS, Target
 
 
 def explained(
@@ -33,37 +32,38 @@ def explained(
     The connection's transaction is rolled back. If the refusal cannot be explained, raises BadData with the
     server's message: a failure in here must not hide it.
     """
-    staged, state = commit.staged.tables.get(table.name), state_of(exc)
+    writing, state = Writing.of(con, commit, table, schema), state_of(exc)
     refused = isinstance(exc, Refused) or state in CLASHES or state.startswith("22") or state == LIMIT_EXCEEDED
-    if staged is None or not refused:
+    if writing is None or not refused:
         return None
     try:
-        return _explained(con, commit, staged, table, POSTGRES.target_of(table, schema), exc)
+        return _explained(writing, exc)
     except Exception:
         what = exc.what if isinstance(exc, Refused) else _whole(exc)
         raise BadData(f"table {table.name!r}: the epoch's rows are refused: {what}", CORRECT) from exc
 
 
-def _explained(
-    con: Connection, commit: EpochCommit, staged: StagedTable, table: SinkTable, target: Target, exc: Exception
-) -> BadData:
+def _explained(writing: Writing, exc: Exception) -> BadData:
+    table, target = writing.table, writing.target
     if isinstance(exc, Refused):
         return _value(table, exc)
     state = state_of(exc)
-    con.rollback()
-    if state.startswith("22") and (value := _refused(commit, staged, table, target, exc)) is not None:
+    writing.con.rollback()
+    if state.startswith("22") and (value := _refused(writing, exc)) is not None:
         return _value(table, value)
     if state == LIMIT_EXCEEDED:
-        return _too_long(con, commit, staged, table, target, exc)
-    if not _is_of(con, target, exc):
-        return _elsewhere(table, target, exc)
+        return _too_long(writing, exc)
+    if not _is_of(writing, exc):
+        what = _constraint(exc) or str(place_of(exc))
+        return BadData(
+            f"table {table.name!r}: {what} refuses what a trigger of {target} writes: {_whole(exc)}",
+            f"{CORRECT}, or disable the trigger: " + sql(f"ALTER TABLE {target.sql} DISABLE TRIGGER USER"),
+        )
     if state == "23505":
-        return _not_unique(con, commit, staged, table, target, exc)
-    if state == "23502" and told(exc, "column"):
-        column = told(exc, "column")
+        return _not_unique(writing, exc)
+    if state == "23502" and (column := told(exc, "column")):
         drop = f"ALTER TABLE {target.sql} ALTER COLUMN {quoted(column)} DROP NOT NULL"
-        keys = _with_null(commit, staged, column, table)
-        return _clash(table, f"column {column!r} of {target} is NOT NULL", keys, exc, drop)
+        return _clash(table, f"column {column!r} of {target} is NOT NULL", _with_null(writing, column), exc, drop)
     return _clash(table, _constraint(exc) or said(exc), (), exc, _alter(exc, "DROP"))
 
 
@@ -97,29 +97,19 @@ def _whole(exc: Exception) -> str:
     return f"{said(exc)}: {detail}" if detail else said(exc)
 
 
-def _is_of(con: Connection, target: Target, exc: Exception) -> bool:
+def _is_of(writing: Writing, exc: Exception) -> bool:
     """Whether the error is about this table, its partitions, or our staging, not about what a trigger wrote."""
     place = place_of(exc)
-    if place is None or place == target or place.table in (own.INSERTS, own.CHANGES):
+    if place is None or place == writing.target or place.table in (own.INSERTS, own.CHANGES):
         return True
     if state_of(exc) == "23503":
         return True  # a foreign key error names the referencing table, whichever of the two was written
-    found = con.rows(
+    found = writing.con.rows(
         f"{TREE} SELECT 1 FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid "
         "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $2 AND c.relname = $3",
-        target.sql,
-        place.schema,
-        place.table,
+        *(writing.target.sql, place.schema, place.table),
     )
     return bool(found)
-
-
-def _elsewhere(table: SinkTable, target: Target, exc: Exception) -> BadData:
-    what = _constraint(exc) or str(place_of(exc))
-    return BadData(
-        f"table {table.name!r}: {what} refuses what a trigger of {target} writes: {_whole(exc)}",
-        f"{CORRECT}, or disable the trigger: " + sql(f"ALTER TABLE {target.sql} DISABLE TRIGGER USER"),
-    )
 
 
 def _clash(table: SinkTable, what: str, keys: Iterable[str], exc: Exception, drop: str) -> BadData:
@@ -136,18 +126,16 @@ def _clash(table: SinkTable, what: str, keys: Iterable[str], exc: Exception, dro
     return BadData(f"table {table.name!r}: {what} refuses the epoch's rows{rows}", hint)
 
 
-def _refused(
-    commit: EpochCommit, staged: StagedTable, table: SinkTable, target: Target, exc: Exception
-) -> Refused | None:
+def _refused(writing: Writing, exc: Exception) -> Refused | None:
     """The value at which a COPY stopped; None if the error is not one of a COPY of ours.
 
     Inserts and changes are two COPYs, each of which counts its own rows.
     """
-    columns = [column.name for column in sink_columns(table.name, table.schema)]
-    for names, files in (((own.CHANGES,), staged.changes), ((target.table, own.INSERTS), staged.inserts)):
-        line = stopped_at(told(exc, "context"), names, columns)
+    copies = (((own.CHANGES,), writing.changes), ((writing.target.table, own.INSERTS), writing.inserts))
+    for names, paths in copies:
+        line = stopped_at(told(exc, "context"), names, writing.names)
         if line is not None:
-            return Refused(paths_of(commit.folder, files), *line, said(exc))
+            return Refused(paths, *line, said(exc))
     return None
 
 
@@ -164,17 +152,15 @@ def _value(table: SinkTable, refused: Refused) -> BadData:
     )
 
 
-def _too_long(
-    con: Connection, commit: EpochCommit, staged: StagedTable, table: SinkTable, target: Target, exc: Exception
-) -> BadData:
+def _too_long(writing: Writing, exc: Exception) -> BadData:
     """The error for a row of an index that is too long: names the longest value of an indexed column."""
-    indexed = con.rows(
+    table, target = writing.table, writing.target
+    indexed = writing.con.rows(
         "SELECT DISTINCT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a "
         "ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) WHERE i.indrelid = $1::regclass ORDER BY 1",
         target.sql,
     )
-    paths = paths_of(commit.folder, [*staged.inserts, *staged.changes])
-    column, size, row = longest(paths, [name for (name,) in indexed])
+    column, size, row = longest([*writing.inserts, *writing.changes], [name for (name,) in indexed])
     key = f"the key ({', '.join(table.key)}) = ({_key(row, table)[:100]})"
     which = f": the longest value, of {size:,} bytes in column {column!r}, is in the row with {key}" if row else ""
     return BadData(
@@ -183,72 +169,62 @@ def _too_long(
     )
 
 
-def _with_null(commit: EpochCommit, staged: StagedTable, column: str, table: SinkTable) -> list[str]:
+def _with_null(writing: Writing, column: str) -> list[str]:
     def null(batch: Any) -> Any:
         if column not in batch.schema.names:
             return pa.array([False] * batch.num_rows)
         wanted = pc.is_null(batch.column(column))
         return pc.and_(wanted, pc.equal(batch.column(own.OP), "U")) if own.OP in batch.schema.names else wanted
 
-    paths = paths_of(commit.folder, [*staged.inserts, *staged.changes])
-    return [_key(row, table) for row in rows_where(paths, null, NAMED_KEYS)]
+    rows = rows_where([*writing.inserts, *writing.changes], null, NAMED_KEYS)
+    return [_key(row, writing.table) for row in rows]
 
 
 def _key(row: dict[str, Any], table: SinkTable) -> str:
     return ", ".join("NULL" if row.get(name) is None else str(row[name]) for name in table.key)
 
 
-def _not_unique(
-    con: Connection, commit: EpochCommit, staged: StagedTable, table: SinkTable, target: Target, exc: Exception
-) -> BadData:
+def _not_unique(writing: Writing, exc: Exception) -> BadData:
+    con, table, target = writing.con, writing.table, writing.target
     index = index_of(con, exc, target) or Index(told(exc, "constraint"), target, "", ())
-    columns = sink_columns(table.name, table.schema)
-    for temporary, files in ((own.INSERTS, staged.inserts), (own.CHANGES, staged.changes)):
-        stage(con, temporary, columns, paths_of(commit.folder, files))
+    for temporary, paths in ((own.INSERTS, writing.inserts), (own.CHANGES, writing.changes)):
+        stage(con, temporary, writing.columns, paths)
     if set(index.columns) == set(table.key):
-        return duplicate_keys(table, _twice(con, table, target, staged.truncated))
-    if staged.partial:
-        fill_from_inserts(con, table, staged.partial)
-        fill(con, target, table, staged.partial)
-    written = {column.name for column in columns}
-    if not index.columns or not written.issuperset(index.columns):
+        and_target = table.plain_inserts and not writing.staged.truncated
+        twice = writing.twice_in(own.INSERTS, and_target) or writing.twice_in(own.CHANGES, and_target=False)
+        return duplicate_keys(table, twice)
+    if writing.staged.partial:
+        writing.fill_from_inserts()
+        writing.fill()
+    if not index.columns or not set(writing.names).issuperset(index.columns):
         return _clash(table, f"the unique constraint {index.name!r} of {target}", (), exc, index.drop)
-    keys = _sharing(con, table, target, index.columns, staged.truncated)
-    shape = shape_of(con, target, table.key, columns)
-    if not keys and shape.in_place and not shape.carries:
+    keys = _sharing(writing, index.columns)
+    if not keys and writing.shape.in_place and not writing.shape.carries:
         return exchanged(table, index)
     what = f"the unique constraint {index.name!r} ({', '.join(index.columns)}) of {target}"
     return _clash(table, what, keys, exc, index.drop)
 
 
-def _twice(con: Connection, table: SinkTable, target: Target, truncated: bool) -> list[tuple[str, int]]:
-    """Duplicate keys among snapshot rows and the target; if there are none, those among changes."""
-    held = target if table.plain_inserts and not truncated else None
-    return twice_in(con, own.INSERTS, table.key, held) or twice_in(con, own.CHANGES, table.key, None)
-
-
-def _sharing(
-    con: Connection, table: SinkTable, target: Target, unique: Sequence[str], truncated: bool
-) -> list[str]:
+def _sharing(writing: Writing, unique: Sequence[str]) -> list[str]:
     """Keys of the epoch's rows that share values of these columns with each other or with a row that stays."""
+    key = writing.table.key
     known = " AND ".join(f"n.{quoted(name)} IS NOT NULL" for name in unique)
-    columns = listed(dict.fromkeys((*table.key, *unique)))
-    replaced = [own.CHANGES] if table.plain_inserts else [own.CHANGES, own.INSERTS]
+    columns = listed(dict.fromkeys((*key, *unique)))
+    replaced = [own.CHANGES] if writing.table.plain_inserts else [own.CHANGES, own.INSERTS]
     stays = " AND ".join(
-        f"NOT EXISTS (SELECT 1 FROM pg_temp.{staged} c WHERE {matching(table.key, 'c', 't')})"
-        for staged in replaced
+        f"NOT EXISTS (SELECT 1 FROM pg_temp.{staged} c WHERE {matching(key, 'c', 't')})" for staged in replaced
     )
-    held = f"EXISTS (SELECT 1 FROM {target.sql} t WHERE {matching(unique, 't', 'n')} AND {stays})"
-    found = con.rows(
+    same = f"SELECT 1 FROM {writing.target.sql} t WHERE {matching(unique, 't', 'n')} AND {stays}"
+    held = "" if writing.staged.truncated else f" OR EXISTS ({same})"
+    found = writing.con.rows(
         f"WITH new AS (SELECT {columns} FROM pg_temp.{own.INSERTS} i WHERE NOT EXISTS "
-        f"(SELECT 1 FROM pg_temp.{own.CHANGES} c WHERE {matching(table.key, 'c', 'i')}) UNION ALL "
+        f"(SELECT 1 FROM pg_temp.{own.CHANGES} c WHERE {matching(key, 'c', 'i')}) UNION ALL "
         f"SELECT {columns} FROM pg_temp.{own.CHANGES} WHERE {own.OP} = 'U'), "
         f"counted AS (SELECT *, pg_catalog.count(*) OVER (PARTITION BY {listed(unique)}) AS {own.ROWS} FROM new) "
-        f"SELECT {shown(table.key, 'n')} FROM counted n WHERE {known} "
-        f"AND (n.{own.ROWS} > 1{'' if truncated else f' OR {held}'}) ORDER BY {listed(table.key, 'n')} "
-        f"LIMIT {NAMED_KEYS}",
+        f"SELECT {shown(key, 'n')} FROM counted n WHERE {known} AND (n.{own.ROWS} > 1{held}) "
+        f"ORDER BY {listed(key, 'n')} LIMIT {NAMED_KEYS}",
     )
-    return [key for (key,) in found]
+    return [text for (text,) in found]
 
 
 @dataclass(frozen=True, slots=True)
