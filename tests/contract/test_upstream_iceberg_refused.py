@@ -8,7 +8,7 @@ from iceberg_world import IcebergWorld, world
 from upstream_world import TABLE, row
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import Fatal, HistoryGone, UsageError
+from backfill_cli.errors import BackfillError, Fatal, HistoryGone, UsageError
 from backfill_cli.lake.iceberg.places import SPARK_CATALOG
 from backfill_cli.model.schema import names_of
 from backfill_cli.upstreams.iceberg import connector
@@ -50,7 +50,7 @@ def test_what_cannot_be_pinned_is_named_with_what_to_do(world: IcebergWorld) -> 
         world.open().pin()
     with hint_typed.typed(refused.value) as hint:
         hint.says("'write.delete.mode' = 'copy-on-write'")
-        for statement in typed(hint.hint, world):
+        for statement in typed(refused.value, world):
             world.session.sql(statement)
         world.open().pin()
     world.sql("DROP TABLE {t} PURGE")
@@ -63,9 +63,9 @@ def test_what_cannot_be_pinned_is_named_with_what_to_do(world: IcebergWorld) -> 
         world.open().pin()
 
 
-def typed(hint: str, world: IcebergWorld) -> list[str]:
-    """The statements of a hint as somebody copies them, in a session with the catalog that the hint describes."""
-    lines = laid_out(hint, 80)
+def typed(error: BackfillError, world: IcebergWorld) -> list[str]:
+    """The statements of its hint as somebody copies them, in a session with the catalog that it describes."""
+    lines = laid_out(error.hint, 80)
     assert "with a catalog lake of type hadoop whose warehouse is" in " ".join(lines)
     for name, value in (("", SPARK_CATALOG), (".type", "hadoop"), (".warehouse", str(world.folder))):
         world.session.conf.set(f"spark.sql.catalog.lake{name}", value)
@@ -87,11 +87,11 @@ def test_delete_files_are_refused_when_the_job_is_made_and_when_they_come(world:
         world.open().pin()
     with hint_typed.typed(refused.value) as hint:
         hint.says("'copy-on-write'")
-        for statement in typed(hint.hint, world):
+        for statement in typed(refused.value, world):
             world.session.sql(statement)
         world.open().pin()
     with hint_typed.typed(follows.value) as hint:
-        assert typed(hint.hint, world) == typed(str(refused.value.hint), world)
+        assert typed(follows.value, world) == typed(refused.value, world)
         hint.says("then drop the job and start over")
         again = world.open()
         assert not again.observe(again.pin().position, True).pending
@@ -109,7 +109,7 @@ def test_what_is_no_change_of_rows_is_refused_by_its_name(world: IcebergWorld) -
         upstream.observe(applied, False)
     with hint_typed.typed(refused.value) as hint:
         hint.says("go back to it")
-        for statement in typed(hint.hint, world):
+        for statement in typed(refused.value, world):
             world.session.sql(statement)
         assert not upstream.observe(applied, False).pending
     world.sql(f"CALL {{c}}.system.rollback_to_snapshot('orders', {int(number)})")
@@ -123,7 +123,7 @@ def test_what_is_no_change_of_rows_is_refused_by_its_name(world: IcebergWorld) -
         upstream.observe(first, True)
     with hint_typed.typed(gone.value) as hint:
         hint.says("drop the job and start over; keep snapshots longer than the job needs")
-        for statement in typed(hint.hint, world):
+        for statement in typed(gone.value, world):
             world.session.sql(statement)
         again = world.open()
         begun = again.pin().position
