@@ -476,14 +476,15 @@ class Source(SnapshotReads, ChangeReads, Connected):
     ) -> LogBatch:
         """The window's changes, of all tables: how the engine reads any log, once the epoch's reads are written.
 
-        Parameters and errors as those of `ConsumableLog.take`; a log that can be read again gives frames.
+        Parameters and errors as those of `ConsumableLog.take`; a log that can be read again gives frames, and its
+        `schemas` have the columns of `window.schema`.
         """
         log = self.capabilities.log
         if log is not None:
             taken = log.take(spark, window, within, schemas, folder)
             return LogBatch(taken.window, taken.tables, taken.schemas)
-        after, up_to, now = window.after, window.up_to, {**schemas, **dict(window.schema)}
-        frames = {name: self.changes(spark, name, after, up_to, schema) for name, schema in now.items()}
+        after, up_to = window.after, window.up_to
+        frames = {name: self.changes(spark, name, after, up_to, schema) for name, schema in schemas.items()}
         return LogBatch(window, {name: ChangeFrame(one) for name, one in frames.items()}, dict(window.schema))
 
     def snapshot_only(self, begun: bool) -> None:

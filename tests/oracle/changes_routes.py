@@ -49,7 +49,6 @@ def by_windows(batch: Batch, spark: "SparkSession") -> None:
 
 
 SPOOLED = (
-    "spool.taker._changes:changes",
     "spool.upstream.scan:scan",
     "spool.upstream.batches:batches",
 )

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import JobStore, Source, SpoolEntry, Taken, TakenTable
+from backfill_cli.config.sections import Table
+from backfill_cli.contracts import ChangeFrame, JobStore, Source, SpoolEntry, Taken, TakenTable
 from backfill_cli.engine.spool.folder import Spool
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, no_room, write_changes
@@ -340,11 +341,12 @@ def take(
     """
     folder_made(folder)
     try:
-        if log.capabilities.log is not None:
-            return log.capabilities.log.take(spark, window, None, schemas, str(folder))
-        now = evolved(schemas, dict(window.schema))
-        tables = {t.name: _changes(spark, log, config, t.name, window, now[t.name], folder) for t in config.tables}
-        return Taken(window, {name: one for name, one in tables.items() if one.changes}, dict(window.schema))
+        again = log.capabilities.log is None
+        now = evolved(schemas, dict(window.schema)) if again else schemas
+        batch = log.read_log(spark, window, None, now, str(folder))
+        tables = {name: _written(log, config.table(name), found, folder) for name, found in batch.tables.items()}
+        held = {name: one for name, one in tables.items() if one.changes or one.truncated}
+        return Taken(batch.window, held, batch.schemas)
     except BackfillError:
         raise
     except Exception as exc:
@@ -354,21 +356,13 @@ def take(
         raise failure from exc
 
 
-def _changes(
-    spark: SparkSession,
-    log: Source,
-    config: JobConfig,
-    table: str,
-    window: ChangeWindow,
-    schema: str,
-    folder: Path,
-) -> TakenTable:
-    """Every single change of one table: a later drain nets them over many entries."""
-    frame = log.changes(spark, table, window.after, window.up_to, schema)
-    key = config.table(table).key
-    counts = {**null_keys(key), "images": transform.images(frame)}
-    done, counted = write_changes(frame, folder / table, folder, counts)
-    refuse_null_keys_of_log(log, table, key, counted)
+def _written(log: Source, table: Table, found: TakenTable | ChangeFrame, folder: Path) -> TakenTable:
+    """One table's changes in files. Every single one is written: a later drain nets them over many entries."""
+    if isinstance(found, TakenTable):
+        return found
+    counts = {**null_keys(table.key), "images": transform.images(found.frame)}
+    done, counted = write_changes(found.frame, folder / table.name, folder, counts)
+    refuse_null_keys_of_log(log, table.name, table.key, counted)
     changes = counted["rows"] - counted["images"]
     return TakenTable(done.changes, False, changes=changes, changed=done.changed, deleted=done.deleted)
 

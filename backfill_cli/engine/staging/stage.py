@@ -109,7 +109,8 @@ class SparkStager:
             within, taken = reached(plan, reads), folder / FOLDER
             if capabilities.log is not None:
                 folder_made(taken)
-            batch = self._upstream.read_log(self._spark, window, within, before, str(taken))
+            in_force = {name: now[name] for name in before}
+            batch = self._upstream.read_log(self._spark, window, within, in_force, str(taken))
             window, now = batch.window, evolved(schemas, batch.schemas)
             sinks = self._sink_schemas(now, before)
             for table in self._config.tables:

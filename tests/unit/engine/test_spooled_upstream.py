@@ -193,7 +193,8 @@ def test_a_failure_in_passing_is_said_and_tried_again_up_to_the_limit() -> None:
     assert world.taker.beside()
     view = world.facade.observe(START, True)
     assert view.spool is not None
-    assert view.spool.waits == "the log is away"
+    assert view.spool.waits is not None
+    assert view.spool.waits.text == "the log is away"
     world.ms += 1_000
     world.taker.beside()
     assert (world.taker.waits, world.taker.position) == (None, at(3))
