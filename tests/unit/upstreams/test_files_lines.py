@@ -48,11 +48,9 @@ def test_a_carriage_return_between_tokens_of_json_ends_no_line(tmp_path: Path) -
     where, file = written(tmp_path, "a.json", b'{"id":\r1}\r\n{"id"\r:2}\r')
     for found in (lines.forward(where, file, "json"), reversed(list(lines.last(where, file, "json")))):
         assert [lines.parsed(file, line) for line in found] == [{"id": 1}, {"id": 2}]
-    rows = json_rows.batches(None, TextPart(where.fs, file.path, file.name, file.size))
-    assert [json.loads(line) for batch in rows for line in batch["_backfill_line"].to_pylist()] == [
-        {"id": 1},
-        {"id": 2},
-    ]
+    part = TextPart(where.fs, file.path, file.name, file.size)
+    told = [line for _, block in json_rows.blocks(part) for _, line in json_rows.numbered(block)]
+    assert [json.loads(line) for line in told] == [{"id": 1}, {"id": 2}]
 
 
 @pytest.mark.parametrize("content", [b'{"id": 1}\r{"id": 2}\r', b'{"id": 1} {"id": 2}\n'])
@@ -172,7 +170,7 @@ def test_a_compressed_file_that_breaks_off_is_corrected_as_what_it_belongs_to(tm
             where, file = written(tmp_path, name, packed[:cut])
             pieces = [Piece(0, part) for part in lines.parts(where, [file], cut=True)]
             made = (
-                json_rows._made(None, hint, pieces)
+                json_rows._made(TextRows(CsvOptions(), (), {"id": field("id", "long")}, hint), pieces)
                 if "json" in name
                 else csv_files._made(TextRows(CsvOptions(), ("c",), {"c": field("c", "string")}, hint), pieces)
             )

@@ -38,8 +38,8 @@ from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.upstreams.files.changes.change_format import Inspected, declared, undeclared
 from backfill_cli.upstreams.files.options import ChangesOptions
-from backfill_cli.upstreams.files.reading import lines, rows
-from backfill_cli.upstreams.files.reading.footers import THREADS
+from backfill_cli.upstreams.files.reading import json_rows, lines
+from backfill_cli.upstreams.files.reading.rows import THREADS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -236,7 +236,11 @@ class Debezium:
         if shape.told is not None:
             envelope = {"payload": field("payload", {"type": "struct", "fields": list(envelope.values())})}
         numbered = arrow_tasks.workers_know_us(spark)
-        told = rows.json_lines(spark, where, files, None, CHANGES_HINT, numbered)
+        told = (
+            json_rows.line_frame(spark, where, files, CHANGES_HINT)
+            if numbered
+            else frames.text_lines(spark, where, files)
+        )
         parsed = frames.json_objects(told, envelope, read_as_text(columns, encodings))
         told_blanks = None if shape.told is None else _together([one.blanks for one in shapes])
         return changes(parsed, at, key, columns, encodings, epoch, self._known, numbered, images, told_blanks)

@@ -15,7 +15,7 @@ from backfill_cli.model.schema import field
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat
 from backfill_cli.upstreams.files.reading import csv_files, lines
-from backfill_cli.upstreams.files.reading.footers import footer
+from backfill_cli.upstreams.files.reading.rows import footer
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
 
 _BLANK_LINES = re.compile(rb"^[ \t\r]*(?:null)?[ \t\r]*$\n?", re.MULTILINE)

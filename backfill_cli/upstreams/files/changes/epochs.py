@@ -16,7 +16,7 @@ from backfill_cli.upstreams.files.changes.epoch_values import Values
 from backfill_cli.upstreams.files.changes.marked_rows import file_kind
 from backfill_cli.upstreams.files.changes.table_log import TableLog, ms_of
 from backfill_cli.upstreams.files.options import ChangesOptions
-from backfill_cli.upstreams.files.reading.footers import THREADS
+from backfill_cli.upstreams.files.reading.rows import THREADS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

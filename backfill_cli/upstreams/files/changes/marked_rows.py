@@ -20,8 +20,7 @@ from backfill_cli.upstreams.files.changes import epoch_values
 from backfill_cli.upstreams.files.changes.change_format import Inspected, undeclared
 from backfill_cli.upstreams.files.options import ChangesOptions, FileFormat
 from backfill_cli.upstreams.files.reading import csv_files, lines
-from backfill_cli.upstreams.files.reading.footers import THREADS, footer
-from backfill_cli.upstreams.files.reading.rows import frame
+from backfill_cli.upstreams.files.reading.rows import THREADS, footer, frame
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
 
 if TYPE_CHECKING:

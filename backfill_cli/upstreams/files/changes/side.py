@@ -130,11 +130,10 @@ class FilesChanges(ChangeLog):
 
     def _held(self, name: str) -> Iterator[Held]:
         """The change files with that name."""
-        options = self._options
         for table in self._tables:
             log = self._logs.get(table.name)
-            if options is not None and log is not None and name in log.files():
-                yield Held(log.where, log.files()[name], options.reads_as(name), table.key)
+            if log is not None and name in log.files():
+                yield Held(log.where, log.files()[name], table.key)
 
     def _marks(self) -> tuple[Position, Position | None]:
         """(S, the position that covers the load's end), from the change files that the options name."""

@@ -17,7 +17,7 @@ from backfill_cli.upstreams.files.looking import sample
 from backfill_cli.upstreams.files.looking.sample import CsvText, Folder, Seen
 from backfill_cli.upstreams.files.options import FILE_FORMATS, ChangesOptions
 from backfill_cli.upstreams.files.reading import lines
-from backfill_cli.upstreams.files.reading.footers import footer
+from backfill_cli.upstreams.files.reading.rows import footer
 
 if TYPE_CHECKING:
     import duckdb

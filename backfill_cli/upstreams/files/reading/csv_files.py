@@ -284,8 +284,6 @@ class _Block:
             values[name], faults = texts.column(text, column["type"])
             for index, fault in faults.items():
                 self.faults.setdefault(index, f"column '{name}': {fault}")
-        for index, fault in self._rows.faults(values).items() if self._rows.faults is not None else ():
-            self.faults.setdefault(index, fault)
         return values
 
     @cached_property

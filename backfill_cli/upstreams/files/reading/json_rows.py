@@ -1,82 +1,125 @@
-"""Converts JSON lines to Arrow columns in Spark's Python workers: Arrow parses blocks whose lines are plain.
+"""Reads files of JSON, one object per line, in Spark's Python workers.
 
-Lines of any other block are passed on unchanged, for Spark to check them and report what is wrong. Planning
-looks at the first lines: a declared column that none of them has is probably misspelt.
+Planning looks at the first lines: a declared column that none of them has is probably misspelt.
 """
 
 import difflib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from backfill_cli.contracts import Piece, own
+from backfill_cli.decode.json_rows import JsonRows
+from backfill_cli.decode.texts import SHOWN
+from backfill_cli.decode.tokens import NOT_WHOLE
 from backfill_cli.errors import BadData, Hint, in_config
-from backfill_cli.formats import fast_json
-from backfill_cli.formats.fast_json import FastPath
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.model.schema import Columns
+from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import reading
-from backfill_cli.upstreams.files.reading import lines
+from backfill_cli.upstreams.files.reading import lines, text_rows
 from backfill_cli.upstreams.files.reading.lines import TextPart, chunks, opened
+from backfill_cli.upstreams.files.reading.text_rows import BadRows, TextRows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
 WHITE = b" \t\r"
 
 
-def frame(
-    spark: "SparkSession", where: Place, files: Sequence[File], fast: FastPath | None, hint: Hint | str
-) -> "DataFrame":
-    """The lines that are not blank: `own.FILE, own.AT, own.LINE BINARY`, and the columns of `fast`.
+def frame(spark: "SparkSession", where: Place, files: Sequence[File], rows: TextRows) -> "DataFrame":
+    """See text_rows.frame: one object per line."""
+    return text_rows.frame(spark, lines.parts(where, files, cut=True), _made, rows)
 
-    `own.LINE` is NULL if those columns hold its values. Executors need this package. hint: of a damaged file.
+
+def _made(rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
+    """Runs in a worker."""
+    decode = JsonRows(schema_text(rows.columns), kept_apart=False)
+    for piece in pieces:
+        with reading(piece.what.path, "json", rows.hint), BadRows(piece.what, rows) as bad:
+            for offset, block in blocks(piece.what):
+                if block.strip():
+                    yield from bad.apart(_Block(rows, decode, offset, block))
+
+
+class _Block:
+    """See text_rows.Block: the lines of a block that are not blank."""
+
+    line_end = b"\n"
+
+    def __init__(self, rows: TextRows, decode: JsonRows, offset: int, block: bytes) -> None:
+        self.offset, self._key = offset, rows.key
+        self._lines = list(numbered(block))
+        decoded = decode([line for _, line in self._lines])
+        self.columns = decoded.columns
+        errors = [] if decoded.error is None else decoded.error.to_pylist()
+        self.faults = {index: error for index, error in enumerate(errors) if error is not None}
+        for index, (_, line) in enumerate(self._lines):
+            if b"\t" in line and index not in self.faults and not _is_strict(line):
+                self.faults[index] = NOT_WHOLE
+        if not rows.quarantine:  # which keeps the line
+            self.faults = {index: f"{error}: {self._shown(index)}" for index, error in self.faults.items()}
+
+    def _shown(self, index: int) -> str:
+        return self._lines[index][1].decode("utf-8", "replace")[:SHOWN]
+
+    def record(self, index: int) -> tuple[int, bytes]:
+        return self._lines[index]
+
+    def key(self, index: int) -> Mapping[str, object]:
+        try:
+            row = json.loads(self._lines[index][1], parse_float=str)
+        except ValueError:
+            return {}
+        return {name: row[name] for name in self._key if name in row} if isinstance(row, dict) else {}
+
+
+def _is_strict(line: bytes) -> bool:
+    """Whether a line is JSON to the letter: the decoder takes a tab inside a text, as it is in some topics."""
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def numbered(block: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, each with the number of lines before it."""
+    for number, one in enumerate(block.split(b"\n")):
+        if line := one.strip(WHITE):
+            yield number, line
+
+
+def line_frame(spark: "SparkSession", where: Place, files: Sequence[File], hint: Hint | str) -> "DataFrame":
+    """`own.FILE, own.AT, own.LINE BINARY`: the lines that are not blank. Executors need this package.
+
+    hint: of a damaged file.
     """
     from pyspark.sql import functions as F
 
-    schema = f"{own.FILE} STRING, {own.ROW} BIGINT, {own.LINE} BINARY" + (
-        f", {fast.spark_fields()}" if fast is not None else ""
-    )
+    schema = f"{own.FILE} STRING, {own.ROW} BIGINT, {own.LINE} BINARY"
     tasks = lines.packed(lines.parts(where, files, cut=True), arrow_tasks.cores(spark))
-    made = (
-        arrow_tasks.frame(spark, partial(_made, fast, hint), tasks, schema)
-        if tasks
-        else spark.createDataFrame([], schema)
-    )
+    nothing = spark.createDataFrame([], schema)
+    made = arrow_tasks.frame(spark, partial(_line_batches, hint), tasks, schema) if tasks else nothing
     at = F.struct(F.col(own.FILE).alias("file"), F.col(own.ROW).alias("row"))
-    beside = [] if fast is None else [own.FAST, *(own.numbered(own.FAST, i) for i in range(len(fast.kinds)))]
-    return made.select(own.FILE, at.alias(own.AT), own.LINE, *beside)
+    return made.select(own.FILE, at.alias(own.AT), own.LINE)
 
 
-def _made(fast: FastPath | None, hint: Hint | str, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
+def _line_batches(hint: Hint | str, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
     """Runs in a worker."""
     for piece in pieces:
         with reading(piece.what.path, "json", hint):
-            yield from batches(fast, piece.what)
-
-
-def batches(fast: FastPath | None, part: TextPart) -> "Iterator[pa.RecordBatch]":
-    """A part's `own.FILE STRING, own.ROW BIGINT` (rising along the file), `own.LINE BINARY`, columns of `fast`."""
-    import pyarrow as pa
-
-    for offset, block in blocks(part):
-        values = [line for line in (one.strip(WHITE) for one in block.split(b"\n")) if line]
-        if not values:
-            continue
-        told = {
-            own.FILE: pa.repeat(pa.scalar(part.name, pa.string()), len(values)),
-            own.ROW: pa.array(range(offset, offset + len(values)), pa.int64()),
-            own.LINE: pa.array(values, pa.binary()),
-        }
-        if fast is not None:
-            told |= fast_json.beside(values, fast)
-            if told[own.FAST][0].as_py():
-                told[own.LINE] = pa.nulls(len(values), pa.binary())
-        yield pa.RecordBatch.from_pydict(told)
+            for offset, block in blocks(piece.what):
+                found = [line for _, line in numbered(block)]
+                files = pa.repeat(pa.scalar(piece.what.name, pa.string()), len(found))
+                at = pa.array(range(offset, offset + len(found)), pa.int64())
+                made = {own.FILE: files, own.ROW: at, own.LINE: pa.array(found, pa.binary())}
+                yield pa.RecordBatch.from_pydict(made)
 
 
 def blocks(part: TextPart) -> Iterator[tuple[int, bytes]]:

@@ -1,4 +1,4 @@
-"""Finds the line of a JSON file with the value that failed a job: looked up once, after the failure.
+"""Finds the line of a Debezium file with the value that failed a job: looked up once, after the failure.
 
 A row's number is the byte at which its block begins plus the rows before it in the block; the block is read again.
 """
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from backfill_cli.errors import BackfillError, BadData
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.spark.failures import BadRow, reading
-from backfill_cli.upstreams.files.options import FileFormat
 from backfill_cli.upstreams.files.reading import json_rows, lines
 from backfill_cli.upstreams.files.reading.lines import TextPart
 
@@ -33,7 +32,6 @@ class Held:
 
     where: Place
     file: File
-    kind: FileFormat | None
     key: Sequence[str]
 
 
@@ -42,8 +40,6 @@ def located(error: BadRow, held: Held) -> BackfillError | None:
 
     A table's snapshot and its changes can have files with the same name.
     """
-    if held.kind != "json":
-        return None
     try:
         with reading(held.file.path, "json"):
             row = _row(held, error.row)

@@ -131,6 +131,8 @@ class BadRows:
             own.ROW: pa.array(range(block.offset, block.offset + count), pa.int64()),
             **block.columns,
         }
+        faults = self._rows.faults(block.columns) if self._rows.faults is not None else {}
+        block.faults.update({index: fault for index, fault in faults.items() if index not in block.faults})
         kind = pa.struct({name: stored.arrow_type(kind) for name, kind in QUARANTINED})
         if not self._rows.quarantine:
             if block.faults:

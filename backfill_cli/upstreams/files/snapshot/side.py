@@ -11,7 +11,6 @@ from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, SnapshotPin
 from backfill_cli.spark.failures import BadRow, from_spark, spark_reading
 from backfill_cli.upstreams.files.options import SnapshotFiles
-from backfill_cli.upstreams.files.reading.located import located
 from backfill_cli.upstreams.files.snapshot import pin as pins
 from backfill_cli.upstreams.files.snapshot.by_duckdb import rows_sql
 from backfill_cli.upstreams.files.snapshot.table import TableSnapshot
@@ -75,7 +74,4 @@ class FilesSnapshot(SnapshotSide):
 
     def failure(self, exc: Exception) -> BackfillError | None:
         error = from_spark(exc)
-        if not isinstance(error, BadRow):
-            return error
-        found = (located(error, held) for table in self._tables.values() if (held := table.held(error.file)))
-        return next((one for one in found if one is not None), None)
+        return None if isinstance(error, BadRow) else error  # a row of text is of the changes

@@ -17,8 +17,7 @@ from backfill_cli.model.split import Split
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import SAME_PACKAGE
 from backfill_cli.upstreams.files.options import SnapshotFiles
-from backfill_cli.upstreams.files.reading.footers import THREADS, footer, group_rows
-from backfill_cli.upstreams.files.reading.located import Held
+from backfill_cli.upstreams.files.reading.rows import THREADS, footer, group_rows
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
 from backfill_cli.upstreams.files.snapshot import pin, scan
 from backfill_cli.upstreams.files.snapshot.scan import PINNED, Layout, choose, parquet_frame, text_frame
@@ -131,13 +130,6 @@ class TableSnapshot:
                 parts = group_slices.tasks(groups, after, end)
                 slices += [(index, FileSlice(self.where.fs, path, part)) for part in parts]
         return row_groups.tasks(slices, arrow_tasks.cores(spark), self._columns)
-
-    def held(self, name: str) -> Held | None:
-        """The pinned file of that name, if there is one."""
-        file = self._files.get(name)
-        if file is None:
-            return None
-        return Held(self.where, file, self._options.format, self._table.key)
 
     def _unchanged(self, name: str) -> None:
         file = self._files[name]
