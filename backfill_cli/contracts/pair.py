@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 
 class Pair(Source):
-    """See contracts.Source: reads go to one side, the log to the other. follows: see Capabilities."""
+    """See contracts.Source: reads go to one side, the log to the other. follows, quarantines: see Capabilities."""
 
-    def __init__(self, snapshot: SnapshotSide, log: ChangeLog, follows: bool = True) -> None:
+    def __init__(
+        self, snapshot: SnapshotSide, log: ChangeLog, follows: bool = True, quarantines: bool = False
+    ) -> None:
         self.snapshot, self.log = snapshot, log
         self.capabilities = Capabilities(
             Pinned(),
@@ -27,6 +29,7 @@ class Pair(Source):
             correctable_log=log.correctable,
             keeps=f"{snapshot.keeps}, {log.keeps}" if follows else snapshot.keeps,
             follows=follows,
+            quarantines=quarantines,
         )
         self.extras = replace(snapshot.extras, warnings=log.extras.warnings, places=self._places)
         self._pin: Pin | None = None

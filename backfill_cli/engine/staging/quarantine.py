@@ -14,7 +14,7 @@ from backfill_cli.contracts import SinkTable, Source, own
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import Footers, footers, listed, require_all, write
 from backfill_cli.model.plan import StagedFile, StagedTable
-from backfill_cli.model.schema import fields_of
+from backfill_cli.model.schema import field, fields_of
 from backfill_cli.spark.names import backticked
 
 if TYPE_CHECKING:
@@ -110,6 +110,13 @@ def quarantined(frame: "DataFrame") -> "DataFrame":
     return frame.where(f"{own.QUARANTINED} IS NOT NULL").select(f"{own.QUARANTINED}.*")
 
 
+def sound(frame: "DataFrame") -> "DataFrame":
+    """The frame's rows that can be read."""
+    if own.QUARANTINED not in frame.columns:
+        return frame
+    return frame.where(f"{own.QUARANTINED} IS NULL").drop(own.QUARANTINED)
+
+
 def _shaped(frame: "DataFrame", shape: "Transform") -> "DataFrame":
     """The sink's columns and `own.QUARANTINED`; rows that cannot be read are not subject to `where`."""
     kept = frame if shape.where is None else frame.where(f"{own.QUARANTINED} IS NOT NULL OR ({shape.where})")
@@ -126,16 +133,17 @@ def side_name(table: str) -> str:
 
 
 def side_table(of: SinkTable, upstream: Source, source: str) -> SinkTable:
-    """What the sink keeps of rows that could not be read: partition and offset, `value BINARY, reason STRING`.
+    """What the sink keeps of rows that could not be read: where they are, `value BINARY, reason STRING`.
 
-    source: Spark schema of the table's source rows as JSON.
+    They are at a partition and offset of a partitioned log, else at a line of a file. source: Spark schema of the
+    table's source rows as JSON.
     """
     place = upstream.capabilities.place
-    fields = [field for field in fields_of(source) if field["name"] in place]
-    fields += [
-        {"name": name, "type": kind, "nullable": True, "metadata": {}}
-        for name, kind in (("value", "binary"), ("reason", "string"))
-    ]
+    fields = [one for one in fields_of(source) if one["name"] in place]
+    if not place:
+        place = ("file", "line")
+        fields = [field("file", "string"), field("line", "long")]
+    fields += [field("value", "binary"), field("reason", "string")]
     beside, dot, name = of.target.rpartition(".")
     return replace(
         of,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +17,7 @@ from backfill_cli.contracts import ArrowTasks, SinkCopy, SinkTable, Source, Take
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, write
 from backfill_cli.engine.staging.partitions import events
-from backfill_cli.engine.staging.quarantine import marked, quarantined
+from backfill_cli.engine.staging.quarantine import marked, quarantined, side_name, sound
 from backfill_cli.engine.staging.workers import made_in_workers
 from backfill_cli.errors import BackfillError, LogFirst, UsageError, command
 from backfill_cli.lake.unique import refuse_duplicates
@@ -62,8 +62,8 @@ class Expected:
 
     def _snapshot_and_log(self, table: SinkTable, at: Checkpoint) -> DataFrame:
         """The consumed part of each split, with the keys that the log changed replaced by their changed rows."""
-        name = table.name
-        shape = self.config.transform_of(name)
+        (source,) = [one for one in self.config.tables if table.name in (one.name, side_name(one.name))]
+        name, shape = source.name, self.config.transform_of(source.name)
         rows_at = self.upstream.extras.rows_at
         if rows_at is not None and at.phase != Phase.SNAPSHOT:
             # The rows themselves, independent of how we read their changes.
@@ -73,16 +73,24 @@ class Expected:
             for (of, split), progress in at.splits.items()
             if of == name and progress.rows > 0
         ]
-        base = _empty(self.spark, table)
-        if reads:
-            base = transform.rows(self.upstream.scan(self.spark, name, reads).drop(own.READ), shape)
-        if at.position == self.pin.position:
+        rows = self.upstream.scan(self.spark, name, reads).drop(own.READ) if reads else None
+        changes = None
+        if at.position != self.pin.position:
+            changes = self.upstream.changes(self.spark, name, self.pin.position, at.position, at.schemas[name])
+        if table.side:
+            return self._side(table, rows, changes)
+        base = _empty(self.spark, table) if rows is None else transform.rows(sound(rows), shape)
+        if changes is None:
             return base
-        changes = self.upstream.changes(self.spark, name, self.pin.position, at.position, at.schemas[name])
-        last = transform.shaped(net(changes, self.config.table(name).key), shape)
+        last = transform.shaped(net(sound(changes), source.key), shape)
         untouched = base.join(last.select(*table.key), list(table.key), "left_anti")
         changed = last.where(f"{own.OP} = 'U'").select(*_columns(table))
         return untouched.unionByName(changed, allowMissingColumns=True)
+
+    def _side(self, table: SinkTable, *frames: DataFrame | None) -> DataFrame:
+        """Of these frames, the rows that cannot be read."""
+        held = [quarantined(one) for one in frames if one is not None and own.QUARANTINED in one.columns]
+        return reduce(DataFrame.unionByName, held, _empty(self.spark, table))
 
     def _as_of(self, held: DataFrame, table: SinkTable, at: Checkpoint) -> DataFrame:
         """held: the table at the checkpoint's position; a column that was added later is NULL.

@@ -29,7 +29,9 @@ def _open(options: FilesOptions, tables: Sequence[TableSpec]) -> Source:
         paths["upstream.changes.path"] = options.changes.path
     refuse_shared_paths(paths, len(tables))
     follows = options.changes is not None
-    return Pair(FilesSnapshot(options.snapshot, tables), FilesChanges(options, tables), follows)
+    quarantines = options.on_error == "quarantine"
+    snapshot = FilesSnapshot(options.snapshot, tables, quarantines)
+    return Pair(snapshot, FilesChanges(options, tables), follows, quarantines)
 
 
 def _open_snapshot(options: SnapshotSideOptions, tables: Sequence[TableSpec]) -> SnapshotSide:
@@ -50,9 +52,9 @@ def _fingerprint(options: FilesOptions) -> Mapping[str, Any]:
 
     Left out: `changes.columns` (columns are declared when they appear); `changes.tables` (a job that met a line of
     another table continues once this option names the tables meant); `snapshot.ignore` and `sparse` (columns that
-    may be missing); `changes.consecutive`.
+    may be missing); `changes.consecutive`; `on_error`.
     """
-    told: dict[str, Any] = options.model_dump(mode="json", by_alias=True)
+    told: dict[str, Any] = options.model_dump(mode="json", by_alias=True, exclude={"on_error"})
     told["snapshot"] = _snapshot_fingerprint(options.snapshot)
     if told["changes"] is not None:
         del told["changes"]["columns"], told["changes"]["tables"], told["changes"]["consecutive"]

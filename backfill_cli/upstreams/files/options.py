@@ -14,6 +14,7 @@ ChangeFormat = Literal["debezium", "dms", "change-feed"]
 FileFormat = Literal["parquet", "json", "csv"]
 TimeUnit = Literal["ms", "us", "ns"]
 DecimalForm = Literal["precise", "string", "double"]
+OnError = Literal["fail", "quarantine"]
 
 FILE_FORMATS: dict[str, tuple[FileFormat, ...]] = {
     "debezium": ("json",),
@@ -205,6 +206,11 @@ class FilesOptions(_Options):
     """Files: a snapshot, and a landing zone of change files after it."""
 
     type: Literal["files"] = Field(default="files", description="this connector")
+    on_error: OnError = Field(
+        default="fail",
+        description="a row that cannot be read: fail stops the job and names it, quarantine keeps it in a side "
+        "table of the sink and continues",
+    )
     snapshot: SnapshotOptions = Field(description="the load that the job starts from")
     changes: Annotated[ChangesOptions | None, Example()] = Field(
         default=None,
@@ -215,6 +221,8 @@ class FilesOptions(_Options):
     def _names_need_changes(self) -> Self:
         if self.changes is None and (self.snapshot.as_of or self.snapshot.complete_at):
             raise ValueError("as_of and complete_at name change files: set changes, or remove both")
+        if self.on_error == "quarantine" and self.changes is not None and self.changes.format == "debezium":
+            raise ValueError('on_error = "quarantine" is for files of rows, not for changes of debezium')
         return self
 
 

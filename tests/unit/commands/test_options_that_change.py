@@ -183,6 +183,7 @@ USED: dict[str, Change] = {
     "hooks.command": Change("files", ["./x"]),
     "hooks.max_lag": Change("files", 60.0),
     "hooks.timeout": Change("files", 5.0),
+    "upstream.files.on_error": Change("files", "quarantine"),
     "upstream.files.snapshot.ignore": Change("files", ["more"]),
     "upstream.files.snapshot.sparse": Change("files", ["note"]),
     "upstream.files.changes.tables": Change("debezium", ["public.orders"]),

@@ -42,21 +42,25 @@ class Values:
         return self.rows[-1][0]
 
 
-def read(where: Place, file: File, kind: FileFormat, column: str, csv: CsvOptions) -> Values:
+def read(where: Place, file: File, kind: FileFormat, column: str, csv: CsvOptions, skip: bool = False) -> Values:
     """The values of `column` (dots for nested ones in JSON) in a file.
 
-    Raises BadData naming the file if a row has none, or if they are neither integers nor strings.
+    Raises BadData naming the file if a row has none, or if they are neither integers nor strings. skip: rows that
+    have none are left out, also those that cannot be read.
     """
     counts: dict[Any, int] = {}
     match kind:
         case "parquet":
             counts = _of_parquet(where, file, column)
         case "json":
-            counts = _of_json(where, file, column)
+            counts = _of_json(where, file, column, skip)
         case "csv":
-            counts = _of_csv(where, file, column, csv)
-    for value in counts:
-        _require_epoch(file, column, value)
+            counts = _of_csv(where, file, column, csv, skip)
+    for value in list(counts):
+        if not skip:
+            _require_epoch(file, column, value)
+        elif not _is_epoch(value):
+            del counts[value]
     try:
         ordered = sorted(counts.items())
     except TypeError as exc:
@@ -68,9 +72,14 @@ def read(where: Place, file: File, kind: FileFormat, column: str, csv: CsvOption
 
 
 def _require_epoch(file: File, column: str, value: Any) -> None:
-    large = isinstance(value, int) and not -(2**63) <= value < 2**63
-    if isinstance(value, bool) or not isinstance(value, int | str) or large:
+    if not _is_epoch(value):
         raise BadData(f"{file.path}: epoch column '{column}' holds {as_json(value)}", _EVERY_ROW)
+
+
+def _is_epoch(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return False
+    return isinstance(value, str) or -(2**63) <= value < 2**63
 
 
 def bounds(where: Place, file: File, column: str) -> tuple[Cursor, Cursor] | None:
@@ -104,7 +113,7 @@ def _of_parquet(where: Place, file: File, column: str) -> dict[Any, int]:
     return counts
 
 
-def _of_json(where: Place, file: File, column: str) -> dict[Any, int]:
+def _of_json(where: Place, file: File, column: str, skip: bool) -> dict[Any, int]:
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import json as pajson
@@ -115,14 +124,17 @@ def _of_json(where: Place, file: File, column: str) -> dict[Any, int]:
         content = content.replace(b"\r", b" ")
     if not content:
         return {}
-    if stray := _NO_OBJECT.search(content):
+    path = column.split(".")
+    stray = _NO_OBJECT.search(content)
+    if stray and skip:
+        return _of_odd_json(where, file, column, path, skip)
+    if stray:
         # pyarrow 26 crashes on these
         raise BadData(
             f"{file.path}: a line is not a JSON object: {stray.group()[:80]!r}", "write one object per line"
         )
-    first = lines.first(where, file, "json") or "{}"
-    path = column.split(".")
-    if "payload" in (head := lines.parsed(file, first)) and path[0] not in head:
+    head = next(lines.objects(file, lines.forward(where, file, "json", skip), skip), {})
+    if "payload" in head and path[0] not in head:
         path = ["payload", *path]
     for leaf in (pa.int64(), pa.string()):  # JSON has no column types
         kind = leaf
@@ -139,22 +151,25 @@ def _of_json(where: Place, file: File, column: str) -> dict[Any, int]:
         for name in path[1:]:
             values = pc.struct_field(values, name)
         return _counted(values)
-    return _of_odd_json(where, file, column, path)
+    return _of_odd_json(where, file, column, path, skip)
 
 
-def _of_odd_json(where: Place, file: File, column: str, path: Sequence[str]) -> dict[Any, int]:
+def _of_odd_json(where: Place, file: File, column: str, path: Sequence[str], skip: bool) -> dict[Any, int]:
     """The values where pyarrow refuses a line or a type. Raises BadData for the first that cannot be an epoch."""
     counts = Counter[Any]()
-    for line in lines.forward(where, file, "json"):
-        value: Any = lines.parsed(file, line, numbers=float)
+    told = lines.forward(where, file, "json", skip)
+    for one in lines.objects(file, told, skip, numbers=float):
+        value: Any = one
         for name in path:
             value = value.get(name) if isinstance(value, dict) else None
+        if skip and not _is_epoch(value):
+            continue
         _require_epoch(file, column, value)  # True would be counted as 1
         counts[value] += 1
     return dict(counts)
 
 
-def _of_csv(where: Place, file: File, column: str, csv: CsvOptions) -> dict[Any, int]:
+def _of_csv(where: Place, file: File, column: str, csv: CsvOptions, skip: bool) -> dict[Any, int]:
     """As the rows are read: a value that is NULL there must not be an epoch here."""
     import pyarrow.compute as pc
 
@@ -169,11 +184,14 @@ def _of_csv(where: Place, file: File, column: str, csv: CsvOptions) -> dict[Any,
     if column not in names:
         raise _no_column(file, column, names)
     texts: dict[str, int] = {}
-    rows = TextRows(csv, tuple(names), {column: field(column, "string")})
+    rows = TextRows(csv, tuple(names), {column: field(column, "string")}, quarantine=skip)
     for part in csv_files.parts(where, [file], csv):
         for batch in csv_files.batches(rows, part):
             values = batch.column(column)
-            if pc.any(pc.equal(pc.fill_null(values, ""), "")).as_py():
+            lacks = pc.equal(pc.fill_null(values, ""), "")
+            if skip:
+                values = values.filter(pc.invert(lacks))
+            elif pc.any(lacks).as_py():
                 named = replace(part, name=file.path)
                 list(csv_files.batches(replace(rows, faults=_without_value, hint=_EVERY_ROW), named))
             for text, count in _counted(values).items():

@@ -196,23 +196,30 @@ class MarkedRows:
         """(columns with marks, largest time) from the header and the last line; no columns for an empty file."""
         marks = {name: field(name, spark_type) for name, spark_type in self._with_epoch(known)}
         if kind == "json":
-            last = next(iter(lines.last(where, file, kind)), None)
-            image = None if last is None else lines.parsed(file, last)
+            said = lines.objects(file, lines.last(where, file, kind, self.quarantines), self.quarantines)
+            image = next(said, None)
             # a writer can omit NULLs: known columns stay, and a new one can be in any line
-            said = (lines.parsed(file, line) for line in lines.last(where, file, kind))
-            names = list(dict.fromkeys([*chain.from_iterable(said), *known]))
+            names = list(dict.fromkeys([*(image or {}), *chain.from_iterable(said), *known]))
         else:
             header = csv_files.header(where, file, self.options.csv) if self.options.csv.header else None
             names = header if header is not None else list(marks | known)
-            values = csv_files.last_record(where, file, self.options.csv, len(names))
+            values = self._last_record(where, file, len(names))
             image = None if values is None else dict(zip(names, values, strict=True))
-        if lines.first(where, file, kind) is None:
+        if lines.first(where, file, kind, self.quarantines) is None:
             return {}, None
         shown = marks | known | self.declared
         for name in names:
             if name not in shown:
                 raise undeclared(file, name)
         return {name: shown[name] for name in names}, as_ms((image or {}).get(self.time)) if self.time else None
+
+    def _last_record(self, where: Place, file: File, count: int) -> list[str] | None:
+        try:
+            return csv_files.last_record(where, file, self.options.csv, count)
+        except BadData:
+            if not self.quarantines:
+                raise
+            return None
 
 
 def mark(index: int) -> str:
@@ -330,7 +337,7 @@ class ChangeFeed:
 
     def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
         found = self._rows.inspect(where, file, known, TYPE)
-        return replace(found, versions=versions(where, file, self._rows.options)) if found.columns else found
+        return replace(found, versions=versions(where, file, self._rows)) if found.columns else found
 
     def frame(
         self,
@@ -351,13 +358,14 @@ class ChangeFeed:
         return rows.select(F.struct(*place).alias(own.SEQ), *self._rows.shown(columns))
 
 
-def versions(where: Place, file: File, options: ChangesOptions) -> tuple[Cursor, Cursor] | None:
+def versions(where: Place, file: File, rows: MarkedRows) -> tuple[Cursor, Cursor] | None:
     """The lowest and the highest version in a file, from its footer if it has them; None without rows."""
+    options = rows.options
     kind = file_kind(options, file)
     if kind == "csv" and not options.csv.header:
         return None
     found = epoch_values.bounds(where, file, VERSION) if kind == "parquet" else None
     if found is not None:
         return found
-    held = epoch_values.read(where, file, kind, VERSION, options.csv)
+    held = epoch_values.read(where, file, kind, VERSION, options.csv, rows.quarantines)
     return (held.lowest, held.highest) if held.rows else None

@@ -36,7 +36,7 @@ class FilesChanges(ChangeLog):
     correctable = True
 
     def __init__(self, options: FilesOptions, tables: Sequence[TableSpec]) -> None:
-        changes, quarantines = options.changes, False
+        changes, quarantines = options.changes, options.on_error == "quarantine"
         self._tables, self._options = tables, changes
         self.extras = Extras(places=self._places)
         self._as_of, self._complete_at = options.snapshot.as_of, options.snapshot.complete_at

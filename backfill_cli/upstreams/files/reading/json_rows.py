@@ -141,18 +141,21 @@ _LINES = 1_000
 """The lines per file and the files that are read: as a rule the first line shows all columns."""
 
 
-def refuse_unseen(where: Place, files: Sequence[File], columns: Columns, sparse: Sequence[str]) -> None:
+def refuse_unseen(
+    where: Place, files: Sequence[File], columns: Columns, sparse: Sequence[str], skip: bool
+) -> None:
     """Raises BadData for a declared column that is in none of the lines read, unless it is `sparse`.
 
     Lines can omit NULLs, as Spark's do, and then do not show whether a column is misspelt or always NULL.
+    skip: see lines.objects.
     """
     missing = {name: None for name in columns if name not in sparse}
     shown: dict[str, None] = {}
     looked_at = 0
     for file in files[:_FILES]:
-        for line in islice(lines.forward(where, file, "json"), _LINES):
+        for told in lines.objects(file, islice(lines.forward(where, file, "json", skip), _LINES), skip):
             looked_at += 1
-            for name in lines.parsed(file, line):
+            for name in told:
                 missing.pop(name, None)
                 shown.setdefault(name)
             if not missing:

@@ -34,13 +34,13 @@ def is_compressed(file: File) -> bool:
     return file.name.endswith(_COMPRESSED)
 
 
-def first(where: Place, file: File, what: str) -> str | None:
-    """The first line that is not blank, without its line end; None if there is none."""
-    return next(forward(where, file, what), None)
+def first(where: Place, file: File, what: str, skip: bool = False) -> str | None:
+    """The first line that is not blank, without its line end; None if there is none. skip: see `objects`."""
+    return next(forward(where, file, what, skip), None)
 
 
-def forward(where: Place, file: File, what: str) -> Iterator[str]:
-    """The lines that are not blank, without their line ends, in order."""
+def forward(where: Place, file: File, what: str, skip: bool = False) -> Iterator[str]:
+    """The lines that are not blank, without their line ends, in order. skip: see `objects`."""
     end = _ENDS.get(what, _FEED)
     with reading(file.path, what), where.fs.open_input_stream(file.path, compression="detect") as stream:
         begun: list[bytes] = []  # the blocks of a line whose end is not read yet
@@ -50,22 +50,25 @@ def forward(where: Place, file: File, what: str) -> Iterator[str]:
             _refuse_long(file, begun)
             if more:
                 *complete, rest = b"".join(begun), *more
-                yield from (str(line, "utf-8") for line in complete if not _blank(line))
+                yield from (_text(line, skip) for line in complete if not _blank(line))
                 begun = [rest]
         if not _blank(line := b"".join(begun)):
-            yield str(line, "utf-8")
+            yield _text(line, skip)
 
 
-def last(where: Place, file: File, what: str) -> Iterator[str]:
-    """The lines that are not blank, from the last one backwards. A compressed file is read whole into memory."""
+def last(where: Place, file: File, what: str, skip: bool = False) -> Iterator[str]:
+    """The lines that are not blank, from the last one backwards. A compressed file is read whole into memory.
+
+    skip: see `objects`.
+    """
     end = _ENDS.get(what, _FEED)
     with reading(file.path, what):
         if is_compressed(file):
             with where.fs.open_input_stream(file.path, compression="detect") as stream:
-                yield from (line.decode() for line in _backwards(file, [stream.read()], end))
+                yield from (_text(line, skip) for line in _backwards(file, [stream.read()], end))
             return
         with where.fs.open_input_file(file.path) as source:
-            yield from (line.decode() for line in _backwards(file, _blocks(source, source.size()), end))
+            yield from (_text(line, skip) for line in _backwards(file, _blocks(source, source.size()), end))
 
 
 def _blocks(source: Any, size: int) -> Iterator[bytes]:
@@ -104,6 +107,23 @@ def too_long(path: str) -> BadData:
 
 def _blank(line: bytes) -> bool:
     return line.strip() in (b"", b"null")
+
+
+def _text(line: bytes, skip: bool) -> str:
+    return line.decode("utf-8", "surrogateescape" if skip else "strict")
+
+
+def objects(
+    file: File, some: Iterable[str], skip: bool, numbers: Callable[[str], Any] = str
+) -> Iterator[dict[str, Any]]:
+    """These lines of JSON as objects; see `parsed`. skip: leave out what is none: it is quarantined as a row."""
+    for line in some:
+        try:
+            line.encode()
+            yield parsed(file, line, numbers)
+        except (BadData, UnicodeEncodeError):
+            if not skip:
+                raise
 
 
 def parsed(file: File, line: str, numbers: Callable[[str], Any] = str) -> dict[str, Any]:

@@ -21,9 +21,11 @@ from backfill_cli.upstreams.files.reading.rows import THREADS, footer, group_row
 
 
 def splits_of(
-    where: Place, files: Sequence[File], table: TableSpec, options: SnapshotFiles
+    where: Place, files: Sequence[File], table: TableSpec, options: SnapshotFiles, quarantines: bool
 ) -> tuple[list[Split], Columns]:
     """The splits of one table and the schema of its rows.
+
+    quarantines: whether a row that cannot be read is no error.
 
     Raises UsageError without files or a key column, BadData for files that differ or are damaged.
     """
@@ -47,7 +49,7 @@ def splits_of(
             if options.csv.header:
                 csv_files.refuse_other_columns(where, files, options.csv, columns, options.ignore)
         else:
-            json_rows.refuse_unseen(where, files, columns, options.sparse)
+            json_rows.refuse_unseen(where, files, columns, options.sparse, quarantines)
     own.refuse_names(f"table '{table.name}'", columns)
     missing = [name for name in table.key if name not in columns]
     if missing:

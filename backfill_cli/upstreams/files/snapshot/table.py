@@ -49,7 +49,7 @@ class TableSnapshot:
         """The current splits and the columns. Raises as contracts.SnapshotSide.pin does."""
         refuse_part_of_table(self.where)
         files = list(self._listing.files().values())
-        return pin.splits_of(self.where, files, self._table, self._options)
+        return pin.splits_of(self.where, files, self._table, self._options, self._quarantines)
 
     def take(self, splits: Sequence[Split], columns: Columns) -> None:
         """Adopt a pin; splits of other tables are ignored."""

@@ -1,0 +1,151 @@
+"""Rows of files that cannot be read: kept once, with file, line, bytes and reason, while the job goes on."""
+
+import gzip
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.config import load
+from backfill_cli.engine.loop.run import start
+from backfill_cli.engine.verify.job import verify
+from backfill_cli.errors import BadData, ConfigError
+from backfill_cli.view.model import read_jobs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONFIG = """
+[job]
+name = "orders"
+staging = "HERE/staging"
+[upstream]
+type = "files"
+on_error = "quarantine"
+snapshot = { path = "HERE/snapshot", format = "csv", schema = "id BIGINT, v INT" }
+changes = { path = "HERE/changes", CHANGES }
+[[tables]]
+name = "orders"
+key = ["id"]
+immutable_key = true
+[sink]
+type = "duckdb"
+path = "HERE/sink.duckdb"
+[barrier]
+interval = "100ms"
+[retry]
+limit = "0s"
+"""
+DMS = 'format = "dms", csv = { header = true }'
+FEED = 'format = "change-feed"'
+KEPT = "SELECT file, line, value, reason FROM _backfill_quarantine_orders ORDER BY ALL"
+
+
+class Run:
+    """One job over files, in this process."""
+
+    def __init__(self, here: Path, changes: str, more: str = "") -> None:
+        self.here, self.catalog = here, Catalog(here / "catalog.duckdb")
+        self.config = here / "job.toml"
+        self.config.write_text(CONFIG.replace("CHANGES", changes).replace("HERE", str(here)) + more)
+        for name in ("snapshot", "changes"):
+            (here / name).mkdir(exist_ok=True)
+
+    def catch_up(self) -> None:
+        start(load(self.config), self.catalog, "caught-up", False, None)
+
+    def rows(self, sql: str = "SELECT id, v FROM orders ORDER BY ALL") -> list[Any]:
+        with duckdb.connect(str(self.here / "sink.duckdb"), read_only=True) as db:
+            return db.execute(sql).fetchall()
+
+    def kept(self) -> list[Any]:
+        """(file, line, bytes) of each row that was kept; its reason is some text."""
+        found = self.rows(KEPT)
+        assert all(reason for *_, reason in found)
+        return [(Path(file).name, line, value) for file, line, value, _ in found]
+
+    def quarantined(self) -> Mapping[str, int]:
+        (view,) = read_jobs(self.catalog, "orders")
+        return view.quarantined
+
+
+def test_rows_of_csv_that_cannot_be_read_are_kept_once(spark: "SparkSession", tmp_path: Path) -> None:
+    run = Run(tmp_path, DMS, '[transform]\nwhere = "id < 9"\n')
+    (tmp_path / "snapshot" / "a.csv").write_bytes(b'id,v\n1,1\n2,x\n"3",3\n4\n9,9\n')
+    (tmp_path / "changes" / "a.csv").write_bytes(b"Op,id,v\nU,1,10\nQ,1,11\nD,3,\nU,5,y\n\nI,6,6\nU,\xff,1\n")
+    run.catch_up()
+    first = [("a.csv", 3, b"2,x"), ("a.csv", 3, b"Q,1,11"), ("a.csv", 5, b"4"), ("a.csv", 5, b"U,5,y")]
+    first.append(("a.csv", 8, b"U,\xff,1"))
+    assert run.rows() == [(1, 10), (6, 6)]
+    assert sorted(run.kept(), key=lambda one: one[1:]) == first
+    assert run.quarantined() == {"_backfill_quarantine_orders": 5}
+    (tmp_path / "changes" / "b.csv.gz").write_bytes(gzip.compress(b"Op,id,v\nU,6,z\nU,7,7\n"))
+    run.catch_up()
+    assert run.rows() == [(1, 10), (6, 6), (7, 7)]
+    assert run.quarantined() == {"_backfill_quarantine_orders": 6}
+    assert ("b.csv.gz", 2, b"U,6,z") in run.kept()
+    assert verify("orders", run.catalog).equal
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_rows_of_a_feed_that_cannot_be_applied_are_kept(spark: "SparkSession", tmp_path: Path, kind: str) -> None:
+    run = Run(tmp_path, FEED)
+    (tmp_path / "snapshot" / "a.csv").write_text("id,v\n1,1\n")
+    told = [
+        {"_change_type": change, "_commit_version": version, "id": number, "v": number}
+        for change, version, number in (("insert", 1, 2), ("odd", 2, 3), ("delete", 3, 1), ("insert", 4, 4))
+    ]
+    if kind == "json":
+        lines = [json.dumps(one).encode() for one in told]
+        lines[-1] = lines[-1].replace(b'"v": 4', b'"v": "x"')
+        lines += [b'{"id": 5, "_change_ty', b'{"\xff": 1}']
+        (tmp_path / "changes" / "a.json").write_bytes(b"\n".join(lines) + b"\n")
+        bad = [("a.json", at, lines[at - 1]) for at in (2, 4, 5, 6)]
+    else:
+        table = pa.table({name: [one[name] for one in told] for name in told[0]})
+        table = table.set_column(3, "v", table["v"].cast(pa.int32()))
+        pq.write_table(table, tmp_path / "changes" / "a.parquet")
+        bad = [("a.parquet", 2, json.dumps(told[1], separators=(",", ":")).encode())]
+    run.catch_up()
+    assert run.rows() == [(2, 2)] + [(4, 4)] * (kind == "parquet")
+    assert run.kept() == bad
+    assert verify("orders", run.catalog).equal
+
+
+def test_lines_of_json_in_a_snapshot_that_cannot_be_read_are_kept(spark: "SparkSession", tmp_path: Path) -> None:
+    run = Run(tmp_path, DMS)
+    told = run.config.read_text().replace('format = "csv"', 'format = "json"')
+    run.config.write_text(told)
+    (tmp_path / "snapshot" / "a.json").write_bytes(b'{"id": 1\n\n{"id": 2, "v": 2}\n{"id": 3, "v": \xff}\n')
+    run.catch_up()
+    assert run.rows() == [(2, 2)]
+    assert run.kept() == [("a.json", 1, b'{"id": 1'), ("a.json", 4, b'{"id": 3, "v": \xff}')]
+
+
+def test_a_job_that_stopped_at_a_row_continues_once_rows_are_quarantined(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    run = Run(tmp_path, DMS)
+    as_asked = run.config.read_text()
+    run.config.write_text(as_asked.replace('on_error = "quarantine"\n', ""))
+    (tmp_path / "snapshot" / "a.csv").write_text("id,v\n1,1\n")
+    run.catch_up()
+    (tmp_path / "changes" / "b.csv").write_text("Op,id,v\nU,1,x\nU,2,2\n")
+    with pytest.raises(BadData, match=r"b\.csv: line 2 \(of id 1\): column 'v': not exactly an int: x"):
+        run.catch_up()
+    run.config.write_text(as_asked)
+    run.catch_up()
+    assert run.rows() == [(1, 1), (2, 2)]
+    assert run.kept() == [("b.csv", 2, b"U,1,x")]
+
+
+def test_changes_of_debezium_are_not_quarantined(tmp_path: Path) -> None:
+    run = Run(tmp_path, 'format = "debezium"')
+    with pytest.raises(ConfigError, match="on_error"):
+        load(run.config)
