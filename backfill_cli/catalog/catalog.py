@@ -17,6 +17,7 @@ from backfill_cli.catalog import (
     starts,
     verified,
 )
+from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.catalog.job_rows import JobRow
 from backfill_cli.catalog.jobs import check_name
 from backfill_cli.catalog.lease import JobLock, Liveness
@@ -29,8 +30,6 @@ from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner, Totals
 from backfill_cli.model.job import Control, Verb
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
     from backfill_cli.contracts import JobDefinition
 
 
@@ -157,7 +156,7 @@ class Catalog:
         with self._store.looking() as db:
             return jobs.names(db)
 
-    def _rows(self, db: "DuckDBPyConnection") -> tuple[JobRow, ...]:
+    def _rows(self, db: DuckDBPyConnection) -> tuple[JobRow, ...]:
         return tuple(
             replace(
                 row,
@@ -168,7 +167,7 @@ class Catalog:
             for row in job_rows.rows(db)
         )
 
-    def _listed(self, db: "DuckDBPyConnection") -> tuple[JobRow, ...]:
+    def _listed(self, db: DuckDBPyConnection) -> tuple[JobRow, ...]:
         rows = self._rows(db)
         made = {row.name for row in rows}
         return (*rows, *(one.row(self._starts_now(one)) for one in starts.every(db) if one.job not in made))
@@ -177,7 +176,7 @@ class Catalog:
         """Whether the process of a start is alive. The catalog's lock is held."""
         return self._liveness.seems_live(starter.lease, starter.job)
 
-    def _require(self, db: "DuckDBPyConnection", job: str) -> None:
+    def _require(self, db: DuckDBPyConnection, job: str) -> None:
         """The job exists. Raises NoSuchJob, Held for one that is being created."""
         if job in jobs.names(db):
             return
@@ -370,7 +369,7 @@ def _named(job: str, rows: tuple[JobRow, ...]) -> JobRow:
     return found[job]
 
 
-def _unused(db: "DuckDBPyConnection") -> bool:
+def _unused(db: DuckDBPyConnection) -> bool:
     """Whether the catalog has never had a job, and none is being created."""
     row = db.execute("SELECT (SELECT count(*) FROM leases) + (SELECT count(*) FROM jobs)").fetchone()
     assert row is not None

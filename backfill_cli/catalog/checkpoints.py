@@ -6,23 +6,20 @@ committed state. Marking the epoch committed writes those splits and no others.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import jobs
+from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.errors import StateConflict, command
 from backfill_cli.model.checkpoint import Checkpoint, Recovered
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.position import Position, cursor_of, cursor_text
 from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
 
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
 COMMITTED, PREPARED = "committed", "prepared"
 _NOT_STARTED = SplitProgress()
 
 
-def recover(db: "DuckDBPyConnection", job: str) -> Recovered:
+def recover(db: DuckDBPyConnection, job: str) -> Recovered:
     """Everything that a runner starts with."""
     standing = jobs.standing(db, job)
     committed = _read(db, job, COMMITTED)
@@ -38,14 +35,14 @@ def recover(db: "DuckDBPyConnection", job: str) -> Recovered:
     )
 
 
-def start_from(db: "DuckDBPyConnection", job: str, checkpoint: Checkpoint) -> None:
+def start_from(db: DuckDBPyConnection, job: str, checkpoint: Checkpoint) -> None:
     """A new job's first checkpoint is committed; splits that it does not name have not started."""
     started = {key: progress for key, progress in checkpoint.splits.items() if progress != _NOT_STARTED}
     _promise(db, job, checkpoint.epoch)
     _commit(db, job, replace(checkpoint, splits=started))
 
 
-def prepare(db: "DuckDBPyConnection", job: str, checkpoint: Checkpoint) -> None:
+def prepare(db: DuckDBPyConnection, job: str, checkpoint: Checkpoint) -> None:
     """The epoch is promised: its number never had rows, and no other is promised. A repeat changes nothing."""
     standing = jobs.standing(db, job)
     epoch = checkpoint.epoch
@@ -61,24 +58,24 @@ def prepare(db: "DuckDBPyConnection", job: str, checkpoint: Checkpoint) -> None:
     _promise(db, job, epoch)
 
 
-def _promise(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
+def _promise(db: DuckDBPyConnection, job: str, epoch: int) -> None:
     db.execute("UPDATE jobs SET promised_epoch = $1, last_epoch = $1 WHERE name = $2", [epoch, job])
 
 
-def stands_at(db: "DuckDBPyConnection", job: str, position: Position) -> bool:
+def stands_at(db: DuckDBPyConnection, job: str, position: Position) -> bool:
     """Whether neither the committed epoch nor a prepared one has moved on from this position in the change log."""
     found = (_read(db, job, kind) for kind in (COMMITTED, PREPARED))
     return all(one is None or one.position == position for one in found)
 
 
-def reached(db: "DuckDBPyConnection", job: str) -> Position:
+def reached(db: DuckDBPyConnection, job: str) -> Position:
     """The position up to which the change log may be acknowledged: the promised epoch's, if there is one."""
     newest = _read(db, job, PREPARED) or _read(db, job, COMMITTED)
     assert newest is not None
     return newest.position
 
 
-def mark(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
+def mark(db: DuckDBPyConnection, job: str, epoch: int) -> None:
     """The prepared epoch is marked committed: the sink holds it. A repeat changes nothing.
 
     Raises StateConflict if another epoch is prepared, or none.
@@ -93,7 +90,7 @@ def mark(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
     _commit(db, job, prepared)
 
 
-def drop_prepared(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
+def drop_prepared(db: DuckDBPyConnection, job: str, epoch: int) -> None:
     """The promise is withdrawn; its number stays used."""
     prepared = _read(db, job, PREPARED)
     if prepared is None or prepared.epoch != epoch:
@@ -105,13 +102,13 @@ def _conflict(job: str, what: str) -> StateConflict:
     return StateConflict(f"job {job!r}: {what}", "see what the catalog holds: " + command(f"status {job}"))
 
 
-def _commit(db: "DuckDBPyConnection", job: str, checkpoint: Checkpoint) -> None:
+def _commit(db: DuckDBPyConnection, job: str, checkpoint: Checkpoint) -> None:
     _write(db, job, COMMITTED, replace(checkpoint, splits={}, plan=None, staged=None))
     _write_splits(db, job, checkpoint.splits)
     db.execute("UPDATE jobs SET phase = ?, epoch = ? WHERE name = ?", [checkpoint.phase, checkpoint.epoch, job])
 
 
-def _write(db: "DuckDBPyConnection", job: str, kind: str, checkpoint: Checkpoint) -> None:
+def _write(db: DuckDBPyConnection, job: str, kind: str, checkpoint: Checkpoint) -> None:
     db.execute(
         "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [
@@ -127,12 +124,12 @@ def _write(db: "DuckDBPyConnection", job: str, kind: str, checkpoint: Checkpoint
     )
 
 
-def _read(db: "DuckDBPyConnection", job: str, kind: str) -> Checkpoint | None:
+def _read(db: DuckDBPyConnection, job: str, kind: str) -> Checkpoint | None:
     row = db.execute("SELECT body FROM checkpoints WHERE job = ? AND kind = ?", [job, kind]).fetchone()
     return None if row is None else decode(Checkpoint, row[0])
 
 
-def _write_splits(db: "DuckDBPyConnection", job: str, splits: Mapping[SplitKey, SplitProgress]) -> None:
+def _write_splits(db: DuckDBPyConnection, job: str, splits: Mapping[SplitKey, SplitProgress]) -> None:
     if not splits:
         return
     keys = {"job": job, "tables": [table for table, _ in splits], "ids": [split for _, split in splits]}
@@ -157,7 +154,7 @@ def _write_splits(db: "DuckDBPyConnection", job: str, splits: Mapping[SplitKey, 
     )
 
 
-def _all_splits(db: "DuckDBPyConnection", job: str) -> dict[SplitKey, SplitProgress]:
+def _all_splits(db: DuckDBPyConnection, job: str) -> dict[SplitKey, SplitProgress]:
     """Every split of the pin in order, including those not started; then partitions added after the pin."""
     found = db.execute(
         """SELECT table_name, split_id, status, "cursor", rows_read, epoch, target

@@ -13,14 +13,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from errno import EDQUOT, EFBIG, EIO, ENOSPC
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from backfill_cli.errors import StateConflict, Transient, UsageError, command, shell
 
 if TYPE_CHECKING:
     import duckdb
-    from duckdb import DuckDBPyConnection
+    from duckdb import DuckDBPyConnection as DuckDBPyConnection
+else:
+    DuckDBPyConnection = Any  # for annotations: DuckDB is loaded when a catalog is opened
 
 _FULL = frozenset({ENOSPC, EDQUOT, EFBIG})
 

@@ -8,14 +8,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import jobs, ledger
+from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.job import ENDED, Barrier, Command, JobState, Verb
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 # Taken commands are kept for those who wait for theirs, and for people who read the history.
 KEPT_TAKEN = 1_000
@@ -31,7 +28,7 @@ class Taken:
     epoch: int
 
 
-def add(db: "DuckDBPyConnection", job: str, verb: Verb, rate: float | None, by: str, now_ms: int) -> Command:
+def add(db: DuckDBPyConnection, job: str, verb: Verb, rate: float | None, by: str, now_ms: int) -> Command:
     """The command is in the inbox, not yet taken."""
     row = db.execute("SELECT coalesce(max(id), 0) + 1 FROM commands").fetchone()
     assert row is not None
@@ -42,7 +39,7 @@ def add(db: "DuckDBPyConnection", job: str, verb: Verb, rate: float | None, by: 
     return command
 
 
-def waiting(db: "DuckDBPyConnection", job: str) -> tuple[Command, ...]:
+def waiting(db: DuckDBPyConnection, job: str) -> tuple[Command, ...]:
     """Commands not taken, oldest first."""
     found = db.execute(
         'SELECT id, verb, "by", at_ms, rate FROM commands WHERE job = ? AND taken_epoch IS NULL ORDER BY id', [job]
@@ -50,7 +47,7 @@ def waiting(db: "DuckDBPyConnection", job: str) -> tuple[Command, ...]:
     return tuple(Command(id, Verb(verb), by, at_ms, rate) for id, verb, by, at_ms, rate in found)
 
 
-def taken_after(db: "DuckDBPyConnection", job: str, epoch: int) -> tuple[Taken, ...]:
+def taken_after(db: DuckDBPyConnection, job: str, epoch: int) -> tuple[Taken, ...]:
     """Commands that were taken after this epoch, in order."""
     found = db.execute(
         """SELECT id, verb, "by", at_ms, rate, taken_epoch FROM commands
@@ -60,7 +57,7 @@ def taken_after(db: "DuckDBPyConnection", job: str, epoch: int) -> tuple[Taken, 
     return tuple(Taken(Command(row[0], Verb(row[1]), *row[2:5]), row[5]) for row in found)
 
 
-def take(db: "DuckDBPyConnection", job: str, commands: Sequence[Command], epoch: int, now_ms: int) -> None:
+def take(db: DuckDBPyConnection, job: str, commands: Sequence[Command], epoch: int, now_ms: int) -> None:
     """These commands are taken by the barrier `epoch`; the oldest taken ones are deleted."""
     if not commands:
         return
@@ -75,7 +72,7 @@ def take(db: "DuckDBPyConnection", job: str, commands: Sequence[Command], epoch:
     )
 
 
-def apply(db: "DuckDBPyConnection", job: str, now_ms: int) -> None:
+def apply(db: DuckDBPyConnection, job: str, now_ms: int) -> None:
     """The waiting commands are applied at once, because no live runner could take them: at a barrier of their own,
     which the ledger has as it has a runner's.
 
@@ -100,7 +97,7 @@ def apply(db: "DuckDBPyConnection", job: str, now_ms: int) -> None:
     )
 
 
-def forget_stops(db: "DuckDBPyConnection", job: str, now_ms: int) -> None:
+def forget_stops(db: DuckDBPyConnection, job: str, now_ms: int) -> None:
     """Stops are cleared with the runner they were meant for: the next one does not stop at once. A pause stays."""
     standing = jobs.standing(db, job)
     stops = [command for command in waiting(db, job) if command.verb == Verb.STOP]
@@ -108,7 +105,7 @@ def forget_stops(db: "DuckDBPyConnection", job: str, now_ms: int) -> None:
     jobs.set_control(db, job, replace(standing.control, stop=False))
 
 
-def taken(db: "DuckDBPyConnection", job: str, command_id: int) -> int | None:
+def taken(db: DuckDBPyConnection, job: str, command_id: int) -> int | None:
     """The epoch of the barrier that took the command; None while it waits, or if there is no such command."""
     row = db.execute("SELECT taken_epoch FROM commands WHERE job = ? AND id = ?", [job, command_id]).fetchone()
     return None if row is None else row[0]

@@ -2,17 +2,15 @@
 
 import json
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.catalog.lease import Lease
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.model.checkpoint import PartitionProgress, Progress, Written
 from backfill_cli.model.job import ENDED, Command, Control, JobState, Phase, apply_command
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.upstream import SpoolView
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 _LIMITS = ("limited_by", "not_converging", "waiting_for")
 _PARTITION_FIELDS = frozenset(field.name for field in fields(PartitionProgress))
@@ -81,7 +79,7 @@ class JobRow:
         return asked
 
 
-def rows(db: "DuckDBPyConnection") -> tuple[JobRow, ...]:
+def rows(db: DuckDBPyConnection) -> tuple[JobRow, ...]:
     """All jobs, oldest first; `live`, `waiting` and `verified` are for the caller to fill in."""
     found = db.execute(
         """SELECT name, state, reason, why, phase, epoch, paused_by, paused_since_ms, rate, stop_asked, pause_all,
@@ -181,7 +179,7 @@ _GROUPS = """
 """
 
 
-def split_groups(db: "DuckDBPyConnection", job: str, at_most: int) -> tuple[SplitGroup, ...]:
+def split_groups(db: DuckDBPyConnection, job: str, at_most: int) -> tuple[SplitGroup, ...]:
     """The tables of a job, or the files of its only table in at most `at_most` groups, in the pin's order."""
     found = db.execute(_GROUPS, {"job": job, "groups": at_most}).fetchall()
     return tuple(_group(*row) for row in found)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
+from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.errors import NoSuchJob, StateConflict, UsageError, command
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.codec import decode, encode
@@ -21,8 +22,6 @@ from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
     from backfill_cli.contracts import JobDefinition, SinkTable
 
 _NAME = re.compile(r"[a-z0-9_-]{1,63}")
@@ -50,11 +49,11 @@ class Standing:
     phase: Phase
 
 
-def names(db: "DuckDBPyConnection") -> tuple[str, ...]:
+def names(db: DuckDBPyConnection) -> tuple[str, ...]:
     return tuple(row[0] for row in db.execute("SELECT name FROM jobs ORDER BY created_ms, name").fetchall())
 
 
-def create(db: "DuckDBPyConnection", definition: "JobDefinition", control: Control, now_ms: int) -> None:
+def create(db: DuckDBPyConnection, definition: "JobDefinition", control: Control, now_ms: int) -> None:
     """A new job exists, starting, without a checkpoint. Raises UsageError if the name is taken."""
     if definition.name in names(db):
         raise UsageError(
@@ -88,7 +87,7 @@ def create(db: "DuckDBPyConnection", definition: "JobDefinition", control: Contr
     _insert_splits(db, definition.name, definition.pin.splits)
 
 
-def _insert_splits(db: "DuckDBPyConnection", job: str, splits: tuple[Split, ...]) -> None:
+def _insert_splits(db: DuckDBPyConnection, job: str, splits: tuple[Split, ...]) -> None:
     """Lists as parameters insert 100,000 splits in about a second; row by row it takes minutes."""
     db.execute(
         """INSERT INTO splits SELECT $job, unnest($tables), unnest($ids), unnest($ordinals), unnest($rows),
@@ -107,7 +106,7 @@ def _insert_splits(db: "DuckDBPyConnection", job: str, splits: tuple[Split, ...]
     )
 
 
-def definition(db: "DuckDBPyConnection", job: str) -> "JobDefinition":
+def definition(db: DuckDBPyConnection, job: str) -> "JobDefinition":
     """The job as it was created, its pin with all splits."""
     from backfill_cli.contracts import JobDefinition, SinkTable
 
@@ -136,7 +135,7 @@ def definition(db: "DuckDBPyConnection", job: str) -> "JobDefinition":
     )
 
 
-def standing(db: "DuckDBPyConnection", job: str) -> Standing:
+def standing(db: DuckDBPyConnection, job: str) -> Standing:
     row = db.execute(
         """SELECT state, paused_by, paused_since_ms, rate, stop_asked, pause_all, epoch, promised_epoch,
                   last_epoch, phase
@@ -148,7 +147,7 @@ def standing(db: "DuckDBPyConnection", job: str) -> Standing:
     return Standing(JobState(row[0]), Control(*row[1:6]), row[6], row[7], row[8], Phase(row[9]))
 
 
-def set_control(db: "DuckDBPyConnection", job: str, control: Control) -> None:
+def set_control(db: DuckDBPyConnection, job: str, control: Control) -> None:
     db.execute(
         """UPDATE jobs SET paused_by = ?, paused_since_ms = ?, rate = ?, stop_asked = ?, pause_all = ?
            WHERE name = ?""",
@@ -156,14 +155,14 @@ def set_control(db: "DuckDBPyConnection", job: str, control: Control) -> None:
     )
 
 
-def redefine(db: "DuckDBPyConnection", job: str, config: str, until: str, file: str) -> None:
+def redefine(db: DuckDBPyConnection, job: str, config: str, until: str, file: str) -> None:
     """Later runs use this config and end at `until`. file: the one it was read from."""
     db.execute(
         "UPDATE jobs SET config = ?, until = ?, config_file = ? WHERE name = ?", [config, until, file or None, job]
     )
 
 
-def widen(db: "DuckDBPyConnection", job: str, tables: Sequence["SinkTable"]) -> None:
+def widen(db: DuckDBPyConnection, job: str, tables: Sequence["SinkTable"]) -> None:
     """The job writes these tables from now on: its own, and side tables that its config asked for later."""
     db.execute("UPDATE jobs SET sink_tables = ? WHERE name = ?", [_spell_tables(tables), job])
 
@@ -172,7 +171,7 @@ def _spell_tables(tables: Sequence["SinkTable"]) -> str:
     return f"[{', '.join(encode(table) for table in tables)}]"
 
 
-def become(db: "DuckDBPyConnection", job: str, then: JobState, reason: Limit | str = "") -> None:
+def become(db: DuckDBPyConnection, job: str, then: JobState, reason: Limit | str = "") -> None:
     """Make one transition. reason: the transition's own if empty. Raises StateConflict if it is not allowed."""
     now = standing(db, job).state
     if not may_become(now, then):
@@ -183,7 +182,7 @@ def become(db: "DuckDBPyConnection", job: str, then: JobState, reason: Limit | s
     db.execute("UPDATE jobs SET state = ?, reason = ?, why = ? WHERE name = ?", [then, *why.columns, job])
 
 
-def use_epoch(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
+def use_epoch(db: DuckDBPyConnection, job: str, epoch: int) -> None:
     """The number is used by a barrier that carries only control. Raises StateConflict if it was used before."""
     last = standing(db, job).last_epoch
     if epoch <= last:
@@ -193,14 +192,14 @@ def use_epoch(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
     db.execute("UPDATE jobs SET last_epoch = ? WHERE name = ?", [epoch, job])
 
 
-def set_progress(db: "DuckDBPyConnection", job: str, progress: Progress) -> None:
+def set_progress(db: DuckDBPyConnection, job: str, progress: Progress) -> None:
     db.execute(
         "UPDATE jobs SET progress = ?, caught_up_ms = coalesce(caught_up_ms, ?) WHERE name = ?",
         [encode(progress), progress.caught_up_ms, job],
     )
 
 
-def forget(db: "DuckDBPyConnection", job: str) -> None:
+def forget(db: DuckDBPyConnection, job: str) -> None:
     """Only the job's token is left, so that a runner that outlived the job is still refused."""
     db.execute("DELETE FROM jobs WHERE name = ?", [job])
     for table in (
@@ -217,7 +216,7 @@ def forget(db: "DuckDBPyConnection", job: str) -> None:
         db.execute(f"DELETE FROM {table} WHERE job = ?", [job])
 
 
-def no_such_job(db: "DuckDBPyConnection", job: str) -> NoSuchJob:
+def no_such_job(db: DuckDBPyConnection, job: str) -> NoSuchJob:
     return unknown(job, names(db))
 
 

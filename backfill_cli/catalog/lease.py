@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.errors import Held, command
 from backfill_cli.model.units import spell_moment
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
     from backfill_cli.catalog.store import Store
 
 # A runner renews every 10 s: it can miss three renewals before another machine considers it dead.
@@ -131,7 +130,7 @@ def this_host() -> str:
     return socket.gethostname()
 
 
-def read(db: "DuckDBPyConnection", job: str) -> Lease:
+def read(db: DuckDBPyConnection, job: str) -> Lease:
     """The job's lease; token 0 if it was never claimed."""
     row = db.execute(
         "SELECT token, owner, host, pid, claimed_ms, renewed_ms FROM leases WHERE job = ?", [job]
@@ -139,7 +138,7 @@ def read(db: "DuckDBPyConnection", job: str) -> Lease:
     return Lease() if row is None else Lease(*row)
 
 
-def write(db: "DuckDBPyConnection", job: str, lease: Lease) -> None:
+def write(db: DuckDBPyConnection, job: str, lease: Lease) -> None:
     db.execute("DELETE FROM leases WHERE job = ?", [job])
     db.execute(
         "INSERT INTO leases VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -147,7 +146,7 @@ def write(db: "DuckDBPyConnection", job: str, lease: Lease) -> None:
     )
 
 
-def claim(db: "DuckDBPyConnection", job: str, owner: str, now_ms: int, dead: Lease | None) -> int:
+def claim(db: DuckDBPyConnection, job: str, owner: str, now_ms: int, dead: Lease | None) -> int:
     """The lease belongs to this process, with a new token. Raises Held while a runner on another machine has it.
 
     dead: the lease of a runner that was watched long enough to be considered dead; it no longer counts.
@@ -159,7 +158,7 @@ def claim(db: "DuckDBPyConnection", job: str, owner: str, now_ms: int, dead: Lea
     return before.token + 1
 
 
-def check(db: "DuckDBPyConnection", job: str, token: int) -> Lease:
+def check(db: DuckDBPyConnection, job: str, token: int) -> Lease:
     """The lease, if it is still this runner's. Raises Held if another one has claimed the job since."""
     lease = read(db, job)
     if lease.token != token:

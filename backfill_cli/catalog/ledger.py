@@ -1,13 +1,10 @@
 """The ledger: one line per epoch, with numbers for people and plots. Old lines are summed by the hour."""
 
 from dataclasses import astuple, replace
-from typing import TYPE_CHECKING
 
+from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.model.checkpoint import EpochRecord, Totals
 from backfill_cli.model.job import Phase
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 KEPT = 10_000
 # Summing 500 lines at a time keeps the cost out of nearly every barrier.
@@ -24,7 +21,7 @@ _BY_OP = ", ".join(
 """Sums that are known only if every line has them."""
 
 
-def record(db: "DuckDBPyConnection", job: str, line: EpochRecord) -> None:
+def record(db: DuckDBPyConnection, job: str, line: EpochRecord) -> None:
     """The line is in the ledger. A barrier that took a command and then committed rows has one line."""
     there = db.execute("SELECT mutations FROM ledger WHERE job = ? AND epoch = ?", [job, line.epoch]).fetchone()
     if there is not None:
@@ -35,7 +32,7 @@ def record(db: "DuckDBPyConnection", job: str, line: EpochRecord) -> None:
     _fold(db, job)
 
 
-def newest(db: "DuckDBPyConnection", job: str, last: int) -> tuple[EpochRecord, ...]:
+def newest(db: DuckDBPyConnection, job: str, last: int) -> tuple[EpochRecord, ...]:
     """The newest `last` lines, oldest first."""
     found = db.execute(
         f"""SELECT * FROM (SELECT {_COLUMNS} FROM ledger WHERE job = ? ORDER BY epoch DESC LIMIT ?)
@@ -45,7 +42,7 @@ def newest(db: "DuckDBPyConnection", job: str, last: int) -> tuple[EpochRecord, 
     return tuple(EpochRecord(row[0], row[1], Phase(row[2]), *row[3:]) for row in found)
 
 
-def totals(db: "DuckDBPyConnection", job: str) -> Totals:
+def totals(db: DuckDBPyConnection, job: str) -> Totals:
     """The sums over all lines ever recorded, including those summed by the hour."""
     summed = db.execute(
         f"""SELECT coalesce(sum(epochs), 0)::BIGINT, coalesce(sum(snapshot_rows), 0)::BIGINT,
@@ -67,7 +64,7 @@ def totals(db: "DuckDBPyConnection", job: str) -> Totals:
     return Totals(*summed) if summed[0] else Totals()
 
 
-def _fold(db: "DuckDBPyConnection", job: str) -> None:
+def _fold(db: DuckDBPyConnection, job: str) -> None:
     """Sum all but the newest lines by the hour, once there are enough of them."""
     count = db.execute("SELECT count(*) FROM ledger WHERE job = ?", [job]).fetchone()
     assert count is not None

@@ -7,6 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import checkpoints, inbox, jobs, lease, ledger, spool
+from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.catalog.lease import JobLock
 from backfill_cli.catalog.store import Store
 from backfill_cli.errors import BackfillError
@@ -15,8 +16,6 @@ from backfill_cli.model.job import Command, Control, JobState
 from backfill_cli.model.limit import Limit
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
     from backfill_cli.contracts import SinkTable, SpoolEntry
 
 
@@ -116,12 +115,12 @@ class RunnerStore:
             if lease.read(db, self._job).token == self._token:
                 lease.write(db, self._job, lease.Lease(self._token))
 
-    def _mark(self, db: "DuckDBPyConnection", committed: EpochRecord) -> None:
+    def _mark(self, db: DuckDBPyConnection, committed: EpochRecord) -> None:
         checkpoints.mark(db, self._job, committed.epoch)
         ledger.record(db, self._job, committed)
 
     @contextmanager
-    def _ours(self) -> Iterator["DuckDBPyConnection"]:
+    def _ours(self) -> Iterator[DuckDBPyConnection]:
         """A transaction under our lease. It reads the inbox, too: a poster may die before it touches the file."""
         with self._mutex:
             with self._store.writing() as db:

@@ -3,28 +3,27 @@
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import checkpoints, jobs
+from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.position import Position
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
     from backfill_cli.catalog.store import Store
     from backfill_cli.contracts import SpoolEntry
 
 
-def entries(db: "DuckDBPyConnection", job: str) -> tuple["SpoolEntry", ...]:
+def entries(db: DuckDBPyConnection, job: str) -> tuple["SpoolEntry", ...]:
     from backfill_cli.contracts import SpoolEntry
 
     found = db.execute("SELECT body FROM spool WHERE job = ? ORDER BY number", [job]).fetchall()
     return tuple(decode(SpoolEntry, body) for (body,) in found)
 
 
-def holds_any(db: "DuckDBPyConnection", job: str) -> bool:
+def holds_any(db: DuckDBPyConnection, job: str) -> bool:
     return db.execute("SELECT 1 FROM spool WHERE job = ? LIMIT 1", [job]).fetchone() is not None
 
 
-def add(db: "DuckDBPyConnection", job: str, entry: "SpoolEntry") -> None:
+def add(db: DuckDBPyConnection, job: str, entry: "SpoolEntry") -> None:
     """The entry is recorded; a repeat changes nothing."""
     db.execute("DELETE FROM spool WHERE job = ? AND number = ?", [job, entry.number])
     db.execute(
@@ -43,7 +42,7 @@ def add(db: "DuckDBPyConnection", job: str, entry: "SpoolEntry") -> None:
     )
 
 
-def trim(db: "DuckDBPyConnection", job: str, number: int) -> None:
+def trim(db: DuckDBPyConnection, job: str, number: int) -> None:
     """The entries up to this number are forgotten: they are in the sink."""
     db.execute("DELETE FROM spool WHERE job = ? AND number <= ?", [job, number])
 

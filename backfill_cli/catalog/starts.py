@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.catalog.job_rows import JobRow
 from backfill_cli.catalog.lease import LEASE_MS, Lease, this_host
 from backfill_cli.errors import BackfillError, Held, Hint, NoSuchJob, command, shell
@@ -16,8 +17,6 @@ from backfill_cli.model.units import spell_moment
 from backfill_cli.model.upstream import Begun, Pin
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
     from backfill_cli.catalog.store import Store
 
 _COLUMNS = "job, owner, host, pid, begun_ms, renewed_ms, doing, config, config_file, why"
@@ -137,24 +136,24 @@ class Starters:
             end(db, job)
 
 
-def every(db: "DuckDBPyConnection") -> tuple[Starter, ...]:
+def every(db: DuckDBPyConnection) -> tuple[Starter, ...]:
     """All, oldest first."""
     rows = db.execute(f"SELECT {_COLUMNS} FROM starters ORDER BY begun_ms, job").fetchall()
     return tuple(Starter(*row) for row in rows)
 
 
-def of(db: "DuckDBPyConnection", job: str) -> Starter | None:
+def of(db: DuckDBPyConnection, job: str) -> Starter | None:
     return next((one for one in every(db) if one.job == job), None)
 
 
-def put(db: "DuckDBPyConnection", starter: Starter) -> None:
+def put(db: DuckDBPyConnection, starter: Starter) -> None:
     """The row of its job, in place of an earlier one."""
     end(db, starter.job)
     row = [getattr(starter, name) for name in _COLUMNS.split(", ")]
     db.execute(f"INSERT INTO starters ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
-def end(db: "DuckDBPyConnection", job: str) -> None:
+def end(db: DuckDBPyConnection, job: str) -> None:
     db.execute("DELETE FROM starters WHERE job = ?", [job])
 
 
@@ -190,11 +189,11 @@ class Starts:
             end_begun(db, job)
 
 
-def every_begun(db: "DuckDBPyConnection") -> tuple[Begun, ...]:
+def every_begun(db: DuckDBPyConnection) -> tuple[Begun, ...]:
     """All, oldest first."""
     rows = db.execute("SELECT job, mark, config, pin, begun_ms FROM starts ORDER BY begun_ms, job").fetchall()
     return tuple(Begun(job, mark, config, decode(Pin, pin), ms) for job, mark, config, pin, ms in rows)
 
 
-def end_begun(db: "DuckDBPyConnection", job: str) -> None:
+def end_begun(db: DuckDBPyConnection, job: str) -> None:
     db.execute("DELETE FROM starts WHERE job = ?", [job])

@@ -14,12 +14,19 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog.files import Instance, make_folder, make_private, our_errors, refuse_unsafe, sync_folder
+from backfill_cli.catalog.files import (
+    DuckDBPyConnection,
+    Instance,
+    make_folder,
+    make_private,
+    our_errors,
+    refuse_unsafe,
+    sync_folder,
+)
 from backfill_cli.catalog.lease import is_locked
 from backfill_cli.errors import Hint, NoSuchJob, Transient, UsageError, command, shell
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
     from filelock import BaseFileLock
 
 # 30 s: a thousand times the longest open, write and close seen.
@@ -70,13 +77,13 @@ class Store:
             return made
 
     @contextmanager
-    def reading(self) -> Iterator["DuckDBPyConnection"]:
+    def reading(self) -> Iterator[DuckDBPyConnection]:
         """A read-only connection. Raises NoSuchJob if there is no catalog yet."""
         with self._opened(read_only=True, act="read") as db:
             yield db
 
     @contextmanager
-    def looking(self) -> Iterator["DuckDBPyConnection"]:
+    def looking(self) -> Iterator[DuckDBPyConnection]:
         """As `reading`, but the file is neither upgraded nor made private.
 
         Raises UsageError for a file of another version.
@@ -95,7 +102,7 @@ class Store:
                 yield db
 
     @contextmanager
-    def writing(self, create: bool = False) -> Iterator["DuckDBPyConnection"]:
+    def writing(self, create: bool = False) -> Iterator[DuckDBPyConnection]:
         """One transaction: committed at the end; an exception leaves the file as it was.
 
         create: an empty catalog is made if there is none, and no other process can remove it before the commit.
@@ -121,7 +128,7 @@ class Store:
             finally:
                 door.release()
 
-    def remove(self, unused: Callable[["DuckDBPyConnection"], bool]) -> None:
+    def remove(self, unused: Callable[[DuckDBPyConnection], bool]) -> None:
         """The file is gone, if nothing in it is of use."""
         with self.locked("remove"):
             if not self.exists():
@@ -176,7 +183,7 @@ class Store:
             ) from exc
 
     @contextmanager
-    def _opened(self, read_only: bool, act: str, create: bool = False) -> Iterator["DuckDBPyConnection"]:
+    def _opened(self, read_only: bool, act: str, create: bool = False) -> Iterator[DuckDBPyConnection]:
         if create:
             self.make_folder()
         else:
@@ -205,7 +212,7 @@ class Store:
         return NoSuchJob(*told_of(self.path, left, command("start --config job.toml")))
 
     @contextmanager
-    def _attached(self, path: Path, read_only: bool = False) -> Iterator["DuckDBPyConnection"]:
+    def _attached(self, path: Path, read_only: bool = False) -> Iterator[DuckDBPyConnection]:
         """The open file; waits while a program that does not use our lock has it open."""
         import duckdb
 
@@ -228,7 +235,7 @@ class Store:
             self._migrations = shipped_migrations()
         return self._migrations
 
-    def _version(self, db: "DuckDBPyConnection") -> int:
+    def _version(self, db: DuckDBPyConnection) -> int:
         import duckdb
 
         try:
@@ -332,7 +339,7 @@ def left_at(catalog: Path) -> list[str]:
     return [name for name in names if "." not in name]
 
 
-def left_behind(store: "Store") -> dict[str, bool]:
+def left_behind(store: Store) -> dict[str, bool]:
     """The same for the catalog's own path, and whether each has a runner now. Takes the catalog's lock."""
     names = left_at(store.path)
     if not names:

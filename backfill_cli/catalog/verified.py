@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import jobs
+from backfill_cli.catalog.files import DuckDBPyConnection
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
     from backfill_cli.catalog.store import Store
     from backfill_cli.model.verify import TableVerdict, VerifyReport
 
@@ -72,7 +71,7 @@ class Verifies:
             _forget_equal(db, job)
 
 
-def _record(db: "DuckDBPyConnection", report: "VerifyReport", at_ms: int) -> None:
+def _record(db: DuckDBPyConnection, report: "VerifyReport", at_ms: int) -> None:
     """The report replaces what was recorded for its tables; the next verify reads everything."""
     _forget_equal(db, report.job)
     for one in report.tables:
@@ -95,11 +94,11 @@ def _record(db: "DuckDBPyConnection", report: "VerifyReport", at_ms: int) -> Non
         )
 
 
-def _forget_equal(db: "DuckDBPyConnection", job: str) -> None:
+def _forget_equal(db: DuckDBPyConnection, job: str) -> None:
     db.execute("DELETE FROM compared WHERE job = ?", [job])
 
 
-def newest(db: "DuckDBPyConnection", job: str) -> tuple[Verified, ...]:
+def newest(db: DuckDBPyConnection, job: str) -> tuple[Verified, ...]:
     """The tables of the job's last verify, by name."""
     found = db.execute(
         """SELECT table_name, epoch, at_ms, share, missing, extra, changed, verdict = $2, not_compared, "rows"

@@ -15,7 +15,7 @@ from backfill_cli.model.limit import Limit
 from backfill_cli.model.units import spell_duration
 from backfill_cli.view.journal import Entry, Journal, News
 from backfill_cli.view.model import JobView, spell_count, spell_quarantined
-from backfill_cli.view.status import REFRESH_S, Look, console_of, draw, draw_beginning
+from backfill_cli.view.status import REFRESH_S, Look, console_of
 
 STARTING = "Ctrl-C ends the command; no epoch has begun yet."
 RUNNING = "Ctrl-C stops the job after the current epoch; backfill resume continues it."
@@ -130,23 +130,25 @@ class Viewer:
             return
         from rich.live import Live
 
+        from backfill_cli.view.picture import beginning_picture, live_picture
+
         console = console_of(stderr=True)
         last: Sequence[JobView] = ()
         at = Limit("starting")
         with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
-            live.update(draw_beginning(self._name, at, STARTING), refresh=True)
+            live.update(beginning_picture(self._name, at, STARTING), refresh=True)
 
             def show(doing: Limit | None) -> None:
                 nonlocal last, at
                 at = doing or at
                 with suppress(BackfillError):
                     last = look() or last
-                picture = draw(last, RUNNING) if last else draw_beginning(self._name, at, STARTING)
+                picture = live_picture(last, RUNNING) if last else beginning_picture(self._name, at, STARTING)
                 live.update(picture, refresh=True)
 
             yield show
         if last:
-            console.print(draw(last, ""))
+            console.print(live_picture(last, ""))
 
 
 @dataclass(frozen=True, slots=True)

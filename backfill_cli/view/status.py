@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.store import told_of
 from backfill_cli.errors import Hint, command
-from backfill_cli.model.limit import Limit
 from backfill_cli.view.console import answer, answer_json, coloured, interactive, say
 from backfill_cli.view.lines import progress_line
 from backfill_cli.view.model import ENDED, JobView
 from backfill_cli.view.model import as_json as to_json
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
 
 def show_status(views: Sequence[JobView], in_full: bool, catalog: Catalog, typed: Callable[[Hint], Hint]) -> None:
@@ -29,7 +28,9 @@ def show_status(views: Sequence[JobView], in_full: bool, catalog: Catalog, typed
         say(f"{said}\nTry: {typed(hint)}")
         return
     if sys.stdout.isatty():
-        _draw(views, in_full)
+        from backfill_cli.view.picture import Jobs, job_picture
+
+        console_of(stderr=False).print(job_picture(views[0]) if in_full else Jobs(views))
         return
     from backfill_cli.view.lines import job_details, jobs_table
 
@@ -43,15 +44,6 @@ def nothing_in(catalog: Catalog) -> tuple[str, Hint]:
         first = Hint() if os.path.exists("job.toml") else command("init") + ", then: "
         return f"no jobs yet in {catalog.path}", first + command("start --config job.toml")
     return told_of(catalog.path, left, Hint())
-
-
-def _draw(views: Sequence[JobView], in_full: bool) -> None:
-    from rich.console import Console
-
-    from backfill_cli.view.picture import Jobs, job_picture
-
-    console = Console(no_color=not coloured(sys.stdout), highlight=False)
-    console.print(job_picture(views[0]) if in_full else Jobs(views))
 
 
 Look = Callable[[], Sequence[JobView]]
@@ -87,28 +79,17 @@ def _follow(look: Look, tell: Callable[[Sequence[JobView]], None]) -> None:
 def _watch_drawn(look: Look, nothing: Callable[[], str]) -> None:
     from rich.live import Live
 
+    from backfill_cli.view.picture import live_picture
+
     console = console_of(stderr=False)
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             views = look()
-            live.update(draw(views, WATCHING, "" if views else nothing()), refresh=True)
+            live.update(live_picture(views, WATCHING, "" if views else nothing()), refresh=True)
             if views and all(view.state in ENDED for view in views):
                 break
             time.sleep(REFRESH_S)
-    console.print(draw(views, ""))
-
-
-def draw(views: Sequence[JobView], footer: str, nothing: str = "") -> "RenderableType":
-    """nothing: what is said if there are no jobs."""
-    from backfill_cli.view.picture import live_picture
-
-    return live_picture(views, footer, nothing)
-
-
-def draw_beginning(name: str, doing: Limit, footer: str) -> "RenderableType":
-    from backfill_cli.view.picture import beginning_picture
-
-    return beginning_picture(name, doing, footer)
+    console.print(live_picture(views, ""))
 
 
 def console_of(stderr: bool) -> "Console":
