@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backfill_cli.contracts.decoder import Decode, Decoded
 from backfill_cli.decode import stored
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.model.schema import Columns
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from backfill_cli.spark.api import Column, DataFrame
 
 
 def one_by_one(
@@ -50,5 +48,5 @@ class Rows:
     def decode(self, recent: Callable[[], Sequence[bytes]]) -> Decode:
         return self.reads
 
-    def checked(self, rows: "DataFrame", decode: Decode, place: "Column") -> "DataFrame":
+    def checked(self, rows: DataFrame, decode: Decode, place: Column) -> DataFrame:
         return rows

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from backfill_cli.catalog import Catalog, JobRow
 from backfill_cli.catalog.lease import user
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.config import from_stored
@@ -22,11 +22,8 @@ from backfill_cli.model.cutover import CutoverReport, Found, Gate, LiveName, Liv
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.units import spell_share
 
-if TYPE_CHECKING:
-    from backfill_cli.catalog import Catalog, JobRow
 
-
-def look(job: str, catalog: "Catalog") -> CutoverReport:
+def look(job: str, catalog: Catalog) -> CutoverReport:
     """The gates of a cutover as they are now; changes nothing. Raises as `cut_over` does."""
     definition = catalog.definition(job)
     with start_over_named(job, catalog), Resources(from_stored(definition.config)) as resources:
@@ -35,7 +32,7 @@ def look(job: str, catalog: "Catalog") -> CutoverReport:
         return _report(catalog, definition, *_cutting(resources.sink, definition))
 
 
-def _by_hand(catalog: "Catalog", definition: JobDefinition, sink: NamelessSink) -> CutoverReport:
+def _by_hand(catalog: Catalog, definition: JobDefinition, sink: NamelessSink) -> CutoverReport:
     """The job's gates, and the statements that give people access to its tables."""
     job, swaps = definition.name, _swaps(definition, in_place=False)
     require_kept(job, catalog, sink)
@@ -44,7 +41,7 @@ def _by_hand(catalog: "Catalog", definition: JobDefinition, sink: NamelessSink) 
     return CutoverReport(job, row.epoch, (), gates, by_hand=tuple(sink.statements(swaps, row.epoch)))
 
 
-def cut_over(job: str, catalog: "Catalog", window_s: float) -> CutoverReport:
+def cut_over(job: str, catalog: Catalog, window_s: float) -> CutoverReport:
     """Each name is a view of its table if every gate is open; otherwise the report says which one is closed.
 
     window_s: how long `reverse` stays possible. Names that are already cut over stay as they are.
@@ -77,7 +74,7 @@ def cut_over(job: str, catalog: "Catalog", window_s: float) -> CutoverReport:
             return replace(before, names=_names(swaps, sink.live(job, swaps)), changed=True)
 
 
-def reverse(job: str, catalog: "Catalog") -> CutoverReport:
+def reverse(job: str, catalog: Catalog) -> CutoverReport:
     """Each name is what it was before the cutover. Raises UsageError if there was none, or its time is over."""
     definition = catalog.definition(job)
     with start_over_named(job, catalog), Resources(from_stored(definition.config)) as resources:
@@ -93,7 +90,7 @@ def reverse(job: str, catalog: "Catalog") -> CutoverReport:
 
 
 @contextmanager
-def _alone_with(job: str, catalog: "Catalog", sink: CutoverSink) -> Iterator[Callable[[], None]]:
+def _alone_with(job: str, catalog: Catalog, sink: CutoverSink) -> Iterator[Callable[[], None]]:
     """Keeps other runners from the job while a table is cut over in place, as their commits then go elsewhere.
 
     After the yielded function is called, a late runner cannot commit either. Raises Held while a runner has the
@@ -151,7 +148,7 @@ def _cutting(sink: Sink, definition: JobDefinition) -> tuple[CutoverSink, tuple[
 
 
 def _report(
-    catalog: "Catalog", definition: JobDefinition, sink: CutoverSink, swaps: Sequence[Swap], alone: bool = False
+    catalog: Catalog, definition: JobDefinition, sink: CutoverSink, swaps: Sequence[Swap], alone: bool = False
 ) -> CutoverReport:
     """alone: this process has the job, so what appears to be its runner is not one."""
     job = definition.name
@@ -168,7 +165,7 @@ def _names(swaps: Sequence[Swap], lives: Lives) -> tuple[LiveName, ...]:
     return tuple(LiveName(one.table.name, one.table.target, one.live, lives[one.table.name]) for one in swaps)
 
 
-def _caught_up(row: "JobRow") -> Gate:
+def _caught_up(row: JobRow) -> Gate:
     told = row.progress
     if row.phase != Phase.UPSTREAM or told is None or told.converging:
         resume = f"resume {row.name}" if row.live else f"resume {row.name} --detach"
@@ -183,7 +180,7 @@ def _caught_up(row: "JobRow") -> Gate:
     return Gate("caught up", True, f"the job is {row.shown_state}, past its snapshot and its log store{waiting}")
 
 
-def _verified(row: "JobRow", tables: Sequence[str], in_place: bool) -> Gate:
+def _verified(row: JobRow, tables: Sequence[str], in_place: bool) -> Gate:
     """Equal at exactly this checkpoint: every table, and all keys that could be compared.
 
     The others have changed since. Under constant writes there are always some, so they are counted and do not
@@ -219,7 +216,7 @@ def _since(table: str, one: Verified | None, epoch: int) -> str:
     return f"table {table!r} was verified at epoch {one.epoch}, but the sink is at {epoch}"
 
 
-def _verify_commands(row: "JobRow", in_place: bool) -> tuple[str, ...]:
+def _verify_commands(row: JobRow, in_place: bool) -> tuple[str, ...]:
     """The commands that verify the job's last checkpoint, and cut over there if a runner would go on from it."""
     job, verify = row.name, f"verify {row.name}"
     if row.live and in_place:  # only a job without a runner is cut over in place
@@ -230,12 +227,12 @@ def _verify_commands(row: "JobRow", in_place: bool) -> tuple[str, ...]:
     return (verify,)
 
 
-def _fix_commands(row: "JobRow") -> Hint:
+def _fix_commands(row: JobRow) -> Hint:
     job, fix = row.name, f"verify {row.name} --fix --confirm {row.name}"
     return command(f"stop {job} --wait", fix, f"resume {job}") if row.live else command(fix)
 
 
-def _compare_commands(row: "JobRow", in_place: bool) -> Hint:
+def _compare_commands(row: JobRow, in_place: bool) -> Hint:
     """The commands that compare keys that have changed since the last checkpoint: they need a new one."""
     job, again = row.name, _verify_commands(row, in_place)
     if row.live and row.control.paused and not in_place:
@@ -245,7 +242,7 @@ def _compare_commands(row: "JobRow", in_place: bool) -> Hint:
     return command(*again) + "   # compares them, too, if nothing writes to the upstream meanwhile"
 
 
-def _alone(row: "JobRow", sink: Sink) -> Gate:
+def _alone(row: JobRow, sink: Sink) -> Gate:
     """The sink is where the catalog says, so nobody else has committed for the job."""
     name = "no other writer"
     other = [table for table, marker in sink.committed(row.name).items() if marker.epoch != row.epoch]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import CheckedSink, JobDefinition, Lease, Sink, SinkTable, Source, own
 from backfill_cli.engine.job.ownership import owners_sought, require_kept, require_new
@@ -28,12 +29,9 @@ from backfill_cli.model.checkpoint import Owner
 from backfill_cli.model.job import Phase
 from backfill_cli.model.schema import names_of
 from backfill_cli.model.upstream import Pin
+from backfill_cli.spark.api import SparkSession
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from backfill_cli.catalog import Catalog
-    from backfill_cli.config import JobConfig
     from backfill_cli.engine.job.resources import Resources
 
 
@@ -67,7 +65,7 @@ class Asking(Protocol):
 
 
 def require_all(
-    config: "JobConfig", catalog: "Catalog", resources: "Resources", into_existing: bool, asking: Asking
+    config: JobConfig, catalog: Catalog, resources: "Resources", into_existing: bool, asking: Asking
 ) -> Checked:
     """Everything that can be checked of a new job holds; nothing is created, and nothing left behind.
 
@@ -89,7 +87,7 @@ def require_all(
     return Checked(choice, pin, tables, owner)
 
 
-def require_again(config: "JobConfig", catalog: "Catalog", resources: "Resources", asking: Asking) -> Checked:
+def require_again(config: JobConfig, catalog: Catalog, resources: "Resources", asking: Asking) -> Checked:
     """As `require_all`, for a job that exists: what its next run needs, from metadata alone."""
     job, sink = catalog.definition(config.job.name), resources.sink
     require_same(job, config, catalog.change_logs.has_been_read(job.name))
@@ -103,7 +101,7 @@ def require_again(config: "JobConfig", catalog: "Catalog", resources: "Resources
     return Checked(choice, pin, tables, owner)
 
 
-def _require_as_left(job: JobDefinition, catalog: "Catalog", resources: "Resources") -> None:
+def _require_as_left(job: JobDefinition, catalog: Catalog, resources: "Resources") -> None:
     """The upstream has what the job's next run observes first. Raises what that run would.
 
     A runner observes it by itself; what an upstream holds for the job is asked by `held.held_without_runner`.
@@ -115,7 +113,7 @@ def _require_as_left(job: JobDefinition, catalog: "Catalog", resources: "Resourc
     upstream.observe(catalog.change_logs.acknowledged(job.name), row.phase == Phase.SNAPSHOT)
 
 
-def _pinned(config: "JobConfig", resources: "Resources") -> tuple[Selected, Pin]:
+def _pinned(config: JobConfig, resources: "Resources") -> tuple[Selected, Pin]:
     """The upstream fits the config's strategy, keys and transforms."""
     upstream = resources.upstream
     choice = choose(config.job.strategy, upstream.capabilities)
@@ -125,7 +123,7 @@ def _pinned(config: "JobConfig", resources: "Resources") -> tuple[Selected, Pin]
     return choice, pin
 
 
-def _placed(config: "JobConfig", resources: "Resources", pin: Pin, plain: bool) -> tuple[SinkTable, ...]:
+def _placed(config: JobConfig, resources: "Resources", pin: Pin, plain: bool) -> tuple[SinkTable, ...]:
     """The sink's tables are no table of the upstream's, and staging has a folder that everything shares."""
     upstream, sink, spark = resources.upstream, resources.sink, resources.spark
     tables = sink_tables(config, spark, upstream, pin, plain)
@@ -136,8 +134,8 @@ def _placed(config: "JobConfig", resources: "Resources", pin: Pin, plain: bool) 
 
 
 def _require_sink(
-    config: "JobConfig",
-    catalog: "Catalog",
+    config: JobConfig,
+    catalog: Catalog,
     sink: Sink,
     tables: Sequence[SinkTable],
     into_existing: bool,
@@ -161,7 +159,7 @@ def require_staging(staging: str) -> None:
         raise UsageError(f"job.staging {staging}: {error.strerror}", "name another folder") from None
 
 
-def require_spool_free(config: "JobConfig") -> None:
+def require_spool_free(config: JobConfig) -> None:
     """No other job of the same name uses the place of a chain's spool. Raises UsageError if one does."""
     if config.job.strategy == "chain" and owned(config.spool.path, config.job.name):
         raise UsageError(
@@ -171,7 +169,7 @@ def require_spool_free(config: "JobConfig") -> None:
 
 
 def sink_tables(
-    config: JobConfig, spark: "SparkSession", upstream: Source, pin: Pin, plain: bool
+    config: JobConfig, spark: SparkSession, upstream: Source, pin: Pin, plain: bool
 ) -> tuple[SinkTable, ...]:
     """The job's tables as the sink sees them, after the transform, each with a side table for unreadable rows.
 

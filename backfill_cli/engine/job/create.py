@@ -3,9 +3,9 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
+from backfill_cli.catalog.lease import JobLock
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, Lease, SinkTable, Source
 from backfill_cli.engine.job.checks import Answer, require_all
@@ -18,9 +18,6 @@ from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import decode
 from backfill_cli.model.job import Control
 from backfill_cli.model.upstream import Pin
-
-if TYPE_CHECKING:
-    from backfill_cli.catalog.lease import JobLock
 
 
 def create(
@@ -93,7 +90,7 @@ def _begun(
     return definition, checkpoint
 
 
-def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources, lock: "JobLock") -> None:
+def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources, lock: JobLock) -> None:
     """The catalog gets from the sink what the sink keeps of the job; the job's token starts above the marker's.
 
     The rate is taken from the config. Raises StateConflict when the sink has no record of the job, UsageError when

@@ -12,22 +12,16 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from backfill_cli.config import from_stored
+from backfill_cli.catalog import Catalog
+from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import Lease, Source
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.errors import BackfillError, Transient, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.units import spell_moment
-from backfill_cli.model.upstream import Begun
-
-if TYPE_CHECKING:
-    from backfill_cli.catalog import Catalog
-    from backfill_cli.config import JobConfig
-    from backfill_cli.model.upstream import HeldLog, Pin
-
+from backfill_cli.model.upstream import Begun, HeldLog, Pin
 
 LIMIT_S = 5.0
 """For all jobs together: the caller is often a health probe with a time limit of its own (often 10 s)."""
@@ -35,10 +29,10 @@ LIMIT_S = 5.0
 AT_ONCE = 8
 """Jobs that are queried in parallel: each is one more session of a database."""
 
-Ask = Callable[[], "HeldLog | None"]
+Ask = Callable[[], HeldLog | None]
 
 
-def held_without_runner(name: str, catalog: "Catalog", lease: Lease) -> "HeldLog | None":
+def held_without_runner(name: str, catalog: Catalog, lease: Lease) -> HeldLog | None:
     """What it keeps for the job now; None if that is not measured, or if a runner has the job and checks it.
 
     Changes nothing. Raises what a run of the job would raise at its first observation: HistoryGone for a slot that
@@ -49,8 +43,8 @@ def held_without_runner(name: str, catalog: "Catalog", lease: Lease) -> "HeldLog
 
 
 def told_by_upstreams(
-    names: Iterable[str], catalog: "Catalog", limit_s: float = LIMIT_S
-) -> "dict[str, HeldLog | BackfillError]":
+    names: Iterable[str], catalog: Catalog, limit_s: float = LIMIT_S
+) -> dict[str, HeldLog | BackfillError]:
     """By job, what its stored upstream holds for it, or the error that prevented an answer.
 
     Answers within `limit_s`, whatever the upstreams do. Does not start Spark.
@@ -71,13 +65,13 @@ def told_by_upstreams(
     return found
 
 
-def _asking(name: str, catalog: "Catalog") -> "Callable[[Lease], HeldLog | None] | None":
+def _asking(name: str, catalog: Catalog) -> Callable[[Lease], HeldLog | None] | None:
     """The query, with everything that the catalog contributes to it; None if a runner has the job."""
     if catalog.job(name).live:
         return None
     definition, position = catalog.definition(name), catalog.change_logs.acknowledged(name)
 
-    def ask(lease: Lease) -> "HeldLog | None":
+    def ask(lease: Lease) -> HeldLog | None:
         try:
             return lease.lag(definition.pin, position)
         except BackfillError as error:
@@ -86,21 +80,21 @@ def _asking(name: str, catalog: "Catalog") -> "Callable[[Lease], HeldLog | None]
     return ask
 
 
-def _of_stored(name: str, catalog: "Catalog") -> Ask | None:
+def _of_stored(name: str, catalog: Catalog) -> Ask | None:
     """The same, for the upstream of the stored config."""
     ask = _asking(name, catalog)
     if ask is None:
         return None
     config = from_stored(catalog.definition(name).config)
 
-    def asked() -> "HeldLog | None":
+    def asked() -> HeldLog | None:
         with closing(config.open_upstream()) as upstream:
             return None if upstream.lease is None else ask(upstream.lease)
 
     return asked
 
 
-def _side_by_side(asked: dict[str, Ask], limit_s: float) -> "dict[str, HeldLog | Exception | None]":
+def _side_by_side(asked: dict[str, Ask], limit_s: float) -> dict[str, HeldLog | Exception | None]:
     """Each job's answer or error; Transient for those without an answer in time, whose threads are abandoned."""
     until = time.monotonic() + limit_s
     waiting: queue.SimpleQueue[tuple[str, Ask]] = queue.SimpleQueue()
@@ -141,8 +135,8 @@ LOOK_S = 0.5
 
 @contextmanager
 def holding(
-    config: "JobConfig", catalog: "Catalog", upstream: Source, pin: "Pin", resources: Resources
-) -> Iterator["Pin"]:
+    config: JobConfig, catalog: Catalog, upstream: Source, pin: Pin, resources: Resources
+) -> Iterator[Pin]:
     """What the job holds in its upstream exists, created once nothing else can refuse the start; yields its pin.
 
     It is removed again if the job is not created after all; after a kill, the next start or a drop removes it.
@@ -198,7 +192,7 @@ def _waits_told(upstream: Source, resources: Resources) -> Iterator[None]:
         thread.join()
 
 
-def settle(job: str, catalog: "Catalog", of_another: bool = False) -> None:
+def settle(job: str, catalog: Catalog, of_another: bool = False) -> None:
     """What an interrupted start of the job left upstream is removed, or is the job's if it was created.
 
     Done in that start's upstream. Raises StateConflict if its options lead to another system now; each error names
@@ -220,7 +214,7 @@ def settle(job: str, catalog: "Catalog", of_another: bool = False) -> None:
         raise
 
 
-def settle_before(config: "JobConfig", catalog: "Catalog", resources: Resources) -> None:
+def settle_before(config: JobConfig, catalog: Catalog, resources: Resources) -> None:
     """As `settle`, before the job of this config runs; waits only if the job needs the same upstream."""
     name = config.job.name
     begun = resources.patiently(lambda: catalog.starts.of(name))
@@ -232,7 +226,7 @@ def settle_before(config: "JobConfig", catalog: "Catalog", resources: Resources)
         settle(name, catalog, of_another=True)
 
 
-def _settle(begun: Begun, catalog: "Catalog", lease: Lease) -> None:
+def _settle(begun: Begun, catalog: Catalog, lease: Lease) -> None:
     if begun.job in {row.name for row in catalog.jobs()}:
         lease.adopt(begun.mark, begun.pin)
     else:

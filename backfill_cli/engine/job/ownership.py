@@ -3,19 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.lease import runs_at, this_host
+from backfill_cli.contracts import Sink
 from backfill_cli.contracts.refusals import TargetTaken, forgetting
 from backfill_cli.errors import START_OVER, BackfillError, Held, NoSuchJob, StateConflict, command, start_over
 from backfill_cli.model.checkpoint import Owner
 
-if TYPE_CHECKING:
-    from backfill_cli.contracts import Sink
 
-
-def require_ours(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
+def require_ours(job: str, catalog: Catalog, sink: Sink) -> Owner | None:
     """The job's owner according to the sink: this catalog, or none. Raises Held if another catalog owns it."""
     held = sink.owner(job)
     if held is None or _is(held, catalog):
@@ -23,7 +20,7 @@ def require_ours(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
     raise _of_another(job, held, catalog, sink)
 
 
-def require_new(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
+def require_new(job: str, catalog: Catalog, sink: Sink) -> Owner | None:
     """As `require_ours`, for a job that this catalog does not know: the sink must not hold an epoch of it either.
 
     Raises StateConflict if it does: this catalog was lost, or restored from an older copy.
@@ -41,7 +38,7 @@ def require_new(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
     return held
 
 
-def require_kept(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
+def require_kept(job: str, catalog: Catalog, sink: Sink) -> Owner | None:
     """As `require_ours`, for a job that this catalog knows: the sink must still hold what is committed.
 
     Raises StateConflict if it has no record of it: preparing the sink would create empty tables in its place.
@@ -57,7 +54,7 @@ def require_kept(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
     return held
 
 
-def require_lost(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
+def require_lost(job: str, catalog: Catalog, sink: Sink) -> Owner | None:
     """The job's owner: none, this catalog, or one that is lost. Raises Held for a catalog that still exists.
 
     Whether a catalog on another machine is lost cannot be told from here: whoever claims its job asserts it.
@@ -79,13 +76,13 @@ def owners_sought(catalog: Catalog) -> Iterator[None]:
         raise
 
 
-def take(job: str, catalog: Catalog, sink: "Sink", held: Owner | None) -> None:
+def take(job: str, catalog: Catalog, sink: Sink, held: Owner | None) -> None:
     """Records this catalog as the job's owner in the sink. held: what a `require…` function above returned."""
     sink.own(job, catalog.made(), held)
 
 
 @contextmanager
-def owning(job: str, catalog: Catalog, sink: "Sink") -> Iterator[None]:
+def owning(job: str, catalog: Catalog, sink: Sink) -> Iterator[None]:
     """An error, Ctrl-C too, leaves no job in the sink that this catalog owns and does not have."""
     try:
         yield
@@ -102,7 +99,7 @@ def _is(held: Owner, catalog: Catalog) -> bool:
     return ours is not None and ours.catalog == held.catalog
 
 
-def _of_another(job: str, held: Owner, ours: Catalog, sink: "Sink") -> Held:
+def _of_another(job: str, held: Owner, ours: Catalog, sink: Sink) -> Held:
     """The error that names the catalog which owns the job, with the next steps that work."""
     message = f"job {job!r} belongs to another catalog: {held}"
     forget = "forget the job: " + command(f"drop {job} --sink job.toml --confirm {job}")

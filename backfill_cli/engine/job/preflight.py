@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from backfill_cli.catalog import Catalog
+from backfill_cli.config import JobConfig
 from backfill_cli.contracts import Lease, LogicalSink, SinkTable
 from backfill_cli.engine.job.checks import Answer, require_again, require_all
 from backfill_cli.engine.job.held import held_without_runner, spell_begun
@@ -17,10 +18,6 @@ from backfill_cli.model.schema import fields_of, shown_column
 from backfill_cli.model.units import spell_epoch
 from backfill_cli.model.upstream import Pin
 
-if TYPE_CHECKING:
-    from backfill_cli.catalog import Catalog
-    from backfill_cli.config import JobConfig
-
 ROWS_PER_S = (1_500_000.0, 100_000.0)  # five narrow columns on two cores; wide rows, a slow disk
 LEAST_S = 5.0  # until Spark has started
 
@@ -32,8 +29,8 @@ class _Noting:
     readable: whether the upstream's rows and log may be looked at.
     """
 
-    config: "JobConfig"
-    catalog: "Catalog"
+    config: JobConfig
+    catalog: Catalog
     refused: list[Refusal] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -70,7 +67,7 @@ class _Noting:
             self.notes.append(str(held))
 
 
-def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -> PlanReport:
+def plan(config: JobConfig, catalog: Catalog, into_existing: bool = False) -> PlanReport:
     """Pin, observe and check what `start` checks, and report the result.
 
     Raises what `start` would raise for a config that cannot run.
@@ -139,7 +136,7 @@ def _shown(pin: Pin) -> str:
     return pin.shown or cursors or "the start of the change log"
 
 
-def _known_job(config: "JobConfig", catalog: "Catalog") -> Iterator[str]:
+def _known_job(config: JobConfig, catalog: Catalog) -> Iterator[str]:
     """What a start would find of the job."""
     try:
         row = catalog.job(config.job.name)

@@ -12,14 +12,13 @@ from backfill_cli.config.effective import differences, moved
 from backfill_cli.contracts import Capabilities, JobDefinition, LocatedSink, Sink, SinkTable, Source, TableSpec
 from backfill_cli.engine.spool.folder import holds_entries, owned
 from backfill_cli.errors import START_OVER, UsageError, command, in_config, sql, start_over
+from backfill_cli.model.upstream import Pin
 from backfill_cli.strategies.arrangement import ArrangementState, ArrangementStrategy
 from backfill_cli.strategies.chain import ChainStrategy
 from backfill_cli.strategies.snapshot import SnapshotState, SnapshotStrategy
 from backfill_cli.strategies.source import SourceState, SourceStrategy
 
 if TYPE_CHECKING:
-    from backfill_cli.config import JobConfig
-    from backfill_cli.model.upstream import Pin
     from backfill_cli.strategies import Strategy, StrategyState
 
 
@@ -85,7 +84,7 @@ def require_keys(tables: Sequence[TableSpec], upstream: Capabilities) -> None:
     )
 
 
-def require_whole(config: "JobConfig", upstream: Source, sink: Sink) -> None:
+def require_whole(config: JobConfig, upstream: Source, sink: Sink) -> None:
     """Nothing needs a column that a change can leave out, except a sink that keeps its present value.
 
     Called once the upstream is pinned. Raises UsageError naming table, columns and what needs them.
@@ -176,7 +175,7 @@ def constraints(strategy: str, upstream: Capabilities, transactional: bool) -> t
     return True, "one log orders all tables"
 
 
-def strategy_of(config: "JobConfig", upstream: Capabilities, pin: "Pin") -> "Strategy[StrategyState]":
+def strategy_of(config: JobConfig, upstream: Capabilities, pin: Pin) -> "Strategy[StrategyState]":
     """The strategy of a job, for its pin."""
     strategy = choose(config.job.strategy, upstream).strategy
     if strategy == "arrangement":

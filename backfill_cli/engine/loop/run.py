@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.catalog.lease import actor, user
+from backfill_cli.catalog.lease import JobLock, actor, user
+from backfill_cli.catalog.runner import Claim
+from backfill_cli.catalog.starts import Starter
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import CheckedSink, JobDefinition, JobStore, Source
 from backfill_cli.engine.job.checks import late_tables
@@ -38,14 +39,6 @@ from backfill_cli.model.codec import encode
 from backfill_cli.model.job import JobState, Verb
 from backfill_cli.model.limit import Limit
 from backfill_cli.spark import driver
-
-if TYPE_CHECKING:
-    from backfill_cli.catalog import Catalog
-    from backfill_cli.catalog.lease import JobLock
-    from backfill_cli.catalog.runner import Claim
-    from backfill_cli.catalog.starts import Starter
-    from backfill_cli.config import JobConfig
-
 
 SIGNALLED = "a signal"
 ASKED = "a stop was requested"
@@ -120,7 +113,7 @@ class _Run:
         self.watcher = watcher
         self.signals = Signals(watcher)
 
-    def created(self, job: JobDefinition, config: JobConfig, resources: Resources, lock: "JobLock") -> JobState:
+    def created(self, job: JobDefinition, config: JobConfig, resources: Resources, lock: JobLock) -> JobState:
         """Run a job that this process created: upstream and sink are ready."""
         with self._claimed(job, config, resources, lock) as (claim, heartbeat):
             tick = self._work(claim, heartbeat, job, config, resources, unpause=False)
@@ -131,7 +124,7 @@ class _Run:
         job: JobDefinition,
         config: JobConfig,
         resources: Resources,
-        lock: "JobLock",
+        lock: JobLock,
         unpause: bool,
         changed: Sequence[str],
         was_until: str | None = None,
@@ -170,8 +163,8 @@ class _Run:
 
     @contextmanager
     def _claimed(
-        self, job: JobDefinition, config: JobConfig, resources: Resources, lock: "JobLock"
-    ) -> Iterator[tuple["Claim", Heartbeat]]:
+        self, job: JobDefinition, config: JobConfig, resources: Resources, lock: JobLock
+    ) -> Iterator[tuple[Claim, Heartbeat]]:
         """The job is ours while the block lasts, however slow the start: the lease is renewed from the claim on.
 
         The final state is in the catalog before the error that caused it propagates.
@@ -203,7 +196,7 @@ class _Run:
 
     def _work(
         self,
-        claim: "Claim",
+        claim: Claim,
         heartbeat: Heartbeat,
         definition: JobDefinition,
         config: JobConfig,
@@ -267,10 +260,10 @@ class _Run:
         """What runs beside the loop: the taking of the log, if the strategy has one."""
         return nullcontext() if spooled is None else taking(spooled.taker, self.signals.wake.ring)
 
-    def _submits(self, pool: ThreadPoolExecutor) -> "Callable[[Callable[[], None]], Future[None]]":
+    def _submits(self, pool: ThreadPoolExecutor) -> Callable[[Callable[[], None]], Future[None]]:
         """Runs a commit in the background: the loop wakes when it is done."""
 
-        def submit(commit: Callable[[], None]) -> "Future[None]":
+        def submit(commit: Callable[[], None]) -> Future[None]:
             future = pool.submit(commit)
             future.add_done_callback(lambda _: self.signals.wake.ring())
             return future
@@ -330,7 +323,7 @@ FIRST = "its config and sink are being checked"
 
 @contextmanager
 def visible(
-    config: "JobConfig", catalog: "Catalog", lock: "JobLock", resources: Resources, wake: Wake
+    config: JobConfig, catalog: Catalog, lock: JobLock, resources: Resources, wake: Wake
 ) -> Iterator[None]:
     """`status` shows the start, and what it does or waits for; an error that ends it has left no trace of it."""
     name, told = config.job.name, resources.tell

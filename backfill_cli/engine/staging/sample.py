@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.config import JobConfig
+from backfill_cli.config.sections import Table
 from backfill_cli.contracts import ArrowTasks, SinkTable, Source
 from backfill_cli.contracts.refusals import as_json, duplicate_keys
 from backfill_cli.engine.staging import workers
@@ -22,14 +24,12 @@ from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Stage
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
+from backfill_cli.spark.api import SparkSession
 from backfill_cli.spark.failures import raising_in_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
-    from backfill_cli.config import JobConfig
-    from backfill_cli.config.sections import Table
 
 _BYTES = 64 << 20
 """A snapshot of this size is read whole: it takes seconds. No larger file is read for a sample."""
@@ -60,9 +60,9 @@ _EPOCH = 0
 
 
 def require_readable(
-    session: "Callable[[], SparkSession]",
+    session: Callable[[], SparkSession],
     upstream: Source,
-    config: "JobConfig",
+    config: JobConfig,
     pin: Pin,
     tables: Sequence[SinkTable],
 ) -> None:
@@ -93,9 +93,9 @@ def require_readable(
 class _Tried:
     """Processes a part of what the job will read, and leaves nothing."""
 
-    session: "Callable[[], SparkSession]"
+    session: Callable[[], SparkSession]
     upstream: Source
-    config: "JobConfig"
+    config: JobConfig
     pin: Pin
 
     def stage(
@@ -152,7 +152,7 @@ class _Tried:
         return True
 
 
-def _moved(config: "JobConfig", plan: EpochPlan) -> "tuple[Table, ...]":
+def _moved(config: JobConfig, plan: EpochPlan) -> tuple[Table, ...]:
     """The tables that the plan can have rows of: if each table has its own log, those whose log advances."""
     names = {table.name for table in config.tables}
     read = {read.table for read in plan.reads}

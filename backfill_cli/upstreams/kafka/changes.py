@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ChangeLog, Extras, TableSpec, own
 from backfill_cli.decode.whole import IN_BLOCK, IN_ROW
@@ -11,6 +10,7 @@ from backfill_cli.errors import START_OVER, BackfillError, ConfigError, Hint, Hi
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamView
+from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.failures import MARK, ending, from_spark
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka import columns
@@ -20,9 +20,6 @@ from backfill_cli.upstreams.kafka.log.cluster import Offsets, Seen
 from backfill_cli.upstreams.kafka.log.growth import PART_ROWS, Growth
 from backfill_cli.upstreams.kafka.options import ms_of
 from backfill_cli.upstreams.kafka.topic import Topic, position_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 _NEWER = "take a newer snapshot, and start from its time; keep the topic longer (retention.ms)"
 _OVER_NEWER = START_OVER + ", with a newer snapshot and from its time; keep the topic longer (retention.ms)"
@@ -86,12 +83,8 @@ class KafkaChanges(ChangeLog):
         oldest_ms = self._growth.oldest_ms
         return UpstreamView("{}", position_of(seen.ends), pending, position_of(seen.oldest), oldest_ms=oldest_ms)
 
-    def changes(
-        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
-    ) -> "DataFrame":
+    def changes(self, spark: SparkSession, table: str, after: Position, up_to: Position, schema: str) -> DataFrame:
         """Raises BadData, once computed, for a record that cannot be read."""
-        from pyspark.sql import functions as F
-
         value, named = columns_of(schema), self._options
         asked = self._topic.asked(value, columns.whole(named, value))
         frame = self._topic.changes(spark, after, up_to, value, self._identity, asked)
@@ -221,6 +214,6 @@ class KafkaChanges(ChangeLog):
                 )
 
 
-def _names_column(fault: "Column") -> "Column":
+def _names_column(fault: Column) -> Column:
     """Whether a fault says that a column is new or missing."""
     return fault.startswith("column '") & (fault.endswith(f" {IN_ROW}") | fault.endswith(f" {IN_BLOCK}"))

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Decode, Decoded
 from backfill_cli.model.schema import Columns, SparkType, columns_of, field, schema_text
+from backfill_cli.spark.api import DataFrame, F
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 PLACE: Columns = {
@@ -165,10 +165,8 @@ def _within(found: Decoded) -> "pa.Array":
     return pa.array(numbers, pa.int32())
 
 
-def of_archived_rows(rows: "DataFrame", columns: Columns, key: Sequence[str]) -> "DataFrame":
+def of_archived_rows(rows: DataFrame, columns: Columns, key: Sequence[str]) -> DataFrame:
     """Rows of an archive, whose columns are read already, as rows of events or changes: it holds no tombstones."""
-    from pyspark.sql import functions as F
-
     marks = [F.lit(None).cast(kind).alias(name) for name, kind in _MARKS.items()]
     values = [quoted(name) for name in columns]
     if not key:

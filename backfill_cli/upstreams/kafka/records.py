@@ -1,12 +1,12 @@
 """Where the records of a range come from: up to its end the archive; above that, and in its gaps, the log."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.model.schema import Columns, columns_of, field
 from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.archive.index import without
@@ -16,9 +16,6 @@ from backfill_cli.upstreams.kafka.options import TopicOptions
 from backfill_cli.upstreams.kafka.reading import PLACE, Reading, of_archived_rows
 from backfill_cli.upstreams.kafka.tasks import Range, cut
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 class Records:
     """Ranges of offsets as frames, whether the archive or the log holds them."""
@@ -27,7 +24,7 @@ class Records:
         self._options, self._connection, self.archive = options, connection, archive
 
     def log_tasks(
-        self, spark: "SparkSession", ranges: Sequence[Range], oldest: Callable[[], Mapping[int, int]]
+        self, spark: SparkSession, ranges: Sequence[Range], oldest: Callable[[], Mapping[int, int]]
     ) -> tuple[Range, ...] | None:
         """The tasks that read all of these ranges from the log; None if the archive delivers some of them."""
         archived, logged = self._parts(ranges, oldest)
@@ -35,11 +32,11 @@ class Records:
 
     def decoded(
         self,
-        spark: "SparkSession",
+        spark: SparkSession,
         ranges: Sequence[Range],
         oldest: Callable[[], Mapping[int, int]],
         reading: Reading,
-    ) -> "DataFrame":
+    ) -> DataFrame:
         """The rows of all ranges as one frame, columns `reading.columns`. oldest: asks where the log begins."""
         archived, logged = self._parts(ranges, oldest)
         archive = self.archive
@@ -77,7 +74,7 @@ class Records:
             logged += [Range(one.read, one.partition, *span) for span in (*lost, above) if span[0] < span[1]]
         return archived, logged
 
-    def _of_log(self, spark: "SparkSession", ranges: Sequence[Range], reading: Reading) -> "DataFrame":
+    def _of_log(self, spark: SparkSession, ranges: Sequence[Range], reading: Reading) -> DataFrame:
         cores = arrow_tasks.cores(spark)
         tasks = cut(ranges, cores)
         if not tasks:
@@ -88,15 +85,13 @@ class Records:
         return reader.frame(spark, self._connection, self._options.topic, tasks, reading)
 
 
-def of_records(records: "DataFrame", reading: Reading) -> "DataFrame":
+def of_records(records: DataFrame, reading: Reading) -> DataFrame:
     """The rows of a frame of records (RECORDS), decoded in workers, which need this package."""
     return arrow_tasks.mapped(records, reading.of_records, reading.spark_schema)
 
 
-def _as_records(spark: "SparkSession", archive: Archive, ranges: Sequence[Range]) -> "DataFrame":
+def _as_records(spark: SparkSession, archive: Archive, ranges: Sequence[Range]) -> DataFrame:
     """Records of an archive that keeps their bytes, columns RECORDS."""
-    from pyspark.sql import functions as F
-
     mine = archive.options
     columns = {name: field(name, "binary") for name in (mine.value, mine.key) if name is not None}
     rows = archive.frame(spark, ranges, columns)
@@ -110,7 +105,7 @@ def _as_records(spark: "SparkSession", archive: Archive, ranges: Sequence[Range]
     )
 
 
-def _typed(rows: "DataFrame", columns: Columns) -> "DataFrame":
+def _typed(rows: DataFrame, columns: Columns) -> DataFrame:
     """The columns with the table's types, which hold every value of the files' types."""
     types = {f.name: f.dataType for f in struct_type(columns)}
     return rows.select(

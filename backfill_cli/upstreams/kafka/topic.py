@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.decoder import Asked, Found, Opened
@@ -12,6 +12,7 @@ from backfill_cli.errors import START_OVER, ConfigError, Fatal, StateConflict
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.registry import decoder
+from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.log import reader, samples
 from backfill_cli.upstreams.kafka.log.cluster import Cluster, Connection, Offsets, Seen
@@ -19,10 +20,6 @@ from backfill_cli.upstreams.kafka.options import TopicOptions
 from backfill_cli.upstreams.kafka.reading import Reading
 from backfill_cli.upstreams.kafka.records import Records
 from backfill_cli.upstreams.kafka.tasks import Range
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 _ASKED = 8
 """How many partitions are asked for the age of what they hold: some 20 ms each."""
@@ -157,14 +154,12 @@ class Topic:
         return Reading(schema_text(value), opened.decode(lambda: ()))
 
     def changes(
-        self, spark: "SparkSession", after: Position, up_to: Position, value: Columns, identity: str, asked: Asked
-    ) -> "DataFrame":
+        self, spark: SparkSession, after: Position, up_to: Position, value: Columns, identity: str, asked: Asked
+    ) -> DataFrame:
         """The partitions of `up_to`, each from its offset in `after`, as changes with `own.ERROR` and `own.RAW`.
 
         Raises StateConflict if this is the first look, and finds another topic.
         """
-        from pyspark.sql import functions as F
-
         if self._seen is None:
             self.same(self.look(), json.loads(identity))
         ranges = [Range(index, int(p), int(after.get(p) or 0), int(end)) for index, (p, end) in enumerate(up_to)]

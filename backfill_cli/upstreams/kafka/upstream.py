@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, Capabilities, Extras, Partitions, Source, TableSpec
 from backfill_cli.errors import BackfillError, Fatal, HistoryGone, in_config
@@ -13,6 +12,7 @@ from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.kafka import columns
 from backfill_cli.upstreams.kafka.archive.archive import Archive
@@ -24,9 +24,6 @@ from backfill_cli.upstreams.kafka.log.growth import PART_ROWS, Growth
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
 from backfill_cli.upstreams.kafka.tasks import Range
 from backfill_cli.upstreams.kafka.topic import Topic, position_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class KafkaUpstream(Source):
@@ -105,7 +102,7 @@ class KafkaUpstream(Source):
         named = columns.of_value(columns_of(pin.schema[self._topic.table.name]))
         return [*grown, *self._topic.is_unwrapped(named, appends)]
 
-    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+    def batches(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         value = columns.of_value(columns_of(self._taken().schema[self._topic.table.name]))
         if self._options.reader != "confluent" or not self._breaker.closed():
             return None
@@ -116,14 +113,12 @@ class KafkaUpstream(Source):
         reading = self._topic.events(value, self._taken().identity)
         return plain.tasks(self._topic.connection, topic, reading, tasks, cores, self._breaker.trip)
 
-    def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
+    def scan(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
         value = columns.of_value(columns_of(self._taken().schema[self._topic.table.name]))
         reading = self._topic.events(value, self._taken().identity)
         return self._topic.records.decoded(spark, _ranges(reads), self._topic.oldest, reading)
 
-    def changes(
-        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
-    ) -> "DataFrame":
+    def changes(self, spark: SparkSession, table: str, after: Position, up_to: Position, schema: str) -> DataFrame:
         """The changes in the partitions of `up_to`, each from its offset in `after`."""
         value = columns.of_value(columns_of(schema))
         asked = self._topic.asked(None if self._options.value.ddl is None else value)

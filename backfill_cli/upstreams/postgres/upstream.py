@@ -7,7 +7,6 @@ what the database compares.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import (
     ArrowTasks,
@@ -29,6 +28,7 @@ from backfill_cli.model.schema import names_of
 from backfill_cli.model.split import SplitKey
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.postgres import checks, chunks, identity, slot, taking
 from backfill_cli.upstreams.postgres.client import clock_ms, lsn_text, server_of
@@ -39,9 +39,6 @@ from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.pending import Pending, lsn_of, position_of
 from backfill_cli.upstreams.postgres.ranges import Ranges
 from backfill_cli.upstreams.postgres.tables import PgTable, called, places, schema_of, splits
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 LONG_LOG_BYTES = 1 << 30
 """A longer log is applied before rows are read again: an epoch that reads rows must take all of it at once."""
@@ -164,7 +161,7 @@ class PostgresUpstream(Holding, ConsumableLog, Source):
         """Each read ends at the key that its limit reaches now, or at its split's end if there are fewer rows."""
         return [self._ranges.closed(self._alive(), self._look.tables[table], read) for read in reads]
 
-    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+    def batches(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         of, columns = self._look.tables[table], self._look.in_force[table]
         pieces = tuple(
             (Piece(index, self._chunk(of, self._ranges.condition(of, part))),)
@@ -189,7 +186,7 @@ class PostgresUpstream(Holding, ConsumableLog, Source):
             may_have_more=self._apart,
         )
 
-    def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
+    def scan(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
         """As `batches`, with a column `own.READ INT`."""
         from pyspark.sql.types import StructType
 
@@ -206,7 +203,7 @@ class PostgresUpstream(Holding, ConsumableLog, Source):
 
     def take(
         self,
-        spark: "SparkSession",
+        spark: SparkSession,
         window: ChangeWindow,
         within: Mapping[SplitKey, Cursor | None] | None,
         schemas: Mapping[str, str],

@@ -13,23 +13,23 @@ from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, field, schema_text
 from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka.options import ArchiveOptions
 from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def of_files(
-    spark: "SparkSession",
+    spark: SparkSession,
     where: Place,
     files: Sequence[File],
     options: ArchiveOptions,
     places: Columns,
     columns: Columns,
-) -> "DataFrame":
+) -> DataFrame:
     """`kafka_partition, kafka_offset, kafka_timestamp, columns…` of whole files, in no order."""
     if options.format == "json":
         return _of_json(spark, where, files, options, places, columns)
@@ -45,16 +45,14 @@ def of_files(
 
 
 def _of_json(
-    spark: "SparkSession",
+    spark: SparkSession,
     where: Place,
     files: Sequence[File],
     options: ArchiveOptions,
     places: Columns,
     columns: Columns,
-) -> "DataFrame":
+) -> DataFrame:
     """The same for JSON lines; a line that does not have exactly these columns raises, naming its file."""
-    from pyspark.sql import functions as F
-
     if not files:
         return spark.createDataFrame([], frames.struct_type({**_PLACE, **columns}))
     kinds = {**places, **columns}
@@ -103,10 +101,8 @@ _PLACE: Columns = {
 }
 
 
-def _place(options: ArchiveOptions, told: "dict[str, Column]", places: Columns) -> "list[Column]":
+def _place(options: ArchiveOptions, told: dict[str, Column], places: Columns) -> list[Column]:
     """The three kafka columns from the files' own; a numeric time is milliseconds since 1970."""
-    from pyspark.sql import functions as F
-
     at = F.lit(None).cast("timestamp")
     if options.timestamp in told:
         column, kind = told[options.timestamp], str(places[options.timestamp]["type"])
@@ -124,31 +120,25 @@ def _place(options: ArchiveOptions, told: "dict[str, Column]", places: Columns) 
     ]
 
 
-def of_ranges(rows: "DataFrame", ranges: Sequence[Range]) -> "DataFrame":
+def of_ranges(rows: DataFrame, ranges: Sequence[Range]) -> DataFrame:
     """`own.READ` and the columns of the rows in a range; comparisons are pushed down to the files' row groups."""
-    from pyspark.sql import functions as F
-
     partition, offset = F.col("kafka_partition"), F.col("kafka_offset")
     inside = [_holds(one, partition, offset) for one in ranges]
     return rows.where(balanced(or_, inside)).select(_read_of(ranges, partition, offset).alias(own.READ), "*")
 
 
-def lines_of_ranges(rows: "DataFrame", ranges: Sequence[Range]) -> "DataFrame":
+def lines_of_ranges(rows: DataFrame, ranges: Sequence[Range]) -> DataFrame:
     """The same for lines, whose faults are raised when their partition is computed: once, for every line."""
-    from pyspark.sql import functions as F
-
     place = F.struct(F.col("kafka_partition").alias("partition"), F.col("kafka_offset").alias("offset"))
     read = once(place, lambda at: _read_of(ranges, at["partition"], at["offset"]))
     return rows.select(read.alias(own.READ), "*").where(F.col(own.READ).isNotNull())
 
 
-def _read_of(ranges: Sequence[Range], partition: "Column", offset: "Column") -> "Column":
-    from pyspark.sql import functions as F
-
+def _read_of(ranges: Sequence[Range], partition: Column, offset: Column) -> Column:
     return F.coalesce(
         *(F.when(_holds(one, partition, offset), F.lit(one.read).cast("int")) for one in ranges),
     )
 
 
-def _holds(one: Range, partition: "Column", offset: "Column") -> "Column":
+def _holds(one: Range, partition: Column, offset: Column) -> Column:
     return (partition == one.partition) & (offset >= one.after) & (offset < one.up_to)

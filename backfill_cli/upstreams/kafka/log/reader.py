@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import START_OVER, HistoryGone, Transient
 from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.upstreams.kafka.log.cluster import Connection
 from backfill_cli.upstreams.kafka.log.edge import Complaints, asking, client, ours, unreachable
 from backfill_cli.upstreams.kafka.reading import Reading
@@ -18,7 +19,6 @@ from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
 
 _MESSAGES = 10_000
 _BATCH_BYTES = 8 << 20
@@ -34,8 +34,8 @@ GONE_HINT = "keep the topic longer (retention.ms), and " + START_OVER
 
 
 def frame(
-    spark: "SparkSession", connection: Connection, topic: str, tasks: Sequence[Range], reading: Reading
-) -> "DataFrame":
+    spark: SparkSession, connection: Connection, topic: str, tasks: Sequence[Range], reading: Reading
+) -> DataFrame:
     """The rows of these ranges, columns `reading.columns`, one task each. Executors need this package's extra.
 
     When computed it raises what `messages` does, as text that `failure` parses.
