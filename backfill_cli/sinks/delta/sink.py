@@ -16,14 +16,13 @@ from backfill_cli.contracts.refusals import is_due, marker_gone, refuse_old_toke
 from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient, command
 from backfill_cli.failpoint import hit
 from backfill_cli.lake.blobs import Blobs
-from backfill_cli.lake.copy import LakeCopy, copied
 from backfill_cli.lake.delta import is_name
 from backfill_cli.lake.delta.commits import stamp
 from backfill_cli.lake.delta.damage import faulty
 from backfill_cli.lake.delta.edge import delta_place, where_at
 from backfill_cli.lake.delta.names import sql_at, sql_of
 from backfill_cli.lake.delta.plain import version_files
-from backfill_cli.lake.sink import LakeSink, tables_of
+from backfill_cli.lake.sink import LakeCopy, LakeSink, copied, tables_of
 from backfill_cli.lake.state import Claim, JobRecord, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.cutover import kept_name

@@ -15,11 +15,10 @@ from backfill_cli.contracts.cutover import Swap
 from backfill_cli.contracts.refusals import is_due, marker_gone, no_record, refuse_old_token, written_too_often
 from backfill_cli.errors import BackfillError, Transient
 from backfill_cli.lake.blobs import Blobs
-from backfill_cli.lake.copy import LakeCopy, copied
 from backfill_cli.lake.iceberg import metadata
 from backfill_cli.lake.iceberg.edge import Moved, failing, reading_metadata
 from backfill_cli.lake.iceberg.places import Place, settings_of, template
-from backfill_cli.lake.sink import LakeSink, tables_of
+from backfill_cli.lake.sink import LakeCopy, LakeSink, copied, tables_of
 from backfill_cli.lake.state import FOLDER, Claim, JobRecord, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.cutover import Lives

@@ -65,7 +65,7 @@ NEEDS_SPARK = {
     "backfill_cli/sinks/delta/tables.py:marked",
     "backfill_cli/sinks/iceberg/tables.py:refuse_live",
     "backfill_cli/sinks/iceberg/live.py:_forward",
-    "backfill_cli/lake/copy.py:at_one_epoch",
+    "backfill_cli/lake/sink.py:at_one_epoch",
 }
 """Of Iceberg tables, which Spark makes; of two tables at two epochs; of a sink whose folder of attempts is gone;
 of a table on an object store. `tests/contract/test_sink_*.py` reach them.

@@ -12,12 +12,12 @@ from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import StateConflict, Transient
-from backfill_cli.lake import copy
+from backfill_cli.lake import sink
 from backfill_cli.lake.blobs import Blobs
-from backfill_cli.lake.copy import at_one_epoch
 from backfill_cli.lake.delta.edge import Where, delta_errors
 from backfill_cli.lake.iceberg.edge import failing, reading_metadata
 from backfill_cli.lake.iceberg.places import Place
+from backfill_cli.lake.sink import at_one_epoch
 from backfill_cli.lake.state import Claim
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.delta.apply import delta_writing
@@ -69,8 +69,8 @@ def test_a_failure_that_passes_is_retried(tmp_path: Path, which: str) -> None:
 
 
 def test_tables_of_a_live_job_are_read_once_they_are_at_one_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(copy, "RETRY_S", 0.0)
+    monkeypatch.setattr(sink, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(sink, "RETRY_S", 0.0)
     state: Any = type("State", (), {"began": lambda _: True})()
     apart = {"a": (1, Marker(10, 1, "x")), "b": (2, Marker(20, 1, "y"))}
     with pytest.raises(Transient, match=r"several epochs \(a: 10, b: 20\)") as passing:

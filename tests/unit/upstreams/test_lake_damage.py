@@ -22,13 +22,13 @@ from pyiceberg.table import StaticTable
 
 from backfill_cli.contracts import SinkTable, TableSpec
 from backfill_cli.errors import BackfillError, Fatal, HistoryGone, UsageError
-from backfill_cli.lake.copy import LakeCopy
 from backfill_cli.lake.delta.damage import faulty
 from backfill_cli.lake.delta.edge import Where
 from backfill_cli.lake.delta.plain import version_files
 from backfill_cli.lake.iceberg.edge import failing
 from backfill_cli.lake.iceberg.metadata import Look, snapshot_fault
 from backfill_cli.lake.iceberg.places import Place
+from backfill_cli.lake.sink import LakeCopy
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.upstream import Pin
 from backfill_cli.sinks.delta.apply import delta_writing
