@@ -22,14 +22,6 @@ def is_whole_object(told: Column) -> Column:
     return F.coalesce(whole, F.lit(False))
 
 
-def why_not_whole(told: Column) -> Column:
-    """What is wrong with a STRING that is not whole."""
-    half = F.lit("half of a surrogate pair (\\ud800 to \\udfff) is not a character")
-    whole = F.lit("not one whole JSON object (cut short, a duplicate name, text after the object, …)")
-    no_text = F.lit("bytes that are not UTF-8")
-    return F.when(~F.is_valid_utf8(told), no_text).when(told.rlike(_LONE_SURROGATE), half).otherwise(whole)
-
-
 _ROWS = ("$.after", "$.before", "$.payload.after", "$.payload.before")
 
 

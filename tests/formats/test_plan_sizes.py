@@ -12,7 +12,6 @@ import pytest
 
 from backfill_cli.formats import exact
 from backfill_cli.formats.exact import QUIET, Named
-from backfill_cli.formats.json_values import of_parsed, with_parsed
 from backfill_cli.formats.values import Encoding, convert, raw_type
 from backfill_cli.model.schema import field
 
@@ -32,7 +31,6 @@ ENCODINGS = [
     (Encoding("instant", unit="us"), "timestamp"),
     (Encoding("base64"), "binary"),
 ]
-SIMPLE = ("string", "byte", "long", "float", "double", "decimal(38,10)", "date", "timestamp", "binary", "boolean")
 
 
 def optimized(frame: "DataFrame") -> str:
@@ -52,15 +50,6 @@ def test_a_value_of_debezium(spark: "SparkSession", how: Encoding, kind: str, qu
     rows = spark.createDataFrame([], struct_type({"raw": field("raw", raw_type(how, kind))}))
     named = QUIET if quiet else Named(F.lit("f"), "c")
     size = len(optimized(rows.select(convert(F.col("raw"), how, kind, named).alias("c"))))
-    assert 0 < size < MOST
-
-
-@pytest.mark.parametrize("kind", SIMPLE)
-def test_a_member_of_a_json_object(spark: "SparkSession", kind: str) -> None:
-    columns = {"c": field("c", kind)}
-    parsed = with_parsed(spark.createDataFrame([], "_backfill_line string"), "_backfill_line", columns)
-    found = of_parsed("_backfill_line", columns)
-    size = len(optimized(parsed.select(found.fault.alias("fault"), found.values["c"].alias("c"))))
     assert 0 < size < MOST
 
 

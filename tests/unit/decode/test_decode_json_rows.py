@@ -1,0 +1,20 @@
+"""Arrow's parser is given many records as one text: what ends one and begins the next must not meet."""
+
+import pytest
+
+from backfill_cli.decode.json_rows import JsonRows
+from backfill_cli.model.schema import field, schema_text
+
+READ = JsonRows(schema_text({"i": field("i", "integer"), "s": field("s", "string")}))
+
+
+HALVES = [(b"{", b"}"), (b'{"i": ', b"1}"), (b"{} ", b"{}"), (b'{"s": "', b'"}'), (b'{"i": 1} nu', b"ll")]
+
+
+@pytest.mark.parametrize(("begin", "end"), HALVES)
+def test_halves_of_records_never_join_to_whole_ones(begin: bytes, end: bytes) -> None:
+    found = READ([b"{}", b'{"i": 5}', begin, end, b"{}", b'{"i": 5}'])
+    assert found.columns["i"].to_pylist() == [None, 5, None, None, None, 5]
+    errors = [None] * 6 if found.error is None else found.error.to_pylist()
+    are_objects = begin.strip() == end == b"{}"
+    assert [error is None for error in errors] == [True, True, are_objects, are_objects, True, True]
