@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -284,26 +284,36 @@ def refuse_part_of_table(where: Place) -> None:
 _CONNECT = re.compile(r"partition=[0-9]+")
 
 
+class ValueInFolder(BadData):
+    """A folder's name holds a column's value. connect: one is a topic's partition, as Kafka Connect writes it."""
+
+    def __init__(self, message: str, hint: Hint, folders: Sequence[str]) -> None:
+        super().__init__(message, hint)
+        self.connect = any(map(_CONNECT.fullmatch, folders))
+
+
 def readable(where: Place, file: File) -> File:
     """The file. Raises BadData for a name that its reader would misread."""
     if where.local and ":" in file.name:
         raise BadData(f"{file.path}: Spark cannot read a name with a colon", "rename the file")
     valued = [part for part in file.name.split("/")[:-1] if "=" in part]
     if valued and _CONNECT.fullmatch(valued[-1]):
-        raise BadData(
+        raise ValueInFolder(
             f"{file.path}: '{valued[-1]}/' is a topic's partition as Kafka Connect writes it, and each partition "
             "has its own order",
             in_config(
                 'read the topic itself (upstream.type = "kafka"), or set the path to the folder of one partition'
             ),
+            valued,
         )
     if valued:
-        raise BadData(
+        raise ValueInFolder(
             f"{file.path}: a folder name holds a column's value ('{valued[0]}', a Hive-style partition), but only "
             "the contents of files are read",
             in_config(
                 "rewrite the files with that column in them, for example spark.read.parquet(…).write.parquet(…), "
                 "or set the path to one such folder"
             ),
+            valued,
         )
     return file

@@ -5,13 +5,12 @@ reads no file. Files that come later are indexed when they are needed.
 """
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from backfill_cli.errors import START_OVER, BadData, Fatal, UsageError, in_config
 from backfill_cli.formats import schemas
-from backfill_cli.formats.listing import File, Listing, place, touched
+from backfill_cli.formats.listing import File, Listing, ValueInFolder, place, touched
 from backfill_cli.model.schema import Columns, SparkType, field, same_type, shown
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import reading
@@ -22,8 +21,6 @@ from backfill_cli.upstreams.kafka.tasks import Range
 
 _THREADS = 16
 """Files indexed at once: most of it is waiting, above all on remote file systems."""
-
-_CONNECT = re.compile(r"(?:^|/)partition=[0-9]+/")
 
 _WIDENS = ("byte", "short", "integer", "long")
 
@@ -160,8 +157,8 @@ class Archive:
         """The files that exist. Raises BadData naming the layout of Kafka Connect's sinks, if it is that."""
         try:
             return self._listing.files()
-        except BadData as exc:
-            if _CONNECT.search(exc.message):
+        except ValueInFolder as exc:
+            if exc.connect:
                 raise BadData(
                     f"{self._where.shown}: has folders partition=N, as Kafka Connect's sinks write them, "
                     "whose files do not have a record's partition and offset",

@@ -1,0 +1,139 @@
+"""No room reads another's words: nothing in the product searches or replaces in the text of an error or a hint.
+
+What an error says is for people; what the program must know of it is its class and the parts of its `Hint`.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_layers import ROOT, sources
+
+WORDS = frozenset({"hint", "message", "fix", "limited_by", "waiting_for", "not_converging", "refused"})
+"""Attributes that hold words of errors, checks, gates and limits, or values that are put into words."""
+
+NAMES = frozenset({"hint", "message", "way_on"})
+"""Names that hold them wherever they occur."""
+
+ENDS = {"startswith", "endswith", "removeprefix", "removesuffix"}
+PARTS = {"replace", "split", "rsplit", "partition", "rpartition", "find", "rfind"}
+PATTERNS = {"search", "match", "fullmatch", "sub", "subn", "findall", "finditer"}
+SEARCHES = ENDS | PARTS | PATTERNS
+
+ERRORS = frozenset({"exc", "error"})
+"""What a caught error is called here."""
+
+FOREIGN = {
+    "backfill_cli/config/": "those of TOML and pydantic",
+    "backfill_cli/duckdb_says.py": "DuckDB's",
+    "backfill_cli/engine/staging/": "Spark's, of a transform and of a full disk",
+    "backfill_cli/lake/": "those of delta-rs, pyiceberg and Spark",
+    "backfill_cli/sinks/delta/": "those of delta-rs and Spark",
+    "backfill_cli/sinks/iceberg/": "those of pyiceberg and Spark",
+    "backfill_cli/sinks/postgres/": "PostgreSQL's",
+    "backfill_cli/spark/": "Spark's, and the system's",
+    "backfill_cli/upstreams/delta/": "those of delta-rs and Spark",
+    "backfill_cli/upstreams/files/": "those of DuckDB and pyarrow",
+    "backfill_cli/upstreams/iceberg/": "those of pyiceberg and Spark",
+    "backfill_cli/upstreams/kafka/": "Spark's Kafka source's",
+    "backfill_cli/upstreams/postgres/": "PostgreSQL's",
+}
+"""Where the text of a foreign error (`str(exc)`) may be read: it becomes one of ours there."""
+
+CROSSING = {
+    "backfill_cli/config/faults.py": "pydantic's messages",
+    "backfill_cli/spark/failures.py": "our own errors as they come out of Spark: class, place, hint as JSON",
+    "backfill_cli/upstreams/postgres/log/pgoutput.py": "messages of the replication protocol",
+}
+"""Modules whose messages are not words for people."""
+
+
+def readings(path: Path, errors: frozenset[str] = ERRORS) -> Iterator[tuple[int, str]]:
+    """Where a module looks for words in a text that is for people: line, and what it does.
+
+    errors: names of errors whose text is such a text.
+    """
+    tree = ast.parse(path.read_text("utf-8"))
+    for scope in ast.walk(tree):
+        if isinstance(scope, ast.FunctionDef | ast.Lambda):
+            words = _held(scope, errors)
+            for node in ast.walk(scope):
+                if _reads(node, words, errors):
+                    yield node.lineno, ast.unparse(node)  # type: ignore[attr-defined]
+
+
+def _held(scope: ast.AST, errors: frozenset[str]) -> set[str]:
+    """Names that hold such a text in this function: what is made of it, too."""
+    words = set(NAMES)
+    before = -1
+    while before < len(words):
+        before = len(words)
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Assign | ast.NamedExpr | ast.For | ast.comprehension):
+                value = node.iter if isinstance(node, ast.For | ast.comprehension) else node.value
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                if _is_words(value, words, errors):
+                    words |= {
+                        one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)
+                    }
+    return words
+
+
+def _is_words(node: ast.expr, words: set[str], errors: frozenset[str]) -> bool:
+    match node:
+        case ast.Name(id=name):
+            return name in words
+        case ast.Attribute(attr=attr):
+            return attr in WORDS
+        case ast.Call(func=ast.Name(id="str"), args=[of]):
+            return _is_words(of, words, errors) or (isinstance(of, ast.Name) and of.id in errors)
+        case ast.Call(func=ast.Attribute(value=of, attr=attr)):
+            return attr in SEARCHES | {"strip", "lower", "splitlines"} and _is_words(of, words, errors)
+        case ast.Subscript(value=of):
+            return _is_words(of, words, errors)
+        case ast.Tuple(elts=parts) | ast.BoolOp(values=parts):
+            return any(_is_words(one, words, errors) for one in parts)
+        case ast.IfExp(body=one, orelse=other):
+            return _is_words(one, words, errors) or _is_words(other, words, errors)
+    return False
+
+
+def _reads(node: ast.AST, words: set[str], errors: frozenset[str]) -> bool:
+    match node:
+        case ast.Compare(ops=ops, comparators=others):
+            found = zip(ops, others, strict=True)
+            return any(isinstance(op, ast.In | ast.NotIn) and _is_words(one, words, errors) for op, one in found)
+        case ast.Call(func=ast.Attribute(attr="split"), args=[]):  # at white space
+            return False
+        case ast.Call(func=ast.Attribute(value=of, attr=attr), args=args) if attr in SEARCHES:
+            return any(_is_words(one, words, errors) for one in (of, *args))
+    return False
+
+
+def test_nothing_looks_for_words_in_an_error_or_a_hint() -> None:
+    wrong = []
+    for path in sources():
+        file = str(path.relative_to(ROOT))
+        if file not in CROSSING:
+            errors = frozenset() if file.startswith(tuple(FOREIGN)) else ERRORS
+            wrong += [f"{file}:{line}: {what}" for line, what in readings(path, errors)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if 'start over' in error.hint: pass",
+        "told = view.limited_by\n    told.startswith('paused by ')",
+        "hint = RETRIED.sub('', self.hint)",
+        "way_on.replace('--config FILE', file)",
+        "for refusal in report.refused: refusal.partition('. Try: ')",
+        "said = str(exc)\n    'No space left' in said",
+        "[told.replace(was, option) for told in (error.message, error.hint)]",
+    ],
+)
+def test_what_parsed_words_before_is_found(text: str, tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(f"def of(view, exc, error, report, file):\n    {text}\n", "utf-8")
+    assert list(readings(module))
