@@ -8,19 +8,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from backfill_cli.config.sections import Transform
 from backfill_cli.contracts import SinkTable, Source, own
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import Footers, footers, listed, require_all, write
 from backfill_cli.model.plan import StagedFile, StagedTable
 from backfill_cli.model.schema import field, fields_of
+from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.names import backticked
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from backfill_cli.config.sections import Transform
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +29,9 @@ class Rows:
 
 
 def write_rows(
-    spark: "SparkSession",
-    frame: "DataFrame",
-    shape: "Transform",
+    spark: SparkSession,
+    frame: DataFrame,
+    shape: Transform,
     table: str,
     path: Path,
     folder: Path,
@@ -55,8 +51,8 @@ def write_rows(
 
 
 def readable(
-    spark: "SparkSession", frame: "DataFrame", table: str, folder: Path
-) -> "tuple[DataFrame, Mapping[str, StagedTable]]":
+    spark: SparkSession, frame: DataFrame, table: str, folder: Path
+) -> tuple[DataFrame, Mapping[str, StagedTable]]:
     """Those rows of the frame that can be read, and the side table's, if there are any.
 
     A frame that can have such rows is written first, so that its source is not read twice.
@@ -74,10 +70,8 @@ _GOOD, _BAD = f"{own.BAD}=false", f"{own.BAD}=true"
 
 
 def _write_apart(
-    spark: "SparkSession", frame: "DataFrame", table: str, path: Path, folder: Path, columns: Sequence[str] = ()
+    spark: SparkSession, frame: DataFrame, table: str, path: Path, folder: Path, columns: Sequence[str] = ()
 ) -> Rows:
-    from pyspark.sql import functions as F
-
     written = write(frame.withColumn(own.BAD, F.col(own.QUARANTINED).isNotNull()), path, by=own.BAD)
     files = listed(path / _GOOD, folder)
     good, bad = footers(folder, files, columns), footers(folder, listed(path / _BAD, folder), ())
@@ -85,7 +79,7 @@ def _write_apart(
     return Rows(files, good, _side_rows(spark, path / _BAD, bad.rows, side_name(table), folder))
 
 
-def _side_rows(spark: "SparkSession", bad: Path, count: int, side: str, folder: Path) -> Mapping[str, StagedTable]:
+def _side_rows(spark: SparkSession, bad: Path, count: int, side: str, folder: Path) -> Mapping[str, StagedTable]:
     """They are few, so they are copied from what was written."""
     if not count:
         return {}
@@ -96,28 +90,26 @@ def _side_rows(spark: "SparkSession", bad: Path, count: int, side: str, folder: 
     return {side: StagedTable(inserts=files, rows=count)}
 
 
-def marked(frame: "DataFrame", place: Sequence[str]) -> "DataFrame":
+def marked(frame: DataFrame, place: Sequence[str]) -> DataFrame:
     """The frame with `own.QUARANTINED` instead of `own.ERROR` and `own.RAW`. place: the columns that say where."""
-    from pyspark.sql import functions as F
-
     kept = F.struct(*place, F.col(own.RAW).alias("value"), F.col(own.ERROR).alias("reason"))
     bad = frame.withColumn(own.QUARANTINED, F.when(F.col(own.ERROR).isNotNull(), kept))
     return bad.drop(own.ERROR, own.RAW)
 
 
-def quarantined(frame: "DataFrame") -> "DataFrame":
+def quarantined(frame: DataFrame) -> DataFrame:
     """What the side table holds of a frame's rows."""
     return frame.where(f"{own.QUARANTINED} IS NOT NULL").select(f"{own.QUARANTINED}.*")
 
 
-def sound(frame: "DataFrame") -> "DataFrame":
+def sound(frame: DataFrame) -> DataFrame:
     """The frame's rows that can be read."""
     if own.QUARANTINED not in frame.columns:
         return frame
     return frame.where(f"{own.QUARANTINED} IS NULL").drop(own.QUARANTINED)
 
 
-def _shaped(frame: "DataFrame", shape: "Transform") -> "DataFrame":
+def _shaped(frame: DataFrame, shape: Transform) -> DataFrame:
     """The sink's columns and `own.QUARANTINED`; rows that cannot be read are not subject to `where`."""
     kept = frame if shape.where is None else frame.where(f"{own.QUARANTINED} IS NOT NULL OR ({shape.where})")
     row = kept.drop(own.QUARANTINED)

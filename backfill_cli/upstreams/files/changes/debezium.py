@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BadData, ConfigError, in_config
@@ -35,15 +35,12 @@ from backfill_cli.formats.values import DECIMALS_HINT, Encoding, read_as_text, s
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, SparkType, field
 from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.upstreams.files.changes.change_format import Inspected, declared, undeclared
 from backfill_cli.upstreams.files.options import ChangesOptions
 from backfill_cli.upstreams.files.reading import json_rows, lines
 from backfill_cli.upstreams.files.reading.rows import THREADS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 _ONE_FORM = "divide the file where that changes, in the order of its lines: one not yet applied may be replaced"
 
@@ -190,12 +187,12 @@ class Debezium:
 
     def frame(
         self,
-        spark: "SparkSession",
+        spark: SparkSession,
         where: Place,
         files: Sequence[File],
         columns: Columns,
         before: File | None = None,
-    ) -> "DataFrame | None":
+    ) -> DataFrame | None:
         groups: dict[str, tuple[list[_Shape], list[File]]] = {}
         begun = [before] if before is not None and _goes_on(where, before, files[0]) else []
         read = [*begun, *files]
@@ -213,12 +210,12 @@ class Debezium:
 
     def _of_shape(
         self,
-        spark: "SparkSession",
+        spark: SparkSession,
         where: Place,
         files: Sequence[File],
         shapes: Sequence[_Shape],
         columns: Columns,
-    ) -> "DataFrame":
+    ) -> DataFrame:
         shape = shapes[0]
         encodings: dict[str, Encoding] = {}
         for name, column in columns.items():

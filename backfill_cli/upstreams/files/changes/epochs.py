@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, BadData
@@ -11,15 +11,13 @@ from backfill_cli.formats.listing import File
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.schema import Columns
 from backfill_cli.model.upstream import UpstreamEpoch
+from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.upstreams.files.changes import epoch_values
 from backfill_cli.upstreams.files.changes.epoch_values import Values
 from backfill_cli.upstreams.files.changes.marked_rows import file_kind
 from backfill_cli.upstreams.files.changes.table_log import TableLog, ms_of
 from backfill_cli.upstreams.files.options import ChangesOptions
 from backfill_cli.upstreams.files.reading.rows import THREADS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class Log(Protocol):
@@ -46,8 +44,8 @@ class Log(Protocol):
         ...
 
     def changes(
-        self, spark: "SparkSession", table: str, after: Position, up_to: Position, columns: Columns
-    ) -> "DataFrame | None":
+        self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns
+    ) -> DataFrame | None:
         """The changes of `(after, up_to]`, None if no file holds any."""
         ...
 
@@ -94,8 +92,8 @@ class FileLog:
         return _name(position, table)
 
     def changes(
-        self, spark: "SparkSession", table: str, after: Position, up_to: Position, columns: Columns
-    ) -> "DataFrame | None":
+        self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns
+    ) -> DataFrame | None:
         log = self._logs.get(table)
         files = log.window(_name(after, table), _name(up_to, table)) if log else []
         if log is None or not files:
@@ -186,10 +184,8 @@ class EpochLog:
         return found
 
     def changes(
-        self, spark: "SparkSession", table: str, after: Position, up_to: Position, columns: Columns
-    ) -> "DataFrame | None":
-        from pyspark.sql import functions as F
-
+        self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns
+    ) -> DataFrame | None:
         low, high = after.get(LOG), up_to.get(LOG)
         if high is None:
             return None

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BadData, in_config
@@ -14,6 +14,7 @@ from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import Columns, field
+from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.changes import epoch_values
@@ -22,9 +23,6 @@ from backfill_cli.upstreams.files.options import ChangesOptions, FileFormat
 from backfill_cli.upstreams.files.reading import csv_files, lines
 from backfill_cli.upstreams.files.reading.rows import THREADS, footer, frame
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +46,16 @@ class Ops:
             faults |= dict.fromkeys(lacking, f"no {self.version} in a row with {self.column}")
         return {at: f"{what}: {(kinds[at].as_py() or 'NULL')[: exact.SHOWN]}" for at, what in faults.items()}
 
-    def fault(self) -> "Column":
+    def fault(self) -> Column:
         """As `faults`, of a row that Spark read: what is wrong with the first mark, NULL if nothing is."""
-        from pyspark.sql import functions as F
-
         known = F.coalesce(F.col(mark(0)).isin(*self.upserts, *self.deletes), F.lit(False))
         fault = F.when(~known, F.lit(f"unknown {self.column}"))
         if self.version is None:
             return fault
         return F.when(F.col(mark(1)).isNull(), f"no {self.version} in a row with {self.column}").otherwise(fault)
 
-    def op(self, quarantines: bool) -> "Column":
+    def op(self, quarantines: bool) -> Column:
         """`own.OP` of a row; for one that cannot be applied an error, or NULL if it is quarantined."""
-        from pyspark.sql import functions as F
-
         kind, fault = F.col(mark(0)), self.fault()
         op = F.when(kind.isin(*self.upserts), F.lit("U")).when(kind.isin(*self.deletes), F.lit("D"))
         if not quarantines:
@@ -88,12 +82,12 @@ class MarkedRows:
     table: TableSpec
     options: ChangesOptions
     marks: tuple[tuple[str, str], ...]
-    ops: "Ops"
+    ops: Ops
     time: str | None
     declared: Columns
     quarantines: bool
 
-    def shown(self, columns: Columns) -> "list[Column | str]":
+    def shown(self, columns: Columns) -> list[Column | str]:
         """Of a frame of these rows: `own.OP, own.MS, columns…`, perhaps `own.EPOCH` and `own.QUARANTINED`."""
         more: tuple[str, ...] = (own.EPOCH,) if self.options.epoch is not None else ()
         more += (own.QUARANTINED,) if self.quarantines else ()
@@ -122,7 +116,7 @@ class MarkedRows:
         table = {name: column for name, column in shown.items() if name not in marks or name in known}
         return Inspected(file, rows, ms, table if shown else None)
 
-    def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
+    def frame(self, spark: SparkSession, where: Place, files: Sequence[File], columns: Columns) -> DataFrame:
         """`own.FILE, own.AT, marks…, own.MS, columns…` of whole files.
 
         A mark that a file lacks is NULL. With an epoch column there is also `own.EPOCH`.
@@ -136,10 +130,8 @@ class MarkedRows:
         return balanced(lambda a, b: a.unionByName(b), parts)
 
     def _of_group(
-        self, spark: "SparkSession", where: Place, files: Sequence[File], marks: dict[str, str], columns: Columns
-    ) -> "DataFrame":
-        from pyspark.sql import functions as F
-
+        self, spark: SparkSession, where: Place, files: Sequence[File], marks: dict[str, str], columns: Columns
+    ) -> DataFrame:
         kind: Any = marks.pop("")
         read = {name: field(name, spark_type) for name, spark_type in marks.items()} | columns
         csv = self.options.csv
@@ -164,10 +156,8 @@ class MarkedRows:
         made = rows.select(own.FILE, own.AT, *shown, ms.alias(own.MS), row.alias(own.RAW), *values)
         return made.withColumn(own.QUARANTINED, self._quarantined(where)).drop(own.RAW)
 
-    def _quarantined(self, where: Place) -> "Column":
+    def _quarantined(self, where: Place) -> Column:
         """Of a row of Parquet, which has no line and no bytes of its own: its number, and the row as JSON."""
-        from pyspark.sql import functions as F
-
         fault, kind = self.ops.fault(), F.coalesce(F.left(mark(0), F.lit(exact.SHOWN)), F.lit("NULL"))
         kept = F.struct(
             F.concat(F.lit(f"{where.folder.rstrip('/')}/"), own.FILE).alias("file"),
@@ -269,10 +259,8 @@ def as_ms(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _ms(time: "Column", kind: str) -> "Column":
+def _ms(time: Column, kind: str) -> Column:
     """`as_ms` as an expression. kind: the column's type."""
-    from pyspark.sql import functions as F
-
     if kind in ("timestamp", "timestamp_ntz", "date"):
         return F.unix_millis(time.cast("timestamp"))
     if kind == "string":
@@ -303,14 +291,12 @@ class Dms:
 
     def frame(
         self,
-        spark: "SparkSession",
+        spark: SparkSession,
         where: Place,
         files: Sequence[File],
         columns: Columns,
         before: File | None = None,
-    ) -> "DataFrame":
-        from pyspark.sql import functions as F
-
+    ) -> DataFrame:
         rows = self._rows.frame(spark, where, files, columns)
         return rows.select(F.col(own.AT).alias(own.SEQ), *self._rows.shown(columns))
 
@@ -341,14 +327,12 @@ class ChangeFeed:
 
     def frame(
         self,
-        spark: "SparkSession",
+        spark: SparkSession,
         where: Place,
         files: Sequence[File],
         columns: Columns,
         before: File | None = None,
-    ) -> "DataFrame":
-        from pyspark.sql import functions as F
-
+    ) -> DataFrame:
         rows = self._rows.frame(spark, where, files, columns)
         kind, version = F.col(mark(0)), F.col(mark(1))
         if self._table.immutable_key:

@@ -4,7 +4,6 @@ import difflib
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ChangeLog, Extras, TableSpec, own
 from backfill_cli.errors import START_OVER, BackfillError, ConfigError, Fatal
@@ -13,6 +12,7 @@ from backfill_cli.formats.listing import place
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.schema import Columns, columns_of, field
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamView
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import BadRow, from_spark, spark_reading
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat
 from backfill_cli.upstreams.files.changes.debezium import Debezium
@@ -22,9 +22,6 @@ from backfill_cli.upstreams.files.changes.table_log import TableLog
 from backfill_cli.upstreams.files.options import ChangesOptions, FilesOptions
 from backfill_cli.upstreams.files.reading.located import Held, located
 from backfill_cli.upstreams.files.snapshot import pin as pins
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _FORMATS: dict[str, type[ChangeFormat]] = {"debezium": Debezium, "dms": Dms, "change-feed": ChangeFeed}
 
@@ -108,9 +105,7 @@ class FilesChanges(ChangeLog):
         for name, told in json.loads(memory).items():
             self._logs[name].recall(told)
 
-    def changes(
-        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
-    ) -> "DataFrame":
+    def changes(self, spark: SparkSession, table: str, after: Position, up_to: Position, schema: str) -> DataFrame:
         columns = columns_of(schema)
         with spark_reading():
             found = self._log.changes(spark, table, after, up_to, columns)
@@ -187,6 +182,6 @@ def _table_log(table: TableSpec, options: ChangesOptions, quarantines: bool) -> 
     return TableLog(table.name, where, form, versions_rise=rise, consecutive=options.consecutive)
 
 
-def _no_changes(spark: "SparkSession", columns: Columns) -> "DataFrame":
+def _no_changes(spark: SparkSession, columns: Columns) -> DataFrame:
     marks = {own.OP: "string", own.SEQ: "long", own.MS: "long"}
     return spark.createDataFrame([], frames.struct_type({n: field(n, k) for n, k in marks.items()} | columns))

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -25,15 +24,12 @@ from backfill_cli.errors import START_OVER, BadData, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.files.options import CsvOptions
 from backfill_cli.upstreams.files.reading import lines, text_rows
 from backfill_cli.upstreams.files.reading.lines import TextPart, chunks, opened
 from backfill_cli.upstreams.files.reading.text_rows import BadRows, TextRows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 _LAST_LINES = 1_000
 """Lines searched backwards for the start of a file's last record."""
@@ -128,7 +124,7 @@ def _nearest(name: str, others: Sequence[str]) -> str | None:
     return low[found[0]] if found else None
 
 
-def frame(spark: "SparkSession", where: Place, files: Sequence[File], rows: TextRows) -> "DataFrame":
+def frame(spark: SparkSession, where: Place, files: Sequence[File], rows: TextRows) -> DataFrame:
     """See text_rows.frame. Without a header the files have the fields that `rows` names."""
     by_names: dict[tuple[str, ...], list[File]] = {}
     for file in files:
@@ -196,7 +192,7 @@ class Grammar:
         self.returns = re.compile(rb"(?:%b\r(?!\n))*+" % record)
 
     @cached_property
-    def _escaped(self) -> "re.Pattern[bytes]":
+    def _escaped(self) -> re.Pattern[bytes]:
         return re.compile(b"%b([%b%b])" % tuple(map(re.escape, (self.escape, self.escape, self.quote))))
 
     def records(self, block: bytes) -> Iterator[bytes]:
@@ -214,7 +210,7 @@ class Grammar:
             return block
         return self._field.sub(self._double, block)
 
-    def _double(self, found: "re.Match[bytes]") -> bytes:
+    def _double(self, found: re.Match[bytes]) -> bytes:
         text = found[0]
         if not text.startswith(self.quote):
             return text
@@ -360,9 +356,7 @@ def blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
             held, at = block[cut:], at + cut
 
 
-def _ends_left(
-    grammar: Grammar, ends: "Sequence[re.Pattern[bytes]]", block: bytes
-) -> "Sequence[re.Pattern[bytes]]":
+def _ends_left(grammar: Grammar, ends: Sequence[re.Pattern[bytes]], block: bytes) -> Sequence[re.Pattern[bytes]]:
     """The line ends out of `ends` that match every line of a sound block.
 
     pyarrow takes any lone carriage return for a line end, even if lines end with line feeds.

@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -20,19 +19,16 @@ from backfill_cli.errors import BadData, Hint, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.files.reading import lines, text_rows
 from backfill_cli.upstreams.files.reading.lines import TextPart, chunks, opened
 from backfill_cli.upstreams.files.reading.text_rows import BadRows, TextRows
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-
 WHITE = b" \t\r"
 
 
-def frame(spark: "SparkSession", where: Place, files: Sequence[File], rows: TextRows) -> "DataFrame":
+def frame(spark: SparkSession, where: Place, files: Sequence[File], rows: TextRows) -> DataFrame:
     """See text_rows.frame: one object per line."""
     return text_rows.frame(spark, lines.parts(where, files, cut=True), _made, rows)
 
@@ -95,13 +91,11 @@ def numbered(block: bytes) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def line_frame(spark: "SparkSession", where: Place, files: Sequence[File], hint: Hint | str) -> "DataFrame":
+def line_frame(spark: SparkSession, where: Place, files: Sequence[File], hint: Hint | str) -> DataFrame:
     """`own.FILE, own.AT, own.LINE BINARY`: the lines that are not blank. Executors need this package.
 
     hint: of a damaged file.
     """
-    from pyspark.sql import functions as F
-
     schema = f"{own.FILE} STRING, {own.ROW} BIGINT, {own.LINE} BINARY"
     tasks = lines.packed(lines.parts(where, files, cut=True), arrow_tasks.cores(spark))
     nothing = spark.createDataFrame([], schema)

@@ -1,17 +1,15 @@
 """Reads plain rows (no envelope) of Parquet, CSV and JSON files as frames: snapshots, and changes with marks."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backfill_cli.formats import frames
 from backfill_cli.formats.listing import File, Place
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.files.options import FileFormat
 from backfill_cli.upstreams.files.reading import csv_files, json_rows
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 THREADS = 16
 """Footers read in parallel: reading one is mostly waiting, above all on remote file systems."""
@@ -30,9 +28,7 @@ def group_rows(footer: Any) -> tuple[int, ...]:
     return tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
 
 
-def frame(
-    spark: "SparkSession", where: Place, files: Sequence[File], kind: FileFormat, rows: TextRows
-) -> "DataFrame":
+def frame(spark: SparkSession, where: Place, files: Sequence[File], kind: FileFormat, rows: TextRows) -> DataFrame:
     """`own.FILE, own.AT, columns…` of whole files; of text with `own.QUARANTINED`, if asked for.
 
     rows: the columns, and how they are read from text.

@@ -15,13 +15,13 @@ from backfill_cli.errors import BadData, Fatal, Hint
 from backfill_cli.formats import frames
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.failures import RENAME_HINT, SAME_PACKAGE
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.options import CsvOptions
 from backfill_cli.upstreams.files.reading.lines import TextPart, packed, whole
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 Faults = Callable[[Mapping[str, Any]], Mapping[int, str]]
@@ -64,17 +64,15 @@ def schema(rows: TextRows) -> "StructType":
 
 
 def frame(
-    spark: "SparkSession",
+    spark: SparkSession,
     parts: Iterable[TextPart],
     make: Callable[[TextRows, Sequence[Piece]], Iterator[pa.RecordBatch]],
     rows: TextRows,
-) -> "DataFrame":
+) -> DataFrame:
     """`own.FILE, own.AT, columns…` of these parts, and `own.QUARANTINED` if asked for. make: runs in workers.
 
     Raises Fatal if workers do not have this package.
     """
-    from pyspark.sql import functions as F
-
     if not arrow_tasks.workers_know_us(spark):
         raise Fatal("text files are read by backfill-cli in Spark's executors, which lack it", SAME_PACKAGE)
     tasks = packed(parts, arrow_tasks.cores(spark))

@@ -1,7 +1,6 @@
 """Files as a snapshot side: a pinned folder of files for each table."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, Extras, SnapshotSide, TableSpec
 from backfill_cli.errors import BackfillError
@@ -9,14 +8,12 @@ from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, SnapshotPin
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import BadRow, from_spark, spark_reading
 from backfill_cli.upstreams.files.options import SnapshotFiles
 from backfill_cli.upstreams.files.snapshot import pin as pins
 from backfill_cli.upstreams.files.snapshot.by_duckdb import rows_sql
 from backfill_cli.upstreams.files.snapshot.table import TableSnapshot
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class FilesSnapshot(SnapshotSide):
@@ -52,11 +49,11 @@ class FilesSnapshot(SnapshotSide):
     def row_count(self, read: SnapshotRead) -> int | None:
         return self._tables[read.table].row_count(read)
 
-    def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
+    def scan(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
         with spark_reading():
             return self._tables[table].scan(spark, reads)
 
-    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+    def batches(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         return self._tables[table].batches(spark, reads)
 
     def _duckdb_sql(self, table: str, types: Mapping[str, str]) -> str:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, TableSpec
 from backfill_cli.errors import Fatal, in_config
@@ -15,15 +14,13 @@ from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.model.split import Split
 from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import SAME_PACKAGE
 from backfill_cli.upstreams.files.options import SnapshotFiles
 from backfill_cli.upstreams.files.reading.rows import THREADS, footer, group_rows
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
 from backfill_cli.upstreams.files.snapshot import pin, scan
 from backfill_cli.upstreams.files.snapshot.scan import PINNED, Layout, choose, parquet_frame, text_frame
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _WATCHED = 1_000
 """Pinned files checked at each barrier, in rotation, with one stat each: writing a file in place does not change
@@ -85,7 +82,7 @@ class TableSnapshot:
         end = self._rows.get(read.split) if read.up_to is None else scan.index_of(read.up_to)
         return None if end is None else end - scan.index_of(read.after)
 
-    def scan(self, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> "DataFrame":
+    def scan(self, spark: SparkSession, reads: Sequence[SnapshotRead]) -> DataFrame:
         """The rows of these reads. Raises Fatal if a file that they read has changed since it was pinned."""
         for name in {read.split for read in reads}:
             self._unchanged(name)
@@ -108,12 +105,12 @@ class TableSnapshot:
         names, key = tuple(self._columns), self._table.key
         return TextRows(self._options.csv, names, self._columns, PINNED, key, quarantine=self._quarantines)
 
-    def _rebased_by(self, spark: "SparkSession") -> str | None:
+    def _rebased_by(self, spark: SparkSession) -> str | None:
         """The setting by which only Spark's reader changes this table's old dates; None if there is none."""
         holds_times = re.search('"(date|timestamp)', schema_text(self._columns))
         return row_groups.rebased_by(spark) if holds_times else None
 
-    def batches(self, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+    def batches(self, spark: SparkSession, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         """See `SnapshotSide.batches`. Parquet by row group, if pyarrow reads all of it as Spark does."""
         if self._options.format != "parquet":
             return None
