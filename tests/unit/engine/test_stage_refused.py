@@ -68,8 +68,8 @@ def test_a_null_key_in_a_log_that_can_be_corrected_needs_no_new_job(
     monkeypatch.setattr(Upstream, "capabilities", replace(upstream.capabilities, correctable_log=True))
     with pytest.raises(BadData, match=r"key column 'id' is NULL in 1 row\(s\) of the change log") as told:
         stager.stage(EpochPlan(window=WINDOW), 7, SCHEMAS)
-    assert told.value.way_on("late").startswith("correct the change file")
-    assert told.value.way_on("late").endswith("; then: backfill resume late")
+    assert str(told.value.way_on("late")).startswith("correct the change file")
+    assert str(told.value.way_on("late")).endswith("; then: backfill resume late")
 
 
 def test_another_change_of_the_schema_stops_before_anything_is_read(

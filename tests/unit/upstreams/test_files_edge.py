@@ -5,8 +5,8 @@ import errno
 import pyarrow as pa
 import pytest
 
-from backfill_cli.errors import BackfillError, BadData, Fatal, Transient
-from backfill_cli.spark.failures import MARK, from_spark, raising_in_worker, reading, spark_reading
+from backfill_cli.errors import START_OVER, BackfillError, BadData, Fatal, Transient
+from backfill_cli.spark.failures import MARK, ending, from_spark, raising_in_worker, reading, spark_reading
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,17 @@ def test_a_bug_stays_a_bug() -> None:
     ("text", "ours", "message", "hint"),
     [
         (
-            f"[USER_RAISED_EXCEPTION] {MARK} 1.json: unknown op: x :end SQLSTATE",
+            f"[USER_RAISED_EXCEPTION] {MARK} 1.json: unknown op: x{ending('')} SQLSTATE",
             BadData,
             "1.json: unknown op: x",
             "",
         ),
-        (f"{MARK} 1.json: column 'c': odd: v :try do this :end", BadData, "1.json: column 'c': odd: v", "do this"),
+        (
+            f"{MARK} 1.json: column 'c': odd: v{ending('do :try this :end' + START_OVER)}",
+            BadData,
+            "1.json: column 'c': odd: v",
+            "do :try this :enddrop the job and start over",
+        ),
         (
             "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///d/a%20b.parquet. SQLSTATE\n"
             "Caused by: java.io.EOFException: Reached the end",
