@@ -137,7 +137,7 @@ def test_what_a_start_left_in_another_database_is_not_called_gone(
     pin = killed(db, monkeypatch, "hold")
     with database(postgres) as other:
         upstream = opened(other)
-        for act in (upstream.sweep, upstream.kept):
+        for act in (upstream.clean_up, upstream.adopt):
             with pytest.raises(StateConflict, match="leads to another database"):
                 act(db.name, pin)
         upstream.close()
@@ -284,7 +284,7 @@ def waits_told(db: Database) -> tuple[str, str]:
     """What a start says that waits for its slot, and what to type: it is typed, and the start goes on."""
     upstream = opened(db)
     upstream.pin()
-    holding = threading.Thread(target=upstream.hold, args=[db.name], daemon=True)
+    holding = threading.Thread(target=upstream.create, args=[db.name], daemon=True)
     holding.start()
     waits = wait_of(upstream)
     way_on = str(waits.hint)
