@@ -51,6 +51,9 @@ def batches(count: int) -> list[range]:
     return [range(at, min(at + size, count)) for size in sizes for at in range(0, count, size)]
 
 
+ZEROS = (b'{"f": -0}', b'{"f": -0.0}', b'{"g": -0}', b'{"g": -0.0}', b'{"g": -0, "f": -0.0}')
+
+
 def simple(columns: Mapping[str, Kind]) -> dict[str, Kind]:
     """Those that Arrow's parser can read."""
     return {n: k for n, k in columns.items() if isinstance(k, str) or k[0] == "decimal"}
@@ -58,7 +61,7 @@ def simple(columns: Mapping[str, Kind]) -> dict[str, Kind]:
 
 @pytest.mark.parametrize("columns", [tokens.COLUMNS, simple(tokens.COLUMNS)], ids=["all", "simple"])
 def test_rows_of_json(columns: dict[str, Kind], judged: Callable[[int], None]) -> None:
-    records = [None, *HOSTILE, *(text.encode() for text in tokens.records(columns, RECORDS))]
+    records = [None, *HOSTILE, *ZEROS, *(text.encode() for text in tokens.records(columns, RECORDS))]
     decode = opened(json_decoder, columns, (), ())
     right = [kafka_json.event(columns, raw) for raw in records]
     judged(len(records))
