@@ -19,8 +19,7 @@ from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Stage
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import ReadSoFar, Split, SplitKey, SplitProgress, SplitStatus
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
-from backfill_cli.strategies.barrier import allowed, observed, refilled
-from backfill_cli.strategies.reading import Reading
+from backfill_cli.strategies.reading import Reading, allowed, observed, refilled
 
 LEAST_LOG_ROWS = 250_000
 """Changes that every window may hold, however small the epochs of a slow snapshot became."""

@@ -1,15 +1,18 @@
-"""Splits read in order: which of their rows an epoch reads, and how far they have been read.
+"""Splits read in order: which of their rows an epoch reads, how far they have been read, and what is left pending.
 
 Row and byte counts of a split are exact for a pinned snapshot, and estimates when current state is read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.pace import Allowance, Budget
-from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.plan import EpochPlan, SnapshotRead
+from backfill_cli.model.position import Position
 from backfill_cli.model.split import ReadSoFar, Split, SplitKey, SplitProgress, SplitStatus
+from backfill_cli.model.upstream import UpstreamEpoch
 
 BYTES_A_ROW = 100  # a guess, used only to size epochs of files whose metadata holds no row count
 FIRST_GUESS = 1_000  # rows of a range about which nothing is known; tripled each time it proves too low
@@ -126,3 +129,26 @@ class Reading:
             total=self._bytes_total if total is None else total,
             estimated=self.estimated and counts[SplitStatus.CONSUMED] < len(self.splits),
         )
+
+
+def refilled(allowance: Allowance, control: Control, phase: Phase, budget: Budget) -> Allowance:
+    """The token bucket at this barrier: it earns tokens during the snapshot phase, unless the job is paused."""
+    if control.paused or phase != Phase.SNAPSHOT:
+        return allowance.hold(budget.steady_ms)
+    return allowance.fill(control.rate, budget.interval_ms, budget.steady_ms)
+
+
+def allowed(allowance: Allowance, control: Control, phase: Phase, budget: Budget) -> Allowance | None:
+    """What the commanded rate allows to be read at this barrier; None without a rate."""
+    return None if control.rate is None else refilled(allowance, control, phase, budget)
+
+
+def observed(plan: EpochPlan, left: Sequence[UpstreamEpoch], begun_ms: int | None, latest: Position) -> EpochPlan:
+    """The plan with what it leaves pending, in epochs and upstream time.
+
+    begun_ms: upstream time that is reached once the plan is applied, None when unknown.
+    """
+    if not left:
+        return replace(plan, pending_after=0, lag_after_ms=0, oldest_pending_ms=None, latest=latest)
+    lag_ms = max(0, left[-1].ms - (begun_ms if begun_ms is not None else left[0].ms))
+    return replace(plan, pending_after=len(left), lag_after_ms=lag_ms, oldest_pending_ms=left[0].ms, latest=latest)

@@ -18,8 +18,7 @@ from backfill_cli.model.plan import ChangeWindow, EpochPlan, Staged
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import ReadSoFar, Split, SplitKey, SplitProgress
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
-from backfill_cli.strategies.barrier import allowed, observed, refilled
-from backfill_cli.strategies.reading import BYTES_A_ROW, Reading
+from backfill_cli.strategies.reading import BYTES_A_ROW, Reading, allowed, observed, refilled
 
 Measure = Literal["time", "barriers"]
 

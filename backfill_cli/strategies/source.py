@@ -27,7 +27,6 @@ from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Stage
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import ReadSoFar, Split, SplitKey, SplitProgress, SplitStatus
 from backfill_cli.model.upstream import Pin, UpstreamView
-from backfill_cli.strategies.barrier import observed, refilled
 from backfill_cli.strategies.partitions import (
     HISTORY,
     STATUSES,
@@ -39,6 +38,7 @@ from backfill_cli.strategies.partitions import (
     spread,
     target_of,
 )
+from backfill_cli.strategies.reading import observed, refilled
 
 
 @dataclass(frozen=True, slots=True)
