@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from broker import Broker
 from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from backfill_cli.contracts import Source, TableSpec
 from backfill_cli.model.plan import SnapshotRead
@@ -53,7 +54,11 @@ class Topic:
         self.write([json.dumps(row).encode() for row in rows], partition)
 
     def transaction(self, values: Sequence[bytes], partition: int = 0, how: str = "commit") -> Any:
-        """Records in a transaction of their own; how: commit, abort, or open: its producer is returned."""
+        """Records in a transaction of their own; how: commit, abort, or open: its producer is returned.
+
+        One that ends has its marker in the log: the broker writes it after it has answered.
+        """
+        end = self._end(partition) + len(values) + (how != "open")
         producer: Any = Producer(
             {"bootstrap.servers": self.broker.bootstrap, "transactional.id": f"{self.name}-{next(_NUMBERS)}"}
         )
@@ -65,7 +70,16 @@ class Topic:
             producer.commit_transaction(30)
         elif how == "abort":
             producer.abort_transaction(30)
+        deadline = time.monotonic() + 30
+        while self._end(partition) < end:
+            assert time.monotonic() < deadline, f"no marker at {end - 1}"
+            time.sleep(0.01)
         return producer
+
+    def _end(self, partition: int) -> int:
+        where = TopicPartition(self.name, partition)
+        (found,) = self.broker.admin.list_offsets({where: OffsetSpec.latest()}).values()
+        return int(found.result(30).offset)
 
     def delete_before(self, offset: int, partition: int = 0) -> None:
         """As retention does: the log begins at `offset`."""

@@ -26,12 +26,12 @@ TEXT = ("files.snapshot.format=json", "files.snapshot.format=csv")
 PARQUET = ("files.snapshot.format=parquet",)
 
 
-@route("text", "json", "csv", covers=(*TEXT, "staging.stage._rows_of:scan"), together=1000, refusals=55, at_once=4)
+@route("text", "json", "csv", covers=(*TEXT, "staging.stage._rows_of:scan"), together=1000, refusals=30, at_once=4)
 def text(batch: Batch, spark: "SparkSession") -> None:
     loaded(batch.config, spark, whole)
 
 
-@route("text, transform", "json", "csv", covers=TEXT, together=1000, refusals=20, at_once=4)
+@route("text, transform", "json", "csv", covers=TEXT, together=1000, refusals=8, at_once=4)
 def text_with_a_transform(batch: Batch, spark: "SparkSession") -> None:
     loaded({**batch.config, **TRANSFORM}, spark, whole)
 
@@ -40,7 +40,7 @@ def text_with_a_transform(batch: Batch, spark: "SparkSession") -> None:
     "workers",
     "parquet, all types",
     covers=(*PARQUET, "staging.stage._rows_of:made_in_workers", "staging.workers.made_in_workers:batches"),
-    refusals=10,
+    refusals=6,
 )
 def workers(batch: Batch, spark: "SparkSession") -> None:
     loaded(batch.config, spark, whole)
@@ -58,14 +58,14 @@ def workers_alone(batch: Batch, spark: "SparkSession") -> None:
         loaded(batch.config, spark, _thirds)
 
 
-@route("Spark", "parquet, all types", covers=PARQUET, refusals=10)
+@route("Spark", "parquet, all types", covers=PARQUET, refusals=6)
 def by_spark(batch: Batch, spark: "SparkSession") -> None:
     """As on a cluster whose executors lack this package."""
     with mock.patch.object(arrow_tasks, "workers_know_us", return_value=False):
         loaded(batch.config, spark, whole)
 
 
-@route("Spark, transform", "parquet, all types", covers=PARQUET, refusals=10)
+@route("Spark, transform", "parquet, all types", covers=PARQUET, refusals=6)
 def by_spark_with_a_transform(batch: Batch, spark: "SparkSession") -> None:
     loaded({**batch.config, **TRANSFORM}, spark, whole)
 
