@@ -115,7 +115,7 @@ def test_a_table_that_others_wrote_to_meanwhile_is_not_cut_over(
         assert hint.commands() == [["cutover", "orders", "--dry-run"]]
         moved = place.now().moved  # what it shows
     assert moved is not None
-    assert f"rollback_to_snapshot(table => '`orders`', snapshot_id => {before})" in moved[1]
+    assert f"rollback_to_snapshot(table => '`orders`', snapshot_id => {before})" in str(moved[1])
     place.stranger(f"CALL {{c}}.system.rollback_to_snapshot('orders', {before})")
     place.cut_over()
     assert place.live() == rows((1, "a"), (2, "b"))
