@@ -198,3 +198,20 @@ def test_a_file_that_became_shorter_since_it_was_listed_is_an_error(tmp_path: Pa
         where, file = written(tmp_path, "a.json", b'{"id": 1}\n'[:left])
         parts = lines.parts(where, [file], cut=True)
         assert b"".join(block for part in parts for _, block in json_rows.blocks(part)) == b'{"id": 1}\n'[:left]
+
+
+def test_what_is_no_json_is_refused_though_a_topic_may_hold_it(tmp_path: Path) -> None:
+    told = [
+        b'{"f": 1}',
+        b'{"f": -Infinity}',
+        b'{"f": "-Infinity"}',
+        b'{"f": Infinity}',
+        b'{"f":\t2}',
+        b'{"s": "a\tb"}',
+    ]
+    where, file = written(tmp_path, "a.json", b"\n".join(told))
+    columns = {"f": field("f", "double"), "s": field("s", "string")}
+    pieces = [Piece(0, part) for part in lines.parts(where, [file], cut=True)]
+    how = TextRows(CsvOptions(), (), columns, quarantine=True)
+    kept = [row["_backfill_quarantined"] for b in json_rows._made(how, pieces) for row in b.to_pylist()]
+    assert [one["line"] for one in kept if one] == [2, 4, 6]

@@ -56,7 +56,8 @@ class _Block:
         errors = [] if decoded.error is None else decoded.error.to_pylist()
         self.faults = {index: error for index, error in enumerate(errors) if error is not None}
         for index, (_, line) in enumerate(self._lines):
-            if b"\t" in line and index not in self.faults and not _is_strict(line):
+            odd = b"\t" in line or b"Infinity" in line
+            if odd and index not in self.faults and not _is_strict(line):
                 self.faults[index] = NOT_WHOLE
         if not rows.quarantine:  # which keeps the line
             self.faults = {index: f"{error}: {self._shown(index)}" for index, error in self.faults.items()}
@@ -76,12 +77,17 @@ class _Block:
 
 
 def _is_strict(line: bytes) -> bool:
-    """Whether a line is JSON to the letter: the decoder takes a tab inside a text, as it is in some topics."""
+    """Whether a line is JSON: the decoder takes a tab inside a text and a bare infinity, which topics can have."""
     try:
-        json.loads(line)
+        json.loads(line, parse_constant=_only_nan)
     except ValueError:
         return False
     return True
+
+
+def _only_nan(constant: str) -> None:
+    if constant != "NaN":
+        raise ValueError(constant)
 
 
 def numbered(block: bytes) -> Iterator[tuple[int, bytes]]:
