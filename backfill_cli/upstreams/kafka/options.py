@@ -46,7 +46,8 @@ def _format(*own: str) -> Any:
 
     def check(name: str) -> str:
         if name not in named():
-            raise ValueError(f"unknown format {name!r}; known: {', '.join(nearest_first(name, named()))}")
+            # What was typed is not shown: anything may stand there, a secret too.
+            raise ValueError(f"must be {' or '.join(map(repr, nearest_first(name, named())))}")
         return name
 
     return AfterValidator(check), WithJsonSchema({"type": "string", "enum": named()})
