@@ -31,7 +31,12 @@ class Pair(Source):
             follows=follows,
             quarantines=quarantines,
         )
-        self.extras = replace(snapshot.extras, warnings=log.extras.warnings, places=self._places)
+        self.extras = replace(
+            snapshot.extras,
+            warnings=lambda: (*snapshot.extras.warnings(), *log.extras.warnings()),
+            format_position=log.extras.format_position,
+            places=self._places,
+        )
         self._pin: Pin | None = None
 
     def pin(self) -> Pin:

@@ -15,7 +15,7 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
 from backfill_cli.engine.loop.run import start
 from backfill_cli.engine.verify.job import verify
-from backfill_cli.errors import BadData, ConfigError
+from backfill_cli.errors import BadData, ConfigError, UsageError
 from backfill_cli.view.model import read_jobs
 
 if TYPE_CHECKING:
@@ -145,7 +145,42 @@ def test_a_job_that_stopped_at_a_row_continues_once_rows_are_quarantined(
     assert run.kept() == [("b.csv", 2, b"U,1,x")]
 
 
-def test_changes_of_debezium_are_not_quarantined(tmp_path: Path) -> None:
-    run = Run(tmp_path, 'format = "debezium"')
+@pytest.mark.parametrize("changes", ['format = "debezium"', DMS + ', epoch = "tx"'])
+def test_what_cannot_be_quarantined_is_refused(tmp_path: Path, changes: str) -> None:
+    run = Run(tmp_path, changes)
     with pytest.raises(ConfigError, match="on_error"):
         load(run.config)
+
+
+def test_rows_that_a_spool_holds_are_kept_once_it_is_drained(spark: "SparkSession", tmp_path: Path) -> None:
+    run = Run(tmp_path, DMS, f'[spool]\npath = "{tmp_path}/spool"\n')
+    run.config.write_text(run.config.read_text().replace("[job]\n", '[job]\nstrategy = "chain"\n'))
+    (tmp_path / "snapshot" / "a.csv").write_text("id,v\n1,1\n2,x\n")
+    (tmp_path / "changes" / "a.csv").write_text("Op,id,v\nU,1,10\nU,y,11\nU,3\nD,4,\n")
+    run.catch_up()
+    assert run.rows() == [(1, 10)]
+    assert run.kept() == [("a.csv", 3, b"2,x"), ("a.csv", 3, b"U,y,11"), ("a.csv", 4, b"U,3")]
+    (tmp_path / "changes" / "b.csv").write_text("Op,id,v\nU,,5\nU,5,5\n")
+    with pytest.raises(BadData, match="NULL"):
+        run.catch_up()
+
+
+def test_a_table_is_not_named_as_anothers_rows_that_cannot_be_read(tmp_path: Path) -> None:
+    run = Run(
+        tmp_path, DMS, '[[tables]]\nname = "orders.quarantine"\ntarget = "q"\nkey = ["id"]\nimmutable_key = true\n'
+    )
+    told = run.config.read_text().replace("/snapshot", "/snapshot/{table}").replace("/changes", "/changes/{table}")
+    run.config.write_text(told)
+    for folder in ("snapshot", "changes"):
+        for table in ("orders", "orders.quarantine"):
+            (tmp_path / folder / table).mkdir(parents=True)
+            (tmp_path / folder / table / "a.csv").write_text(
+                "id,v\n1,1\n" if folder == "snapshot" else "Op,id,v\n"
+            )
+    with pytest.raises(UsageError, match=r"table 'orders\.quarantine': rows that cannot be read are kept under"):
+        run.catch_up()
+    assert not read_jobs(run.catalog)
+    run.config.write_text(told.replace('on_error = "quarantine"\n', ""))
+    run.catch_up()
+    assert run.rows("SELECT id, v FROM q") == [(1, 1)]
+    assert verify("orders", run.catalog).equal

@@ -21,10 +21,10 @@ from backfill_cli.engine.job.select import (
 )
 from backfill_cli.engine.spool.folder import owned
 from backfill_cli.engine.staging.files import nothing_left, require_shared
-from backfill_cli.engine.staging.quarantine import side_table
+from backfill_cli.engine.staging.quarantine import side_name, side_table
 from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.engine.staging.transform import require_own_columns, sink_schema
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import UsageError, in_config
 from backfill_cli.model.checkpoint import Owner
 from backfill_cli.model.job import Phase
 from backfill_cli.model.schema import names_of
@@ -203,4 +203,8 @@ def _side_tables(tables: Sequence[SinkTable], upstream: Source, pin: Pin) -> tup
     """A table for unreadable rows beside each of these, if the upstream's options ask for it."""
     if not upstream.capabilities.quarantines:
         return ()
+    names = {table.name for table in tables}
+    for name in sorted(names & {side_name(name) for name in names}):
+        fault = f"table '{name}': rows that cannot be read are kept under this name"
+        raise UsageError(fault, in_config('give the table another name in [[tables]], or set on_error = "fail"'))
     return tuple(side_table(table, upstream, pin.schema[table.name]) for table in tables)

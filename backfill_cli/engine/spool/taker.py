@@ -14,7 +14,7 @@ from typing import Protocol
 
 from backfill_cli.config import JobConfig
 from backfill_cli.config.sections import Table
-from backfill_cli.contracts import ChangeFrame, JobStore, Source, SpoolEntry, Taken, TakenTable
+from backfill_cli.contracts import ChangeFrame, JobStore, Source, SpoolEntry, Taken, TakenTable, own
 from backfill_cli.engine.spool.folder import Spool
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, no_room, write_changes
@@ -27,7 +27,7 @@ from backfill_cli.model.pace import Backoff
 from backfill_cli.model.plan import ChangeWindow
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.units import spell_size
-from backfill_cli.spark.api import SparkSession
+from backfill_cli.spark.api import F, SparkSession
 from backfill_cli.strategies.chain import window_to_take
 
 REST, MOST_REST_MS = 3, 10_000
@@ -360,11 +360,23 @@ def _written(log: Source, table: Table, found: TakenTable | ChangeFrame, folder:
     """One table's changes in files. Every single one is written: a later drain nets them over many entries."""
     if isinstance(found, TakenTable):
         return found
-    counts = {**null_keys(table.key), "images": transform.images(found.frame)}
+    keys = null_keys(table.key)
+    if own.QUARANTINED in found.frame.columns:
+        readable = F.col(own.QUARANTINED).isNull()
+        keys = {name: F.when(readable, column) for name, column in keys.items()}
+    counts = {**keys, "images": transform.images(found.frame)}
     done, counted = write_changes(found.frame, folder / table.name, folder, counts)
     refuse_null_keys_of_log(log, table.name, table.key, counted)
     changes = counted["rows"] - counted["images"]
-    return TakenTable(done.changes, False, changes=changes, changed=done.changed, deleted=done.deleted)
+    return TakenTable(
+        done.changes,
+        False,
+        changes=changes,
+        changed=done.changed,
+        deleted=done.deleted,
+        truncated=found.truncated,
+        partial=found.partial,
+    )
 
 
 def evolved_by(schemas: Mapping[str, str], entries: Sequence[SpoolEntry]) -> Mapping[str, str]:

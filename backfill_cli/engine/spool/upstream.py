@@ -233,10 +233,14 @@ def _frame(spark: SparkSession, spool: Spool, held: Sequence[tuple[SpoolEntry, T
         told = frame.withColumn(place, F.struct(number.alias("entry"), F.col(place).alias("place")))
         return told.withColumnsRenamed(older)
 
-    alike: dict[tuple[bool, bool], list[Path]] = {}
+    from pyarrow.parquet import read_schema
+
+    # Spark takes the columns of one of the files that it is given.
+    alike: dict[tuple[bool, bool, bool], list[Path]] = {}
     for entry, one in held:
         paths = [spool.place(entry.name) / file.path for file in one.files]
-        alike.setdefault((not one.partial, bool(older_names(paths[0]))), []).extend(paths)
+        marked = own.QUARANTINED in read_schema(paths[0]).names
+        alike.setdefault((not one.partial, bool(older_names(paths[0])), marked), []).extend(paths)
     frames = [read(paths) for _, paths in sorted(alike.items())]
     return balanced(lambda some, more: some.unionByName(more, allowMissingColumns=True), frames)
 

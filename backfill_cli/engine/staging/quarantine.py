@@ -83,7 +83,7 @@ def _side_rows(spark: SparkSession, bad: Path, count: int, side: str, folder: Pa
     """They are few, so they are copied from what was written."""
     if not count:
         return {}
-    path = folder / side / "inserts"
+    path = folder / side / bad.parent.name  # of the reads, and of the changes
     write(spark.read.parquet(str(bad)).select(f"{own.QUARANTINED}.*"), path)
     files = listed(path, folder)
     require_all(path, count, footers(folder, files, ()))

@@ -8,6 +8,7 @@ folder, so a JVM that outlives its runner writes where nobody reads.
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -118,7 +119,8 @@ class SparkStager:
                 shape = self._config.transform_of(table.name)
                 done = staged(self._spark, self._upstream, table, found, shape, folder)
                 tables |= {table.name: over(tables.get(table.name, StagedTable()), done.table)}
-                tables |= done.side
+                for name, side in done.side.items():
+                    tables[name] = _together(tables.get(name, StagedTable()), side)
                 changes_read, images = changes_read + done.changes, images + done.images
                 hit("table-staged")
         sync(folder)
@@ -222,6 +224,11 @@ class SparkStager:
         for folder in self._root.glob("*-*"):
             if folder.name not in kept and folder.name.split("-")[0].isdigit():
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _together(some: StagedTable, more: StagedTable) -> StagedTable:
+    """Rows that only are inserted: of reads, and of the changes past them."""
+    return replace(some, inserts=some.inserts + more.inserts, rows=some.rows + more.rows)
 
 
 def _files(staged: Staged) -> list[StagedFile]:

@@ -62,7 +62,9 @@ class Expected:
 
     def _snapshot_and_log(self, table: SinkTable, at: Checkpoint) -> DataFrame:
         """The consumed part of each split, with the keys that the log changed replaced by their changed rows."""
-        (source,) = [one for one in self.config.tables if table.name in (one.name, side_name(one.name))]
+        (source,) = [
+            one for one in self.config.tables if table.name == (side_name(one.name) if table.side else one.name)
+        ]
         name, shape = source.name, self.config.transform_of(source.name)
         rows_at = self.upstream.extras.rows_at
         if rows_at is not None and at.phase != Phase.SNAPSHOT:

@@ -223,6 +223,10 @@ class FilesOptions(_Options):
             raise ValueError("as_of and complete_at name change files: set changes, or remove both")
         if self.on_error == "quarantine" and self.changes is not None and self.changes.format == "debezium":
             raise ValueError('on_error = "quarantine" is for files of rows, not for changes of debezium')
+        if self.on_error == "quarantine" and self.changes is not None and self.changes.epoch is not None:
+            raise ValueError(
+                'on_error = "quarantine": a row that cannot be read has no epoch; remove changes.epoch'
+            )
         return self
 
 

@@ -13,14 +13,15 @@ from spool_entries import at
 from stage_world import struct
 
 from backfill_cli.config.sections import Transform
-from backfill_cli.contracts import Capabilities, Pinned, SpoolEntry, TakenTable
+from backfill_cli.contracts import Capabilities, ChangeFrame, Pinned, SpoolEntry, TakenTable, own
 from backfill_cli.engine.spool.folder import Spool
 from backfill_cli.engine.spool.upstream import SpooledUpstream, drained
-from backfill_cli.engine.staging import changes
+from backfill_cli.engine.staging import changes, quarantine
 from backfill_cli.engine.staging import stage as staging
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.errors import BadData
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, StagedFile, StagedTable
+from backfill_cli.spark.api import F
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,10 +34,12 @@ def taken(
     cases: Sequence[Sequence[Change]],
     truncated: bool,
     older: bool = False,
+    unreadable: int = 0,
 ) -> SpoolEntry:
     """An entry of these changes; if no change lacks columns, the entry has no column that names missing ones.
 
-    older: with the names that our columns had before all of them got one prefix.
+    older: with the names that our columns had before all of them got one prefix. unreadable: that many rows of a
+    key of their own that are to be quarantined; without one, no column tells of them.
     """
     window = ChangeWindow(at(number), at(number + 1), number, number, 1)
     entry = SpoolEntry(number, "0123456789ab", window, {})
@@ -46,6 +49,10 @@ def taken(
     source = source if lacking else source.drop("_backfill_unsent")
     names = {name: f"_{name}" for name in ("op", "seq", "ms", "unsent")} if older else {}
     source = source.withColumnsRenamed({f"_backfill_{name}": before for name, before in names.items()})
+    if unreadable:
+        bad = frame(spark, [[Change("U", 99)] * unreadable]).drop(*({own.UNSENT} if not lacking else ()))
+        bad = bad.withColumn(own.OP, F.lit(None).cast("string")).withColumn(own.QUARANTINED, F.struct(F.lit("f")))
+        source = source.unionByName(bad, allowMissingColumns=True)
     source.coalesce(1).write.parquet(str(folder / "t"))
     files = tuple(
         StagedFile(str(path.relative_to(folder)), path.stat().st_size) for path in folder.glob("t/*.parquet")
@@ -103,6 +110,20 @@ def test_what_is_drained_is_the_net_of_all_entries_from_the_last_truncate_on(
     assert found(rows(spark, folder, staged.changes), ("v", "big", "a doc")) == net
     assert staged.truncated == (truncated is not None)
     assert staged.changed == sum(row is not None for case in net for row in case.values())
+
+
+def test_rows_that_cannot_be_read_stay_apart_from_entries_that_know_of_none(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """The option can be set while entries wait."""
+    spool = Spool(str(tmp_path), "j", "me")
+    before = taken(spark, spool, 0, [[Change("U", 1, 1)]], False)
+    after = taken(spark, spool, 1, [[Change("U", 2, 2)]], False, unreadable=2)
+    found = drained(spark, spool, [before, after], "t")
+    assert isinstance(found, ChangeFrame)
+    good, side = quarantine.readable(spark, found.frame, "t", tmp_path / "epoch")
+    assert sorted(good.toArrow()["n"].to_pylist()) == [1, 2]
+    assert side["t.quarantine"].rows == 2
 
 
 def test_a_table_without_changes_is_left_alone(spark: "SparkSession", tmp_path: Path) -> None:
