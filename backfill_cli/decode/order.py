@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backfill_cli.contracts import own
-from backfill_cli.errors import START_OVER
 from backfill_cli.formats import exact
+from backfill_cli.formats.debezium_order import LATE_KEY_HINT
 from backfill_cli.formats.source_table import source_of
 from backfill_cli.model.schema import Columns, SparkType, field
 from backfill_cli.spark.api import Column, DataFrame, F
@@ -23,13 +23,6 @@ PLACE = ("txId", "lsn", "scn", "rs_id", "ssn")
 """What a source says of a change's transaction and place in its log: numbers or texts."""
 
 _LATE = "one transaction put a row at this key and then removed another row from it; key"
-_HINT = (
-    "which rows are left is not in such a log: use a key that the source checks row by row (PostgreSQL: add the "
-    "constraint again, NOT DEFERRABLE; Oracle: exchange no keys in a transaction), and in tables that are read as "
-    "one, a key of which one row exists; then "
-    + START_OVER
-    + " from a new snapshot, and a log that begins after it"
-)
 
 
 def beside(images: Sequence[str], columns: Columns) -> Columns:
@@ -84,7 +77,7 @@ def refusing(
     both = held["put"].isNotNull() & now["gone"].isNotNull() & (held["tx"] == now["tx"])
     late = F.coalesce(both & (held["lsn"] < now["lsn"]) & other, F.lit(False))
     shown = F.concat_ws(", ", *(quoted(name).cast("string") for name in key))
-    op = F.when(late, exact.refused(place, _LATE, shown, _HINT).cast("string")).otherwise(F.col(own.OP))
+    op = F.when(late, exact.refused(place, _LATE, shown, LATE_KEY_HINT).cast("string")).otherwise(F.col(own.OP))
     return traced.withColumn(own.OP, op).drop(own.TRACE, own.BEFORE, own.HELD)
 
 

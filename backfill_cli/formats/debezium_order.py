@@ -26,7 +26,7 @@ Sure = Callable[[str, Column], Column]
 
 _PLACE = ("txId", "lsn", "scn", "rs_id", "ssn")
 _LATE = "one transaction put a row at this key and then removed another row from it; key"
-_HINT = (
+LATE_KEY_HINT = (
     "which rows are left is not in such a log: use a key that the source checks row by row "
     "(PostgreSQL: add the constraint again, NOT DEFERRABLE; Oracle: exchange no keys in a "
     "transaction), and in tables that are read as one, a key of which one row exists; then "
@@ -143,7 +143,7 @@ def refusing(changes: DataFrame, key: Sequence[str], images: Sequence[str], with
     )
     both = held["put"].isNotNull() & now["gone"].isNotNull() & (held["tx"] == now["tx"])
     late = F.coalesce(both & (held["lsn"] < now["lsn"]) & other, F.lit(False))
-    op = F.when(late, exact.refused(now["place"], _LATE, now["key"], _HINT).cast("string")).otherwise(
+    op = F.when(late, exact.refused(now["place"], _LATE, now["key"], LATE_KEY_HINT).cast("string")).otherwise(
         F.col(own.OP)
     )
     return traced.withColumn(own.OP, op).drop(own.TRACE, own.BEFORE, own.HELD)

@@ -264,7 +264,8 @@ def test_verify_reads_the_rows_of_the_version_and_names_keys_that_stand_twice(
 ) -> None:
     upstream = opened(table.path)
     pin = upstream.pin()
-    config = SimpleNamespace(transform_of=lambda _: Transform())
+    tables = (SimpleNamespace(name=TABLE),)
+    config = SimpleNamespace(tables=tables, transform_of=lambda _: Transform())
     held = Expected(spark, upstream, config, pin)  # type: ignore[arg-type]
     sink = SinkTable(TABLE, TABLE, ("id",), pin.schema[TABLE])
     table.change([("update", row(1, "n1"), row(1, "one")), ("delete", row(2, "n2"), None)])

@@ -21,7 +21,7 @@ from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.strategies.source import SourceStrategy
 from backfill_cli.upstreams.kafka.log.cluster import Connection
-from backfill_cli.upstreams.kafka.log.reader import records
+from backfill_cli.upstreams.kafka.log.reader import messages
 from backfill_cli.upstreams.kafka.options import KafkaOptions
 from backfill_cli.upstreams.kafka.tasks import Range
 
@@ -40,11 +40,11 @@ COMPACTED = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.di
 def read(connection: Connection, topic: str, partition: int, after: int, up_to: int) -> dict[int, int]:
     """Offset -> value of a range, by the reader that Spark's tasks use."""
     rows: dict[int, int] = {}
-    for batch in records(connection, topic, None, Range(0, partition, after, up_to)):
-        offsets = batch.column("kafka_offset").to_pylist()
-        values = [int(value) for value in batch.column("_backfill_value").to_pylist()]
-        assert not rows.keys() & set(offsets)
-        rows |= dict(zip(offsets, values, strict=True))
+    for found in messages(connection, topic, Range(0, partition, after, up_to)):
+        read = {one.offset(): int(one.value()) for one in found}
+        assert len(read) == len(found)
+        assert not rows.keys() & read.keys()
+        rows |= read
     return rows
 
 
