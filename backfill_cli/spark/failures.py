@@ -29,6 +29,11 @@ MARK = "backfill:"
 ROW = " :row "
 """Separates a file's name from a row's place in it, in such a message: `FILE :row N` or `FILE :row N of CRC`."""
 
+_OWN = re.compile(
+    re.escape(MARK) + r' (?:\[(\w+)\] )?(.*?) :try (\{"parts":[^\n]*?"retried":(?:true|false)\}) :end\b', re.DOTALL
+)
+"""A whole message, see `ending`. An expression quotes data as it is: in it ` :try ` or ` :end` ends nothing."""
+
 _KINDS: dict[str, type[BackfillError]] = {
     "BadData": BadData,
     "Fatal": Fatal,
@@ -163,13 +168,13 @@ def from_spark(exc: BaseException, way_on: Hint | str = RENAME_HINT) -> Backfill
 
 def _rebuilt(text: str) -> BackfillError | None:
     """The error that our own code raised inside Spark; None if it did not."""
-    own = re.search(re.escape(MARK) + r" (?:\[(\w+)\] )?(.*?) :end\b", text, re.DOTALL)
+    own = _OWN.search(text)
     if own is None:
         return None
-    message, _, told = own.group(2).partition(" :try ")
+    kind, message, told = own.groups()
     hint = Hint.read(json.loads(told))
-    if own.group(1):  # raised by Python, see `raising_in_worker`; the others by an expression
-        return _KINDS.get(own.group(1), BadData)(_whole(message), hint)
+    if kind:  # raised by Python, see `raising_in_worker`; the others by an expression
+        return _KINDS.get(kind, BadData)(_whole(message), hint)
     placed = re.match(rf"(.+?){ROW}(\d+)(?: of (\d+))?: (.*)", message, re.DOTALL)
     if placed:
         return BadRow(placed[1], int(placed[2]), placed[4], hint, int(placed[3]) if placed[3] else None)

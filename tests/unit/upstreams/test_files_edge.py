@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from backfill_cli.errors import START_OVER, BackfillError, BadData, Fatal, Transient
-from backfill_cli.spark.failures import MARK, ending, from_spark, raising_in_worker, reading, spark_reading
+from backfill_cli.spark.failures import MARK, BadRow, ending, from_spark, raising_in_worker, reading, spark_reading
 
 
 @pytest.mark.parametrize(
@@ -116,3 +116,17 @@ def test_what_an_error_of_ours_quotes_passes_through_spark_as_it_is(text: str) -
     told = from_spark(Exception(f"Job aborted: {caught.value}\n\tat org.apache"))
     assert told is not None
     assert (told.message, str(told.hint)) == (f"key {text}: bad", f"correct {text}")
+
+
+@pytest.mark.parametrize(
+    "text", ["a :b", "x :end y", "x :try y", " :try {} :end", '{"parts": 1} :end', "a\n :end", "%20:"]
+)
+def test_what_an_expression_quotes_passes_through_spark_as_it_is(text: str) -> None:
+    """`raise_error` gets data as it is, and only its end is ours."""
+    raised = f"[USER_RAISED_EXCEPTION] {MARK} {text}.json: op: {text}{ending('mend it')} SQLSTATE"
+    told = from_spark(RuntimeError(raised))
+    assert type(told) is BadData
+    assert (told.message, str(told.hint)) == (f"{text}.json: op: {text}", "mend it")
+    placed = from_spark(RuntimeError(f"{MARK} a.json :row 7 of 9: {text}{ending(text)} SQLSTATE"))
+    assert isinstance(placed, BadRow)
+    assert (placed.file, placed.row, placed.crc, placed.what, str(placed.hint)) == ("a.json", 7, 9, text, text)
