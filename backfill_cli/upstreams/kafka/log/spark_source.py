@@ -5,15 +5,13 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from backfill_cli.contracts import own
-from backfill_cli.errors import BackfillError, HistoryGone, UsageError
+from backfill_cli.errors import BackfillError, HistoryGone, UsageError, in_config
 from backfill_cli.model.balanced import balanced
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.upstreams.kafka.archive.frames import of_ranges
 from backfill_cli.upstreams.kafka.log.reader import GONE_HINT
 from backfill_cli.upstreams.kafka.options import TopicOptions
 from backfill_cli.upstreams.kafka.tasks import Range
-
-_JARS = "give its jars: spark.conf.'spark.jars.packages' or 'spark.jars', or leave {at}.reader out"
 
 
 def frame(spark: SparkSession, options: TopicOptions, ranges: Sequence[Range], cores: int) -> DataFrame:
@@ -47,7 +45,8 @@ def _layer(spark: SparkSession, options: TopicOptions, ranges: Sequence[Range], 
         if "kafka" not in str(exc).lower():
             raise
         fault = f'{options.at}.reader = "spark": this Spark has no Kafka source'
-        raise UsageError(fault, _JARS.format(at=options.at)) from exc
+        jars = "give its jars: spark.conf.'spark.jars.packages' or 'spark.jars'"
+        raise UsageError(fault, in_config(f"{jars}, or leave {options.at}.reader out")) from exc
     rows = read.selectExpr(
         "partition AS kafka_partition",
         "offset AS kafka_offset",

@@ -2,21 +2,23 @@
 
 import builtins
 import json
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from hint_typed import typed
+from pyspark.errors import AnalysisException
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.decode import debezium
 from backfill_cli.errors import BackfillError, BadData, ConfigError, UsageError
 from backfill_cli.model.schema import field
 from backfill_cli.upstreams.kafka import columns
-from backfill_cli.upstreams.kafka.log import samples
+from backfill_cli.upstreams.kafka.log import samples, spark_source
 from backfill_cli.upstreams.kafka.log.cluster import Seen
 from backfill_cli.upstreams.kafka.log.edge import client
 from backfill_cli.upstreams.kafka.options import KafkaOptions
+from backfill_cli.upstreams.kafka.tasks import Range
 from backfill_cli.upstreams.kafka.topic import Topic
 
 ROW = [
@@ -109,3 +111,23 @@ def test_a_client_that_is_not_installed_comes_with_the_extra(monkeypatch: pytest
     with typed(refused.value) as hint:
         assert hint.packages() == {"confluent-kafka"}
         assert client().__name__ == "confluent_kafka"
+
+
+def test_a_reader_whose_jars_are_missing_is_changed_in_the_config() -> None:
+    """`resume` takes the stored config, and would be refused again."""
+
+    class Read:
+        def format(self, _name: str) -> "Read":
+            return self
+
+        def options(self, **_told: str) -> "Read":
+            return self
+
+        def load(self) -> None:
+            raise AnalysisException("Failed to find data source: kafka")
+
+    told = {"bootstrap_servers": "nowhere:1", "topic": "t", "value": {"format": "json", "schema": "id BIGINT"}}
+    options, spark = KafkaOptions.model_validate(told), SimpleNamespace(read=Read())
+    with pytest.raises(UsageError, match="no Kafka source") as refused:
+        spark_source.frame(spark, options, [Range(0, 0, 0, 1)], 1)  # type: ignore[arg-type]
+    assert str(refused.value.way_on("orders")).endswith("; then: backfill start --config FILE")
