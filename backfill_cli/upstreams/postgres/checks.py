@@ -238,8 +238,8 @@ def _faults(
             )
     yield from _other_money(connection, tables)
     missing = publications.missing(connection, options.publication, tables)
-    for statement in missing or ():
-        yield f"publication {options.publication!r} lacks changes that this job needs", sql(statement)
+    for hint in missing or ():
+        yield f"publication {options.publication!r} lacks changes that this job needs", hint
     unnamed = _unguarded(connection, options, tables)
     if unnamed is not None:
         yield unnamed.message, unnamed.hint

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from backfill_cli.errors import Hint, in_config, sql
 from backfill_cli.upstreams.postgres.client import asking
 from backfill_cli.upstreams.postgres.tables import PgTable
 from backfill_cli.upstreams.postgres.types import quoted
@@ -101,7 +102,7 @@ def unnamed(connection: "Connection", publication: str, tables: Sequence[PgTable
     return [table for table in tables if has[table.name] and table.oid not in named]
 
 
-def missing(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> list[str] | None:
+def missing(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> list[Hint] | None:
     """What makes a publication contain all of the tables' changes: statements; and where one cannot name a table,
     as a partition whose root it has, another publication in the config. None if it does not exist.
     """
@@ -117,23 +118,23 @@ def missing(connection: "Connection", publication: str, tables: Sequence[PgTable
         ).fetchall()
     publishes_all, via_root, every_table, own_tables = found
     name = quoted(publication)
-    wanted = (
-        [] if publishes_all else [f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"]
-    )
+    wanted: list[Hint] = []
+    if not publishes_all:
+        wanted.append(sql(f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"))
     if not via_root and any(table.kind == "p" for table in tables):
-        wanted.append(f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true)")
+        wanted.append(sql(f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true)"))
     listed = {(row["schemaname"], row["tablename"]): row for (row,) in rows}
-    apart = f'give the job a publication of its own: upstream.publication = "{_apart(publication)}"'
+    apart = in_config(f'give the job a publication of its own: upstream.publication = "{_apart(publication)}"')
     for table in tables:
         row = listed.get((table.schema, table.relation))
         # a publication that does not go by the root lists a partitioned table's partitions instead of it
         hidden = table.kind == "p" and not via_root and (every_table or table.oid in own_tables)
         add = f"ALTER PUBLICATION {name} ADD TABLE {table.sql}"
         if row is None and not hidden:
-            wanted.append(apart if every_table or _has_ancestor(connection, table, listed) else add)
+            wanted.append(apart if every_table or _has_ancestor(connection, table, listed) else sql(add))
         elif row is not None and (row.get("rowfilter") or _leaves_out(row, table)):
             named = table.oid in own_tables
-            wanted.append(f"ALTER PUBLICATION {name} DROP TABLE {table.sql}; {add}" if named else apart)
+            wanted.append(sql(f"ALTER PUBLICATION {name} DROP TABLE {table.sql}", add) if named else apart)
     return list(dict.fromkeys(wanted))
 
 
