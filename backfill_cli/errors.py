@@ -150,8 +150,8 @@ class Hint:
         return tuple(one for one in self.said if isinstance(one, Command))
 
     def also(self, by: str, more: "Hint | str") -> "Hint":
-        """Both, joined by these words; only `more` where there is nothing before it."""
-        return self + by + more if self else Hint.of(more)
+        """Both, joined by these words; without them where no words are before `more`."""
+        return self + by + more if self.parts else self + more
 
     def starting_over(self, drop: Command | None, begun: bool = True) -> "Hint":
         """The same, where it says to start over by this command, if there is a job to drop."""

@@ -51,7 +51,7 @@ def test_hints_are_joined_as_their_words_are(one: Hint, other: Hint, by: str) ->
     told = Hint(one.parts), Hint(other.parts)
     assert str(told[0] + by + told[1]) == f"{told[0]}{by}{told[1]}" == str(str(told[0]) + (by + told[1]))
     assert (one + other).config == (one.config or other.config)
-    assert one.also(by, other) == (one + by + other if one else other)
+    assert one.also(by, other) == (one + by + other if one.parts else one + other)
 
 
 def test_a_limit_reads_as_a_sentence() -> None:
@@ -91,6 +91,12 @@ def test_words_of_a_command_are_quoted_for_a_shell() -> None:
 def test_what_ends_a_command_or_a_job_is_not_said_to_be_retried(hint: Hint | str, ended: str, failed: str) -> None:
     assert str(Transient("m", hint).given_up().hint) == ended
     assert str(Transient("m", hint).way_on("orders")) == failed
+
+
+def test_what_is_only_retried_is_said_after_what_else_may_be_done() -> None:
+    error = Transient("m", RETRIED.also("; ", "if the sink is gone: " + command("drop b")))
+    assert str(error.hint) == "if the sink is gone: backfill drop b; it is retried automatically"
+    assert str(error.given_up().hint) == "if the sink is gone: backfill drop b; then type the command again"
 
 
 def test_to_start_over_is_one_value_that_the_error_puts_into_words() -> None:
