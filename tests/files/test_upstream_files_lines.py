@@ -152,8 +152,9 @@ def test_a_value_of_debezium_names_its_line_and_key(spark: "SparkSession", tmp_p
 def test_a_line_of_debezium_is_named_by_the_folder_that_has_it(spark: "SparkSession", tmp_path: Path) -> None:
     """The snapshot's file has the same name, and as many lines."""
     write(tmp_path / "data" / "1.json", "".join(json.dumps({"id": i, "v": i}) + "\n" for i in range(40)))
-    write(tmp_path / "changes" / "1.json", debezium("d", {"id": 15}) + debezium("x", {"id": 16, "v": 1}))
-    assert failed(spark, tmp_path, "json", changes=CHANGES).message == "1.json: line 2 (of id 16): unknown op: x"
+    write(tmp_path / "changes" / "1.json", debezium("d", {"id": 15}) + debezium("x :end", {"id": 16, "v": 1}))
+    said = failed(spark, tmp_path, "json", changes=CHANGES).message
+    assert said == "1.json: line 2 (of id 16): unknown op: x :end"
 
 
 def test_a_file_too_large_for_a_sample_is_passed_over(
