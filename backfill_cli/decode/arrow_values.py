@@ -5,6 +5,7 @@ by one, by values.py, which says what is wrong with them.
 """
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -36,7 +37,8 @@ def read_as(kind: SparkType, how: Encoding, in_json: bool) -> pa.DataType | None
     if how.kind == "double":
         return pa.float64()
     if in_json and kind.startswith("decimal"):
-        return arrow_type(kind)
+        # Arrow shifts a number to its scale before it looks at its digits: 76 of them, of 128 bits only 38, fit
+        return pa.decimal256(*decimal_of(kind))
     return pa.string()
 
 
@@ -48,11 +50,13 @@ def converted(raw: pa.Array, kind: str, how: Encoding) -> tuple[pa.Array, Odd]:
                 raw, values.FIRST_DAY, values.LAST_DAY, lambda days: days.cast(pa.int32()).cast(pa.date32())
             )
         if how.kind in ("units", "instant"):
-            return _units(raw, how.unit or "us", kind)
+            return _each(raw, kind, None) if how.unit is None else _units(raw, how.unit, kind)
         edge = 1 << (values.BITS[kind] - 1)
         return (raw, None) if kind == "long" else _within(raw, -edge, edge - 1, lambda a: a.cast(arrow_type(kind)))
     if pa.types.is_decimal(raw.type):
-        return _each(raw, kind, None) if _is_invalid(raw) else (raw, None)
+        precision, scale = decimal_of(kind)
+        least, most = (pa.scalar(Decimal((sign, (9,) * precision, -scale)), raw.type) for sign in (1, 0))
+        return _within(raw, least, most, lambda a: a.cast(arrow_type(kind)))
     if raw.type == pa.float64():
         if how.kind == "double":
             return _each(raw, kind, lambda value: values.of_double(value, kind))
@@ -84,7 +88,7 @@ def _masked(array: pa.Array, odd: pa.Array) -> tuple[pa.Array, Odd]:
     return pc.if_else(odd, pa.scalar(None, array.type), array), odd
 
 
-def _within(raw: pa.Array, low: int, high: int, cast: Callable[[Any], Any]) -> tuple[pa.Array, Odd]:
+def _within(raw: pa.Array, low: Any, high: Any, cast: Callable[[Any], Any]) -> tuple[pa.Array, Odd]:
     fitting, odd = _masked(raw, pc.or_(pc.less(raw, low), pc.greater(raw, high)))
     return cast(fitting), odd
 
@@ -117,14 +121,6 @@ def _floats(raw: pa.Array, kind: str) -> tuple[pa.Array, Odd]:
         raw, odd = _masked(raw, odd)
         return raw.cast(pa.float32(), safe=False), odd
     return _masked(raw, odd)
-
-
-def _is_invalid(array: pa.Array) -> bool:
-    try:
-        array.validate(full=True)
-    except (pa.ArrowException, ValueError):
-        return True
-    return False
 
 
 def _each(raw: pa.Array, kind: str, read: Callable[[Any], Any] | None) -> tuple[pa.Array, Odd]:

@@ -132,7 +132,8 @@ class ByArrow:
         assert self._raw is not None
         raw = dict(self._raw)
         places = dict.fromkeys(order.PLACE, pa.string()) if self._of.images is not None else {}
-        open_ = {name for name, how in self._slow.how.items() if how.kind == "instant"}
+        # a number of no known unit is no time: it is left to plain Python
+        open_ = {n for n, how in self._slow.how.items() if how.kind == "instant" and how.unit is not None}
         left = set(places)
         for payload in payloads[:_SEEN]:
             if not open_ and not left:

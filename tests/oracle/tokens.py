@@ -94,6 +94,8 @@ def decimals(digits: int, scale: int) -> Texts:
         '"1e2"',
         '"+1"',
         '" 1"',
+        str(4 * 10 ** (digits - scale)),
+        f'"{4 * 10 ** (digits - scale)}"',
     ]
     return st.one_of(
         st.builds(told, st.sampled_from([0, 1, -1, most, -most, most + 1, -most - 1]), st.booleans()),
