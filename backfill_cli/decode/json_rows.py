@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from backfill_cli.contracts.decoder import Asked, Decoded, Found
 from backfill_cli.decode import foreign, values
 from backfill_cli.decode.rows import Rows, one_by_one
-from backfill_cli.decode.tokens import Token, whole_object
+from backfill_cli.decode.tokens import Token, is_registered, whole_object
 from backfill_cli.decode.unreadable import Misfit, Unreadable
 from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
 from backfill_cli.formats.values import textual
@@ -195,7 +195,7 @@ _BARE = ("byte", "short", "integer", "long", "float", "double", "boolean", "deci
 
 def as_object(raw: bytes, columns: Columns) -> bytes:
     """A JSON object as it is, or a scalar, also a bare text, under the name of the one column."""
-    if raw.lstrip().startswith(b"{") or len(columns) > 1:
+    if raw.lstrip().startswith(b"{") or len(columns) > 1 or is_registered(raw):
         return raw
     try:
         text = raw.decode()

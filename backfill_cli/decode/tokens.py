@@ -52,9 +52,14 @@ _DECODER = json.JSONDecoder(
 )
 
 
+def is_registered(raw: bytes) -> bool:
+    """Whether a schema registry's client wrote these bytes."""
+    return raw[:1] == b"\0" and len(raw) >= 5
+
+
 def text_of(raw: bytes) -> str:
     """The bytes as text. Raises Unreadable for what is no text, or what a schema registry's client wrote."""
-    if raw[:1] == b"\0" and len(raw) >= 5:
+    if is_registered(raw):
         raise Unreadable(_REGISTERED.format(int.from_bytes(raw[1:5], "big")))
     try:
         return raw.decode()

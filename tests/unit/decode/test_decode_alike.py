@@ -6,6 +6,7 @@ import pytest
 
 from backfill_cli.decode import stored
 from backfill_cli.decode.json_rows import JsonRows
+from backfill_cli.decode.upserts import upserts
 from backfill_cli.model.schema import field, schema_text
 
 
@@ -51,3 +52,14 @@ def test_the_largest_decimals_are_read(kind: str) -> None:
     most = "9" * (digits - scale) + ("." + "9" * scale if scale else "")
     most = "0" + most if most.startswith(".") else most
     assert read(kind, most, f'"-{most}"') == [(most, False), (f"-{most}", False)]
+
+
+@pytest.mark.parametrize("kind", ["string", "date", "timestamp", "binary", "long"])
+@pytest.mark.parametrize("key", [b'\0\0\0\0\x07"a"', b"\0\0\0\0\x07", b"\0\0\0\0\x07{}"])
+def test_a_key_that_a_schema_registry_wrote_deletes_nothing(kind: str, key: bytes) -> None:
+    columns = {"id": field("id", kind)}
+    of_key = JsonRows(schema_text(columns), kept_apart=False, scalar=True)
+    found = upserts(columns, ["id"], JsonRows(schema_text(columns), ("id",)), of_key, [None], [key])
+    assert found.error is not None
+    assert "schema registry (schema id 7)" in found.error[0].as_py()
+    assert found.columns["id"].null_count == 1
