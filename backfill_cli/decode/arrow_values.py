@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backfill_cli.decode import stored, values
+from backfill_cli.decode import stored, texts, values
 from backfill_cli.decode.stored import arrow_type, decimal_of
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.formats.values import Encoding
@@ -70,10 +70,12 @@ def converted(raw: pa.Array, kind: str, how: Encoding) -> tuple[pa.Array, Odd]:
         return _each(raw, kind, lambda text: values.of_unscaled(text, scale, kind))
     if how.kind == "instant" or kind.startswith("decimal"):
         return _each(raw, kind, lambda text: values.of_text(text, kind))
-    try:
-        return raw.cast(arrow_type(kind)), None
-    except (pa.ArrowException, ValueError):
-        return _each(raw, kind, lambda text: values.of_text(text, kind))
+    if texts.are_usual(raw, kind):
+        try:
+            return raw.cast(arrow_type(kind)), None
+        except (pa.ArrowException, ValueError):
+            pass
+    return _each(raw, kind, lambda text: values.of_text(text, kind))
 
 
 def either(a: Odd, b: Odd) -> Odd:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Asked, Decode, Decoded, Found, Opened
 from backfill_cli.decode import block, order, stored, values
-from backfill_cli.decode.tokens import Token, first_value, parsed, text_of, whole_object, written
+from backfill_cli.decode.tokens import NOT_WHOLE, Token, first_value, parsed, text_of, whole_object, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unreadable
 from backfill_cli.decode.unsent import UNAVAILABLE, is_unsent
 from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
@@ -44,6 +44,7 @@ _TRUNCATE = (
 )
 _ROUNDED = "a number with a fraction in a column that is read as text: its digits would be rounded"
 _NO_ENVELOPE = "not a Debezium envelope of the table's columns"
+_NO_BLOCK = "a schema block that is not Kafka Connect's"
 _NOT_EXACT = "does not fit its type exactly"
 
 _WRITES = ("c", "r", "u")
@@ -152,9 +153,12 @@ class OneByOne:
         if told is None:
             return None
         row = block.row_of(told) if isinstance(told, dict) else None
-        fault = block.disagreement(row, self.columns, self.how, self.of.others)
-        by_name = {str(one.get("field")): one for one in row or ()}
-        certain = {n: found for n, one in by_name.items() if (found := blanks(one)) is not None}
+        try:
+            fault = block.disagreement(row, self.columns, self.how, self.of.others)
+            by_name = {str(one.get("field")): one for one in row or ()}
+            certain = {n: found for n, one in by_name.items() if (found := blanks(one)) is not None}
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+            return Block(_NO_BLOCK, {})
         return Block(fault, certain)
 
     # The envelope
@@ -163,7 +167,12 @@ class OneByOne:
         """The rows of a record. Raises Unreadable."""
         split = self.split(record)
         if split is not None:
-            return self._of_envelope(parsed(text_of(split[1])), split[0])
+            try:
+                envelope = parsed(text_of(split[1]))
+            except Unreadable:
+                pass  # other members can follow the payload
+            else:
+                return self._of_envelope(envelope, split[0])
         told = whole_object(record)
         inner = told.get("payload")
         if "op" in told or inner is None:
@@ -207,7 +216,9 @@ class OneByOne:
                 return _NO_ENVELOPE
         for holder in (envelope, envelope.get("source") or {}):
             ms = holder.get("ts_ms")
-            if ms is not None and not (isinstance(ms, str) and re.fullmatch("-?[0-9]{1,19}", ms)):
+            if ms is None:
+                continue
+            if not (isinstance(ms, str) and re.fullmatch("-?[0-9]{1,19}", ms) and -(2**63) <= int(ms) < 2**63):
                 return _NO_ENVELOPE
         return None
 
@@ -327,6 +338,8 @@ class OneByOne:
                 found += [(index, change, None) for change in self.changes(record)]
             except Unreadable as exc:
                 found.append((index, None, str(exc.args[0])))
+            except RecursionError:  # nested hundreds deep
+                found.append((index, None, NOT_WHOLE))
         columns = {
             name: stored.array([None if c is None else c.row[i] for _, c, _ in found], column["type"])
             for i, (name, column) in enumerate(self.columns.items())

@@ -28,14 +28,21 @@ def merged(parts: Sequence[Decoded]) -> Decoded:
         ]
         return pa.concat_arrays(given).take(order)
 
+    def beside(name: str, kind: pa.DataType) -> pa.Array:
+        """NULL in the rows of a part without it: a delete by its record's key has none."""
+        given = zip(parts, records, strict=True)
+        arrays = [part.beside.get(name, pa.nulls(len(record), kind)) for part, record in given]
+        return pa.concat_arrays(arrays).take(order)
+
     first = parts[0]
+    kinds = {name: array.type for part in parts for name, array in part.beside.items()}
     return Decoded(
         {name: pa.concat_arrays([part.columns[name] for part in parts]).take(order) for name in first.columns},
         joined("record", pa.int32()),
         joined("op", pa.string()),
         joined("ms", pa.int64()),
         joined("error", pa.string()),
-        {name: pa.concat_arrays([part.beside[name] for part in parts]).take(order) for name in first.beside},
+        {name: beside(name, kind) for name, kind in kinds.items()},
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from backfill_cli.contracts.decoder import Decode, Decoded
 from backfill_cli.decode import stored
+from backfill_cli.decode.tokens import NOT_WHOLE
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.model.schema import Columns
 from backfill_cli.spark.api import Column, DataFrame
@@ -30,6 +31,8 @@ def one_by_one(
             row = empty if record is None else read(record)
         except Unreadable as exc:
             error = str(exc.args[0])
+        except RecursionError:  # nested hundreds deep
+            error = NOT_WHOLE
         rows.append(row)
         errors.append(error)
     made = {

@@ -23,6 +23,7 @@ _LINE_END = re.compile(r"(?:\r\n|\r|\n)\Z")
 _TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
 _ZONE = r"(Z|[+-](0[0-9]|1[0-7])(:?[0-5][0-9])?)"
 _USUAL = {
+    "binary": r"[^\s\S]",  # none: Arrow takes a text for its bytes
     "boolean": r"(true|false)",
     "byte": r"-?[0-9]{1,2}",
     "short": r"-?[0-9]{1,4}",
@@ -84,6 +85,11 @@ def column(texts: pa.Array, kind: str) -> tuple[pa.Array, Mapping[int, str]]:
         mask[index] = True
     given = stored.array([read[index] for index in sorted(read)], kind)
     return pc.replace_with_mask(found, pa.array(mask, pa.bool_()), given), faults
+
+
+def are_usual(texts: pa.Array, kind: str) -> bool:
+    """Whether all texts are written as most writers do it: Arrow takes each for the same value, or refuses it."""
+    return bool(pc.all(pc.match_substring_regex(texts, f"^(?:{_usual(kind)})$")).as_py())
 
 
 def _usual(kind: str) -> str:

@@ -14,8 +14,7 @@ _REGISTERED = (
     "plain JSON (Kafka Connect's JsonConverter), or copy the topic to one that has it"
 )
 _LONE_SURROGATE = re.compile(
-    r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
-    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F])"
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _WHOLE_NUMBER = re.compile(r"-?[0-9]+")
@@ -69,7 +68,7 @@ def text_of(raw: bytes) -> str:
 
 def parsed(text: str) -> Token:
     """One JSON value. Raises Unreadable for anything else, a duplicate member, or half of a surrogate pair."""
-    if "\\u" in text and _LONE_SURROGATE.search(text):
+    if "\\u" in text and _LONE_SURROGATE.search(text.replace("\\\\", "__")):
         raise Unreadable(_HALF)
     try:
         return _DECODER.decode(text)

@@ -1,11 +1,16 @@
 """What a record is does not depend on how it is parsed, nor on the records beside it."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from backfill_cli.decode import stored
+from backfill_cli.contracts.decoder import Asked, Decoded
+from backfill_cli.decode import stored, texts
+from backfill_cli.decode.debezium import decoder as debezium
 from backfill_cli.decode.json_rows import JsonRows
+from backfill_cli.decode.tokens import NOT_WHOLE
 from backfill_cli.decode.upserts import upserts
 from backfill_cli.model.schema import field, schema_text
 
@@ -63,3 +68,140 @@ def test_a_key_that_a_schema_registry_wrote_deletes_nothing(kind: str, key: byte
     assert found.error is not None
     assert "schema registry (schema id 7)" in found.error[0].as_py()
     assert found.columns["id"].null_count == 1
+
+
+TIMES = [
+    ("timestamp", "2020-01-01T00Z"),
+    ("timestamp", "2020-01-01T00:00:00+19:00"),
+    ("timestamp", "2020-01-01T00:00:00+23:59"),
+    ("timestamp", "2020-01-01T00:00:00+18:00"),
+    ("timestamp", "2020-01-01T00:00Z"),
+    ("timestamp", "2020-01-01"),
+    ("timestamp_ntz", "2020-01-01 00"),
+    ("timestamp_ntz", "2020-01-01 00:00"),
+    ("date", "2020-1-1"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text"), TIMES)
+def test_a_time_is_read_or_refused_whatever_is_beside_it(kind: str, text: str) -> None:
+    (alone,) = read(kind, f'"{text}"')
+    other = '"+2020-01-01"' if kind == "date" else '"2020-01-01T00:00:00.1234560"'  # Arrow does not take them
+    assert read(kind, f'"{text}"', other)[0] == alone
+    assert texts.column(pa.array([text]), kind)[1].keys() == ({0} if alone[1] else set())
+
+
+@pytest.mark.parametrize(
+    "text", [r'"\\ud83d\ude00"', r'"\\\\ud83d\ude00"', r'"\ud83d"', r'"\\\ud83d"', r'"\ude00\ud83d"']
+)
+def test_half_of_a_surrogate_pair_is_refused(text: str) -> None:
+    assert read("string", '"a"', text, '"b"') == [("a", False), ("None", True), ("b", False)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r'"\ud83d\ude00"', "😀"),
+        (r'"\\\ud83d\ude00"', "\\😀"),
+        (r'"\\ud83d\\ude00"', r"\ud83d\ude00"),
+        (r'"\\ud83d"', r"\ud83d"),
+    ],
+)
+def test_a_whole_surrogate_pair_is_a_character(text: str, value: str) -> None:
+    assert read("string", '"a"', text) == [("a", False), (value, False)]
+
+
+@pytest.mark.parametrize("depth", [400, 700, 950, 5000, 100_000])
+def test_deep_nesting_is_a_fault_of_its_record(depth: int) -> None:
+    deep = "[" * depth + "]" * depth
+    found = read("string", '"a"', deep, '"b"')
+    assert found[0] == ("a", False)
+    assert found[1] in ((deep, False), ("None", True))
+    assert found[2] == ("b", False)
+    changes = envelopes({"v": "string"}, after(v=deep), after(v='"b"'))
+    assert changes in ([(deep, None), ("b", None)], [("None", NOT_WHOLE), ("b", None)])
+
+
+def after(beside: str = "", **row: str) -> str:
+    members = ",".join(f'"{name}":{value}' for name, value in {"id": "1", **row}.items())
+    return f'{{"op":"c","after":{{{members}}}{beside}}}'
+
+
+def envelopes(columns: dict[str, Any], *records: str) -> list[tuple[str, str | None]]:
+    """(the last column's value as text, the error) of each record."""
+    told = {name: field(name, kind) for name, kind in {"id": "long", **columns}.items()}
+    asked = Asked("topic 't'", "t", "t", ("id",), told, {}, "upstream.value")
+    found = debezium.columns(asked, list)
+    decode = debezium.open(asked, found.columns, found.facts).decode(list)
+    made = decode([record.encode() for record in records])
+    errors = [None] * len(records) if made.error is None else made.error.to_pylist()
+    return list(zip(map(str, made.columns[list(told)[-1]]), errors, strict=True))
+
+
+@pytest.mark.parametrize(("before", "text"), [("", "12"), ("\n", "12"), ("", '"x"'), ("", "1.5")])
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+def test_a_number_of_time_without_a_unit_is_refused(kind: str, before: str, text: str) -> None:
+    found = envelopes({"at": kind}, after(at="null"), before + after(at=text), after(at='"2020-01-01T00:00:00"'))
+    assert [error is not None for _, error in found] == [False, True, False]
+    assert [value for value, _ in found][1] == "None"
+
+
+@pytest.mark.parametrize("ms", ["9999999999999999999", "-9999999999999999999", "9223372036854775808"])
+@pytest.mark.parametrize("beside", [',"ts_ms":{}', ',"source":{{"ts_ms":{}}}'])
+def test_a_source_time_that_is_too_large_is_a_fault_of_its_record(ms: str, beside: str) -> None:
+    found = envelopes({"v": "string"}, after(v='"a"'), after(beside.format(ms), v='"b"'), after(v='"c"'))
+    assert [value for value, _ in found] == ["a", "None", "c"]
+    assert found[1][1] == "not a Debezium envelope of the table's columns"
+
+
+def in_block(payload: str, *fields: str, more: str = "") -> str:
+    image = ",".join(('{"field":"id","type":"int64"}', *fields))
+    block = f'{{"type":"struct","fields":[{{"field":"after","type":"struct","fields":[{image}]}}]}}'
+    return f'{{"schema":{block},"payload":{payload}{more}}}'
+
+
+ODD_FIELDS = [
+    '{"field":"v","type":"struct","fields":[{"type":"string"}]}',
+    '{"field":"v","type":"array","items":"string"}',
+    '{"field":"v","type":"array","items":[1]}',
+    '{"field":"v","type":"struct","fields":5}',
+    '{"field":"v","type":"struct","fields":["x"]}',
+    '{"field":"v","type":["array"]}',
+    '{"field":"v","type":"string","parameters":"x"}',
+    '{"field":"v","type":"array","items":' + '{"type":"array","items":' * 400 + "5" + "}" * 401,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kind", ["string", {"type": "array", "elementType": "string", "containsNull": True}], ids=str
+)
+@pytest.mark.parametrize("told", ODD_FIELDS)
+def test_an_odd_schema_block_is_a_fault_of_its_record(told: str, kind: Any) -> None:
+    found = envelopes({"v": kind}, after(v="null"), in_block(after(v="null"), told), after(v="null"))
+    assert [error is not None for _, error in found] == [False, True, False]
+    assert "schema block" in str(found[1][1])
+
+
+@pytest.mark.parametrize("more", [',"extra":{}', ',"extra":null,"n":[1]'])
+def test_members_after_the_payload_mean_nothing(more: str) -> None:
+    told = '{"field":"v","type":"string"}'
+    records = [in_block(after(v='"a"'), told), in_block(after(v='"b"'), told, more=more), after(v='"c"')]
+    assert [value for value, _ in envelopes({"v": "string"}, *records)] == ["a", "b", "c"]
+    assert envelopes({"v": "string"}, in_block(after(v='"b"'), told, more=f"{more},")) == [("None", NOT_WHOLE)]
+    twice = in_block(after(v='"b"'), told, more=',"payload":null')
+    assert envelopes({"v": "string"}, twice) == [("None", NOT_WHOLE)]
+
+
+def test_a_delete_by_its_key_has_nothing_beside_its_row() -> None:
+    columns = {"id": field("id", "long")}
+
+    def of_value(records: Sequence[bytes | None]) -> Decoded:
+        count = len(records)
+        return Decoded(
+            {"id": pa.array(range(count), pa.int64())}, beside={"note": pa.repeat(pa.scalar("x"), count)}
+        )
+
+    of_key = JsonRows(schema_text(columns), kept_apart=False, scalar=True)
+    found = upserts(columns, ["id"], of_value, of_key, [b"", None, b""], [b"0", b"7", b"1"])  # type: ignore[arg-type]
+    assert found.columns["id"].to_pylist() == [0, 7, 1]
+    assert found.beside["note"].to_pylist() == ["x", None, "x"]

@@ -1,5 +1,6 @@
 """Text as values: whole columns, which Arrow converts, hold what single texts are, and refuse the same."""
 
+from base64 import b64encode
 from decimal import Decimal
 from typing import Any
 
@@ -35,6 +36,7 @@ NUMERIC = ["byte", "short", "integer", "long", "float", "double", "decimal(5,2)"
 CASES = [
     *((kind, NUMBERS) for kind in NUMERIC),
     ("boolean", WORDS),
+    ("binary", st.one_of(st.binary(max_size=20).map(lambda raw: b64encode(raw).decode()), WORDS)),
     ("date", DATES),
     ("timestamp", st.one_of(TIMES, DATES)),
     ("timestamp_ntz", st.one_of(TIMES, DATES)),

@@ -25,6 +25,18 @@ def schema_of(epoch: Any) -> dict[str, str] | None:
     return None if found is None else {f["name"]: f["type"] for f in json.loads(found)["fields"]}
 
 
+def test_csv_cannot_hold_a_nested_column_of_the_snapshot(root: Path) -> None:
+    nested = pa.schema([("id", pa.int64()), ("a", pa.list_(pa.int64())), ("b", pa.binary())])
+    pq.write_table(nested.empty_table(), root / "snapshot" / "a.parquet")
+    upstream = opened(root, changes={"format": "dms", "csv": {"header": True}})
+    upstream.pin()
+    land(root / "changes", "1.csv", "Op,id,b", "I,1,YQ==")
+    assert pending(upstream, Position()) != []
+    land(root / "changes", "2.csv", "Op,id,a", "I,1,[1]")
+    with pytest.raises(BadData, match=r"2.csv: column 'a': csv cannot hold array<bigint>"):
+        upstream.observe(Position(), False)
+
+
 def test_case_26_the_first_file_with_other_columns_carries_the_schema(root: Path) -> None:
     upstream = opened(root, changes={"format": "change-feed"})
     upstream.pin()

@@ -23,6 +23,7 @@ from backfill_cli.upstreams.files.options import ChangesOptions, FileFormat
 from backfill_cli.upstreams.files.reading import csv_files, lines
 from backfill_cli.upstreams.files.reading.rows import THREADS, footer, frame
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
+from backfill_cli.upstreams.files.snapshot.pin import refuse_nested
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,8 @@ class MarkedRows:
         for name in names:
             if name not in shown:
                 raise undeclared(file, name)
+        if kind == "csv":
+            refuse_nested({n: c for n in names if not isinstance((c := shown[n])["type"], str)}, file.path)
         return {name: shown[name] for name in names}, as_ms((image or {}).get(self.time)) if self.time else None
 
     def _last_record(self, where: Place, file: File, count: int) -> list[str] | None:
