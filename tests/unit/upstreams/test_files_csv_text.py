@@ -220,8 +220,12 @@ def kept(file: Path, content: bytes, **options: Any) -> tuple[list[tuple[Any, An
 
 
 def parts(file: Path, content: bytes) -> list[TextPart]:
+    """Of records that a part can be cut between; b"\\r" stands in fields of several lines."""
     fs, size = LocalFileSystem(), len(content)
-    return [TextPart(fs, str(file), "a.csv", size, start, min(size, start + 9)) for start in range(0, size, 9)]
+    step = size if b"\r" in content else 9
+    return [
+        TextPart(fs, str(file), "a.csv", size, start, min(size, start + step)) for start in range(0, size, step)
+    ]
 
 
 def test_records_that_cannot_be_read_are_kept_with_line_reason_and_bytes(file: Path) -> None:
@@ -232,6 +236,23 @@ def test_records_that_cannot_be_read_are_kept_with_line_reason_and_bytes(file: P
         (str(file), 5, b"3", "expected 2 fields, found 1"),
         (str(file), 6, b'"4",\xff', "not UTF-8 text"),
     ]
+
+
+@pytest.mark.parametrize("block", [12, 30, 1 << 20])
+def test_a_line_has_one_number_whatever_is_read_at_once(
+    file: Path, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Carriage returns inside of fields end no line."""
+    monkeypatch.setattr(lines, "BLOCK_BYTES", block)
+    _, bad = kept(file, b'id,n\n1,"\rx\r\r"\n2,x\n3,"\ry"\n4,y\n5,"\r\n"\n6,z\n', multi_line=True)
+    assert [one["line"] for one in bad] == [2, 3, 4, 5, 6, 8]
+
+
+def test_a_long_field_in_a_bad_record_is_no_fault_of_ours(file: Path) -> None:
+    csv.field_size_limit(131_072)  # what a process begins with
+    good, bad = kept(file, b"id,n\n1,%b,3\n5,6\n" % (b"x" * 140_000))
+    assert good == [(5, 6)]
+    assert [(one["line"], one["reason"]) for one in bad] == [(2, "expected 2 fields, found 3")]
 
 
 def test_a_quote_that_is_never_closed_stops_the_job_also_with_quarantine(file: Path) -> None:

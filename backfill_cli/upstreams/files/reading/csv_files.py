@@ -164,7 +164,6 @@ def _made(rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
 
 
 _SHOWN = 200
-_LINE_END = re.compile(rb"\r\n|\n|\r")
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 
 
@@ -266,6 +265,7 @@ class _Block:
         except UnicodeDecodeError:
             return "not UTF-8 text"
         options = self._rows.csv
+        csv.field_size_limit(sys.maxsize)
         told = csv.reader(io.StringIO(text, newline=""), delimiter=options.delimiter, quotechar=options.quote)
         found = len(next(told))
         return None if found == count else f"expected {count} fields, found {found}"
@@ -289,7 +289,7 @@ class _Block:
         for record in self._grammar.records(self._block):
             if record.strip(b"\r\n"):
                 found.append((line, record.rstrip(b"\r\n")))
-            line += len(_LINE_END.findall(record))
+            line += record.count(self.line_end)
         return found
 
     def record(self, index: int) -> tuple[int, bytes]:

@@ -71,7 +71,7 @@ class _Block:
     def key(self, index: int) -> Mapping[str, object]:
         try:
             row = json.loads(self._lines[index][1], parse_float=str)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return {name: row[name] for name in self._key if name in row} if isinstance(row, dict) else {}
 
@@ -80,7 +80,7 @@ def _is_strict(line: bytes) -> bool:
     """Whether a line is JSON: the decoder takes a tab inside a text and a bare infinity, which topics can have."""
     try:
         json.loads(line, parse_constant=_only_nan)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
