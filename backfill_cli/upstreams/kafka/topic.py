@@ -85,7 +85,7 @@ class Topic:
     def identity(self, seen: Seen, found: Found) -> dict[str, Any]:
         """What must never change."""
         told = {"cluster": seen.cluster, "topic": self._options.topic, "topic_id": seen.topic_id}
-        return {**told, **found.facts}
+        return {**told, **found.facts, **told}
 
     def same(self, seen: Seen, identity: Mapping[str, Any]) -> None:
         """The topic is the one that the job began with. Raises StateConflict for another one."""

@@ -7,6 +7,7 @@ import pytest
 from hint_typed import typed
 
 from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts.decoder import Found
 from backfill_cli.errors import ConfigError
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
@@ -56,3 +57,10 @@ def test_a_number_since_1970_is_not_taken_for_the_text_or_the_number_of_a_snapsh
     with typed(refused.value) as hint:
         hint.says("take a snapshot in which these columns have the types of the source")
         assert read(told, fits)
+
+
+def test_what_a_format_remembers_never_hides_which_topic_it_is() -> None:
+    topic, seen = Topic(OPTIONS, [TableSpec("t", ("at",))]), Seen("cluster", "topic", {}, {})
+    facts = {"topic_id": "other", "cluster": "other", "topic": "other", "source": "public.t"}
+    told = {"cluster": "cluster", "topic": "t", "topic_id": "topic", "source": "public.t"}
+    assert topic.identity(seen, Found({}, facts=facts)) == told
