@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -215,3 +216,15 @@ def test_what_is_no_json_is_refused_though_a_topic_may_hold_it(tmp_path: Path) -
     how = TextRows(CsvOptions(), (), columns, quarantine=True)
     kept = [row["_backfill_quarantined"] for b in json_rows._made(how, pieces) for row in b.to_pylist()]
     assert [one["line"] for one in kept if one] == [2, 4, 6]
+
+
+def test_a_line_that_is_nested_too_deep_is_a_fault_of_its_own(tmp_path: Path) -> None:
+    deep = b"[" * 20_000 + b"]" * 20_000
+    told = [b'{"f": 1}', b'{"f":\t2, "x": %b}' % deep, b'{"f": "x", "x": %b}' % deep, b'{"f": 3}']
+    where, file = written(tmp_path, "a.json", b"\n".join(told))
+    pieces = [Piece(0, part) for part in lines.parts(where, [file], cut=True)]
+    how = TextRows(CsvOptions(), (), {"f": field("f", "double")}, key=("f",), quarantine=True)
+    kept = [row["_backfill_quarantined"] for b in json_rows._made(how, pieces) for row in b.to_pylist()]
+    assert [one["line"] for one in kept if one] == [2, 3]
+    with pytest.raises(BadData, match=r"a.json: line 2: not one whole JSON object"):
+        list(json_rows._made(replace(how, quarantine=False), pieces))
