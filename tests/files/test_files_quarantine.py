@@ -159,7 +159,7 @@ def test_rows_that_a_spool_holds_are_kept_once_it_is_drained(spark: "SparkSessio
     (tmp_path / "changes" / "a.csv").write_text("Op,id,v\nU,1,10\nU,y,11\nU,3\nD,4,\n")
     run.catch_up()
     assert run.rows() == [(1, 10)]
-    assert run.kept() == [("a.csv", 3, b"2,x"), ("a.csv", 3, b"U,y,11"), ("a.csv", 4, b"U,3")]
+    assert run.kept() == [("a.csv", 3, b"U,y,11"), ("a.csv", 4, b"U,3"), ("a.csv", 3, b"2,x")]
     (tmp_path / "changes" / "b.csv").write_text("Op,id,v\nU,,5\nU,5,5\n")
     with pytest.raises(BadData, match="NULL"):
         run.catch_up()

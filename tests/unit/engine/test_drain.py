@@ -122,7 +122,7 @@ def test_rows_that_cannot_be_read_stay_apart_from_entries_that_know_of_none(
     found = drained(spark, spool, [before, after], "t")
     assert isinstance(found, ChangeFrame)
     good, side = quarantine.readable(spark, found.frame, "t", tmp_path / "epoch")
-    assert sorted(good.toArrow()["n"].to_pylist()) == [1, 2]
+    assert sorted(good.toArrow()["v"].to_pylist()) == [1, 2]
     assert side["t.quarantine"].rows == 2
 
 
