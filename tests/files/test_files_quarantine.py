@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
@@ -177,10 +178,14 @@ def test_a_table_is_not_named_as_anothers_rows_that_cannot_be_read(tmp_path: Pat
             (tmp_path / folder / table / "a.csv").write_text(
                 "id,v\n1,1\n" if folder == "snapshot" else "Op,id,v\n"
             )
-    with pytest.raises(UsageError, match=r"table 'orders\.quarantine': rows that cannot be read are kept under"):
+    with pytest.raises(
+        UsageError, match=r"'orders\.quarantine': rows that cannot be read are kept under"
+    ) as caught:
         run.catch_up()
-    assert not read_jobs(run.catalog)
-    run.config.write_text(told.replace('on_error = "quarantine"\n', ""))
-    run.catch_up()
-    assert run.rows("SELECT id, v FROM q") == [(1, 1)]
+    assert not run.catalog.jobs()
+    with typed(caught.value) as hint:
+        hint.says('set upstream.on_error = "fail"')
+        run.config.write_text(told.replace('on_error = "quarantine"\n', 'on_error = "fail"\n'))
+        run.catch_up()
+        assert run.rows("SELECT id, v FROM q") == [(1, 1)]
     assert verify("orders", run.catalog).equal

@@ -206,5 +206,6 @@ def _side_tables(tables: Sequence[SinkTable], upstream: Source, pin: Pin) -> tup
     names = {table.name for table in tables}
     for name in sorted(names & {side_name(name) for name in names}):
         fault = f"table '{name}': rows that cannot be read are kept under this name"
-        raise UsageError(fault, in_config('give the table another name in [[tables]], or set on_error = "fail"'))
+        hint = 'give the table another name in [[tables]], or set upstream.on_error = "fail"'
+        raise UsageError(fault, in_config(hint))
     return tuple(side_table(table, upstream, pin.schema[table.name]) for table in tables)
