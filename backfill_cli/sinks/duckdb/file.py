@@ -174,11 +174,15 @@ class Process:
         return f"backfill {self.verb} (pid {self.pid})"
 
 
+_LOOKS = 3
+
+
 def writer_of(path: Path) -> Process | None:
     """The process of backfill's that has a lock on the file; None for any other, and where it cannot be known."""
     try:
         found = path.stat()
-        lines = LOCKS.read_text().splitlines()
+        # Not one look at one moment: a line can be missing while other locks come and go.
+        lines = [line for _ in range(_LOOKS) for line in LOCKS.read_text().splitlines()]
     except OSError:
         return None
     file = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
