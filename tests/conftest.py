@@ -45,9 +45,6 @@ JAVA = (
 )
 os.environ.setdefault("JDK_JAVA_OPTIONS", " ".join(JAVA))
 
-# A test's queries see some rows each: compiling them took a seventh of the time. Commands that it starts compile.
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the tests marked `long` too")
@@ -150,10 +147,12 @@ def _look_names_up_once() -> None:
 
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> "Iterator[SparkSession]":
+    from backfill_cli.lake.merge import INTERPRETED
     from backfill_cli.spark.session import open_session
 
     _look_names_up_once()
     small = {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "2"}
+    # A test's queries see some rows each, so compiling takes longest. Commands that a test starts compile.
     conf = {**small, "spark.driver.memory": "2g", **({} if request.config.getoption("--all") else INTERPRETED)}
     session = open_session("local[2]", conf, formats=("delta", "iceberg"))
     yield session
