@@ -66,6 +66,10 @@ def text(exc: duckdb.Error) -> str:
     return str(exc).split("\n\nLINE ")[0]
 
 
-def holder(exc: duckdb.Error) -> str:
-    """The program that holds the file, as DuckDB names it."""
-    return text(exc).partition("Conflicting lock is held in ")[2].partition(". See also")[0] or "another program"
+def holder(exc: duckdb.Error) -> str | None:
+    """The program that holds the file, as DuckDB names it; None for one that is ending.
+
+    Linux takes a process's memory, and with it its name, before its locks: DuckDB then calls it `.`.
+    """
+    found = text(exc).partition("Conflicting lock is held in ")[2].partition(". See also")[0]
+    return None if found.startswith(". (PID ") else found or "another program"

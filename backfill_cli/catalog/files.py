@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from backfill_cli.errors import StateConflict, Transient, UsageError, command, shell
+from backfill_cli.errors import NEWER_DUCKDB, StateConflict, Transient, UsageError, command, shell
 
 if TYPE_CHECKING:
     import duckdb
@@ -111,9 +111,7 @@ def _of_duckdb(exc: "duckdb.Error", path: Path) -> Transient | UsageError | Stat
         case Said.NO_ROOM:
             return _full(path, message)
         case Said.NEWER:
-            return UsageError(
-                f"catalog {path} was written by a newer DuckDB: {message}", shell("pip install --upgrade duckdb")
-            )
+            return UsageError(f"catalog {path} was written by a newer DuckDB: {message}", NEWER_DUCKDB)
         case Said.DAMAGED:
             away = shlex.join(["mv", str(path), f"{path}.damaged"])
             return StateConflict(

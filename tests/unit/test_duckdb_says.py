@@ -38,7 +38,14 @@ def test_a_held_file_names_its_holder(database: Path) -> None:
         other.stdout.readline()
         error = refused(database)
         other.communicate()
-    assert (said(error), f"PID {other.pid}" in holder(error)) == (Said.HELD, True)
+    assert (said(error), f"PID {other.pid}" in str(holder(error))) == (Said.HELD, True)
+
+
+def test_a_process_that_is_ending_has_no_name() -> None:
+    error = duckdb.IOException(
+        'IO Error: Could not set lock on file "a.duckdb": Conflicting lock is held in . (PID 4711). See also https://…'
+    )
+    assert (said(error), holder(error)) == (Said.HELD, None)
 
 
 def test_a_file_that_is_no_database_a_damaged_one_and_one_of_a_newer_version(database: Path) -> None:

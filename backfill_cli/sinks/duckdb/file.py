@@ -127,8 +127,10 @@ def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
                 return Transient(
                     f"{path} is held by {own}", "wait until it has ended, or: " + shell(f"kill {own.pid}")
                 )
+            if (other := holder(exc)) is None:
+                return Transient(f"{path} is held by a process that is ending", RETRIED)
             return Transient(
-                f"{path} is held by {holder(exc)}", "close the program that holds it: " + shell(f"lsof {quoted}")
+                f"{path} is held by {other}", "close the program that holds it: " + shell(f"lsof {quoted}")
             )
         case Said.OPEN_HERE:
             return Transient(f"{path} is open in this process with other settings", RETRIED)
@@ -174,15 +176,11 @@ class Process:
         return f"backfill {self.verb} (pid {self.pid})"
 
 
-_LOOKS = 3
-
-
 def writer_of(path: Path) -> Process | None:
     """The process of backfill's that has a lock on the file; None for any other, and where it cannot be known."""
     try:
         found = path.stat()
-        # Not one look at one moment: a line can be missing while other locks come and go.
-        lines = [line for _ in range(_LOOKS) for line in LOCKS.read_text().splitlines()]
+        lines = LOCKS.read_text().splitlines()
     except OSError:
         return None
     file = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"

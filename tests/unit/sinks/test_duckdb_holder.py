@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,13 +17,13 @@ HOLD = "import duckdb, sys; held = duckdb.connect(sys.argv[1], read_only=True); 
 
 
 @contextmanager
-def held_by(path: Path, *words: str) -> Iterator[int]:
-    """Another process reads the file; its pid. words: what its command ends with."""
+def held_by(path: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process, which reads the file. words: what its command ends with."""
     command = [sys.executable, "-c", HOLD, str(path), *words]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
-        yield process.pid
+        yield process
         process.communicate(b"\n")
 
 
@@ -36,14 +35,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_verify_that_holds_the_file_is_named_with_its_process(path: Path) -> None:
-    with held_by(path, "/opt/bin/backfill", "--no-color", "verify", "orders") as pid:
-        named = rf"is held by backfill verify \(pid {pid}\)"
+    with held_by(path, "/opt/bin/backfill", "--no-color", "verify", "orders") as verify:
+        named = rf"is held by backfill verify \(pid {verify.pid}\)"
         with pytest.raises(Transient, match=named) as told, opened(path, Limits()):
             pass
         with typed(told.value) as hint:
             hint.run_in_shell("kill")
-            while writer_of(path) is not None:
-                time.sleep(0.01)
+            verify.wait()  # its name goes before its lock
             with opened(path, Limits()):
                 pass
     assert writer_of(path) is None
@@ -53,8 +51,8 @@ def test_a_verify_that_holds_the_file_is_named_with_its_process(path: Path) -> N
 
 def test_another_program_that_holds_the_file_is_named_as_duckdb_names_it(path: Path) -> None:
     with (
-        held_by(path, "nightly") as pid,
-        pytest.raises(Transient, match=f"PID {pid}") as told,
+        held_by(path, "nightly") as other,
+        pytest.raises(Transient, match=f"PID {other.pid}") as told,
         opened(path, Limits()),
     ):
         pass
