@@ -19,8 +19,8 @@ from backfill_cli.decode.merged import merged
 from backfill_cli.decode.stored import arrow_type
 from backfill_cli.decode.tokens import Number, parsed
 from backfill_cli.decode.unreadable import Unreadable
-from backfill_cli.decode.unsent import placeholders
 from backfill_cli.formats.source_table import PARTS
+from backfill_cli.formats.unsent import placeholders
 
 _SEEN = 20
 """Envelopes that show whether values are written as numbers or as texts where both are usual."""

@@ -19,7 +19,7 @@ from backfill_cli.model.schema import SparkType
 from backfill_cli.spark.api import Column, F
 
 UNAVAILABLE = "__debezium_unavailable_value"
-_BYTES = UNAVAILABLE.encode()
+BYTES = UNAVAILABLE.encode()
 
 
 def _base64(raw: bytes) -> str:
@@ -31,16 +31,31 @@ def _point(x: float, y: float) -> str:
     return _base64(struct.pack("<BIIdd", 1, 0x20000001, 4326, x, y))
 
 
-_BASE64 = (_base64(_BYTES), _point(-99999999, -99999999), _point(179.999999, 89.999999))
-_MD5 = hashlib.md5(_BYTES, usedforsecurity=False).digest()
+_BASE64 = (_base64(BYTES), _point(-99999999, -99999999), _point(179.999999, 89.999999))
+_MD5 = hashlib.md5(BYTES, usedforsecurity=False).digest()
 _TEXTS = (
     UNAVAILABLE,
-    _base64(_BYTES),
-    _BYTES.hex(),
+    _BASE64[0],
+    BYTES.hex(),
     str(uuid.UUID(bytes=_MD5, version=3)),
     f'{{"{UNAVAILABLE}":"{UNAVAILABLE}"}}',
     f'{{"{UNAVAILABLE}": "{UNAVAILABLE}"}}',
 )
+SINGLY = [_base64(bytes([byte])) for byte in BYTES]
+"""Each byte of the placeholder as a decimal's digits in base64."""
+
+
+def placeholders(how: Encoding, target: SparkType) -> tuple[str, ...]:
+    """The texts that stand for a value of a simple type that was not sent; none if such a value always is."""
+    match how.kind:
+        case "base64":
+            return _BASE64
+        case "text" | "instant" | "unscaled":
+            return UNAVAILABLE, _BASE64[0]
+        case "plain" if target == "string":
+            return _TEXTS
+        case _:
+            return ()
 
 
 def unsent(raw: Column, how: Encoding, target: SparkType) -> Column | None:
@@ -50,25 +65,22 @@ def unsent(raw: Column, how: Encoding, target: SparkType) -> Column | None:
     """
     match how.kind:
         case "array":
-            found = _in_array(raw, dict(how.inner)[""], _part(target, "elementType"))
+            found = _in_array(raw, dict(how.inner)[""], part_of(target, "elementType"))
         case "map":
-            of_value = _inner(dict(how.inner)[""], _part(target, "valueType"))
+            of_value = _inner(dict(how.inner)[""], part_of(target, "valueType"))
             found = F.array_contains(F.map_keys(raw), UNAVAILABLE)
             if of_value is not None:
                 found |= F.exists(F.map_values(raw), of_value)
         case "struct":
             inner = dict(how.inner)
-            parts = [unsent(raw.getField(f["name"]), inner[f["name"]], f["type"]) for f in _part(target, "fields")]
+            parts = [unsent(raw.getField(f["name"]), inner[f["name"]], f["type"]) for f in part_of(target, "fields")]
             told = [part for part in parts if part is not None]
             return balanced(or_, told) if told else None
-        case "base64":
-            found = raw.isin(*_BASE64)
-        case "text" | "instant" | "unscaled":
-            found = raw.isin(UNAVAILABLE, _BASE64[0])
-        case "plain" if target == "string":
-            found = raw.isin(*_TEXTS)
         case _:
-            return None
+            texts = placeholders(how, target)
+            if not texts:
+                return None
+            found = raw.isin(*texts)
     return F.coalesce(found, F.lit(False))
 
 
@@ -78,17 +90,17 @@ def _in_array(raw: Column, how: Encoding, element: SparkType) -> Column:
     found = F.exists(raw, of_element) if of_element is not None else F.lit(False)
     match how.kind:
         case "plain" if element == "boolean":
-            return found | (raw == F.array(*(F.lit(True) for _ in _BYTES)))
+            return found | (raw == F.array(*(F.lit(True) for _ in BYTES)))
         case "plain" if isinstance(element, str) and element != "string":
-            return found | (raw == F.array(*(F.lit(byte).cast(element) for byte in _BYTES)))
+            return found | (raw == F.array(*(F.lit(byte).cast(element) for byte in BYTES)))
         case "double":
-            return found | (raw == F.array(*(F.lit(byte).cast("double") for byte in _BYTES)))
+            return found | (raw == F.array(*(F.lit(byte).cast("double") for byte in BYTES)))
         case "days" | "units":
-            return found | (raw == F.array(*(F.lit(byte).cast("long") for byte in _BYTES)))
+            return found | (raw == F.array(*(F.lit(byte).cast("long") for byte in BYTES)))
         case "unscaled":
-            return found | (raw == _singly())
+            return found | (raw == F.array(*map(F.lit, SINGLY)))
         case "variable":
-            return found | (F.transform(raw, lambda one: one["value"]) == _singly())
+            return found | (F.transform(raw, lambda one: one["value"]) == F.array(*map(F.lit, SINGLY)))
     return found
 
 
@@ -105,11 +117,6 @@ def _inner(how: Encoding, target: SparkType) -> Callable[[Column], Column] | Non
     return holds
 
 
-def _singly() -> Column:
-    """Each byte of the placeholder as a decimal's digits in base64."""
-    return F.array(*(F.lit(_base64(bytes([byte]))) for byte in _BYTES))
-
-
-def _part(target: SparkType, name: str) -> Any:
+def part_of(target: SparkType, name: str) -> Any:
     assert isinstance(target, dict)
     return target[name]
