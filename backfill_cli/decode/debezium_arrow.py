@@ -12,13 +12,14 @@ import pyarrow.compute as pc
 
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Decoded
-from backfill_cli.decode import arrow_json, arrow_values, order
+from backfill_cli.decode import arrow_json, arrow_values
 from backfill_cli.decode.arrow_values import Odd, either
 from backfill_cli.decode.debezium import Block, Envelopes, OneByOne
 from backfill_cli.decode.merged import merged
 from backfill_cli.decode.stored import arrow_type
 from backfill_cli.decode.tokens import Number, parsed
 from backfill_cli.decode.unreadable import Unreadable
+from backfill_cli.formats.debezium_order import PLACE
 from backfill_cli.formats.source_table import PARTS
 from backfill_cli.formats.unsent import placeholders
 
@@ -131,7 +132,7 @@ class ByArrow:
         """What Arrow reads for each column, and for the place in the source's log, as a few envelopes show it."""
         assert self._raw is not None
         raw = dict(self._raw)
-        places = dict.fromkeys(order.PLACE, pa.string()) if self._of.images is not None else {}
+        places = dict.fromkeys(PLACE, pa.string()) if self._of.images is not None else {}
         # a number of no known unit is no time: it is left to plain Python
         open_ = {n for n, how in self._slow.how.items() if how.kind == "instant" and how.unit is not None}
         left = set(places)
@@ -168,7 +169,7 @@ class ByArrow:
     def _trace(self, rows: "_Rows", known: Block | None, raw: Mapping[str, pa.DataType]) -> pa.Array:
         images = self._of.images or ()
         first = len(PARTS) + 2
-        place = [pc.struct_field(rows.source, [first + i]).cast(pa.string()) for i in range(len(order.PLACE))]
+        place = [pc.struct_field(rows.source, [first + i]).cast(pa.string()) for i in range(len(PLACE))]
         tx, lsn, scn, record, row = place
         old = list(dict.fromkeys((*self._of.key, *images)))
         removes = pc.or_(rows.updates, rows.deletes)

@@ -81,12 +81,14 @@ def changes(
         file = exact.row_of(file, F.col(f"{own.AT}.row"), F.col(own.LINE)) if numbered else file
         shown = _shown(at, key, columns, encodings, epoch, file)
         if images is not None:
-            shown.append(debezium_order.trace(at, key, images, columns, encodings, file, sure).alias(own.TRACE))
+            shown.append(debezium_order.trace(at, images, columns, encodings, file, sure).alias(own.TRACE))
         return _ops(at, key, columns, encodings, known, file), shown
 
     ops, shown = reused(built, build)
     found = mine.select("*", F.posexplode(ops).alias(own.SUB, own.OP)).select(*shown)
-    return found if images is None else debezium_order.refusing(found, key, images, blanks is not None)
+    if images is None:
+        return found
+    return debezium_order.refusing(found, key, images, blanks is not None, F.col(own.TRACE)["place"])
 
 
 def _shown(

@@ -24,9 +24,11 @@ from backfill_cli.spark.names import quoted
 Sure = Callable[[str, Column], Column]
 """Whether a column's value in `before` is none of its `blanks`: never NULL, and false if these are not known."""
 
-_PLACE = ("txId", "lsn", "scn", "rs_id", "ssn")
+PLACE = ("txId", "lsn", "scn", "rs_id", "ssn")
+"""What a source says of a change's transaction and place in its log: numbers or texts."""
+
 _LATE = "one transaction put a row at this key and then removed another row from it; key"
-LATE_KEY_HINT = (
+_LATE_HINT = (
     "which rows are left is not in such a log: use a key that the source checks row by row "
     "(PostgreSQL: add the constraint again, NOT DEFERRABLE; Oracle: exchange no keys in a "
     "transaction), and in tables that are read as one, a key of which one row exists; then "
@@ -72,12 +74,11 @@ def comparable(key: Sequence[str], columns: Columns, encodings: Mapping[str, Enc
 
 def fields() -> list[SparkType]:
     """What the parser reads from `source`."""
-    return [field(name, "string") for name in _PLACE]
+    return [field(name, "string") for name in PLACE]
 
 
 def trace(
     at: str,
-    key: Sequence[str],
     images: Sequence[str],
     columns: Columns,
     encodings: Mapping[str, Encoding],
@@ -88,7 +89,7 @@ def trace(
 
     at: the struct that holds the envelope; its `before` has `images` as text. place: what an error names.
     """
-    after, before, op = (F.col(f"{at}.{part}") for part in ("after", "before", "op"))
+    after, before, source = (F.col(f"{at}.{part}") for part in ("after", "before", "source"))
     put, gone, known = [], [], []
     for name in images:
         how, kind = encodings[name], columns[name]["type"]
@@ -96,37 +97,51 @@ def trace(
         absent = unsent(text, how, kind)
         sent = text if absent is None else F.when(~absent, text)
         raw, new = sent.try_cast(str(raw_type(how, kind))), after.getField(name)
-        gone.append(F.when(raw.isNotNull(), F.xxhash64(raw)))
+        gone.append(raw)
         known.append(sure(name, raw))
-        put.append(F.when(new.isNotNull(), F.xxhash64(new)))  # NULL may be a column that did not exist yet
-    number = F.coalesce(F.col(f"{at}.source.lsn"), F.col(f"{at}.source.scn")).try_cast("decimal(38,0)")
-    ssn = F.col(f"{at}.source.ssn").try_cast("bigint")
-    lsn = F.struct(number.alias("number"), F.col(f"{at}.source.rs_id").alias("record"), ssn.alias("row"))
-    removes = op.isin("u", "d") & (F.col(own.SUB) == 0)
-    return F.struct(
-        F.when(number.isNotNull(), F.col(f"{at}.source.txId")).alias("tx"),
-        name_in(f"{at}.source").alias("table"),
+        put.append(new)
+    tx, lsn, scn, record, row = (source.getField(name) for name in PLACE)
+    removes = F.col(f"{at}.op").isin("u", "d") & (F.col(own.SUB) == 0)
+    sure_of = F.when(removes, F.array(*known).cast("array<boolean>"))
+    log = (tx, F.coalesce(lsn, scn), record, row, name_in(f"{at}.source"))
+    return F.struct(*traced(log, put, gone, sure_of), place.alias("place")).alias(own.TRACE)
+
+
+def traced(log: Sequence[Column], put: Sequence[Column], gone: Sequence[Column], sure: Column) -> list[Column]:
+    """What `refusing` reads of `own.TRACE`. log: transaction, the three parts of the place in the log, and table.
+
+    put, gone: values of the row that a change puts at a key, and of the one that it removes; NULL may be a column
+    that did not exist yet, and has no hash. sure: whether each of `gone` is the row's, NULL if none is removed.
+    """
+    tx, told, record, row, table = log
+
+    def hashes(values: Sequence[Column]) -> Column:
+        return F.array(*(F.when(one.isNotNull(), F.xxhash64(one)) for one in values)).cast("array<bigint>")
+
+    number = told.try_cast("decimal(38,0)")
+    lsn = F.struct(number.alias("number"), record.alias("record"), row.try_cast("bigint").alias("row"))
+    return [
+        F.when(number.isNotNull(), tx).alias("tx"),
+        table.alias("table"),
         lsn.alias("lsn"),
-        F.when(F.col(own.OP) == "U", F.array(*put).cast("array<bigint>")).alias("put"),
-        F.when(removes, F.array(*gone).cast("array<bigint>")).alias("gone"),
-        F.when(removes, F.array(*known).cast("array<boolean>")).alias("sure"),
-        place.alias("place"),
-        F.concat_ws(", ", *(F.coalesce(before.getField(n), after.getField(n)).cast("string") for n in key)).alias(
-            "key"
-        ),
-    ).alias(own.TRACE)
+        F.when(F.col(own.OP) == "U", hashes(put)).alias("put"),
+        F.when(sure.isNotNull(), hashes(gone)).alias("gone"),
+        sure.alias("sure"),
+    ]
 
 
-def refusing(changes: DataFrame, key: Sequence[str], images: Sequence[str], with_block: bool) -> DataFrame:
+def refusing(
+    changes: DataFrame, key: Sequence[str], images: Sequence[str], with_block: bool, place: Column
+) -> DataFrame:
     """The changes, without `own.TRACE`; a removal that proves that the source checks the key late raises.
 
     with_block: whether schema blocks say which values in `before` are not the row's. Without them, the values of a
-    column are the rows' if the old rows of the transaction have two of them.
+    column are the rows' if the old rows of the transaction have two of them. place: names a change in errors.
     """
     from pyspark.sql.window import Window
 
     of_key = Window.partitionBy(*(quoted(name) for name in key)).orderBy(own.SEQ)
-    traced = changes.withColumn(own.BEFORE, F.lag(own.TRACE).over(of_key))
+    rows = changes.withColumn(own.BEFORE, F.lag(own.TRACE).over(of_key))
     now, held = F.col(own.TRACE), F.col(own.BEFORE)
     sure = now["sure"]
     if not with_block:
@@ -135,7 +150,7 @@ def refusing(changes: DataFrame, key: Sequence[str], images: Sequence[str], with
         of_images = Window.partitionBy(F.when(image, now["tx"]), F.when(image, now["table"]), *apart)
         one = [now["gone"][i] for i in range(len(images))]
         two = [F.min(value).over(of_images) != F.max(value).over(of_images) for value in one]
-        traced = traced.withColumn(own.HELD, F.array(*two).cast("array<boolean>"))
+        rows = rows.withColumn(own.HELD, F.array(*two).cast("array<boolean>"))
         sure = F.col(own.HELD)
     values = F.arrays_zip(now["gone"].alias("gone"), held["put"].alias("put"), sure.alias("sure"))
     other = (held["table"] != now["table"]) | F.coalesce(
@@ -143,7 +158,6 @@ def refusing(changes: DataFrame, key: Sequence[str], images: Sequence[str], with
     )
     both = held["put"].isNotNull() & now["gone"].isNotNull() & (held["tx"] == now["tx"])
     late = F.coalesce(both & (held["lsn"] < now["lsn"]) & other, F.lit(False))
-    op = F.when(late, exact.refused(now["place"], _LATE, now["key"], LATE_KEY_HINT).cast("string")).otherwise(
-        F.col(own.OP)
-    )
-    return traced.withColumn(own.OP, op).drop(own.TRACE, own.BEFORE, own.HELD)
+    shown = F.concat_ws(", ", *(quoted(name).cast("string") for name in key))
+    op = F.when(late, exact.refused(place, _LATE, shown, _LATE_HINT).cast("string")).otherwise(F.col(own.OP))
+    return rows.withColumn(own.OP, op).drop(own.TRACE, own.BEFORE, own.HELD)

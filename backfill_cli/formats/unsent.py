@@ -73,7 +73,9 @@ def unsent(raw: Column, how: Encoding, target: SparkType) -> Column | None:
                 found |= F.exists(F.map_values(raw), of_value)
         case "struct":
             inner = dict(how.inner)
-            parts = [unsent(raw.getField(f["name"]), inner[f["name"]], f["type"]) for f in part_of(target, "fields")]
+            parts = [
+                unsent(raw.getField(f["name"]), inner[f["name"]], f["type"]) for f in part_of(target, "fields")
+            ]
             told = [part for part in parts if part is not None]
             return balanced(or_, told) if told else None
         case _:
