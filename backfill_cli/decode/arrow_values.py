@@ -4,7 +4,7 @@ Each function also says which values it cannot convert exactly, or is not sure o
 by one, by values.py, which says what is wrong with them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backfill_cli.decode import stored, texts, values
-from backfill_cli.decode.stored import arrow_type, decimal_of
+from backfill_cli.decode.stored import arrow_type
 from backfill_cli.decode.unreadable import Unreadable
+from backfill_cli.formats.exact import FIRST_DAY, LAST_DAY, bounds_of, decimal_of
 from backfill_cli.formats.values import Encoding
 from backfill_cli.model.schema import SparkType
 
@@ -46,11 +47,9 @@ def converted(raw: pa.Array, kind: str, how: Encoding) -> tuple[pa.Array, Odd]:
     """The column in its own type, NULL where a value is odd."""
     if raw.type == pa.int64():
         if how.kind == "days":
-            return _within(
-                raw, values.FIRST_DAY, values.LAST_DAY, lambda days: days.cast(pa.int32()).cast(pa.date32())
-            )
+            return _within(raw, FIRST_DAY, LAST_DAY, lambda days: days.cast(pa.int32()).cast(pa.date32()))
         if how.kind in ("units", "instant"):
-            return _each(raw, kind, None) if how.unit is None else _units(raw, how.unit, kind)
+            return _units(raw, how.unit or "us", kind)
         edge = 1 << (values.BITS[kind] - 1)
         return (raw, None) if kind == "long" else _within(raw, -edge, edge - 1, lambda a: a.cast(arrow_type(kind)))
     if pa.types.is_decimal(raw.type):
@@ -96,9 +95,7 @@ def _within(raw: pa.Array, low: Any, high: Any, cast: Callable[[Any], Any]) -> t
 
 
 def _units(raw: pa.Array, unit: str, kind: str) -> tuple[pa.Array, Odd]:
-    a_second = values.PER_SECOND[unit]
-    low, high = values.FIRST_DAY * 86_400 * a_second, (values.LAST_DAY + 1) * 86_400 * a_second - 1
-    low, high = max(low, -(2**63)), min(high, 2**63 - 1)
+    low, high = bounds_of(unit)
     outside = pc.or_(pc.less(raw, low), pc.greater(raw, high))
     if unit == "ns":
         micros = pc.divide(raw, 1000)
@@ -125,14 +122,11 @@ def _floats(raw: pa.Array, kind: str) -> tuple[pa.Array, Odd]:
     return _masked(raw, odd)
 
 
-def _each(raw: pa.Array, kind: str, read: Callable[[Any], Any] | None) -> tuple[pa.Array, Odd]:
-    """One by one, each distinct value once. read: None: all of them are odd."""
-    listed: Sequence[Any] = raw.to_pylist() if read is not None else [None] * len(raw)
-    if read is None:
-        return pa.nulls(len(raw), arrow_type(kind)), pa.repeat(pa.scalar(True), len(raw))
+def _each(raw: pa.Array, kind: str, read: Callable[[Any], Any]) -> tuple[pa.Array, Odd]:
+    """One by one, each distinct value once."""
     known: dict[Any, Any] = {None: None}
     found, odd = [], []
-    for value in listed:
+    for value in raw.to_pylist():
         if value not in known:
             try:
                 known[value] = read(value)

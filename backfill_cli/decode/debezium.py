@@ -406,7 +406,7 @@ def _alike(how: Encoding, kind: SparkType, timestamps: str | None, decimals: str
     except Unsupported:
         return False
     if mine.kind == "unscaled" and how.kind == "unscaled":
-        return how.scale == decimal_of(kind)[1]
+        return how.scale == decimal_of(str(kind))[1]
     return mine == how or (mine.kind == "instant" and (how.kind == "text" or how.unit == mine.unit))
 
 

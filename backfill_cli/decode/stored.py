@@ -10,6 +10,7 @@ from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.formats.exact import decimal_of
 from backfill_cli.model.schema import Columns, SparkType
 
 if TYPE_CHECKING:
@@ -47,13 +48,6 @@ def arrow_type(kind: SparkType) -> "pa.DataType":
     if kind["type"] == "map":
         return pa.map_(arrow_type(kind["keyType"]), arrow_type(kind["valueType"]))
     return pa.struct([pa.field(one["name"], arrow_type(one["type"])) for one in kind["fields"]])
-
-
-@cache
-def decimal_of(kind: str) -> tuple[int, int]:
-    """(precision, scale) of `decimal(p,s)`."""
-    precision, scale = kind[len("decimal(") : -1].split(",")
-    return int(precision), int(scale)
 
 
 def array(values: Sequence[Any], kind: SparkType) -> "pa.Array":

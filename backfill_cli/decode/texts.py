@@ -9,11 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backfill_cli.decode import stored, values
-from backfill_cli.decode.stored import arrow_type, decimal_of
+from backfill_cli.decode.stored import arrow_type
 from backfill_cli.decode.unreadable import Unreadable
-
-SHOWN = 200
-"""Characters of a text that an error shows."""
+from backfill_cli.formats.exact import SHOWN, decimal_of
 
 _FEW = 64
 """Arrow refuses a whole column for one value; so few of them are not halved further."""

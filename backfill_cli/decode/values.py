@@ -13,26 +13,18 @@ from binascii import a2b_base64
 from collections.abc import Callable
 from typing import Any
 
-from backfill_cli.decode.stored import decimal_of
 from backfill_cli.decode.tokens import Constant, Number, Token, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unfit, Unreadable
+from backfill_cli.formats.exact import FIRST_DAY, LAST_DAY, MOST_PLACES, PER_SECOND, article, decimal_of
 from backfill_cli.formats.values import Encoding
 from backfill_cli.model.schema import SparkType, shown
 
 Reader = Callable[[Token], Any]
 """A value in its stored form, None for a JSON null. Raises Unreadable."""
 
-FIRST_DAY, LAST_DAY = -719_162, 2_932_896
-"""0001-01-01 and 9999-12-31 as days since 1970: infinities and broken values lie outside."""
-
-PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
-DOUBLE_DIGITS = 15
-"""A decimal of up to this many digits is identified by its nearest double."""
 
 _DAY_MICROS = 86_400_000_000
-_MOST_PLACES = 1_000
-"""No table holds a decimal of 38 digits with more places than this."""
 
 _DATE = r"([+-]?[0-9]{4,6})-([0-9]{2})-([0-9]{2})"
 _TIME = r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.]([0-9]{1,6})0*)?)?"
@@ -48,8 +40,7 @@ _PLAIN_NUMBER = re.compile(r"-?[0-9]+(?:[.][0-9]*[1-9])?")
 
 
 def inexact(kind: SparkType) -> Unreadable:
-    name = shown(kind)
-    return Unreadable(f"not exactly {'an' if name[0] in 'aeiou' else 'a'} {name}")
+    return Unreadable(f"not exactly {article(shown(kind))}")
 
 
 # Texts
@@ -107,7 +98,7 @@ def of_decimal(text: str, kind: str) -> int:
     digits = (found[2] + places).lstrip("0")
     if not digits:
         return 0
-    if len(digits) > _MOST_PLACES:
+    if len(digits) > MOST_PLACES:
         raise inexact(kind)
     return scaled(int(found[1] + digits), len(places) - int(found[4] or 0), kind)
 
@@ -116,7 +107,7 @@ def scaled(unscaled: int, scale: int, kind: str) -> int:
     """`unscaled` times ten to the minus `scale`, as a decimal. Raises Unreadable; Unfit if it is too large."""
     precision, places = decimal_of(kind)
     up = places - scale
-    if unscaled and abs(up) > 2 * _MOST_PLACES:
+    if unscaled and abs(up) > 2 * MOST_PLACES:
         raise Unfit(inexact(kind).args[0]) if up > 0 else inexact(kind)
     if up >= 0:
         value = unscaled * 10**up if unscaled else 0
@@ -210,13 +201,13 @@ def of_units(count: int, unit: str, kind: str) -> int:
 def of_unscaled(encoded: str, scale: int, kind: str) -> int:
     """Base64 of a big-endian two's complement integer, times ten to the minus `scale`."""
     raw = of_base64(encoded)
-    if not 1 <= len(raw) <= 16 or abs(scale) > _MOST_PLACES:
+    if not 1 <= len(raw) <= 16 or abs(scale) > MOST_PLACES:
         raise inexact(kind)
     return scaled(int.from_bytes(raw, "big", signed=True), scale, kind)
 
 
 def of_double(value: float, kind: str) -> int:
-    """The decimal of at most DOUBLE_DIGITS digits whose nearest double this is."""
+    """The decimal of at most `exact.DOUBLE_DIGITS` digits whose nearest double this is."""
     if not math.isfinite(value):
         raise inexact(kind)
     places = decimal_of(kind)[1]

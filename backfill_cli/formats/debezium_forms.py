@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.contracts.refusals import as_json
+from backfill_cli.formats.exact import PER_SECOND
 from backfill_cli.model.schema import Columns, SparkType, shown
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -18,7 +19,6 @@ _FORMS = ("precise", "string", "double")
 _CURES = {"decimals": "decimal.handling.mode = string", "timestamps": "time.precision.mode = adaptive"}
 
 _BEGIN_S, _END_S = 946_684_800, 4_102_444_800  # 2000 and 2100: a number is between them in one unit only
-_UNITS = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ def lacks(
         faults.append(Lack("timestamps", (), _fault(f"{at}.timestamps", "times are", unread, columns, (), ())))
     numbers = {name: found for name, values in times.items() if (found := [v for v in values if _whole(v)])}
     if numbers and timestamps is None:
-        fits = _common(map(_units_of, numbers.values()), tuple(_UNITS))
-        told = _fault(f"{at}.timestamps", "times are", numbers, columns, fits, tuple(_UNITS))
+        fits = _common(map(_units_of, numbers.values()), tuple(PER_SECOND))
+        told = _fault(f"{at}.timestamps", "times are", numbers, columns, fits, tuple(PER_SECOND))
         faults.append(Lack("timestamps", fits, told))
     return faults
 
@@ -163,8 +163,8 @@ def _is_base64(text: str) -> bool:
 
 def _units_of(values: Sequence[int]) -> tuple[str, ...]:
     """The units that fit all values; a number that is not between 2000 and 2100 in any unit is ignored."""
-    told = ([u for u, per_s in _UNITS.items() if _BEGIN_S <= v / per_s < _END_S] for v in values)
-    return _common((units or list(_UNITS) for units in told), tuple(_UNITS))
+    told = ([u for u, per_s in PER_SECOND.items() if _BEGIN_S <= v / per_s < _END_S] for v in values)
+    return _common((units or list(PER_SECOND) for units in told), tuple(PER_SECOND))
 
 
 def _whole(value: Any) -> bool:

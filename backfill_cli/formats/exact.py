@@ -1,12 +1,11 @@
 """Converts text and numbers to typed columns exactly, or raises: Spark expressions that name file and column.
 
-Spark's own parsers silently round decimals and cut fractions of a second; such values are refused here. With QUIET
-the expressions are NULL instead of raising.
+Spark's own parsers silently round decimals and cut fractions of a second; such values are refused here.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 from backfill_cli.errors import Hint
 from backfill_cli.model.schema import SparkType, shown
@@ -17,10 +16,12 @@ SHOWN = 200
 """Characters of a value that an error shows."""
 
 _SECONDS_A_DAY = 86_400
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31 as days since 1970: infinities and broken values lie outside."""
 
-_MOST_PLACES = 1_000
+PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+
+MOST_PLACES = 1_000
 """No table holds a decimal of 38 digits with more places than this."""
 
 DOUBLE_DIGITS = 15
@@ -45,18 +46,15 @@ _PATTERNS = {
 class Named:
     """What an error names: the column that holds the file's name, and the table's column (dotted if nested).
 
-    file None: nothing raises; an inexact value becomes NULL, and the caller compares. hint: of the error.
+    hint: of the error.
     """
 
-    file: Column | None
+    file: Column
     column: str
     hint: Hint | str = ""
 
     def inner(self, name: str) -> "Named":
         return replace(self, column=f"{self.column}.{name}")
-
-
-QUIET = Named(None, "")
 
 
 def once(value: Column, of: Callable[[Column], Column]) -> Column:
@@ -69,8 +67,6 @@ def once(value: Column, of: Callable[[Column], Column]) -> Column:
 
 def failing(named: Named, what: str, value: Column, hint: Hint | str = "") -> Column:
     """An expression that raises when it is evaluated: `file: column 'c': what: value`."""
-    if named.file is None:
-        return F.lit(None)
     return refused(named.file, f"column '{named.column}': {what}", value, hint or named.hint)
 
 
@@ -106,9 +102,10 @@ def _decimal_fits(text: Column, kind: str) -> Column:
     return text.rlike(rf"^[+-]?[0-9]*({digits})?$") | zero | (text.rlike(raised) & (last <= scale))
 
 
-def decimal_of(kind: SparkType) -> tuple[int, int]:
+@cache
+def decimal_of(kind: str) -> tuple[int, int]:
     """(precision, scale) of `decimal(p,s)`."""
-    precision, scale = re.findall(r"\d+", str(kind))
+    precision, scale = kind[len("decimal(") : -1].split(",")
     return int(precision), int(scale)
 
 
@@ -121,16 +118,20 @@ def of_double(number: Column, kind: SparkType, named: Named) -> Column:
 
 def of_days(days: Column, named: Named) -> Column:
     """Days since 1970 as a date."""
-    good = days.between(_FIRST_DAY, _LAST_DAY)
+    good = days.between(FIRST_DAY, LAST_DAY)
     outside = failing(named, "a date outside the years 1 to 9999 (days since 1970)", days)
     return F.when(~good, outside).otherwise(F.date_from_unix_date(days.cast("int")))
 
 
+def bounds_of(unit: str) -> tuple[int, int]:
+    """The least and the largest count of a unit since 1970 in these years that a 64-bit integer holds."""
+    a_day = _SECONDS_A_DAY * PER_SECOND[unit]
+    return max(FIRST_DAY * a_day, -(2**63)), min((LAST_DAY + 1) * a_day - 1, 2**63 - 1)
+
+
 def of_units(count: Column, unit: str, kind: SparkType, named: Named) -> Column:
     """Milli-, micro- or nanoseconds since 1970 (`ms`, `us`, `ns`) as a timestamp with or without zone."""
-    a_second = {"ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
-    low, high = _FIRST_DAY * _SECONDS_A_DAY * a_second, (_LAST_DAY + 1) * _SECONDS_A_DAY * a_second - 1
-    good = count.between(max(low, -(2**63)), min(high, 2**63 - 1))
+    good = count.between(*bounds_of(unit))
     outside = failing(named, f"a timestamp outside the years 1 to 9999 ({unit} since 1970)", count)
     checked = F.when(~good, outside)
     if unit == "ns":
@@ -140,7 +141,7 @@ def of_units(count: Column, unit: str, kind: SparkType, named: Named) -> Column:
     checked = checked.otherwise(count)
     if kind == "timestamp" and unit != "ns":
         return F.timestamp_millis(checked) if unit == "ms" else F.timestamp_micros(checked)
-    seconds = (checked.cast("decimal(20,0)") / F.lit(a_second)).cast("decimal(18,6)")
+    seconds = (checked.cast("decimal(20,0)") / F.lit(PER_SECOND[unit])).cast("decimal(18,6)")
     if kind == "timestamp":
         return F.timestamp_seconds(seconds)
     # computed from 1970, not cast from an instant: a cast would use the session's time zone
@@ -181,7 +182,7 @@ def _pointed(bits: Column, scale: Column) -> Column:
         return F.when(scale > 0, places).otherwise(d)
 
     told = F.concat(F.when(negative, "-").otherwise(""), once(padded, split))
-    return F.when(F.length(bits).between(1, 32) & scale.between(-_MOST_PLACES, _MOST_PLACES), told)
+    return F.when(F.length(bits).between(1, 32) & scale.between(-MOST_PLACES, MOST_PLACES), told)
 
 
 def _whole(bits: Column) -> Column:

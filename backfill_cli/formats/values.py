@@ -108,7 +108,7 @@ def convert(raw: Column, how: Encoding, target: SparkType, named: Named) -> Colu
             return _instant(raw, how.unit, target, named)
         case "unscaled":
             if how.scale is None:
-                return exact.of_unscaled(raw, exact.decimal_of(target)[1], target, named, _NO_SCALE)
+                return exact.of_unscaled(raw, exact.decimal_of(str(target))[1], target, named, _NO_SCALE)
             return exact.of_unscaled(raw, how.scale, target, named)
         case "variable":
             return exact.of_unscaled(raw["value"], raw["scale"], target, named)

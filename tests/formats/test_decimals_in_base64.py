@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backfill_cli.formats.exact import QUIET, Named
+from backfill_cli.formats import exact
+from backfill_cli.formats.exact import Named
 from backfill_cli.formats.values import Encoding, convert
 from backfill_cli.spark.failures import from_spark
 
@@ -69,14 +70,23 @@ def texts() -> list[str | None]:
     return [None, *NONE, *map(in_base64, [*EDGES, *more])]
 
 
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> Named:
+    """What is refused is NULL, so that one job shows which values are."""
+    from pyspark.sql import functions as F
+
+    monkeypatch.setattr(exact, "refused", lambda *_: F.lit(None))
+    return Named(F.lit("0.json"), "price")
+
+
 @pytest.mark.parametrize("kind", [(38, 10), (38, 0), (10, 2)], ids=str)
-def test_a_decimal_whose_scale_is_its_own(spark: "SparkSession", kind: tuple[int, int]) -> None:
+def test_a_decimal_whose_scale_is_its_own(spark: "SparkSession", kind: tuple[int, int], named: Named) -> None:
     from pyspark.sql import functions as F
 
     pairs = [(text, scale) for text in texts() for scale in SCALES]
     frame = spark.createDataFrame(pairs, "value string, scale int").coalesce(1)
     raw, target = F.struct("scale", "value"), "decimal({},{})".format(*kind)
-    found = frame.select(convert(raw, Encoding("variable"), target, QUIET).alias("d")).collect()
+    found = frame.select(convert(raw, Encoding("variable"), target, named).alias("d")).collect()
     wrong = [
         (p, r.d, expected(*p, *kind)) for p, r in zip(pairs, found, strict=True) if r.d != expected(*p, *kind)
     ]
@@ -84,13 +94,15 @@ def test_a_decimal_whose_scale_is_its_own(spark: "SparkSession", kind: tuple[int
 
 
 @pytest.mark.parametrize("kind", [(38, 10), (38, 0), (10, 2)], ids=str)
-def test_a_decimal_with_the_scale_of_its_column(spark: "SparkSession", kind: tuple[int, int]) -> None:
+def test_a_decimal_with_the_scale_of_its_column(
+    spark: "SparkSession", kind: tuple[int, int], named: Named
+) -> None:
     from pyspark.sql import functions as F
 
     given = texts()
     frame = spark.createDataFrame([(text,) for text in given], "value string").coalesce(1)
     target = "decimal({},{})".format(*kind)
-    found = frame.select(convert(F.col("value"), Encoding("unscaled"), target, QUIET).alias("d")).collect()
+    found = frame.select(convert(F.col("value"), Encoding("unscaled"), target, named).alias("d")).collect()
     wrong = [(t, r.d) for t, r in zip(given, found, strict=True) if r.d != expected(t, kind[1], *kind)]
     assert wrong == []
 

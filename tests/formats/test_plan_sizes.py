@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backfill_cli.formats import exact
-from backfill_cli.formats.exact import QUIET, Named
+from backfill_cli.formats.exact import Named
 from backfill_cli.formats.values import Encoding, convert, raw_type
 from backfill_cli.model.schema import field
 
@@ -40,15 +40,14 @@ def optimized(frame: "DataFrame") -> str:
     return told.getvalue().partition("== Optimized Logical Plan ==")[2].partition("== Physical Plan ==")[0]
 
 
-@pytest.mark.parametrize("quiet", [False, True], ids=["raising", "quiet"])
 @pytest.mark.parametrize(("how", "kind"), ENCODINGS, ids=str)
-def test_a_value_of_debezium(spark: "SparkSession", how: Encoding, kind: str, quiet: bool) -> None:
+def test_a_value_of_debezium(spark: "SparkSession", how: Encoding, kind: str) -> None:
     from pyspark.sql import functions as F
 
     from backfill_cli.formats.frames import struct_type
 
     rows = spark.createDataFrame([], struct_type({"raw": field("raw", raw_type(how, kind))}))
-    named = QUIET if quiet else Named(F.lit("f"), "c")
+    named = Named(F.lit("f"), "c")
     size = len(optimized(rows.select(convert(F.col("raw"), how, kind, named).alias("c"))))
     assert 0 < size < MOST
 

@@ -12,6 +12,7 @@ from backfill_cli.decode.debezium import decoder as debezium
 from backfill_cli.decode.json_rows import JsonRows
 from backfill_cli.decode.tokens import NOT_WHOLE
 from backfill_cli.decode.upserts import upserts
+from backfill_cli.formats.exact import decimal_of
 from backfill_cli.model.schema import field, schema_text
 
 
@@ -53,7 +54,7 @@ def test_a_decimal_that_is_too_large_is_refused(kind: str, text: str, quote: str
     "kind", ["decimal(38,18)", "decimal(38,38)", "decimal(38,0)", "decimal(10,2)", "decimal(1,1)"]
 )
 def test_the_largest_decimals_are_read(kind: str) -> None:
-    digits, scale = stored.decimal_of(kind)
+    digits, scale = decimal_of(kind)
     most = "9" * (digits - scale) + ("." + "9" * scale if scale else "")
     most = "0" + most if most.startswith(".") else most
     assert read(kind, most, f'"-{most}"') == [(most, False), (f"-{most}", False)]

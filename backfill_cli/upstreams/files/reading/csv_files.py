@@ -21,6 +21,7 @@ import pyarrow.csv as pacsv
 from backfill_cli.contracts import Piece
 from backfill_cli.decode import stored, texts
 from backfill_cli.errors import START_OVER, BadData, in_config
+from backfill_cli.formats.exact import SHOWN
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns
@@ -163,7 +164,6 @@ def _made(rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
         yield from batches(rows, piece.what)
 
 
-_SHOWN = 200
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 
 
@@ -232,7 +232,7 @@ def batches(rows: TextRows, part: TextPart) -> Iterator[pa.RecordBatch]:
 
 
 class _Block:
-    """See bad_rows.Block: the records of a block of a part. skip: how many of the first ones are no rows."""
+    """See text_rows.Block: the records of a block of a part. skip: how many of the first ones are no rows."""
 
     def __init__(self, rows: TextRows, part: TextPart, offset: int, block: bytes, skip: int) -> None:
         self.offset, self.line_end = offset, b"\n" if b"\n" in block else b"\r"
@@ -317,7 +317,7 @@ def parsed(block: bytes, options: CsvOptions, names: Sequence[str], path: str) -
     except pa.ArrowInvalid as exc:
         counted = re.search(r"Expected (\d+) columns, got (\d+): (.*)", str(exc), re.DOTALL)
         if counted:
-            what = f"expected {counted[1]} fields, found {counted[2]}: {counted[3][:_SHOWN]}"
+            what = f"expected {counted[1]} fields, found {counted[2]}: {counted[3][:SHOWN]}"
             raise BadData(
                 f"{path}: {what}",
                 "correct the line; fields that contain the delimiter must be quoted" + options.then,
@@ -390,4 +390,4 @@ def _cut(grammar: Grammar, part: TextPart, at: int, block: bytes, last: bool) ->
 
 def _text(block: bytes) -> str:
     """The beginning of a record, for display."""
-    return " ".join(block[:_SHOWN].decode("utf-8", "replace").splitlines())
+    return " ".join(block[:SHOWN].decode("utf-8", "replace").splitlines())

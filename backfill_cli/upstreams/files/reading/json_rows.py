@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from backfill_cli.contracts import Piece, own
 from backfill_cli.decode.json_rows import JsonRows
-from backfill_cli.decode.texts import SHOWN
 from backfill_cli.decode.tokens import NOT_WHOLE
 from backfill_cli.errors import BadData, Hint, in_config
+from backfill_cli.formats.exact import SHOWN
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.spark import arrow_tasks
