@@ -23,8 +23,18 @@ _WINDOW = 256
 """Objects parsed at a time while those are looked for that do not fit: one in a hundred is usual."""
 
 
-def parse(values: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, list[int]]:
+def parse(values: Sequence[bytes], schema: pa.Schema) -> tuple[dict[str, pa.Array], list[int]]:
     """(the columns of the objects that were parsed, one row each; the indices of those objects, rising)."""
+    table, kept = _parsed(values, schema)
+    return {name: _combined(table[name]) for name in schema.names}, kept
+
+
+def _combined(column: pa.ChunkedArray) -> pa.Array:
+    found = column.combine_chunks()
+    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+
+
+def _parsed(values: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, list[int]]:
     joined = b"\n".join(values)
     kept = list(range(len(values)))
     for suspicious, is_odd in _ODD:

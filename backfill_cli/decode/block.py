@@ -10,12 +10,10 @@ from typing import Any
 
 from backfill_cli.decode.whole import IN_BLOCK, new_column
 from backfill_cli.errors import BadData, Hint
-from backfill_cli.formats.debezium_types import DECIMAL, Connect, encoding, forms, own_type
+from backfill_cli.formats.debezium_types import DECIMAL, INTS, Connect, encoding, forms, holds, own_type
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.values import Encoding, schemaless
 from backfill_cli.model.schema import Columns, SparkType, field, shown
-
-_WHOLE, _WIDE = ("int8", "int16", "int32", "int64"), ("byte", "short", "integer", "long")
 
 
 def envelope_of(value: bytes | None) -> tuple[Mapping[str, Any], Mapping[str, Any] | None] | None:
@@ -112,9 +110,9 @@ def encoding_of(told: Connect, target: SparkType) -> Encoding:
         kind = str(told.get("type"))
         if isinstance(target, str) and target.startswith("decimal") and kind == "double":
             return schemaless(target, None, "double")
-        if kind in (*_WHOLE, "boolean", "string") and target == "string":
+        if kind in (*INTS, "boolean", "string") and target == "string":
             return Encoding("plain")
-        if kind in _WHOLE and target in _WIDE[_WHOLE.index(kind) :]:
+        if kind in INTS and holds(target, INTS[kind]):
             return Encoding("plain")
         raise
 

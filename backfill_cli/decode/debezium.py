@@ -7,7 +7,7 @@ or the options if there is none. Tombstones add nothing to the delete before the
 import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -185,8 +185,7 @@ class OneByOne:
             raise Unreadable(_FLAT)
         shape = self._shape_fault(envelope)
         if shape is not None:
-            is_mongo = '"mongodb"' in written(envelope)
-            raise Unreadable(_MONGODB if is_mongo else shape)
+            raise Unreadable(_MONGODB if _is_mongodb(envelope) else shape)
         source = envelope.get("source") or {}
         of = source_of(envelope)
         if not self.of.known.reads(of):
@@ -195,7 +194,7 @@ class OneByOne:
         op = _text(envelope.get("op"))
         new, new_faults = self._row(after, self.columns)
         old, old_faults = self._row(before, self.of.key)
-        self._refuse_kinds(new_faults, old_faults, source)
+        self._refuse_kinds(new_faults, old_faults, _is_mongodb(envelope))
         if op is None:
             if envelope.keys() == {"ts_ms"}:
                 raise Unreadable(f"{HEARTBEAT}: {NO_HEARTBEATS}")
@@ -234,13 +233,15 @@ class OneByOne:
                 found[name], faults[name] = None, exc
         return found, faults
 
-    def _refuse_kinds(self, new: Mapping[str, Unreadable], old: Mapping[str, Unreadable], source: Any) -> None:
+    def _refuse_kinds(
+        self, new: Mapping[str, Unreadable], old: Mapping[str, Unreadable], is_mongodb: bool
+    ) -> None:
         """Raises for values of another kind than their columns'."""
         faults = [(name, fault) for part in (new, old) for name, fault in part.items()]
         for name, fault in faults:
             if isinstance(fault, Rounded):
                 raise Unreadable(f"{_ROUNDED}: column '{name}': {fault}")
-        if source.get("connector") == "mongodb":
+        if is_mongodb:
             raise Unreadable(_MONGODB)
         for name, fault in faults:
             if isinstance(fault, Misfit):
@@ -359,6 +360,11 @@ class OneByOne:
         )
 
 
+def _is_mongodb(envelope: Token) -> bool:
+    source = envelope.get("source") if isinstance(envelope, dict) else None
+    return isinstance(source, dict) and source.get("connector") == "mongodb"
+
+
 def _text(token: Token) -> str | None:
     return None if token is None else token if isinstance(token, str) else written(token)
 
@@ -419,21 +425,16 @@ class _Opened:
         self._how, self._columns, self._key = how, columns, asked.key
         named = (asked.name, asked.table) if "source" in facts else None
         others = frozenset[str]() if asked.declared is None else None
-        self._rules: dict[str, Any] = {
-            "schema": schema_text(columns),
-            "key": asked.key,
-            "how": tuple(how.items()),
-            "at": asked.at,
-            "known": Known(tuple(options.get("tables") or ()), facts.get("source"), named),
-            "others": others if asked.whole is None else asked.whole[0],
-            "required": frozenset() if asked.whole is None else asked.whole[1],
-            "blockless": blockless,
-        }
+        others, required = (others, frozenset[str]()) if asked.whole is None else asked.whole
+        known = Known(tuple(options.get("tables") or ()), facts.get("source"), named)
+        self._envelopes = Envelopes(
+            schema_text(columns), asked.key, tuple(how.items()), asked.at, known, others, required, blockless
+        )
         self._late: bool | None = None
 
     def decode(self, recent: Callable[[], Sequence[bytes]]) -> Decode:
         images = comparable(self._key, self._columns, self._how) if self._can_be_late(recent) else None
-        return Envelopes(**self._rules, images=images)
+        return replace(self._envelopes, images=images)
 
     def _can_be_late(self, recent: Callable[[], Sequence[bytes]]) -> bool:
         """Whether the order can prove that the source checks keys late, by the first window that has a change."""

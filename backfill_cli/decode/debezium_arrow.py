@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Decoded
 from backfill_cli.decode import arrow_json, arrow_values
-from backfill_cli.decode.arrow_values import Odd, either
+from backfill_cli.decode.arrow_values import either
 from backfill_cli.decode.debezium import Block, Envelopes, OneByOne
 from backfill_cli.decode.merged import merged
 from backfill_cli.decode.stored import arrow_type
@@ -76,12 +76,11 @@ class ByArrow:
     ) -> tuple[Decoded | None, list[int]]:
         """The rows of records with one block, and the indices of those that are left."""
         raw, places = self._seen_types(payloads)
-        table, kept = arrow_json.parse(payloads, self._schema(raw, places))
+        part, kept = arrow_json.parse(payloads, self._schema(raw, places))
         if not kept:
             return None, list(at)
-        part = {name: _combined(table[name]) for name in table.column_names}
-        op, before, after, source = part["op"], part["before"], part["after"], part["source"]
-        rows = _Rows(op, before, after, source)
+        source = part["source"]
+        rows = _Rows(part["op"], part["before"], part["after"], source)
         odd, skipped = self._odd(rows)
         columns: dict[str, pa.Array] = {}
         for i, (name, column) in enumerate(self._slow.columns.items()):
@@ -99,7 +98,6 @@ class ByArrow:
                 odd = either(odd, _is_in(new, self._unsent[name]))
         ms = pc.coalesce(pc.struct_field(source, [0]), part["ts_ms"])
         beside = {own.TRACE: self._trace(rows, known, raw)} if self._of.images is not None else {}
-        assert odd is not None, "what an op may be is looked at"
         record = pa.array([at[i] for i in kept], pa.int32())
         good = pc.and_(pc.invert(odd), pc.invert(skipped))
         left = set[int]()
@@ -151,7 +149,7 @@ class ByArrow:
                     names.discard(name)
         return raw, places
 
-    def _odd(self, rows: "_Rows") -> tuple[Odd, pa.Array]:
+    def _odd(self, rows: "_Rows") -> tuple[pa.Array, pa.Array]:
         """(whether an envelope is left to plain Python, whether it is of a table that is not read)."""
         odd = pc.invert(pc.is_in(rows.op, pa.array(["c", "r", "u", "d"])))
         odd = pc.or_(odd, pc.and_(rows.deletes, pc.or_(pc.is_null(rows.before), pc.is_valid(rows.after))))
@@ -219,11 +217,6 @@ class _Rows:
 
     def old(self, column: int) -> pa.Array:
         return pc.struct_field(self.before, [column])
-
-
-def _combined(column: pa.ChunkedArray) -> pa.Array:
-    found = column.combine_chunks()
-    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
 
 
 def _is_in(array: pa.Array, values: pa.Array) -> pa.Array:

@@ -76,7 +76,6 @@ class _Reading:
         self._schema = pa.schema(list(parts.items())) if simple else None
 
     def decoded(self, records: Sequence[bytes | None]) -> Decoded:
-
         import pyarrow as pa
 
         from backfill_cli.decode.merged import merged
@@ -91,10 +90,7 @@ class _Reading:
             slow = sorted({*odd, *(i for i, record in enumerate(records) if record is None)})
             told = one_by_one(self._columns, [records[i] for i in slow], lambda raw: self._row(whole_object(raw)))
             parts.append(replace(told, record=pa.array(slow, pa.int32())))
-        found = merged(parts)
-        return (
-            found if found.error is None or found.error.null_count < len(records) else replace(found, error=None)
-        )
+        return merged(parts)
 
     def _by_arrow(self, records: Sequence[bytes], at: Sequence[int]) -> tuple[Decoded, list[int]]:
         """The rows that Arrow can read, and the indices of the other records. at: the indices of these."""
@@ -104,13 +100,11 @@ class _Reading:
         from backfill_cli.decode import arrow_json, arrow_values
 
         assert self._schema is not None
-        table, kept = arrow_json.parse(records, self._schema)
+        raw, kept = arrow_json.parse(records, self._schema)
         columns: dict[str, pa.Array] = {}
         odd: arrow_values.Odd = None
         for name, kind, _ in self._readers:
-            raw = table[name].combine_chunks()
-            raw = pa.concat_arrays(raw.chunks) if isinstance(raw, pa.ChunkedArray) else raw
-            columns[name], bad = arrow_values.converted(raw, kind, self._how[name])
+            columns[name], bad = arrow_values.converted(raw[name], kind, self._how[name])
             odd = arrow_values.either(odd, bad)
         suspects = set(self._suspects(records, kept, columns))
         good = pa.array([i not in suspects for i in range(len(kept))], pa.bool_()) if suspects else None

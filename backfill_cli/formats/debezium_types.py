@@ -13,8 +13,8 @@ from backfill_cli.model.schema import SparkType, field, shown
 
 Connect = Mapping[str, Any]
 
-_INTS = {"int8": "byte", "int16": "short", "int32": "integer", "int64": "long"}
-_WIDTH = ("byte", "short", "integer", "long")
+INTS = {"int8": "byte", "int16": "short", "int32": "integer", "int64": "long"}
+_WIDTH = tuple(INTS.values())
 _UNITS = {
     "org.apache.kafka.connect.data.Timestamp": "ms",
     "io.debezium.time.Timestamp": "ms",
@@ -72,8 +72,8 @@ def own_type(told: Connect) -> tuple[SparkType, dict[str, str]]:
         return f"decimal({precision},{int(parameters['scale'])})", {}
     if name == _VARIABLE:
         raise Unsupported("a decimal without a scale has no exact type")
-    if kind in _INTS and (not name or name in _COUNTED):
-        return _INTS[kind], {}
+    if kind in INTS and (not name or name in _COUNTED):
+        return INTS[kind], {}
     if kind == "string" and (not name or name in _TEXTS):
         return "string", {"logical": _LOGICAL[name]} if name in _LOGICAL else {}
     if kind in ("float", "double", "boolean"):
@@ -113,8 +113,8 @@ def _simple(told: Connect, target: str) -> Encoding | None:
         return Encoding("text") if target in ("timestamp", "string") else None
     if target.startswith("decimal"):
         return _decimal(told, name, kind)
-    if kind in _INTS and (not name or name in _COUNTED):
-        fits = target in _WIDTH and _WIDTH.index(target) >= _WIDTH.index(_INTS[kind])
+    if kind in INTS and (not name or name in _COUNTED):
+        fits = holds(target, INTS[kind])
     elif kind == "string":
         fits = target == "string" and (not name or name in _TEXTS)
     elif kind == "bytes":
@@ -122,6 +122,11 @@ def _simple(told: Connect, target: str) -> Encoding | None:
     else:
         fits = target == kind or (kind == "float" and target == "double")
     return Encoding("plain") if fits else None
+
+
+def holds(target: SparkType, whole: str) -> bool:
+    """Whether every value of a type of whole numbers is one of the target's."""
+    return target in _WIDTH and _WIDTH.index(target) >= _WIDTH.index(whole)
 
 
 def _decimal(told: Connect, name: str, kind: str) -> Encoding | None:
@@ -156,7 +161,7 @@ def forms(
     if how.kind == "unscaled":
         return [("bytes", DECIMAL, str(decimal_of(target)[1] if how.scale is None else how.scale))]
     names = ("", *_COUNTED, *_DAYS, *_UNITS, *_TEXTS, _INSTANT)
-    candidates = [(kind, name) for kind in (*_INTS, "string") for name in names]
+    candidates = [(kind, name) for kind in (*INTS, "string") for name in names]
     candidates += [(kind, "") for kind in ("float", "double", "boolean", "bytes")]
     found = []
     for kind, name in candidates:

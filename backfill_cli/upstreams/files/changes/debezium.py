@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from backfill_cli.contracts import TableSpec, own
+from backfill_cli.decode.block import meaning, row_of
 from backfill_cli.errors import BadData, ConfigError, in_config
 from backfill_cli.formats import frames
 from backfill_cli.formats.debezium_changes import (
@@ -273,9 +274,9 @@ def _shape(where: Place, file: File, known: Known) -> _Shape | None:
     if begin is None or end is None:
         return _Shape(None, {}, late)
     for name in begin.keys() & end.keys():
-        if _meaning(begin[name]) != _meaning(end[name]):
+        if meaning(begin[name]) != meaning(end[name]):
             raise BadData(f"{file.path}: column '{name}' changes its type within the file", _ONE_FORM)
-    told = {name: _meaning(one) for name, one in {**begin, **end}.items()}
+    told = {name: meaning(one) for name, one in {**begin, **end}.items()}
     certain = [
         {name: of for name, one in ends.items() if (of := blanks(one)) is not None} for ends in (begin, end)
     ]
@@ -300,19 +301,6 @@ def _goes_on(where: Place, before: File, file: File) -> bool:
         return False
     last = payload_of(lines.parsed(before, next(lines.last(where, before, "debezium"), "{}"))) or {}
     return is_placed(last) and last["source"]["txId"] == first["source"]["txId"]
-
-
-def _meaning(told: Connect) -> Connect:
-    """A field without the attributes that do not affect its type: default, doc, whether it can be NULL."""
-    kept = {k: told[k] for k in ("type", "name", "field") if k in told}
-    if "parameters" in told:
-        kept["parameters"] = {k: v for k, v in told["parameters"].items() if "scale" in k or "precision" in k}
-    for part in ("items", "keys", "values"):
-        if part in told:
-            kept[part] = _meaning(told[part])
-    if "fields" in told:
-        kept["fields"] = [_meaning(one) for one in told["fields"]]
-    return kept
 
 
 def refuse_other(file: File, payload: Mapping[str, Any], line: str) -> None:
@@ -353,10 +341,7 @@ def told_of(envelope: Mapping[str, Any]) -> dict[str, Connect] | None:
     """The row's fields in the schema block, by column; None without a block."""
     if "payload" not in envelope or "op" in envelope:
         return None
-    for part in (envelope.get("schema") or {}).get("fields", ()):
-        if part.get("field") == "after":
-            return {one["field"]: one for one in part.get("fields", ())}
-    return {}
+    return {one["field"]: one for one in row_of(envelope.get("schema") or {}) or ()}
 
 
 def source_ms(payload: Mapping[str, Any]) -> int | None:
