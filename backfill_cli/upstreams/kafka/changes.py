@@ -19,6 +19,7 @@ from backfill_cli.upstreams.kafka.log import spark_source
 from backfill_cli.upstreams.kafka.log.cluster import Offsets, Seen
 from backfill_cli.upstreams.kafka.log.growth import PART_ROWS, Growth
 from backfill_cli.upstreams.kafka.options import ms_of
+from backfill_cli.upstreams.kafka.reading import named
 from backfill_cli.upstreams.kafka.topic import Topic, position_of
 
 _NEWER = "take a newer snapshot, and start from its time; keep the topic longer (retention.ms)"
@@ -85,14 +86,12 @@ class KafkaChanges(ChangeLog):
 
     def changes(self, spark: SparkSession, table: str, after: Position, up_to: Position, schema: str) -> DataFrame:
         """Raises BadData, once computed, for a record that cannot be read."""
-        value, named = columns_of(schema), self._options
-        asked = self._topic.asked(value, columns.whole(named, value))
+        value = columns_of(schema)
+        asked = self._topic.asked(value, columns.whole(self._options, value))
         frame = self._topic.changes(spark, after, up_to, value, self._identity, asked)
         fault = F.concat(
-            F.lit(f"{MARK} topic '{named.topic}': the record at partition "),
-            F.col("kafka_partition").cast("string"),
-            F.lit(", offset "),
-            F.col("kafka_offset").cast("string"),
+            F.lit(f"{MARK} topic '{self._options.topic}': "),
+            named(),
             F.lit(" cannot be read: "),
             F.col(own.ERROR),
             F.when(_names_column(F.col(own.ERROR)), ending(_COLUMNS)).otherwise(ending(_OVER)),

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Decode, Decoded
-from backfill_cli.model.schema import Columns, SparkType, columns_of, field, schema_text
-from backfill_cli.spark.api import DataFrame, F
+from backfill_cli.decode.stored import arrow_type
+from backfill_cli.formats.frames import struct_type
+from backfill_cli.model.schema import Columns, SparkType, columns_of, field
+from backfill_cli.spark.api import Column, DataFrame, F
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
@@ -66,11 +68,7 @@ class Reading:
 
     @property
     def spark_schema(self) -> "StructType":
-        import json
-
-        from pyspark.sql.types import StructType
-
-        return StructType.fromJson(json.loads(schema_text(self.columns)))
+        return struct_type(self.columns)
 
     def rows(
         self,
@@ -83,7 +81,7 @@ class Reading:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        found = self.decoded(keys, values)
+        found = self._decoded(keys, values)
         count = len(values) if found.record is None else len(found.record)
         at, ms = place, pc.cast(place["kafka_timestamp"], pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
         if found.record is not None:
@@ -91,7 +89,8 @@ class Reading:
             read, ms = read.take(found.record), ms.take(found.record)
         marks = {own.ERROR: found.error, own.RAW: _raw(found, keys, values)}
         told = {
-            name: pa.nulls(count, kind) if marks[name] is None else marks[name] for name, kind in _kinds().items()
+            name: pa.nulls(count, arrow_type(kind)) if marks[name] is None else marks[name]
+            for name, kind in _MARKS.items()
         }
         told |= at | found.columns
         if not self.key:
@@ -99,16 +98,12 @@ class Reading:
         op = pa.repeat(pa.scalar("U"), count) if found.op is None else found.op
         seq = pa.StructArray.from_arrays(
             [at["kafka_partition"], at["kafka_offset"], _within(found)],
-            fields=[
-                pa.field("kafka_partition", pa.int32()),
-                pa.field("kafka_offset", pa.int64()),
-                pa.field(own.SUB, pa.int32()),
-            ],
+            fields=list(arrow_type(_SEQ)),
         )
         ms = ms if found.ms is None else pc.coalesce(found.ms, ms)
         return pa.RecordBatch.from_pydict({own.OP: op, own.SEQ: seq, own.MS: ms, **told, **found.beside})
 
-    def decoded(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Decoded:
+    def _decoded(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Decoded:
         """The rows alone, without marks and places."""
         if self.of_key is None:
             return self.decode(values)
@@ -127,12 +122,6 @@ _SEQ: SparkType = {
     "type": "struct",
     "fields": [field("kafka_partition", "integer"), field("kafka_offset", "long"), field(own.SUB, "integer")],
 }
-
-
-def _kinds() -> "dict[str, pa.DataType]":
-    import pyarrow as pa
-
-    return {own.ERROR: pa.string(), own.RAW: pa.binary()}
 
 
 def _raw(found: Decoded, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> "pa.Array | None":
@@ -163,6 +152,12 @@ def _within(found: Decoded) -> "pa.Array":
             numbers[n] = numbers[n - 1] + 1
         before = record
     return pa.array(numbers, pa.int32())
+
+
+def named() -> Column:
+    """A row's record, as errors name it."""
+    partition, offset = (F.col(name).cast("string") for name in ("kafka_partition", "kafka_offset"))
+    return F.concat(F.lit("the record at partition "), partition, F.lit(", offset "), offset)
 
 
 def of_archived_rows(rows: DataFrame, columns: Columns, key: Sequence[str]) -> DataFrame:

@@ -12,12 +12,12 @@ from backfill_cli.errors import START_OVER, ConfigError, Fatal, StateConflict
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.registry import decoder
-from backfill_cli.spark.api import DataFrame, F, SparkSession
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.log import reader, samples
 from backfill_cli.upstreams.kafka.log.cluster import Cluster, Connection, Offsets, Seen
 from backfill_cli.upstreams.kafka.options import TopicOptions
-from backfill_cli.upstreams.kafka.reading import Reading
+from backfill_cli.upstreams.kafka.reading import Reading, named
 from backfill_cli.upstreams.kafka.records import Records
 from backfill_cli.upstreams.kafka.tasks import Range
 
@@ -168,9 +168,7 @@ class Topic:
         of_key = None if self.decoder.changes else self.of_key(value).decode(lambda: ())
         reading = Reading(schema_text(value), decode, self.table.key, of_key)
         found = self.records.decoded(spark, ranges, self.oldest, reading)
-        place = ("the record at partition ", "kafka_partition", ", offset ", "kafka_offset")
-        named = F.concat(*(F.col(one) if one.startswith("kafka_") else F.lit(one) for one in place))
-        return opened.checked(found, decode, named)
+        return opened.checked(found, decode, named())
 
     def of_key(self, value: Columns) -> Opened:
         """What reads the key columns from the records' keys. Raises ConfigError if the format cannot."""

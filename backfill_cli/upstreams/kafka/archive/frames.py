@@ -16,6 +16,7 @@ from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka.options import ArchiveOptions
+from backfill_cli.upstreams.kafka.reading import PLACE
 from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _of_json(
 ) -> DataFrame:
     """The same for JSON lines; a line that does not have exactly these columns raises, naming its file."""
     if not files:
-        return spark.createDataFrame([], frames.struct_type({**_PLACE, **columns}))
+        return spark.createDataFrame([], frames.struct_type({**PLACE, **columns}))
     kinds = {**places, **columns}
     read = frames.reader(spark, {"value": field("value", "string")}).option("lineSep", "\n")
     lines = read.text([where.spark_path(file) for file in files])
@@ -92,13 +93,6 @@ def _rows_of_lines(decode: JsonRows, lines: "pa.RecordBatch") -> "Iterator[pa.Re
         own.FAULT: fault,
     }
     yield pa.RecordBatch.from_pydict({**marks, **found.columns})
-
-
-_PLACE: Columns = {
-    "kafka_partition": field("kafka_partition", "integer"),
-    "kafka_offset": field("kafka_offset", "long"),
-    "kafka_timestamp": field("kafka_timestamp", "timestamp"),
-}
 
 
 def _place(options: ArchiveOptions, told: dict[str, Column], places: Columns) -> list[Column]:

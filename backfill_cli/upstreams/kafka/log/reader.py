@@ -38,7 +38,7 @@ def frame(
 ) -> DataFrame:
     """The rows of these ranges, columns `reading.columns`, one task each. Executors need this package's extra.
 
-    When computed it raises what `messages` does, as text that `failure` parses.
+    When computed it raises what `messages` does, as text that `failures.from_spark` parses.
     """
     return arrow_tasks.frame(spark, partial(rows, connection, topic, reading), tasks, reading.spark_schema)
 

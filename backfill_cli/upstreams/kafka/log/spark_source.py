@@ -15,7 +15,7 @@ from backfill_cli.upstreams.kafka.tasks import Range
 
 
 def frame(spark: SparkSession, options: TopicOptions, ranges: Sequence[Range], cores: int) -> DataFrame:
-    """The records of these ranges, columns log.RECORDS. Raises UsageError when the session has no such source.
+    """The records of these ranges, columns reading.RECORDS. Raises UsageError when the session has no such source.
 
     One read holds one range per partition, so ranges that share a partition are read by several.
     """
