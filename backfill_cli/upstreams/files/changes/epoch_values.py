@@ -15,7 +15,7 @@ from backfill_cli.model.schema import field
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat
 from backfill_cli.upstreams.files.reading import csv_files, lines
-from backfill_cli.upstreams.files.reading.rows import footer
+from backfill_cli.upstreams.files.reading.rows import footer, group_rows, leaves, statistics_of
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
 
 _BLANK_LINES = re.compile(rb"^[ \t\r]*(?:null)?[ \t\r]*$\n?", re.MULTILINE)
@@ -84,11 +84,7 @@ def _is_epoch(value: Any) -> bool:
 
 def bounds(where: Place, file: File, column: str) -> tuple[Cursor, Cursor] | None:
     """The lowest and the highest value from a Parquet footer; None if it lacks them or there are no rows."""
-    meta = footer(where, file)
-    names = [meta.schema.column(i).path for i in range(meta.num_columns)]
-    if column not in names:
-        return None
-    found = [meta.row_group(i).column(names.index(column)).statistics for i in range(meta.num_row_groups)]
+    found = statistics_of(footer(where, file), column)
     if not found or any(one is None or not one.has_min_max or one.null_count for one in found):
         return None
     return min(one.min for one in found), max(one.max for one in found)
@@ -98,18 +94,16 @@ def _of_parquet(where: Place, file: File, column: str) -> dict[Any, int]:
     import pyarrow.parquet as pq
 
     meta = footer(where, file)
-    names = [meta.schema.column(i).path for i in range(meta.num_columns)]
+    names = leaves(meta)
     if column not in names:
         raise _no_column(file, column, names)
     counts: dict[Any, int] = {}
-    for index in range(meta.num_row_groups):
-        group = meta.row_group(index)
-        statistics = group.column(names.index(column)).statistics
+    for rows, statistics in zip(group_rows(meta), statistics_of(meta, column), strict=True):
         known = statistics is not None and statistics.has_min_max and statistics.null_count == 0
         if not known or statistics.min != statistics.max:
             with reading(file.path, "parquet"):
                 return _counted(pq.read_table(file.path, columns=[column], filesystem=where.fs)[column])
-        counts[statistics.min] = counts.get(statistics.min, 0) + group.num_rows
+        counts[statistics.min] = counts.get(statistics.min, 0) + rows
     return counts
 
 

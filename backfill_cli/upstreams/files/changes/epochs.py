@@ -1,9 +1,9 @@
 """The change logs of all tables as one sequence of upstream epochs: files, or values of an epoch column."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, BadData
@@ -20,45 +20,47 @@ from backfill_cli.upstreams.files.options import ChangesOptions
 from backfill_cli.upstreams.files.reading.rows import THREADS
 
 
-class Log(Protocol):
+class Log(ABC):
     """What the upstream asks of its change files."""
-
-    def begin(self, columns: Mapping[str, Columns], position: Position, fresh: bool) -> None:
-        """Begin after a pin. columns: of each table. position: S. fresh: whether this process made the pin."""
-        ...
-
-    def position_at(self, name: str) -> Position:
-        """The position once every file up to this name is applied."""
-        ...
-
-    def ms_at(self, position: Position) -> int | None:
-        """The upstream's time at a position, None if nothing precedes it."""
-        ...
-
-    def pending(self, position: Position) -> list[UpstreamEpoch]:
-        """The epochs after a position, ordered by time, each log in its own order."""
-        ...
-
-    def cursor(self, position: Position, table: str) -> str | None:
-        """The last file of a table that a position has begun to apply."""
-        ...
-
-    def changes(
-        self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns
-    ) -> DataFrame | None:
-        """The changes of `(after, up_to]`, None if no file holds any."""
-        ...
-
-
-class FileLog:
-    """One log per table, named like the table; each file is an epoch, and its name is the cursor."""
 
     def __init__(self, logs: Mapping[str, TableLog]) -> None:
         self._logs = logs
 
     def begin(self, columns: Mapping[str, Columns], position: Position, fresh: bool) -> None:
+        """Begin after a pin. columns: of each table. position: S. fresh: whether this process made the pin."""
         for table, log in self._logs.items():
-            log.begin(columns[table], _name(position, table), fresh)
+            log.begin(columns[table], self.cursor(position, table), fresh)
+
+    def ms_at(self, position: Position) -> int | None:
+        """The upstream's time at a position, None if nothing precedes it."""
+        found = []
+        for table, log in self._logs.items():
+            file = log.files().get(self.cursor(position, table) or "")
+            if file is not None:
+                found.append(ms_of(log.inspect(file)))
+        return max(found, default=None)
+
+    @abstractmethod
+    def position_at(self, name: str) -> Position:
+        """The position once every file up to this name is applied."""
+
+    @abstractmethod
+    def pending(self, position: Position) -> list[UpstreamEpoch]:
+        """The epochs after a position, ordered by time, each log in its own order."""
+
+    @abstractmethod
+    def cursor(self, position: Position, table: str) -> str | None:
+        """The last file of a table that a position has begun to apply."""
+
+    @abstractmethod
+    def changes(
+        self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns
+    ) -> DataFrame | None:
+        """The changes of `(after, up_to]`, None if no file holds any."""
+
+
+class FileLog(Log):
+    """One log per table, named like the table; each file is an epoch, and its name is the cursor."""
 
     def position_at(self, name: str) -> Position:
         last = {
@@ -66,18 +68,10 @@ class FileLog:
         }
         return Position.of({table: cursor for table, cursor in last.items() if cursor is not None})
 
-    def ms_at(self, position: Position) -> int | None:
-        found = []
-        for table, log in self._logs.items():
-            file = log.files().get(_name(position, table) or "")
-            if file is not None:
-                found.append(ms_of(log.inspect(file)))
-        return max(found, default=None)
-
     def pending(self, position: Position) -> list[UpstreamEpoch]:
         ordered: list[tuple[int, str, int, UpstreamEpoch]] = []
         for table, log in self._logs.items():
-            found = log.pending(_name(position, table))
+            found = log.pending(self.cursor(position, table))
             changed = log.schemas(found)
             ms = 0
             for index, one in enumerate(found):
@@ -89,21 +83,17 @@ class FileLog:
         return [epoch for *_, epoch in sorted(ordered, key=lambda entry: entry[:3])]
 
     def cursor(self, position: Position, table: str) -> str | None:
-        return _name(position, table)
+        cursor = position.get(table)
+        return None if cursor is None else str(cursor)
 
     def changes(
         self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns
     ) -> DataFrame | None:
         log = self._logs.get(table)
-        files = log.window(_name(after, table), _name(up_to, table)) if log else []
+        files = log.window(self.cursor(after, table), self.cursor(up_to, table)) if log else []
         if log is None or not files:
             return None
         return log.form.frame(spark, log.where, files, columns, log.preceding(files[0]))
-
-
-def _name(position: Position, table: str) -> str | None:
-    cursor = position.get(table)
-    return None if cursor is None else str(cursor)
 
 
 LOG = "epoch"
@@ -120,7 +110,7 @@ class _Epoch:
     files: dict[str, str]
 
 
-class EpochLog:
+class EpochLog(Log):
     """One log for all tables, ordered by a column that every change file has: each of its values is an epoch.
 
     A file holds whole epochs of its table, and files are in epoch order by name. With several tables, the newest
@@ -130,12 +120,9 @@ class EpochLog:
 
     def __init__(self, logs: Mapping[str, TableLog], options: ChangesOptions) -> None:
         assert options.epoch is not None
-        self._logs, self._options, self._column = logs, options, options.epoch
+        super().__init__(logs)
+        self._options, self._column = options, options.epoch
         self._values: dict[str, dict[str, tuple[File, Values]]] = {table: {} for table in logs}
-
-    def begin(self, columns: Mapping[str, Columns], position: Position, fresh: bool) -> None:
-        for table, log in self._logs.items():
-            log.begin(columns[table], self.cursor(position, table), fresh)
 
     def position_at(self, name: str) -> Position:
         found = [
@@ -149,14 +136,6 @@ class EpochLog:
         epoch = max(found)
         begun = {_file_of(table): self._begun(table, epoch) for table in self._logs}
         return Position.of({LOG: epoch} | {log: last for log, last in begun.items() if last is not None})
-
-    def ms_at(self, position: Position) -> int | None:
-        found = []
-        for table, log in self._logs.items():
-            name = self.cursor(position, table)
-            if name is not None and name in log.files():
-                found.append(ms_of(log.inspect(log.files()[name])))
-        return max(found, default=None)
 
     def cursor(self, position: Position, table: str) -> str | None:
         known = position.get(_file_of(table))

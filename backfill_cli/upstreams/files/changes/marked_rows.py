@@ -21,7 +21,7 @@ from backfill_cli.upstreams.files.changes import epoch_values
 from backfill_cli.upstreams.files.changes.change_format import Inspected, undeclared
 from backfill_cli.upstreams.files.options import ChangesOptions, FileFormat
 from backfill_cli.upstreams.files.reading import csv_files, lines
-from backfill_cli.upstreams.files.reading.rows import THREADS, footer, frame
+from backfill_cli.upstreams.files.reading.rows import THREADS, footer, frame, statistics_of
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
 from backfill_cli.upstreams.files.snapshot.pin import refuse_nested
 
@@ -122,19 +122,26 @@ class MarkedRows:
 
         A mark that a file lacks is NULL. With an epoch column there is also `own.EPOCH`.
         """
-        groups: dict[tuple[tuple[str, str], ...], list[File]] = {}
+        groups: dict[tuple[FileFormat, tuple[tuple[str, str], ...]], list[File]] = {}
         with ThreadPoolExecutor(THREADS) as pool:
             found = pool.map(lambda file: self._mark_types(where, file, columns), files)
             for file, marks in zip(files, found, strict=True):
-                groups.setdefault((("", file_kind(self.options, file)), *marks), []).append(file)
-        parts = [self._of_group(spark, where, group, dict(key), columns) for key, group in groups.items()]
+                groups.setdefault((file_kind(self.options, file), marks), []).append(file)
+        parts = [self._of_group(spark, where, group, *how, columns) for how, group in groups.items()]
         return balanced(lambda a, b: a.unionByName(b), parts)
 
     def _of_group(
-        self, spark: SparkSession, where: Place, files: Sequence[File], marks: dict[str, str], columns: Columns
+        self,
+        spark: SparkSession,
+        where: Place,
+        files: Sequence[File],
+        kind: FileFormat,
+        typed: tuple[tuple[str, str], ...],
+        columns: Columns,
     ) -> DataFrame:
-        kind: Any = marks.pop("")
-        read = {name: field(name, spark_type) for name, spark_type in marks.items()} | columns
+        """The same of files of one kind, with these marks."""
+        marks = {name: field(name, spark_type) for name, spark_type in typed}
+        read = marks | columns
         csv = self.options.csv
         key = self.table.key if csv.header else ()
         how = TextRows(csv, tuple(read), read, CHANGES_HINT, key, self.ops.faults, self.quarantines)
@@ -233,13 +240,8 @@ def file_kind(options: ChangesOptions, file: File) -> FileFormat:
 
 def largest_ms(meta: Any, column: str) -> int | None:
     """The largest value of a time column by a Parquet footer's statistics, in milliseconds since 1970, or None."""
-    names = [meta.schema.column(i).path for i in range(meta.num_columns)]
-    if column not in names:
-        return None
-    index = names.index(column)
     found: list[int] = []
-    for group in range(meta.num_row_groups):
-        statistics = meta.row_group(group).column(index).statistics
+    for statistics in statistics_of(meta, column):
         ms = as_ms(statistics.max) if statistics is not None and statistics.has_min_max else None
         if ms is None:
             return None

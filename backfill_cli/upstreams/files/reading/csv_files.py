@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
+from itertools import islice, repeat
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -100,23 +100,28 @@ def refuse_other_columns(
 ) -> None:
     """Raises BadData for a declared column that is in no header, and for a header column that is not declared."""
     shown: set[str] = set()
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for file, names in zip(files, pool.map(lambda f: header(where, f, options), files), strict=True):
-            shown.update(names)
-            for name in names:
-                if name not in columns and name not in ignored:
-                    near = _nearest(name, [c for c in columns if c not in names])
-                    hint = f"write it there instead of '{near}'" if near else "declare it there"
-                    raise BadData(
-                        f"{file.path}: column '{name}' is not in upstream.snapshot.schema",
-                        in_config(f'{hint}, or omit it on purpose: upstream.snapshot.ignore = ["{name}"]'),
-                    )
+    for file, names in zip(files, _headers(where, files, options), strict=True):
+        shown.update(names)
+        for name in names:
+            if name not in columns and name not in ignored:
+                near = _nearest(name, [c for c in columns if c not in names])
+                hint = f"write it there instead of '{near}'" if near else "declare it there"
+                raise BadData(
+                    f"{file.path}: column '{name}' is not in upstream.snapshot.schema",
+                    in_config(f'{hint}, or omit it on purpose: upstream.snapshot.ignore = ["{name}"]'),
+                )
     absent = [name for name in columns if name not in shown]
     if shown and absent:
         raise BadData(
             f"{where.shown}: column '{absent[0]}' of upstream.snapshot.schema is in no file's header",
             f"write a name of the headers there, or remove it: the headers have {', '.join(sorted(shown))}",
         )
+
+
+def _headers(where: Place, files: Sequence[File], options: CsvOptions) -> Iterator[tuple[str, ...]]:
+    """The header of each file, several read at once."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        yield from pool.map(lambda file: tuple(header(where, file, options)), files)
 
 
 def _nearest(name: str, others: Sequence[str]) -> str | None:
@@ -128,8 +133,8 @@ def _nearest(name: str, others: Sequence[str]) -> str | None:
 def frame(spark: SparkSession, where: Place, files: Sequence[File], rows: TextRows) -> DataFrame:
     """See text_rows.frame. Without a header the files have the fields that `rows` names."""
     by_names: dict[tuple[str, ...], list[File]] = {}
-    for file in files:
-        names = tuple(header(where, file, rows.csv)) if rows.csv.header else rows.names
+    every = _headers(where, files, rows.csv) if rows.csv.header else repeat(rows.names, len(files))
+    for file, names in zip(files, every, strict=True):
         if names:
             by_names.setdefault(names, []).append(file)
     found = [

@@ -18,14 +18,13 @@ from backfill_cli.errors import BadData, Hint, in_config
 from backfill_cli.formats.exact import SHOWN
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, schema_text
-from backfill_cli.spark import arrow_tasks
-from backfill_cli.spark.api import DataFrame, F, SparkSession
+from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.files.reading import lines, text_rows
 from backfill_cli.upstreams.files.reading.lines import TextPart, chunks, opened
 from backfill_cli.upstreams.files.reading.text_rows import BadRows, TextRows
 
-WHITE = b" \t\r"
+_WHITE = b" \t\r"
 
 
 def frame(spark: SparkSession, where: Place, files: Sequence[File], rows: TextRows) -> DataFrame:
@@ -93,7 +92,7 @@ def _only_nan(constant: str) -> None:
 def numbered(block: bytes) -> Iterator[tuple[int, bytes]]:
     """The lines that are not blank, each with the number of lines before it."""
     for number, one in enumerate(block.split(b"\n")):
-        if line := one.strip(WHITE):
+        if line := one.strip(_WHITE):
             yield number, line
 
 
@@ -103,11 +102,8 @@ def line_frame(spark: SparkSession, where: Place, files: Sequence[File], hint: H
     hint: of a damaged file.
     """
     schema = f"{own.FILE} STRING, {own.ROW} BIGINT, {own.LINE} BINARY"
-    tasks = lines.packed(lines.parts(where, files, cut=True), arrow_tasks.cores(spark))
-    nothing = spark.createDataFrame([], schema)
-    made = arrow_tasks.frame(spark, partial(_line_batches, hint), tasks, schema) if tasks else nothing
-    at = F.struct(F.col(own.FILE).alias("file"), F.col(own.ROW).alias("row"))
-    return made.select(own.FILE, at.alias(own.AT), own.LINE)
+    parts = lines.parts(where, files, cut=True)
+    return text_rows.placed(spark, parts, partial(_line_batches, hint), schema, own.LINE)
 
 
 def _line_batches(hint: Hint | str, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:

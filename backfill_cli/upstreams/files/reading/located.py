@@ -6,6 +6,7 @@ A row's number is the byte at which its block begins plus the rows before it in 
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from backfill_cli.errors import BackfillError, BadData
@@ -66,9 +67,8 @@ def _row(held: Held, row: int) -> _Row:
 
 
 def _of_json(block: bytes) -> Iterator[_Row]:
-    for number, line in enumerate((one.strip(json_rows.WHITE) for one in block.split(b"\n")), 1):
-        if line:
-            yield _Row(number, _values(line), crc=zlib.crc32(line))
+    for number, line in json_rows.numbered(block):
+        yield _Row(number + 1, _values(line), crc=zlib.crc32(line))
 
 
 def _values(line: bytes) -> Mapping[str, object]:
@@ -87,7 +87,7 @@ def _values(line: bytes) -> Mapping[str, object]:
 def _lines_before(part: TextPart, offset: int) -> int:
     """How many lines the file has before this byte."""
     found = 0
-    with part.fs.open_input_stream(part.path, compression="detect") as source:
+    with closing(lines.whole(part)) as source:
         while offset > 0 and (more := source.read(min(offset, _BLOCK))):
             found += more.count(b"\n")
             offset -= len(more)

@@ -28,6 +28,20 @@ def group_rows(footer: Any) -> tuple[int, ...]:
     return tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
 
 
+def statistics_of(footer: Any, column: str) -> list[Any]:
+    """A column's statistics in each row group, None where there are none; empty if the file lacks the column."""
+    names = leaves(footer)
+    if column not in names:
+        return []
+    index = names.index(column)
+    return [footer.row_group(i).column(index).statistics for i in range(footer.num_row_groups)]
+
+
+def leaves(footer: Any) -> list[str]:
+    """The columns that hold values: those within nested ones have dots in their names."""
+    return [footer.schema.column(i).path for i in range(footer.num_columns)]
+
+
 def frame(spark: SparkSession, where: Place, files: Sequence[File], kind: FileFormat, rows: TextRows) -> DataFrame:
     """`own.FILE, own.AT, columns…` of whole files; of text with `own.QUARANTINED`, if asked for.
 

@@ -15,7 +15,7 @@ from backfill_cli.errors import BadData, Fatal, Hint
 from backfill_cli.formats import frames
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark import arrow_tasks
-from backfill_cli.spark.api import DataFrame, F, SparkSession
+from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.failures import RENAME_HINT, SAME_PACKAGE
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.options import CsvOptions
@@ -75,12 +75,23 @@ def frame(
     """
     if not arrow_tasks.workers_know_us(spark):
         raise Fatal("text files are read by backfill-cli in Spark's executors, which lack it", SAME_PACKAGE)
-    tasks = packed(parts, arrow_tasks.cores(spark))
-    nothing = spark.createDataFrame([], schema(rows))
-    made = arrow_tasks.frame(spark, partial(make, rows), tasks, schema(rows)) if tasks else nothing
-    at = F.struct(F.col(own.FILE).alias("file"), F.col(own.ROW).alias("row"))
     values = [quoted(name).alias(name, metadata=column["metadata"]) for name, column in rows.columns.items()]
-    return made.select(own.FILE, at.alias(own.AT), *([own.QUARANTINED] if rows.quarantine else []), *values)
+    marks = [own.QUARANTINED] if rows.quarantine else []
+    return placed(spark, parts, partial(make, rows), schema(rows), *marks, *values)
+
+
+def placed(
+    spark: SparkSession,
+    parts: Iterable[TextPart],
+    make: Callable[[Sequence[Piece]], Iterator[pa.RecordBatch]],
+    made: "StructType | str",
+    *shown: Column | str,
+) -> DataFrame:
+    """`own.FILE, own.AT`, and these columns of what workers make of the parts. made: its schema."""
+    tasks = packed(parts, arrow_tasks.cores(spark))
+    rows = arrow_tasks.frame(spark, make, tasks, made) if tasks else spark.createDataFrame([], made)
+    at = F.struct(F.col(own.FILE).alias("file"), F.col(own.ROW).alias("row"))
+    return rows.select(own.FILE, at.alias(own.AT), *shown)
 
 
 class Block(Protocol):
