@@ -500,9 +500,8 @@ class Debezium:
         """Raises ConfigError if neither a schema block nor the options say how columns are written."""
         timestamps, decimals = asked.options.get("timestamps"), asked.options.get("decimals")
         untold = {name: column for name, column in columns.items() if block.told_of(column) is None}
-        faults = debezium_forms.lacking(untold, rows, timestamps, decimals, at=asked.at)
-        if faults:
-            raise ConfigError("upstream", faults)
+        if lacking := debezium_forms.lacks(untold, rows, timestamps, decimals, asked.at):
+            raise ConfigError("upstream", [one.fault for one in lacking])
         encodings(columns, timestamps, decimals, asked.at)
 
     def open(self, asked: Asked, columns: Columns, facts: Mapping[str, Any]) -> Opened:

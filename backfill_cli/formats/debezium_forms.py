@@ -16,50 +16,49 @@ from backfill_cli.model.schema import Columns, SparkType, shown
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _FORMS = ("precise", "string", "double")
-_CURES = {"decimals": "decimal.handling.mode = string", "timestamps": "time.precision.mode = adaptive"}
+_WRITTEN = {
+    "decimals": ("decimals are", "decimal.handling.mode = string"),
+    "timestamps": ("times are", "time.precision.mode = adaptive"),
+}
+"""By option: what is written, and the setting of Debezium's connector that writes it so that it can be read."""
 
 _BEGIN_S, _END_S = 946_684_800, 4_102_444_800  # 2000 and 2100: a number is between them in one unit only
 
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """A required option that is missing. fits: its values that fit the rows; all or none of them if undecided."""
+    """A required option that is missing. fits: its values that fit the rows; all or none of them if undecided.
+
+    why: what of the rows shows that it is needed. fault: the same as an error, with the value that fits.
+    """
 
     option: str
     fits: tuple[str, ...]
+    why: str
     fault: str
-
-
-def lacking(
-    columns: Columns, rows: Sequence[Mapping[str, Any]], timestamps: str | None, decimals: str | None, at: str
-) -> list[str]:
-    """The options at `at` that these rows need and that are missing: a fault for each, with the value that fits.
-
-    rows: images as JSON parses them, of envelopes without a schema block.
-    """
-    return [one.fault for one in lacks(columns, rows, timestamps, decimals, at)]
 
 
 def lacks(
     columns: Columns, rows: Sequence[Mapping[str, Any]], timestamps: str | None, decimals: str | None, at: str
 ) -> list[Lack]:
-    """Like `lacking`, each with its option and the values that fit."""
+    """The options at `at` that these rows need and that are missing.
+
+    rows: images as JSON parses them, of envelopes without a schema block.
+    """
     faults = []
     exact = _leaves_of(columns, rows, lambda kind: kind.startswith("decimal"))
     if exact and decimals is None:
         fits = _common(map(_forms_of, exact.values()), _FORMS)
-        told = _fault(f"{at}.decimals", "decimals are", exact, columns, fits, _FORMS)
-        faults.append(Lack("decimals", fits, told))
+        faults.append(_lack(at, "decimals", exact, columns, fits, _FORMS))
     times = _leaves_of(columns, rows, lambda kind: kind.startswith("timestamp"))
     dates = _leaves_of(columns, rows, lambda kind: kind == "date")
     unread = {name: found for name, values in (times | dates).items() if (found := [*filter(_is_other, values)])}
     if unread:
-        faults.append(Lack("timestamps", (), _fault(f"{at}.timestamps", "times are", unread, columns, (), ())))
+        faults.append(_lack(at, "timestamps", unread, columns, (), ()))
     numbers = {name: found for name, values in times.items() if (found := [v for v in values if _whole(v)])}
     if numbers and timestamps is None:
         fits = _common(map(_units_of, numbers.values()), tuple(PER_SECOND))
-        told = _fault(f"{at}.timestamps", "times are", numbers, columns, fits, tuple(PER_SECOND))
-        faults.append(Lack("timestamps", fits, told))
+        faults.append(_lack(at, "timestamps", numbers, columns, fits, tuple(PER_SECOND)))
     return faults
 
 
@@ -78,26 +77,26 @@ def undeclared(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> dict[str,
     return found
 
 
-def _fault(
+def _lack(
+    at: str,
     option: str,
-    what: str,
     values: Mapping[str, Sequence[Any]],
     columns: Columns,
-    fits: Sequence[str],
+    fits: tuple[str, ...],
     all_forms: Sequence[str],
-) -> str:
+) -> Lack:
+    what, cure = _WRITTEN[option]
     names = ", ".join(f"'{name}' {shown(columns[name]['type'])}" for name in values)
     structure = next((v for found in values.values() for v in found if _is_other(v)), None)
     if structure is not None:
-        cure = _CURES[option.rpartition(".")[2]]
-        return (
-            f"{option}: {what} written in a form that no setting reads ({names}, like {as_json(structure)}): set "
-            f"{cure} in Debezium's connector, and write the topic or files again"
-        )
+        why = f"{what} written in a form that no setting reads ({names}, like {as_json(structure)})"
+        way = f"set {cure} in Debezium's connector, and write the topic or files again"
+        return Lack(option, fits, why, f"{at}.{option}: {why}: {way}")
     example = next((as_json(v) for found in values.values() for v in found), None)
     seen = "" if example is None else f", like {example}"
     written = " or ".join(f'"{form}"' for form in (fits or all_forms))
-    return f"{option}: nothing says how {what} written ({names}{seen}): set {option} = {written}"
+    why = f"how {what} written ({names}{seen})"
+    return Lack(option, fits, why, f"{at}.{option}: nothing says {why}: set {at}.{option} = {written}")
 
 
 def _leaves_of(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from backfill_cli.formats.debezium_forms import lacking, undeclared
+from backfill_cli.formats.debezium_forms import lacks, undeclared
 from backfill_cli.model.schema import Columns, field
 
 COLUMNS: Columns = {
@@ -19,7 +19,7 @@ def base64_of(unscaled: int) -> str:
 
 
 def told(*rows: dict[str, Any], timestamps: str | None = None, decimals: str | None = None) -> list[str]:
-    return lacking(COLUMNS, rows, timestamps, decimals, "up")
+    return [lack.fault for lack in lacks(COLUMNS, rows, timestamps, decimals, "up")]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_every_fault_is_told_at_once_and_values_in_nested_columns_count() -> Non
     inner = {"type": "array", "elementType": "decimal(5,2)", "containsNull": True}
     columns: Columns = {"prices": field("prices", inner), "at": COLUMNS["at"]}
     rows = [{"prices": [None, "0.5"], "at": 1_767_225_600_000}]
-    decimals, timestamps = lacking(columns, rows, None, None, "up")
+    decimals, timestamps = (lack.fault for lack in lacks(columns, rows, None, None, "up"))
     assert decimals.endswith('set up.decimals = "string"')
     assert timestamps.endswith('set up.timestamps = "ms"')
 
@@ -86,16 +86,16 @@ def test_columns_that_nothing_gives_a_type_to_are_named_with_one() -> None:
     [({"scale": 2, "value": "AQ=="}, '{"scale": 2, "value": "AQ=="}'), (True, "true"), ([], "[]")],
 )
 def test_a_decimal_in_a_form_that_no_setting_reads_is_shown_as_the_record_has_it(value: Any, shown: str) -> None:
-    (fault,) = lacking({"n": field("n", "decimal(9,2)")}, [{"n": value}], None, None, "upstream.value")
-    assert f"like {shown})" in fault
-    assert "decimal.handling.mode = string" in fault
-    assert "upstream.value.decimals = " not in fault
+    (lack,) = lacks({"n": field("n", "decimal(9,2)")}, [{"n": value}], None, None, "upstream.value")
+    assert f"like {shown})" in lack.fault
+    assert "decimal.handling.mode = string" in lack.fault
+    assert "upstream.value.decimals = " not in lack.fault
 
 
 @pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
 def test_a_time_in_a_form_that_no_setting_reads_is_shown_as_the_record_has_it(kind: str) -> None:
     rows = [{"at": {"seconds": 2, "nanos": None}}]
-    (fault,) = lacking({"at": field("at", kind)}, rows, "us", None, "upstream.value")
-    assert "times are written in a form that no setting reads" in fault
-    assert 'like {"seconds": 2, "nanos": null})' in fault
-    assert "time.precision.mode = adaptive" in fault
+    (lack,) = lacks({"at": field("at", kind)}, rows, "us", None, "upstream.value")
+    assert "times are written in a form that no setting reads" in lack.fault
+    assert 'like {"seconds": 2, "nanos": null})' in lack.fault
+    assert "time.precision.mode = adaptive" in lack.fault

@@ -18,6 +18,7 @@ from backfill_cli.upstreams.files.looking.sample import CsvText, Folder, Seen
 from backfill_cli.upstreams.files.options import FILE_FORMATS, ChangesOptions
 from backfill_cli.upstreams.files.reading import lines
 from backfill_cli.upstreams.files.reading.rows import footer
+from backfill_cli.upstreams.files.snapshot.by_duckdb import identifier, literal
 
 if TYPE_CHECKING:
     import duckdb
@@ -65,7 +66,7 @@ def _parquet_snapshot(db: "duckdb.DuckDBPyConnection", found: Folder, options: M
             "boolean",
             "binary",
         ):
-            c = sample.text_name(name)
+            c = identifier(name)
             count, values, distinct = rows.aggregate(f"count(*), count({c}), count(DISTINCT {c})").fetchall()[0]
             columns[name] = Seen(count, values, distinct, frozenset(), fixed=str(described["type"]))
     return Snapshot(columns, typed, options)
@@ -91,14 +92,12 @@ def _csv_snapshot(db: "duckdb.DuckDBPyConnection", found: Folder, options: Mappi
 def with_nulls(text: CsvText, names: tuple[str, ...]) -> tuple[dict[str, Seen], dict[str, str]]:
     """What the columns have in common, and the text of NULL: without it, all values of a column fit a type."""
     plain = sample.of_relation(text.rows, names)
-    lists = f"[{', '.join(sample.text_name(name) for name in text.rows.columns)}]"
+    lists = f"[{', '.join(identifier(name) for name in text.rows.columns)}]"
     for null in sample.NULLS:
-        held = text.rows.filter(f"list_contains({lists}, {sample.text(null)})")
+        held = text.rows.filter(f"list_contains({lists}, {literal(null)})")
         if not held.limit(1).fetchall():
             continue
-        without = ", ".join(
-            f"nullif({c}, {sample.text(null)}) AS {c}" for c in map(sample.text_name, text.rows.columns)
-        )
+        without = ", ".join(f"nullif({c}, {literal(null)}) AS {c}" for c in map(identifier, text.rows.columns))
         columns = sample.of_relation(text.rows.select(without), names)
         if null == "\\N" or any(one.kind != plain[name].kind for name, one in columns.items() if one.values):
             return columns, {"null_value": null}
@@ -135,11 +134,14 @@ def _nested(shape: Any) -> str:
     return {"BOOLEAN": "BOOLEAN", "UBIGINT": "BIGINT", "BIGINT": "BIGINT"}.get(shape, "STRING")
 
 
-def typed_by(snapshot: Snapshot, columns: Mapping[str, Seen], found: Folder) -> Snapshot:
-    """The snapshot with a schema of these columns, and a comment that says what the schema was guessed from."""
+def typed_by(snapshot: Snapshot, columns: Mapping[str, Seen], found: Folder, more: str = "") -> Snapshot:
+    """The snapshot with a schema of these columns, and a comment that says what the schema was guessed from.
+
+    more: than the snapshot's files, in words.
+    """
     rows = max((one.rows for one in columns.values()), default=0)
     files = f"{len(found.sample)} of {len(found.files)} files" if len(found.files) > 1 else found.sample[0].name
-    said = [f"guessed from {rows:,} rows of {files}: each type holds all their values exactly"]
+    said = [f"guessed from {rows:,} rows of {files}{more}: each type holds all their values exactly"]
     if not snapshot.named:
         said.append("the files do not name their columns: name them here, in this order")
     remarks = [remark for name, one in columns.items() if (remark := one.remark(name))]
@@ -243,7 +245,7 @@ def _csv_changes(db: "duckdb.DuckDBPyConnection", found: Folder, snapshot: Snaps
 
 def _marks_of(rows: "duckdb.DuckDBPyRelation", own: int) -> tuple[str, ...]:
     """The columns that DMS writes before the `own` fields of a row, without a header: the op, perhaps the time."""
-    first = sample.text_name(rows.columns[0])
+    first = identifier(rows.columns[0])
     ops = {one for (one,) in rows.select(first).distinct().limit(len(_OPS) + 1).fetchall()}
     return (
         ("Op", "commit_time")[: len(rows.columns) - own] if ops <= _OPS and 0 < len(rows.columns) - own < 3 else ()
@@ -297,8 +299,7 @@ def _decoding(found: Folder, snapshot: Snapshot, table: str, options: Mapping[st
     told: dict[str, Told] = {}
     for lack in lacks:
         only = lack.fits[0] if len(lack.fits) == 1 else None
-        why = lack.fault.partition(": ")[2].rpartition(": set ")[0].removeprefix("nothing says ")
-        told[lack.option] = Told(only, why)
+        told[lack.option] = Told(only, lack.why)
     if new:
         ddl = ", ".join(f"{sample.spelt(name)} {kind or 'STRING'}" for name, kind in new.items())
         told["columns"] = Told(ddl, "the snapshot has no such columns: guessed from the changes")
@@ -320,8 +321,7 @@ def look(path: str, changes_path: str | None) -> Looked:
                     n: replace(one.with_more(log.columns[n]) if n in log.columns else one, binary=binary)
                     for n, one in held.columns.items()
                 }
-                typed = typed_by(held, both, found).options["schema"]
-                options["snapshot.schema"] = replace(typed, why=typed.why.replace(":", ", and from changes:", 1))
+                options["snapshot.schema"] = typed_by(held, both, found, ", and from changes").options["schema"]
             options |= {f"changes.{name}": told for name, told in log.options.items()}
     kind = options.get("changes.format")
     return Looked(table, _key(held, table), options, old_keys=kind is None or kind.value != "dms")

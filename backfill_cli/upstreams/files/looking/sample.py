@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.errors import UsageError, command
 from backfill_cli.formats.exact import DOUBLE_DIGITS
 from backfill_cli.formats.listing import File, Listing, Place, place
+from backfill_cli.spark.names import backticked, plain
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat, extension
 from backfill_cli.upstreams.files.reading import csv_files, lines
-from backfill_cli.upstreams.files.snapshot.by_duckdb import PATTERN
+from backfill_cli.upstreams.files.snapshot.by_duckdb import PATTERN, identifier, literal
 
 if TYPE_CHECKING:
     import duckdb
@@ -92,7 +93,7 @@ def of_parquet(db: "duckdb.DuckDBPyConnection", found: Folder) -> "duckdb.DuckDB
     """Rows with the types that the files carry."""
     return db.sql(
         " UNION ALL BY NAME ".join(
-            f"(FROM read_parquet({text(file.path)}, hive_partitioning = false) LIMIT {_ROWS})"
+            f"(FROM read_parquet({literal(file.path)}, hive_partitioning = false) LIMIT {_ROWS})"
             for file in found.sample
         )
     )
@@ -109,9 +110,9 @@ class CsvText:
 
 def of_csv(db: "duckdb.DuckDBPyConnection", found: Folder, table: str) -> CsvText:
     """DuckDB sniffs the dialect; options hold what differs from the defaults. table: the sample's name in `db`."""
+    first = literal(found.sample[0].path)
     sniffed = db.sql(
-        f"SELECT Delimiter, Quote, Escape, HasHeader, len(Columns) FROM sniff_csv({text(found.sample[0].path)}, "
-        f"sample_size = {_ROWS})"
+        f"SELECT Delimiter, Quote, Escape, HasHeader, len(Columns) FROM sniff_csv({first}, sample_size = {_ROWS})"
     ).fetchall()[0]
     delimiter, quote, escape = (None if one == "(empty)" else one for one in sniffed[:3])
     dialect = {"delimiter": delimiter or ",", "quote": quote or '"', "escape": escape or quote or '"'}
@@ -149,9 +150,9 @@ def _csv_part(where: Place, file: File, told: CsvOptions, names: Sequence[str], 
     settings = {
         "auto_detect": "false",
         "header": str(told.header).lower(),
-        "delim": text(told.delimiter),
-        "quote": text(told.quote),
-        "escape": text(told.escape),
+        "delim": literal(told.delimiter),
+        "quote": literal(told.quote),
+        "escape": literal(told.escape),
         "nullstr": "''",
         "allow_quoted_nulls": "false",
         "hive_partitioning": "false",
@@ -159,12 +160,12 @@ def _csv_part(where: Place, file: File, told: CsvOptions, names: Sequence[str], 
     }
     given = ", ".join(f"{name} = {value}" for name, value in settings.items())
     shown = ", ".join(f"c{i} AS {_column(name)}" for i, name in enumerate(own)) if names else "*"
-    return f"(SELECT {shown} FROM read_csv({text(file.path)}, {given}) LIMIT {_ROWS})"
+    return f"(SELECT {shown} FROM read_csv({literal(file.path)}, {given}) LIMIT {_ROWS})"
 
 
 def _column(name: str) -> str:
     """A column's name in SQL. The index that pandas writes has an empty name."""
-    return '"' + (name or " ").replace('"', '""') + '"'
+    return identifier(name or " ")
 
 
 def of_json(db: "duckdb.DuckDBPyConnection", found: Folder) -> "tuple[dict[str, Any], duckdb.DuckDBPyRelation]":
@@ -181,7 +182,7 @@ def of_json(db: "duckdb.DuckDBPyConnection", found: Folder) -> "tuple[dict[str, 
             )
         db.sql(
             "INSERT INTO looked SELECT json FROM "
-            f"read_ndjson_objects({text(file.path)}, hive_partitioning = false) LIMIT {_ROWS}"
+            f"read_ndjson_objects({literal(file.path)}, hive_partitioning = false) LIMIT {_ROWS}"
         )
     ((whole,),) = db.sql("SELECT json_group_structure(json) FROM looked").fetchall()
     shape = json.loads(whole) if whole else {}
@@ -189,7 +190,7 @@ def of_json(db: "duckdb.DuckDBPyConnection", found: Folder) -> "tuple[dict[str, 
         raise UsageError(f"{found.files[0].path}: its lines are not JSON objects", "write one object per line")
     pointers = ["/" + name.replace("~", "~0").replace("/", "~1") for name in shape]
     columns = ", ".join(
-        f"json ->> {text(at)} AS {_column(name)}" for at, name in zip(pointers, shape, strict=True)
+        f"json ->> {literal(at)} AS {_column(name)}" for at, name in zip(pointers, shape, strict=True)
     )
     return shape, db.sql(f"SELECT {columns} FROM looked")
 
@@ -197,10 +198,6 @@ def of_json(db: "duckdb.DuckDBPyConnection", found: Folder) -> "tuple[dict[str, 
 def _first_record(found: Folder, told: CsvOptions) -> tuple[str, ...]:
     line = lines.first(found.where, found.sample[0], "csv")
     return tuple(csv_files.fields(line.removeprefix("\ufeff"), told)) if line is not None else ()
-
-
-def text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 _WHOLE = "-?(0|[1-9][0-9]*)"
@@ -225,7 +222,6 @@ _PLACES = 9
 _SHORT, _ROOM = 18, 3
 """A decimal of 18 digits fits a 64-bit integer; _ROOM of them are left for rows outside the sample."""
 
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED = {"key", "table", "select", "from", "where", "order", "group", "primary", "constraint", "unique"}
 _NAMED_LIKE_A_KEY = re.compile(r"(?i)id|.*_(id|key)|.*[a-z]I[dD]|key|uuid|guid")
 
@@ -318,7 +314,7 @@ def of_relation(rows: "duckdb.DuckDBPyRelation", names: Sequence[str]) -> dict[s
     """For each column, what its texts have in common. rows: columns of text, in the order of `names`."""
     found = {}
     for name, column in zip(names, rows.columns, strict=True):
-        c = text_name(column)
+        c = identifier(column)
         wanted = [
             f"coalesce(bool_and({said.format(c=c)}) FILTER ({c} IS NOT NULL), true)" for said in _KINDS.values()
         ]
@@ -338,13 +334,7 @@ def ddl(columns: Mapping[str, Seen]) -> str:
 
 
 def spelt(name: str) -> str:
-    plain = _PLAIN.fullmatch(name) and name.lower() not in _RESERVED
-    return name if plain else "`" + name.replace("`", "``") + "`"
-
-
-def text_name(column: str) -> str:
-    """The column in SQL."""
-    return '"' + column.replace('"', '""') + '"'
+    return backticked(name) if name.lower() in _RESERVED else plain(name)
 
 
 def key_of(columns: Mapping[str, Seen], table: str) -> tuple[str | None, list[str]]:

@@ -30,15 +30,17 @@ def rows_sql(options: SnapshotFiles, where: Place, files: Sequence[File], types:
         raise _refused(f"{odd}: DuckDB takes this path for a pattern")
     if options.format == "csv":
         return " UNION ALL ".join(_of_csv(path, options.csv, types) for path in paths)
-    named = ", ".join(map(_text, paths))
+    named = ", ".join(map(literal, paths))
     if options.format == "parquet":
-        columns = ", ".join(f"CAST({_name(c)} AS {kind}) AS {_name(c)}" for c, kind in types.items())
+        columns = ", ".join(f"CAST({identifier(c)} AS {kind}) AS {identifier(c)}" for c, kind in types.items())
         return f"SELECT {columns} FROM read_parquet([{named}], hive_partitioning = false, union_by_name = true)"
     for column, kind in types.items():
         digits = kind.removeprefix("DECIMAL(").partition(",")[0]
         if (kind.startswith("DECIMAL(") and int(digits) > JSON_DIGITS) or "DECIMAL" in kind[1:]:
             raise _refused(f"column {column!r} is {kind}, but DuckDB reads numbers in JSON as doubles")
-    shape = ", ".join(f"{_text(c)}: {_text('VARCHAR' if _checked(kind) else kind)}" for c, kind in types.items())
+    shape = ", ".join(
+        f"{literal(c)}: {literal('VARCHAR' if _checked(kind) else kind)}" for c, kind in types.items()
+    )
     read = f"read_json([{named}], format = 'newline_delimited', columns = {{{shape}}}, hive_partitioning = false)"
     return f"SELECT {_typed(types, types)} FROM {read}"
 
@@ -51,22 +53,22 @@ def _of_csv(path: str, options: CsvOptions, types: Mapping[str, str]) -> str:
     if nested is not None:
         raise _refused(f"column {nested!r} is {types[nested]}, which CSV cannot hold")
     if not order:
-        columns = ", ".join(f"CAST(NULL AS {kind}) AS {_name(c)}" for c, kind in types.items())
+        columns = ", ".join(f"CAST(NULL AS {kind}) AS {identifier(c)}" for c, kind in types.items())
         return f"SELECT {columns} WHERE false"
-    shape = ", ".join(f"{_text(column)}: 'VARCHAR'" for column in order)
+    shape = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in order)
     told = {
         "auto_detect": "false",
         "header": str(options.header).lower(),
-        "delim": _text(options.delimiter),
-        "quote": _text(options.quote),
-        "escape": _text(options.escape),
-        "nullstr": _text(options.null_value),
+        "delim": literal(options.delimiter),
+        "quote": literal(options.quote),
+        "escape": literal(options.escape),
+        "nullstr": literal(options.null_value),
         "allow_quoted_nulls": "false",
         "hive_partitioning": "false",
         "columns": f"{{{shape}}}",
     }
     settings = ", ".join(f"{name} = {value}" for name, value in told.items())
-    return f"SELECT {_typed(types, order)} FROM read_csv({_text(path)}, {settings})"
+    return f"SELECT {_typed(types, order)} FROM read_csv({literal(path)}, {settings})"
 
 
 def _header(path: str, options: CsvOptions) -> list[str]:
@@ -78,12 +80,12 @@ def _typed(types: Mapping[str, str], there: Mapping[str, str] | Sequence[str]) -
     """The columns with their types; a number that DuckDB would round is an error, as with our own readers."""
     columns = []
     for column, kind in types.items():
-        name = _name(column)
+        name = identifier(column)
         value = f"CAST({name} AS {kind})" if column in there else f"CAST(NULL AS {kind})"
         if column in there and _checked(kind):
             exact = f"TRY_CAST({name} AS DECIMAL(38, 18))"
             rounded = f"{exact} <> TRY_CAST({value} AS DECIMAL(38, 18))"
-            failed = f"CAST(error({_text(f'{column}: not exact: ')} || {name}) AS {kind})"
+            failed = f"CAST(error({literal(f'{column}: not exact: ')} || {name}) AS {kind})"
             value = f"CASE WHEN {rounded} THEN {failed} ELSE {value} END"
         columns.append(f"{value} AS {name}")
     return ", ".join(columns)
@@ -99,9 +101,9 @@ def _refused(why: str) -> UsageError:
     )
 
 
-def _text(value: str) -> str:
+def literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _name(value: str) -> str:
+def identifier(value: str) -> str:
     return '"' + value.replace('"', '""') + '"'
