@@ -4,13 +4,20 @@ Each kind is recognised by names of members that the table does not declare.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from backfill_cli.decode.tokens import Token
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.model.schema import Columns
 
-Kind = tuple[tuple[bytes, ...], str]
-"""(the members' names in quotes, what they indicate)"""
+
+class Kind(NamedTuple):
+    """names: of members. texts: the same in quotes, as they stand in a record. what: they indicate."""
+
+    names: tuple[str, ...]
+    texts: tuple[bytes, ...]
+    what: str
+
 
 _DELETED = "__deleted"
 _KINDS = (
@@ -38,7 +45,7 @@ _KINDS = (
 def kinds(columns: Columns, keyed: bool) -> tuple[Kind, ...]:
     """Those that the table's columns allow to recognise. keyed: rows have a key."""
     return tuple(
-        (tuple(f'"{name}"'.encode() for name in names), what)
+        Kind(names, tuple(f'"{name}"'.encode() for name in names), what)
         for names, what, of_keys in _KINDS
         if (keyed or not of_keys) and not columns.keys() & set(names)
     )
@@ -46,11 +53,10 @@ def kinds(columns: Columns, keyed: bool) -> tuple[Kind, ...]:
 
 def refuse(members: Mapping[str, Token], known: Sequence[Kind]) -> None:
     """Raises Unreadable for an object that is of one of these kinds."""
-    for texts, what in known:
-        names = [text[1:-1].decode() for text in texts]
-        if names == [_DELETED]:
+    for kind in known:
+        if kind.names == (_DELETED,):
             found = members.get(_DELETED) in (True, "true")
         else:
-            found = all(name in members for name in names)
+            found = all(name in members for name in kind.names)
         if found:
-            raise Unreadable(what)
+            raise Unreadable(kind.what)

@@ -125,9 +125,9 @@ class _Reading:
         """The rows, by number, whose members have to be looked at."""
         found: list[int] = []
         joined = b"\n".join(records)
-        for texts, _ in self._foreign:
-            if all(text in joined for text in texts):
-                found += [n for n, i in enumerate(kept) if all(text in records[i] for text in texts)]
+        for kind in self._foreign:
+            if all(text in joined for text in kind.texts):
+                found += [n for n, i in enumerate(kept) if all(text in records[i] for text in kind.texts)]
         lacking = [name for name, column in columns.items() if column.null_count]
         if lacking and self._may_be_recased(joined):
             found += [n for n, i in enumerate(kept) if self._may_be_recased(records[i])]

@@ -11,7 +11,7 @@ import struct
 from binascii import Error as NoBase64
 from binascii import a2b_base64
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 from backfill_cli.decode.tokens import Constant, Number, Token, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unfit, Unreadable
@@ -230,9 +230,13 @@ def of_debezium(kind: SparkType, how: Encoding) -> Reader:
     return _reader(kind, how, _debezium_text, False)
 
 
+def _is_text(token: Token) -> TypeGuard[str]:
+    return isinstance(token, str) and not isinstance(token, Number | Constant)
+
+
 def _json_text(token: Token) -> str:
     """A text, or the JSON of another value, its members by name. Raises for numbers of many digits."""
-    if isinstance(token, str) and not isinstance(token, Number | Constant):
+    if _is_text(token):
         return token
     return written(_in_order(token))
 
@@ -254,7 +258,7 @@ def _in_order(token: Token) -> Token:
 
 def _debezium_text(token: Token) -> str:
     """The same for a value of a row of Debezium, which writes texts as texts. Raises Rounded."""
-    if isinstance(token, str) and not isinstance(token, Number | Constant):
+    if _is_text(token):
         return token
     if _has_fraction(token):
         raise Rounded(f"not a text, or a whole number: {written(token)}")
@@ -354,7 +358,7 @@ def _raw(token: Token) -> str:
 
 
 def _base64(token: Token) -> bytes:
-    if not isinstance(token, str) or isinstance(token, Number | Constant):
+    if not _is_text(token):
         raise inexact("binary")
     return of_base64(token)
 
@@ -392,7 +396,7 @@ def _variable(kind: str) -> Reader:
             raise inexact(kind)
         if not isinstance(scale, Number) or not scale.is_whole:
             raise _misfit("a whole number", scale)
-        if not isinstance(value, str) or isinstance(value, Number | Constant):
+        if not _is_text(value):
             raise inexact(kind)
         return of_unscaled(value, _int(scale), kind)
 
