@@ -84,6 +84,16 @@ def test_rows_that_a_policy_hides_are_not_left_out(db: Database, tmp_path: Path)
         started(db, tmp_path).follow()
 
 
+def test_a_role_that_may_not_replicate_is_refused_until_it_may(db: Database, tmp_path: Path) -> None:
+    db(f"ALTER ROLE {db.name} NOREPLICATION")
+    with pytest.raises(UsageError, match=f"role '{db.name}' is not allowed to replicate") as refused:
+        started(db, tmp_path)
+    with typed(refused.value) as hint:
+        own, _of_amazon = hint.statements()
+        db(own)
+        started(db, tmp_path).follow()
+
+
 def test_a_policy_made_while_the_job_runs_stops_it(db: Database, tmp_path: Path) -> None:
     job = started(db, tmp_path)
     job.step()

@@ -194,7 +194,7 @@ def _faults(
     if wal_level != "logical":
         yield (
             f"wal_level is {wal_level!r}",
-            sql("ALTER SYSTEM SET wal_level = 'logical'") + " (and restart the server)",
+            sql("ALTER SYSTEM SET wal_level = 'logical'") + "; then restart the server",
         )
     if standby and version < STANDBY_FROM:
         yield (
@@ -204,7 +204,9 @@ def _faults(
     if not replicates:
         yield (
             f"role {role!r} is not allowed to replicate",
-            sql(f"ALTER ROLE {quoted(role)} REPLICATION (Amazon RDS: GRANT rds_replication TO {quoted(role)})"),
+            sql(f"ALTER ROLE {quoted(role)} REPLICATION")
+            + "; on Amazon RDS: "
+            + sql(f"GRANT rds_replication TO {quoted(role)}"),
         )
     if used >= most:
         yield (
