@@ -86,9 +86,10 @@ def drop(
         if dropped:
             _refuse_queried(name, live)
         rows = " --with-rows" if with_rows else ""
-        left = _Left(f"drop {name}{rows} --without-upstream --confirm {name}", config, definition.pin)
-        if ours and not without_upstream:
-            left.require_reached(resources)
+        instead = f"drop {name}{rows} --without-upstream --confirm {name}"
+        left = _Left(instead, config, definition.pin, without_upstream)
+        if ours:
+            left.require_able(resources)
         # Claimed, so that no runner elsewhere resumes the job between the check and the end.
         with catalog.claim(name, user(), time.time_ns() // 1_000_000, lock):
             hit("drop-claimed")
@@ -96,7 +97,7 @@ def drop(
                 if known and dropped:  # first, because it can be refused while nothing has changed
                     resources.sink.drop(dropped)
                     hit("drop-tables-dropped")
-                left.release(resources, begun, without_upstream)
+                left.release(resources, begun)
                 if not without_sink:
                     resources.sink.forget(name)
                 hit("drop-forgotten")
@@ -223,20 +224,23 @@ NOT_ASKED = "it was not asked to remove it"
 class _Left:
     """What a job leaves in its upstream. statements: those that remove it. why: why it stays.
 
-    instead: the command that drops the job without its upstream.
+    instead: the command that drops the job without its upstream. without: that was asked for.
     """
 
-    def __init__(self, instead: str, config: JobConfig, pin: Pin) -> None:
-        self._instead, self._config, self._pin = instead, config, pin
+    def __init__(self, instead: str, config: JobConfig, pin: Pin, without: bool) -> None:
+        self._instead, self._config, self._pin, self._without = instead, config, pin, without
         self.statements: tuple[str, ...] = ()
         self.why = ""
 
-    def require_reached(self, resources: Resources) -> None:
-        """The upstream answers, and lets the job go. Raises what prevents it; then nothing has changed.
+    def require_able(self, resources: Resources) -> None:
+        """The upstream answers and lets the job go, or it is known how to remove what stays there.
 
-        Another system behind the same options does not: what the job held is not there. One in which no job holds
-        anything is not asked.
+        Raises what prevents it; then nothing has changed. Another system behind the same options does not: what
+        the job held is not there. One in which no job holds anything is not asked.
         """
+        if self._without:
+            self.statements, self.why = _removal(self._config, self._pin), NOT_ASKED
+            return
         if not self._holds():
             return
         try:
@@ -254,12 +258,9 @@ class _Left:
         """Whether jobs hold anything in an upstream of this kind."""
         return self._config.unreached_upstream().lease is not None
 
-    def release(self, resources: Resources, begun: Begun | None, without: bool) -> None:
+    def release(self, resources: Resources, begun: Begun | None) -> None:
         """The upstream no longer holds anything for the job, or `statements` remove it."""
-        if without:
-            self.statements, self.why = _removal(self._config, self._pin), NOT_ASKED
-            return
-        if not self._holds():
+        if self._without or not self._holds():
             return
         try:
             lease = resources.upstream.lease
@@ -306,14 +307,14 @@ def drop_from_sink(
             _refuse_queried(name, live)
         rows = " --with-rows" if with_rows else ""
         instead = f"drop {name} --sink job.toml{rows} --without-upstream --confirm {name}"
-        left = None if definition is None else _Left(instead, config, definition.pin)
-        if left is not None and not without_upstream:
-            left.require_reached(resources)
+        left = None if definition is None else _Left(instead, config, definition.pin, without_upstream)
+        if left is not None:
+            left.require_able(resources)
         if dropped:
             sink.drop(dropped)
             hit("drop-tables-dropped")
         if left is not None:
-            left.release(resources, None, without_upstream)
+            left.release(resources, None)
         _remove_files(stored, name)
         hit("drop-unstaged")
         sink.forget(name)

@@ -7,8 +7,9 @@ import pytest
 from command_builders import Run
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.config import load
+from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.errors import UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.position import Position
@@ -85,6 +86,20 @@ def test_a_drop_that_cannot_reach_the_upstream_is_refused_first_and_names_the_wa
     left = json.loads(done.stdout)["left_upstream"]
     assert all(statement in left for statement in STATEMENTS)
     assert catalog.jobs() == ()
+
+
+def test_a_plug_in_that_cannot_tell_what_stays_is_refused_before_anything_changes(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = job_of(folder, POSTGRES, "public.orders", "{}")
+
+    def of_an_older_contract(*_: object) -> object:
+        raise UsageError("upstream type 'postgres' opens a thing, which is no Source", "update its package")
+
+    monkeypatch.setattr(JobConfig, "unreached_upstream", of_an_older_contract)
+    refused = run("drop", "orders", "--without-upstream", "--confirm", "orders")
+    assert refused.exit_code == 2, refused.stderr
+    assert [row.lease.token for row in catalog.jobs()] == [0], "nothing has changed"
 
 
 def test_the_statements_are_printed_each_on_a_line(
