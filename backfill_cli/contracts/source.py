@@ -89,18 +89,6 @@ class TakenTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A window taken from a log. window: closed. schemas: of tables whose columns changed at its beginning.
-
-    Tables without changes can be absent.
-    """
-
-    window: ChangeWindow
-    tables: Mapping[str, TakenTable]
-    schemas: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class ChangeFrame:
     """One table's changes in a window as a frame, with the columns of `changes`.
 
@@ -117,11 +105,21 @@ class ChangeFrame:
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """As `Taken`, of any log: its tables' changes are in files, or frames."""
+    """A window of a log. window: closed. schemas: of tables whose columns changed at its beginning.
+
+    Tables without changes can be absent.
+    """
 
     window: ChangeWindow
     tables: Mapping[str, TakenTable | ChangeFrame]
     schemas: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken(LogBatch):
+    """A window taken from a log: all of its changes are in files."""
+
+    tables: Mapping[str, TakenTable]
 
 
 class SnapshotReads(ABC):
@@ -481,8 +479,7 @@ class Source(SnapshotReads, ChangeReads, Connected):
         """
         log = self.capabilities.log
         if log is not None:
-            taken = log.take(spark, window, within, schemas, folder)
-            return LogBatch(taken.window, taken.tables, taken.schemas)
+            return log.take(spark, window, within, schemas, folder)
         after, up_to = window.after, window.up_to
         frames = {name: self.changes(spark, name, after, up_to, schema) for name, schema in schemas.items()}
         return LogBatch(window, {name: ChangeFrame(one) for name, one in frames.items()}, dict(window.schema))
