@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts.source import ArrowTasks, Capabilities, ChangeLog, Pinned, SnapshotSide, Source
+from backfill_cli.contracts.source import (
+    ArrowTasks,
+    Capabilities,
+    ChangeLog,
+    Extras,
+    Pinned,
+    SnapshotSide,
+    Source,
+)
 from backfill_cli.errors import BackfillError
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
@@ -31,11 +39,12 @@ class Pair(Source):
             follows=follows,
             quarantines=quarantines,
         )
-        self.extras = replace(
-            snapshot.extras,
+        # Of the snapshot, only what concerns its pin: a position is the log's, whose cursors it does not know.
+        self.extras = Extras(
             warnings=lambda: (*snapshot.extras.warnings(), *log.extras.warnings()),
             format_position=log.extras.format_position,
             places=self._places,
+            duckdb_sql=snapshot.extras.duckdb_sql,
         )
         self._pin: Pin | None = None
 

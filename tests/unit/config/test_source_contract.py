@@ -1,8 +1,9 @@
-"""A plug-in that says of itself what cannot be is refused when it is opened, by name."""
+"""What a plug-in says of itself: what cannot be is refused when it is opened, by name."""
 
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Any, Literal, cast
 
 import pytest
 from hint_typed import typed
@@ -10,7 +11,7 @@ from pydantic import BaseModel
 
 from backfill_cli import registry
 from backfill_cli.config import JobConfig, load
-from backfill_cli.contracts import Capabilities, ConsumableLog, Current, Source, UpstreamConnector
+from backfill_cli.contracts import Capabilities, ConsumableLog, Current, Extras, Pair, Source, UpstreamConnector
 from backfill_cli.errors import UsageError
 
 JOB = """
@@ -112,3 +113,12 @@ def test_what_is_no_source_is_refused(config: Any) -> None:
     with typed(refused.value) as hint:
         hint.says("update its package")
         config("consumed").open_upstream()
+
+
+def test_a_snapshot_beside_a_log_is_not_asked_for_its_rows_at_a_position_of_that_log() -> None:
+    """A cursor has a meaning only for the side that created it."""
+    extras = Extras(rows_at=lambda *_: cast(Any, None), duckdb_sql=lambda *_: "SELECT 1")
+    side = SimpleNamespace(keeps="files", extras=extras)
+    log = SimpleNamespace(keeps="a topic", extras=Extras(), before_images=True, one_log=True, correctable=False)
+    pair = Pair(cast(Any, side), cast(Any, log))
+    assert (pair.extras.rows_at, pair.extras.duckdb_sql) == (None, extras.duckdb_sql)
