@@ -23,7 +23,7 @@ from backfill_cli.contracts import (
 )
 from backfill_cli.engine.spool.folder import Spool
 from backfill_cli.engine.spool.taker import Taker, TakerSettings, take
-from backfill_cli.engine.staging.files import older_names
+from backfill_cli.engine.staging.files import column_names, older_names
 from backfill_cli.errors import BackfillError
 from backfill_cli.formats.frames import metadata
 from backfill_cli.model.balanced import balanced
@@ -224,24 +224,21 @@ def drained(
 
 
 def _frame(spark: SparkSession, spool: Spool, held: Sequence[tuple[SpoolEntry, TakenTable]]) -> DataFrame:
-    """All changes, with `own.SEQ` ordering them across entries; with `own.UNSENT` if some entry has it."""
+    """All changes, with `own.SEQ` ordering them across entries, and with each column that some entry has."""
 
-    def read(paths: Sequence[Path]) -> DataFrame:
-        frame, older = spark.read.parquet(*map(str, paths)), older_names(paths[0])
+    def read(names: Sequence[str], paths: Sequence[Path]) -> DataFrame:
+        frame, older = spark.read.parquet(*map(str, paths)), older_names(names)
         number = F.regexp_extract(metadata(frame, "file_path"), r"^.*/(\d{12})-[0-9a-f]{12}/", 1).cast("long")
         place = next((name for name, now in older.items() if now == own.SEQ), own.SEQ)
         told = frame.withColumn(place, F.struct(number.alias("entry"), F.col(place).alias("place")))
         return told.withColumnsRenamed(older)
 
-    from pyarrow.parquet import read_schema
-
     # Spark takes the columns of one of the files that it is given.
-    alike: dict[tuple[bool, bool, bool], list[Path]] = {}
+    alike: dict[tuple[str, ...], list[Path]] = {}
     for entry, one in held:
         paths = [spool.place(entry.name) / file.path for file in one.files]
-        marked = own.QUARANTINED in read_schema(paths[0]).names
-        alike.setdefault((not one.partial, bool(older_names(paths[0])), marked), []).extend(paths)
-    frames = [read(paths) for _, paths in sorted(alike.items())]
+        alike.setdefault(column_names(paths[0]), []).extend(paths)
+    frames = [read(names, paths) for names, paths in sorted(alike.items())]
     return balanced(lambda some, more: some.unionByName(more, allowMissingColumns=True), frames)
 
 

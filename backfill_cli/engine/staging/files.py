@@ -141,14 +141,18 @@ def is_whole(path: Path, size_bytes: int) -> bool:
         return False
 
 
-def older_names(path: Path) -> dict[str, str]:
-    """What an older version called our columns of this file of changes, each with its name of now.
+def column_names(path: Path) -> tuple[str, ...]:
+    """The columns of a file, in its order."""
+    from pyarrow.parquet import read_schema
+
+    return tuple(read_schema(path).names)
+
+
+def older_names(names: Sequence[str]) -> dict[str, str]:
+    """Of the columns of a file of changes: what an older version called ours, each with its name of now.
 
     Empty for a file of this version, in which a user's columns may have those names.
     """
-    from pyarrow.parquet import read_schema
-
-    names = read_schema(path).names
     return {} if own.OP in names else {name: OLDER[name] for name in names if name in OLDER}
 
 

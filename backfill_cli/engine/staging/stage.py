@@ -17,6 +17,7 @@ from backfill_cli.contracts import Source, StagedEpoch, TakenTable, own
 from backfill_cli.engine.staging import transform, workers
 from backfill_cli.engine.staging.changes import FOLDER, over, reached, staged
 from backfill_cli.engine.staging.files import (
+    column_names,
     copy_renamed,
     folder_made,
     is_whole,
@@ -203,12 +204,12 @@ class SparkStager:
 
     def current_folder(self, epoch: int, staged: Staged) -> str:
         folder = Path(self.folder(epoch, staged.attempt))
-        changes = [f.path for t in staged.tables.values() for f in t.changes]
-        if not any(older_names(folder / path) for path in changes):
+        changes = [file.path for table in staged.tables.values() for file in table.changes]
+        older = {path: older_names(column_names(folder / path)) for path in changes}
+        if not any(older.values()):
             return str(folder)
         for file in _files(staged):
-            names = older_names(folder / file.path) if file.path in changes else {}
-            copy_renamed(folder / file.path, folder / RENAMED / file.path, names)
+            copy_renamed(folder / file.path, folder / RENAMED / file.path, older.get(file.path, {}))
         return str(folder / RENAMED)
 
     def discard(self, epoch: int, attempt: str) -> None:
