@@ -5,16 +5,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Generic
 
-from backfill_cli.contracts import SinkTable, StagedEpoch
+from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.loop.pace import Sizes
 from backfill_cli.engine.loop.ports import Job, Ports, commit_of
 from backfill_cli.engine.loop.recovery import Promises
 from backfill_cli.errors import Fatal, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
-from backfill_cli.model.job import Barrier, Phase
+from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import EpochPlan, Staged
-from backfill_cli.model.position import Position
 from backfill_cli.strategies import S
 
 
@@ -27,65 +26,6 @@ class Epoch(Generic[S]):
     record: EpochRecord
     state: S
     barrier_ms: int
-
-
-def closed(
-    barrier: Barrier,
-    plan: EpochPlan,
-    done: StagedEpoch,
-    before: S,
-    after: S,
-    frozen: str,
-    token: int,
-    stage_ms: int,
-    lag_ms: int | None,
-    barrier_ms: int,
-    memory: str,
-    taken: Position,
-    aside: Mapping[str, int],
-) -> Epoch[S]:
-    """The epoch of a plan that has been staged.
-
-    before, after: the strategy's states, frozen: the latter as JSON. token: the runner's. stage_ms: how long
-    staging took. lag_ms: how far the sink is behind. barrier_ms: when its barrier was, by the steady clock.
-    memory: the upstream's, once this is applied. taken: see Checkpoint. aside: the checkpoint's `quarantined`.
-    """
-    changed = {key: p for key, p in after.splits.items() if before.splits.get(key) is not p}
-    checkpoint = Checkpoint(
-        epoch=barrier.epoch,
-        prev_ms=barrier.prev_ms,
-        token=token,
-        attempt=done.staged.attempt,
-        state=frozen,
-        phase=after.phase,
-        position=after.position,
-        splits=changed,
-        plan=plan,
-        staged=done.staged,
-        schemas=done.schemas,
-        sink_schemas=done.sink_schemas,
-        memory=memory,
-        taken=taken,
-        quarantined=aside,
-    )
-    record = EpochRecord(
-        epoch=barrier.epoch,
-        prev_ms=barrier.prev_ms,
-        phase=before.phase,
-        committed_ms=barrier.epoch,
-        snapshot_rows=sum(rows for _, rows in done.staged.reads),
-        changes_read=done.staged.changes_read,
-        rows_written=done.staged.rows,
-        upstream_epochs=plan.window.epochs if plan.window else 0,
-        stage_ms=stage_ms,
-        lag_ms=lag_ms,
-        pending_epochs=plan.pending_after,
-        mutations=barrier.mutations.verbs,
-        rows_inserted=done.staged.inserted,
-        rows_upserted=done.staged.upserted,
-        rows_deleted=done.staged.deleted,
-    )
-    return Epoch(checkpoint, plan, record, after, barrier_ms)
 
 
 def quarantined(before: Mapping[str, int], tables: Iterable[SinkTable], staged: Staged) -> Mapping[str, int]:

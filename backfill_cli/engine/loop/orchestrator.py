@@ -11,13 +11,14 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Generic
 
-from backfill_cli.engine.loop.epoch import Epoch, Flight, closed, leaves_more, left_of, quarantined, spelled
+from backfill_cli.contracts import StagedEpoch
+from backfill_cli.engine.loop.epoch import Epoch, Flight, leaves_more, left_of, quarantined, spelled
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.pace import CaughtUp, Rhythm, Sizes
-from backfill_cli.engine.loop.ports import Job, Ports, Settings, require_takers
+from backfill_cli.engine.loop.ports import Job, Ports, Settings, record_of, require_takers
 from backfill_cli.errors import Transient
 from backfill_cli.failpoint import hit
-from backfill_cli.model.checkpoint import EpochRecord, Progress, Recovered
+from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Barrier, Command, JobState, Mutations, Phase
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.pace import Backoff, Budget
@@ -269,19 +270,38 @@ class Orchestrator(Generic[S]):
         limited = self.state.control.rate is not None
         expected = plan.window.expected if plan.window is not None else 0
         self._sizes.staged(phase, limited, done.staged, expected, stage_ms, self._flight.takes_ms)
-        state = self._strategy.advance(self.state, plan, done.staged, budget)
-        plan = left_of(replace(plan, closes_snapshot=self._strategy.closes(self.state, state)), done.staged)
-        frozen, lag_ms = self._strategy.freeze(state), self._meter.lag_ms(plan, self._ports.now_ms())
-        memory = upstream.remembered(state.position)
-        taken = START if spool is None else spool.taken
-        before, token = self.state, self._job.token
-        aside = quarantined(self._quarantined, self._job.tables, done.staged)
-        self._ahead = closed(
-            barrier, plan, done, before, state, frozen, token, stage_ms, lag_ms, steady_ms, memory, taken, aside
-        )
+        self._ahead = self._closed(barrier, plan, done, budget, stage_ms)
         self._rhythm.passed()
         self._backoff = Backoff() if self._flight.epoch is None else self._backoff
         return None
+
+    def _closed(
+        self, barrier: Barrier, plan: EpochPlan, done: StagedEpoch, budget: Budget, stage_ms: int
+    ) -> Epoch[S]:
+        """The epoch of a plan that has been staged, with the state that it leads to."""
+        before, spool, staged = self.state, self._ports.spool, done.staged
+        after = self._strategy.advance(before, plan, staged, budget)
+        plan = left_of(replace(plan, closes_snapshot=self._strategy.closes(before, after)), staged)
+        checkpoint = Checkpoint(
+            epoch=barrier.epoch,
+            prev_ms=barrier.prev_ms,
+            token=self._job.token,
+            attempt=staged.attempt,
+            state=self._strategy.freeze(after),
+            phase=after.phase,
+            position=after.position,
+            splits={key: p for key, p in after.splits.items() if before.splits.get(key) is not p},
+            plan=plan,
+            staged=staged,
+            schemas=done.schemas,
+            sink_schemas=done.sink_schemas,
+            memory=self._ports.upstream.remembered(after.position),
+            taken=START if spool is None else spool.taken,
+            quarantined=quarantined(self._quarantined, self._job.tables, staged),
+        )
+        record = record_of(checkpoint, before.phase, barrier.epoch, barrier.mutations.verbs)
+        lag_ms = self._meter.lag_ms(plan, self._ports.now_ms())
+        return Epoch(checkpoint, plan, replace(record, stage_ms=stage_ms, lag_ms=lag_ms), after, budget.steady_ms)
 
     def _idle(self, plan: EpochPlan, budget: Budget) -> Tick:
         """A barrier without rows carries only control: no Spark, no database, unless a mark is pending."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Source, Stager
-from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged
 from backfill_cli.model.position import Position
@@ -68,6 +68,28 @@ class Ports:
     commit: Callable[[Callable[[], None]], "Future[None]"]
     now_ms: Callable[[], int]
     steady_ms: Callable[[], int]
+
+
+def record_of(checkpoint: Checkpoint, phase: Phase, committed_ms: int, mutations: str) -> EpochRecord:
+    """The ledger's line for a staged epoch, without how long it took. phase: the one in which it was read."""
+    plan, staged = checkpoint.plan, checkpoint.staged
+    assert plan is not None
+    assert staged is not None
+    return EpochRecord(
+        epoch=checkpoint.epoch,
+        prev_ms=checkpoint.prev_ms,
+        phase=phase,
+        committed_ms=committed_ms,
+        snapshot_rows=sum(rows for _, rows in staged.reads),
+        changes_read=staged.changes_read,
+        rows_written=staged.rows,
+        upstream_epochs=plan.window.epochs if plan.window else 0,
+        pending_epochs=plan.pending_after,
+        mutations=mutations,
+        rows_inserted=staged.inserted,
+        rows_upserted=staged.upserted,
+        rows_deleted=staged.deleted,
+    )
 
 
 def require_takers(tables: Iterable[SinkTable], staged: Staged) -> None:

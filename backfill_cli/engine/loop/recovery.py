@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Stager
-from backfill_cli.engine.loop.ports import Job, commit_of
+from backfill_cli.engine.loop.ports import Job, commit_of, record_of
 from backfill_cli.errors import START_OVER, BadData, Fatal, Hint, StateConflict, UsageError, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Recovered
@@ -141,24 +141,8 @@ def _require_agreement(job: Job, markers: Mapping[str, Marker], committed: int) 
 
 def _record(prepared: Checkpoint, now_ms: int, mutations: str) -> EpochRecord:
     """The ledger's line for an epoch that recovery found or finished; durations are unknown."""
-    assert prepared.staged is not None
     assert prepared.plan is not None
-    phase = Phase.SNAPSHOT if prepared.plan.reads else prepared.phase
-    return EpochRecord(
-        epoch=prepared.epoch,
-        prev_ms=prepared.prev_ms,
-        phase=phase,
-        committed_ms=now_ms,
-        snapshot_rows=sum(rows for _, rows in prepared.staged.reads),
-        changes_read=prepared.staged.changes_read,
-        rows_written=prepared.staged.rows,
-        upstream_epochs=prepared.plan.window.epochs if prepared.plan.window else 0,
-        pending_epochs=prepared.plan.pending_after,
-        mutations=mutations,
-        rows_inserted=prepared.staged.inserted,
-        rows_upserted=prepared.staged.upserted,
-        rows_deleted=prepared.staged.deleted,
-    )
+    return record_of(prepared, Phase.SNAPSHOT if prepared.plan.reads else prepared.phase, now_ms, mutations)
 
 
 @dataclass(frozen=True, slots=True)
