@@ -94,11 +94,23 @@ def _setting(value: Any, told: Any, at: Path, field: FieldInfo | None) -> Settin
     return Setting(path, value, "file")
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The differences between two fingerprints, each `path: old → new`."""
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An option's two values; None where it is not set."""
+
+    path: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        return f"{self.path}: {_spell(self.before)} → {_spell(self.after)}"
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
+    """The differences between two fingerprints."""
     before, after = dict(_leaves(old)), dict(_leaves(new))
     return [
-        f"{spell_path(path)}: {_spell(before.get(path))} → {_spell(after.get(path))}"
+        Difference(spell_path(path), before.get(path), after.get(path))
         for path in dict.fromkeys([*before, *after])
         if before.get(path) != after.get(path)
     ]

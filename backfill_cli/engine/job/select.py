@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.config.effective import differences, moved
+from backfill_cli.config.effective import Difference, differences, moved
 from backfill_cli.contracts import Capabilities, JobDefinition, LocatedSink, Sink, SinkTable, Source, TableSpec
 from backfill_cli.engine.spool.folder import holds_entries, owned
 from backfill_cli.errors import START_OVER, UsageError, command, in_config, sql, start_over
@@ -203,13 +203,14 @@ _HOW_WRITTEN = (
     "upstream.changes.file_format",
     *(f"upstream.changes.csv.{option}" for option in ("header", "quote", "escape", "multi_line")),
 )
+"""How changes are written: may be corrected until one was read with it, and said where nothing was said."""
 
 
 def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool = True, known: bool = True) -> None:
     """The config leads to the same result as the job's own, and its spool is where the config says.
 
-    has_read_changes: some change was decoded with the job's own config; until then, how changes are written may be
-    corrected. known: the catalog has the job, not the sink alone. Raises UsageError with every difference.
+    has_read_changes: some change was decoded with the job's own config, see _HOW_WRITTEN. known: the catalog has
+    the job, not the sink alone. Raises UsageError with every difference.
     """
     name, before = job.name, from_stored(job.config)
     had = before.fingerprint()
@@ -218,13 +219,16 @@ def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool =
             f"job {name!r}: spool.path is now {config.spool.path}, but the spool is in {before.spool.path}",
             in_config(f"move {before.spool.path}/{name} to {config.spool.path}/{name}, or set spool.path back"),
         )
-    found = differences(had, config.fingerprint())
-    found = [one for one in found if not _says_how_written(one, ": nothing → " if has_read_changes else ": ")]
+    found = [
+        one
+        for one in differences(had, config.fingerprint())
+        if one.path not in _HOW_WRITTEN or (has_read_changes and one.before is not None)
+    ]
     if found:
         raise _different(name, found, moved(had, config.fingerprint()), known)
 
 
-def _different(name: str, found: list[str], folder: tuple[str, str] | None, known: bool) -> UsageError:
+def _different(name: str, found: Sequence[Difference], folder: tuple[str, str] | None, known: bool) -> UsageError:
     """The error for a config that leads to another result. folder: that was moved perhaps, and its new path."""
     over = START_OVER if known else start_over(name, "--sink job.toml", "--with-rows")
     hint = (
@@ -243,14 +247,9 @@ def _different(name: str, found: list[str], folder: tuple[str, str] | None, know
         )
     return UsageError(
         f"job {name!r} exists, and this config would produce a different result. These options differ:\n  "
-        + "\n  ".join(found),
+        + "\n  ".join(map(str, found)),
         hint,
     )
-
-
-def _says_how_written(difference: str, told: str) -> bool:
-    """Whether it concerns how changes are written. told: `: nothing → ` accepts only options that were not set."""
-    return difference.startswith(tuple(f"{option}{told}" for option in _HOW_WRITTEN))
 
 
 def require_same_strategy(job: JobDefinition, config: JobConfig, upstream: Source) -> None:
@@ -265,4 +264,4 @@ def require_same_strategy(job: JobDefinition, config: JobConfig, upstream: Sourc
 
 def changed_keys(stored: str, config: JobConfig) -> list[str]:
     """The keys of the config that differ from the stored one, without values: they can be long or confidential."""
-    return [told.partition(": ")[0] for told in differences(json.loads(stored), json.loads(config.stored()))]
+    return [one.path for one in differences(json.loads(stored), json.loads(config.stored()))]
