@@ -239,6 +239,11 @@ class Spark(Section):
             raise ValueError("give master or remote, not both")
         return self
 
+    @property
+    def is_local(self) -> bool:
+        """Whether driver and executors are one process, on this machine."""
+        return self.remote is None and (self.master or "local").startswith("local")
+
 
 Event = Literal["caught-up", "done", "failed", "lagging", "paused", "quarantined", "resumed", "stopped"]
 

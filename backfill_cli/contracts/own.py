@@ -4,7 +4,7 @@ All of them begin with PREFIX, and a user's column that does is refused when a j
 be a user's. Each is defined here and nowhere else.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from backfill_cli.errors import BackfillError, UsageError
@@ -33,7 +33,6 @@ LINE = "_backfill_line"
 KEY = "_backfill_key"
 VALUE = "_backfill_value"
 TEXT = "_backfill_text"
-FAST = "_backfill_fast"
 FAULT = "_backfill_fault"
 BROKEN = "_backfill_broken"
 PARSED = "_backfill_parsed"
@@ -44,7 +43,6 @@ BEFORE = "_backfill_before"
 HELD = "_backfill_held"
 
 # While changes are netted, applied and compared.
-ALL = "_backfill_all"
 LAST = "_backfill_last"
 COUNT = "_backfill_count"
 BITS = "_backfill_bits"
@@ -79,6 +77,15 @@ def is_own(name: str) -> bool:
     return fold(name).startswith(PREFIX)
 
 
+def twins(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Each name that is equal to an earlier one, or equal but for its case, after the first such one."""
+    first: dict[str, str] = {}
+    for name in names:
+        if (key := fold(name)) in first:
+            yield first[key], name
+        first.setdefault(key, name)
+
+
 def refuse_names(what: str, names: Iterable[str], error: type[BackfillError] = UsageError) -> None:
     """Raises `error` for a column with a reserved name, or that another one cannot be told apart from."""
     listed = list(names)
@@ -111,13 +118,9 @@ def _refuse_within(what: str, kind: Any) -> None:
 
 def refuse_twins(what: str, names: Iterable[str], error: type[BackfillError] = UsageError) -> None:
     """Raises `error` for two names that are equal, or equal but for their case."""
-    seen: dict[str, str] = {}
-    for name in names:
-        if (key := fold(name)) not in seen:
-            seen[key] = name
-            continue
-        alike = f"columns {seen[key]!r} and {name!r} differ in case only, which Spark and the sinks ignore"
+    for first, name in twins(names):
+        alike = f"columns {first!r} and {name!r} differ in case only, which Spark and the sinks ignore"
         raise error(
-            f"{what}: {f'two columns are called {name!r}' if seen[key] == name else alike}",
+            f"{what}: {f'two columns are called {name!r}' if first == name else alike}",
             "rename one upstream; a name that the transform's select gives is changed there, by AS",
         )

@@ -22,7 +22,7 @@ APART_MS = 1_000
 def described(config: JobConfig) -> Check:
     """The config in one line; names a cluster's own Python, which cannot be checked from here."""
     said = f"job {config.job.name!r}, no errors"
-    if config.spark.remote or not (config.spark.master or "local").startswith("local"):
+    if not config.spark.is_local:
         theirs = config.spark.conf.get("spark.pyspark.python", "the cluster's")
         said += f"; executors use their own Python ({theirs}), which must have the same minor version as this one"
     return ok("config", said)

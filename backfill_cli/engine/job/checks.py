@@ -205,7 +205,8 @@ def _side_tables(tables: Sequence[SinkTable], upstream: Source, pin: Pin) -> tup
         return ()
     names = {table.name for table in tables}
     for name in sorted(names & {side_name(name) for name in names}):
-        fault = f"table '{name}': rows that cannot be read are kept under this name"
-        hint = 'give the table another name in [[tables]], or set upstream.on_error = "fail"'
-        raise UsageError(fault, in_config(hint))
+        raise UsageError(
+            f"table {name!r}: rows that cannot be read are kept under this name",
+            in_config('set upstream.on_error = "fail", or give a new job\'s table another name in [[tables]]'),
+        )
     return tuple(side_table(table, upstream, pin.schema[table.name]) for table in tables)

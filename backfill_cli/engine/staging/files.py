@@ -209,7 +209,7 @@ def require_shared(config: JobConfig, spark: SparkSession) -> None:
 
     Raises UsageError when it does not. In local mode both are one process.
     """
-    if (config.spark.master or "local").startswith("local") and config.spark.remote is None:
+    if config.spark.is_local:
         return
     _require_shared("job.staging", Path(config.job.staging), spark)
     if config.job.strategy == "chain":

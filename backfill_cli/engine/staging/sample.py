@@ -18,7 +18,7 @@ from backfill_cli.engine.staging import workers
 from backfill_cli.engine.staging.files import nothing_left
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.engine.staging.transform import evolved
-from backfill_cli.engine.staging.values import refuse_null_keys_of_snapshot, require_storable
+from backfill_cli.engine.staging.values import refuse_null_keys_of_snapshot
 from backfill_cli.errors import BackfillError, BadData, Transient
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, StagedFile
 from backfill_cli.model.position import Cursor, Position
@@ -262,17 +262,9 @@ def made_here(tasks: ArrowTasks, key: Sequence[str]) -> Keys:
 
     Raises BadData for a value that no sink takes; our own errors are raised as a worker raises them.
     """
-
-    def made() -> "Iterator[pa.RecordBatch]":
-        for piece in (piece for part in tasks.parts for piece in part):
-            before = 0
-            for batch in tasks.make(piece.what):
-                require_storable(batch, piece.what, before)
-                before += batch.num_rows
-                yield batch
-
+    pieces = (piece for part in tasks.parts for piece in part)
     with raising_in_worker():
-        return _few(made(), key)
+        return _few((batch for piece in pieces for batch in workers.storable(tasks.make, piece)), key)
 
 
 def staged_here(folder: Path, files: Sequence[StagedFile], key: Sequence[str]) -> Keys:

@@ -1,7 +1,7 @@
 """What happens to a row between upstream and sink, and which changes of its columns can be followed."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from backfill_cli.config import JobConfig
@@ -169,15 +169,12 @@ def require_apart(table: str, schema: str) -> None:
 
     schema: the table's columns after the transform.
     """
-    seen: dict[str, str] = {}
-    for name in names_of(schema):
-        if (folded := own.fold(name)) in seen:
-            raise BadData(
-                f"table {table!r}: {seen[folded]!r} and {name!r}: a column was added upstream, "
-                "with the name of one that the transform makes",
-                "give the column of the transform another name (AS), or select without *; then " + START_OVER,
-            )
-        seen[folded] = name
+    for first, name in own.twins(names_of(schema)):
+        raise BadData(
+            f"table {table!r}: {first!r} and {name!r}: a column was added upstream, "
+            "with the name of one that the transform makes",
+            "give the column of the transform another name (AS), or select without *; then " + START_OVER,
+        )
 
 
 def evolved(known: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]:
@@ -191,7 +188,7 @@ def evolved(known: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]
         after = columns_of(text)
         gone = [name for name in before if name not in after]
         other = [n for n in after if n in before and after[n]["type"] != before[n]["type"]]
-        alike, ours = _alike_but_for_case(after), list(filter(own.is_own, after))
+        alike, ours = list(own.twins(after)), list(filter(own.is_own, after))
         if gone or other or alike or ours:
             what = [f"column {n!r} is gone" for n in gone]
             what += [f"column {n!r}: {before[n]['type']} became {after[n]['type']}" for n in other]
@@ -209,8 +206,3 @@ def evolved(known: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]
             fields = [*before.values(), *({**f, "nullable": True} for f in added)]
             merged[table] = json.dumps({"type": "struct", "fields": fields})
     return merged
-
-
-def _alike_but_for_case(names: Iterable[str]) -> list[tuple[str, str]]:
-    first: dict[str, str] = {}
-    return [(first[own.fold(n)], n) for n in names if first.setdefault(own.fold(n), n) != n]

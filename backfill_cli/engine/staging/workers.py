@@ -71,6 +71,15 @@ def _rows(make: Make, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
         yield from make(piece.what)
 
 
+def storable(make: Make, piece: Piece) -> "Iterator[pa.RecordBatch]":
+    """The batches of a piece. Raises BadData for a value that no sink takes, naming its row in the piece."""
+    before = 0
+    for batch in make(piece.what):
+        require_storable(batch, piece.what, before)
+        before += batch.num_rows
+        yield batch
+
+
 def write(
     spark: SparkSession, tasks: ArrowTasks, path: Path, folder: Path, columns: Sequence[str] = ()
 ) -> Written:
@@ -109,10 +118,7 @@ def _write(make: Make, path: str, part: tuple[int, Sequence[Piece]]) -> "Iterato
 
     def counted() -> Iterator[pa.RecordBatch]:
         for piece in pieces:
-            before = 0
-            for batch in make(piece.what):
-                require_storable(batch, piece.what, before)
-                before += batch.num_rows
+            for batch in storable(make, piece):
                 rows[piece.read] += batch.num_rows
                 yield batch
 
