@@ -236,7 +236,7 @@ def free_space(folder: str | Path) -> Hint:
 
 def start_over(job: str, *options: str) -> Hint:
     """The words for START_OVER: the command that drops this job, with these options."""
-    return Hint((_drop(job, *options), ", and start over"))
+    return Hint(StartOver(_drop(job, *options)).said)
 
 
 def _drop(job: str, *options: str) -> Command:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from backfill_cli.errors import BackfillError, NoSuchJob, UsageError, command
-from backfill_cli.model.limit import Limit
 from backfill_cli.view.console import say
 from backfill_cli.view.hints import as_typed
 
@@ -220,10 +219,7 @@ def seconds(text: str, option: str) -> float:
         raise UsageError(f"{option} {text!r}: {error}", f"{option} 30m") from None
 
 
-def limit_typed(limit: "Limit", ctx: typer.Context) -> "Limit":
-    return replace(limit, hint=as_typed(limit.hint, ctx))
-
-
 def limits_typed(views: "Sequence[JobView]", ctx: typer.Context) -> "list[JobView]":
     """The jobs, each with the command that changes its limit as this command's user would type it."""
-    return [replace(view, limited_by=limit_typed(view.limited_by, ctx)) for view in views]
+    limits = [replace(view.limited_by, hint=as_typed(view.limited_by.hint, ctx)) for view in views]
+    return [replace(view, limited_by=limit) for view, limit in zip(views, limits, strict=True)]

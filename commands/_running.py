@@ -23,7 +23,6 @@ from backfill_cli.model.units import spell_exit
 from backfill_cli.view.console import answer_json, interactive, say
 from backfill_cli.view.journal import (
     EVERY_S,
-    FAILED,
     REBUILT,
     Entry,
     Journal,
@@ -140,12 +139,12 @@ class Voice:
         self._hooks.close()
 
     def _tell(self, entry: Entry) -> None:
-        lines = stamped(self._name, entry.text, time.time_ns() // 1_000_000)
+        now_ms = time.time_ns() // 1_000_000
         if self._log is None:
             # stderr is the log: the error that ends the process is printed there in full afterwards.
-            failed = entry.weight is Weight.ERROR and entry.text.startswith(FAILED)
-            say(f"{lines.partition(FAILED)[0]}failed" if failed else lines)
+            say(stamped(self._name, entry.brief or entry.text, now_ms))
             return
+        lines = stamped(self._name, entry.text, now_ms)
         self._log.write(lines)
         # An error ends the process, which prints it then.
         if entry.weight is Weight.ERROR or (self._telling.drawn and entry.weight is not Weight.END):
@@ -202,7 +201,7 @@ def run_shown(
     if telling.fail_on_quarantine and after.quarantined:
         error = BadData(
             f"job {name!r}: quarantined {spell_quarantined(after.quarantined)}: they could not be read",
-            f"look at them in the sink: {look_at(after.quarantined)}",
+            "look at them in the sink: " + look_at(after.quarantined),
         )
         error.answered = telling.as_json
         raise error

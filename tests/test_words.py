@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from test_layers import ROOT, sources
 
-WORDS = frozenset({"hint", "message", "fix", "limited_by", "waiting_for", "not_converging", "refused"})
-"""Attributes that hold words of errors, checks, gates and limits, or values that are put into words."""
+WORDS = frozenset({"hint", "message", "text", "fix", "limited_by", "waiting_for", "not_converging", "refused"})
+"""Attributes that hold words of errors, checks, gates, limits and entries, or values that are put into words."""
 
 NAMES = frozenset({"hint", "message", "way_on"})
 """Names that hold them wherever they occur."""
@@ -30,12 +30,10 @@ FOREIGN = {
     "backfill_cli/engine/staging/": "Spark's, of a transform and of a full disk",
     "backfill_cli/lake/": "those of delta-rs, pyiceberg and Spark",
     "backfill_cli/sinks/delta/": "those of delta-rs and Spark",
-    "backfill_cli/sinks/iceberg/": "those of pyiceberg and Spark",
     "backfill_cli/sinks/postgres/": "PostgreSQL's",
     "backfill_cli/spark/": "Spark's, and the system's",
     "backfill_cli/upstreams/delta/": "those of delta-rs and Spark",
     "backfill_cli/upstreams/files/": "those of DuckDB and pyarrow",
-    "backfill_cli/upstreams/iceberg/": "those of pyiceberg and Spark",
     "backfill_cli/upstreams/kafka/": "Spark's Kafka source's",
     "backfill_cli/upstreams/postgres/": "PostgreSQL's",
 }
@@ -44,7 +42,6 @@ FOREIGN = {
 CROSSING = {
     "backfill_cli/config/faults.py": "pydantic's messages",
     "backfill_cli/spark/failures.py": "our own errors as they come out of Spark: class, place, hint as JSON",
-    "backfill_cli/upstreams/postgres/log/pgoutput.py": "messages of the replication protocol",
 }
 """Modules whose messages are not words for people."""
 
@@ -121,6 +118,11 @@ def test_nothing_looks_for_words_in_an_error_or_a_hint() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_each_exception_is_needed() -> None:
+    read = {str(path.relative_to(ROOT)) for path in sources() if any(readings(path))}
+    assert not [one for one in (*FOREIGN, *CROSSING) if not any(file.startswith(one) for file in read)]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -128,6 +130,7 @@ def test_nothing_looks_for_words_in_an_error_or_a_hint() -> None:
         "told = view.limited_by\n    told.startswith('paused by ')",
         "hint = RETRIED.sub('', self.hint)",
         "way_on.replace('--config FILE', file)",
+        "entry.text.startswith('failed: ')",
         "for refusal in report.refused: refusal.partition('. Try: ')",
         "said = str(exc)\n    'No space left' in said",
         "[told.replace(was, option) for told in (error.message, error.hint)]",

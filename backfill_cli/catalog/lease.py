@@ -3,7 +3,6 @@
 A runner of this machine is live while it holds the lock; one of another machine, while it renews its lease.
 """
 
-import getpass
 import math
 import os
 import socket
@@ -232,6 +231,8 @@ class Liveness:
 
 def user() -> str:
     """The user's name; `uid 1000` if the user has none, as in some containers."""
+    import getpass
+
     try:
         return getpass.getuser()
     except (KeyError, OSError):

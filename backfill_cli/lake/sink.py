@@ -124,7 +124,7 @@ class LakeCopy:
 
     def survey(self, table: SinkTable) -> Survey:
         """Spark hashes strings of any kind; the bounds come from a scan of the first key column only."""
-        few = frozenset(name for name in _strings(table))
+        few = frozenset(_strings(table))
         spec = spec_of(table.schema, table.key, few)
         if spec is None or spec.columns[0].word is Word.TEXT:
             return Survey(None, None, few)

@@ -23,10 +23,6 @@ LAG_EVERY_S = 10.0
 """How often the lag is compared with a limit while nothing else is to be reported."""
 
 
-FAILED = "failed: "
-"""How the entry begins when an error ended the run."""
-
-
 class Weight(StrEnum):
     """How much an entry matters. END: the closing lines of a run."""
 
@@ -48,11 +44,15 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something that happened: one line of text, several, or none."""
+    """Something that happened: one line of text, several, or none.
+
+    brief: the text beside the error that ends the process, where that is printed in full; empty if it is the same.
+    """
 
     text: str
     weight: Weight = Weight.INFO
     event: Event | None = None
+    brief: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +157,12 @@ class Journal:
     def ended(self, news: News | None, error: Exception | None) -> Iterator[Entry]:
         """How the run ended. news: the last observation, None if there is no job. error: what ended the run."""
         said, hint = ("", Hint()) if error is None else _said(error)
-        text = said if error is None or isinstance(error, StoppedEarly) else f"{FAILED}{said}"
+        brief = "" if error is None or isinstance(error, StoppedEarly) else "failed"
+        text = f"{brief}: {said}" if brief else said
         event = None
         if news is not None and self._is_ours(news) and news.view.state in ENDED:
             event = Event(news.view.state, news.view, said or news.view.reason, hint)
-        yield Entry(str(Limit(text, hint=hint)), Weight.ERROR, event)
+        yield Entry(str(Limit(text, hint=hint)), Weight.ERROR, event, brief)
 
     def _quarantines(self, news: News) -> Iterator[Entry]:
         """Rows quarantined since the last observation."""
@@ -178,7 +179,7 @@ class Journal:
             yield Entry(
                 said,
                 Weight.WARNING,
-                Event("quarantined", news.view, said, Hint.of(f"look at them: {look_at(now)}")),
+                Event("quarantined", news.view, said, "look at them: " + look_at(now)),
             )
 
     def _is_ours(self, news: News) -> bool:

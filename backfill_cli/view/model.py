@@ -8,7 +8,7 @@ from typing import Any
 
 from backfill_cli.catalog import Catalog, JobRow, SplitGroup
 from backfill_cli.catalog.verified import Verified
-from backfill_cli.errors import NoSuchJob
+from backfill_cli.errors import Hint, NoSuchJob, sql
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, Written
 from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase
@@ -329,9 +329,9 @@ def spell_quarantined(quarantined: Mapping[str, int]) -> str:
     return ", ".join(f"{spell_count(rows, 'row')} in {table}" for table, rows in quarantined.items())
 
 
-def look_at(quarantined: Mapping[str, int]) -> str:
+def look_at(quarantined: Mapping[str, int]) -> Hint:
     """The SQL that shows them, for the sink's own client."""
-    return "; ".join(f"SELECT * FROM {_sql_name(table)} LIMIT 20" for table in quarantined)
+    return sql(*(f"SELECT * FROM {_sql_name(table)} LIMIT 20" for table in quarantined))
 
 
 def spell_count(number: int, word: str) -> str:

@@ -1,6 +1,6 @@
 """What every upstream must do. Subclass `UpstreamContract`, name it `Test…`, and give the fixture `world`.
 
-The suite writes to the upstream through a `World` and reads it back through `contracts.Upstream`.
+The suite writes to the upstream through a `World` and reads it back through `contracts.Source`.
 """
 
 from dataclasses import replace

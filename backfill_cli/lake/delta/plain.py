@@ -1,6 +1,5 @@
 """Which files of a Delta version hold its rows as they are, by its log alone. Workers can read those directly."""
 
-import json
 from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from backfill_cli.lake.damage import Stored
-from backfill_cli.lake.delta.commits import stored
+from backfill_cli.lake.delta.commits import schema_fields, stored
 from backfill_cli.lake.delta.edge import Where, delta_errors
 from backfill_cli.lake.key_points import point_of
 from backfill_cli.lake.plain_files import DataFile, PlainFiles
@@ -88,7 +87,7 @@ def plain_files(
     if not where.place.local or "." in key:  # statistics of `a.b` can be those of a field `b` in a column `a`
         return None
     opened = where.open(version)
-    fields = json.loads(opened.schema().to_json())["fields"]
+    fields = schema_fields(opened.schema().to_json())
     features = set(opened.protocol().reader_features or ())
     noted = any(set(one["metadata"]) - {"comment"} for one in fields)
     if noted or opened.metadata().partition_columns or not features <= HARMLESS:

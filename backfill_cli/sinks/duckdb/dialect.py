@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from backfill_cli.contracts import own
+from backfill_cli.errors import in_config
 from backfill_cli.model.schema import fields_of
 from backfill_cli.sinks.sql.dialect import Column, SqlDialect
 
@@ -53,7 +54,7 @@ DUCKDB = SqlDialect(
     logical={"uuid": "UUID", "json": "JSON"},
     decimal="DECIMAL",
     nested=_nested,
-    rename='choose another name, for example: tables.target = "main.orders"',
+    rename=in_config('choose another name, for example: tables.target = "main.orders"'),
     ignores_case=True,
     indexed=False,  # an index would slow down every delete
     lock="",  # nobody else has the file open

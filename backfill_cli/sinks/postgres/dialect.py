@@ -3,7 +3,7 @@
 from typing import Any
 
 from backfill_cli.contracts import own
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import UsageError, in_config
 from backfill_cli.model.schema import fields_of
 from backfill_cli.model.schema import shown as shown_type
 from backfill_cli.sinks.sql.dialect import Column, SqlDialect
@@ -44,7 +44,7 @@ POSTGRES = SqlDialect(
     logical={"uuid": "uuid", "json": "json"},
     decimal="numeric",
     nested=_nested,
-    rename="name another target: tables.target",
+    rename=in_config("name another target: tables.target"),
     functions="pg_catalog.",
     longest_bytes=63,
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from backfill_cli.contracts import SinkTable, own
 from backfill_cli.contracts.refusals import RENAME
-from backfill_cli.errors import BadData, UsageError, in_config
+from backfill_cli.errors import BadData, Hint, UsageError, in_config
 from backfill_cli.model.plan import StagedFile
 from backfill_cli.model.schema import fields_of, shown
 from backfill_cli.spark.names import as_text
@@ -61,7 +61,7 @@ class SqlDialect:
     logical: Mapping[str, str]
     decimal: str
     nested: Callable[[str, str, Any, str], str]
-    rename: str
+    rename: Hint
     functions: str = ""
     longest_bytes: int | None = None
     ignores_case: bool = False

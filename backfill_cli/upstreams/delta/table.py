@@ -1,6 +1,5 @@
 """One Delta table at its pinned version: the key ranges that it is read in, and which tables are refused."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from pyarrow import fs as pafs
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import START_OVER, Fatal, HistoryGone, UsageError, in_config, sql
-from backfill_cli.lake.delta.commits import FEED, commit
+from backfill_cli.lake.delta.commits import FEED, commit, schema_fields
 from backfill_cli.lake.delta.edge import Where, delta_errors
 from backfill_cli.lake.delta.plain import COUNTED_ROWS, add_actions, column_values, selections
 from backfill_cli.lake.key_points import point_of
@@ -78,7 +77,7 @@ def require_names(where: Where, names: Iterable[str]) -> None:
 
 def columns_of_delta(schema: str) -> tuple[Columns, dict[str, str]]:
     """The columns without Delta's metadata, and the name of each in the files."""
-    told = json.loads(schema)["fields"]
+    told = schema_fields(schema)
     columns = {one["name"]: field(one["name"], _bare(one["type"])) for one in told}
     return columns, {one["name"]: str(one["metadata"].get(PHYSICAL, one["name"])) for one in told}
 
