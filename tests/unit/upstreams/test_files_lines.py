@@ -1,6 +1,7 @@
 """Lines of text files: where they end, and how much of a file without line ends is read."""
 
 import gzip
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -88,23 +89,24 @@ class Counted:
         return _Counting(self, self._fs.open_input_stream(path, **more))
 
 
-class _Counting:
+class _Counting(io.RawIOBase):
     def __init__(self, counted: Counted, source: Any) -> None:
         self._counted, self._source = counted, source
 
-    def __enter__(self) -> "_Counting":
-        return self
+    def readable(self) -> bool:
+        return True
 
-    def __exit__(self, *_: object) -> None:
-        self._source.close()
+    def seekable(self) -> bool:
+        return True
 
-    def read(self, size: int) -> bytes:
-        found: bytes = self._source.read(size)
-        self._counted.bytes += len(found)
+    def readinto(self, buffer: Any) -> int:
+        found: int = self._source.readinto(buffer)
+        self._counted.bytes += found
         return found
 
-    def seek(self, at: int) -> None:
-        self._source.seek(at)
+    def seek(self, at: int, whence: int = io.SEEK_SET) -> int:
+        found: int = self._source.seek(at, whence)
+        return found
 
 
 @pytest.fixture
@@ -112,7 +114,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts, blocks and the longest line, a thousandth of their size or less."""
     monkeypatch.setattr(lines, "PART_BYTES", 4_000)
     monkeypatch.setattr(lines, "BLOCK_BYTES", 1_000)
-    monkeypatch.setattr(lines, "_STEP", 100)
+    monkeypatch.setattr(lines, "_BLOCK", 100)
     monkeypatch.setattr(lines, "LONGEST", 20_000)
 
 

@@ -5,7 +5,6 @@ blocks with quotes before pyarrow parses them.
 """
 
 import csv
-import difflib
 import io
 import re
 import sys
@@ -32,6 +31,8 @@ from backfill_cli.upstreams.files.reading import lines, text_rows
 from backfill_cli.upstreams.files.reading.lines import TextPart, chunks, opened
 from backfill_cli.upstreams.files.reading.text_rows import BadRows, TextRows
 
+csv.field_size_limit(sys.maxsize)
+
 _LAST_LINES = 1_000
 """Lines searched backwards for the start of a file's last record."""
 
@@ -45,7 +46,6 @@ _ENDED = re.compile(rb"[\r\n]+(?=[^\r\n])")
 def fields(line: str, options: CsvOptions) -> list[str]:
     """The fields of one record."""
     doubled = options.escape == options.quote
-    csv.field_size_limit(sys.maxsize)
     reader = csv.reader(
         io.StringIO(line, newline="") if options.multi_line else [line],
         delimiter=options.delimiter,
@@ -104,7 +104,7 @@ def refuse_other_columns(
         shown.update(names)
         for name in names:
             if name not in columns and name not in ignored:
-                near = _nearest(name, [c for c in columns if c not in names])
+                near = lines.nearest(name, [c for c in columns if c not in names])
                 hint = f"write it there instead of '{near}'" if near else "declare it there"
                 raise BadData(
                     f"{file.path}: column '{name}' is not in upstream.snapshot.schema",
@@ -122,12 +122,6 @@ def _headers(where: Place, files: Sequence[File], options: CsvOptions) -> Iterat
     """The header of each file, several read at once."""
     with ThreadPoolExecutor(_THREADS) as pool:
         yield from pool.map(lambda file: tuple(header(where, file, options)), files)
-
-
-def _nearest(name: str, others: Sequence[str]) -> str | None:
-    low = {other.strip().lower(): other for other in others}
-    found = difflib.get_close_matches(name.strip().lower(), list(low), 1, 0.6)
-    return low[found[0]] if found else None
 
 
 def frame(spark: SparkSession, where: Place, files: Sequence[File], rows: TextRows) -> DataFrame:
@@ -270,7 +264,6 @@ class _Block:
         except UnicodeDecodeError:
             return "not UTF-8 text"
         options = self._rows.csv
-        csv.field_size_limit(sys.maxsize)
         told = csv.reader(io.StringIO(text, newline=""), delimiter=options.delimiter, quotechar=options.quote)
         found = len(next(told))
         return None if found == count else f"expected {count} fields, found {found}"

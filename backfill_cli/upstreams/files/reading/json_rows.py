@@ -3,7 +3,6 @@
 Planning looks at the first lines: a declared column that none of them has is probably misspelt.
 """
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -158,10 +157,8 @@ def refuse_unseen(
                 return
     if looked_at and missing:
         name = next(iter(missing))
-        others = [other for other in shown if other not in columns]
-        near = difflib.get_close_matches(name.lower(), {o.lower() for o in others}, 1, 0.6)
-        meant = [other for other in others if other.lower() in near]
-        hint = f"did you mean '{meant[0]}'? " if meant else ""
+        near = lines.nearest(name, [other for other in shown if other not in columns])
+        hint = f"did you mean '{near}'? " if near else ""
         raise BadData(
             f"{where.shown}: column '{name}' of upstream.snapshot.schema is in none of the {looked_at} lines read",
             in_config(f'{hint}If lines omit it when it is NULL: upstream.snapshot.sparse = ["{name}"]'),

@@ -3,22 +3,22 @@
 Each line belongs to the part in which it begins.
 """
 
+import difflib
+import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyarrow.fs import FileSystem
 
 from backfill_cli.contracts import Piece
 from backfill_cli.errors import RETRIED, START_OVER, BadData, Transient
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import RENAME_HINT, reading
-
-if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
-
 
 _BLOCK = 1 << 16
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
@@ -113,6 +113,13 @@ def _text(line: bytes, skip: bool) -> str:
     return line.decode("utf-8", "surrogateescape" if skip else "strict")
 
 
+def nearest(name: str, others: Sequence[str]) -> str | None:
+    """The one of these names that a declared column probably means."""
+    low = {other.strip().lower(): other for other in reversed(others)}
+    found = difflib.get_close_matches(name.strip().lower(), list(low), 1, 0.6)
+    return low[found[0]] if found else None
+
+
 def objects(
     file: File, some: Iterable[str], skip: bool, numbers: Callable[[str], Any] = str
 ) -> Iterator[dict[str, Any]]:
@@ -148,7 +155,6 @@ def parsed(file: File, line: str, numbers: Callable[[str], Any] = str) -> dict[s
 
 BLOCK_BYTES = 8 << 20
 PART_BYTES = 32 << 20
-_STEP = 1 << 16
 _ROW_BYTES = 100  # assumed size of a row when parts are divided among tasks
 BOM = b"\xef\xbb\xbf"
 
@@ -160,7 +166,7 @@ class TextPart:
     name: as listed. size: bytes of the part; of the file if it is compressed.
     """
 
-    fs: "FileSystem"
+    fs: FileSystem
     path: str
     name: str
     size: int
@@ -184,12 +190,31 @@ def packed(found: Iterable[TextPart], cores: int) -> tuple[tuple[Piece, ...], ..
     return arrow_tasks.packed([(Piece(0, part), max(1, part.size // _ROW_BYTES)) for part in found], cores)
 
 
-def chunks(source: Any, part: TextPart, at: int) -> Iterator[tuple[bytes, bool]]:
+def whole(part: TextPart) -> Any:
+    """The part's file from its beginning, decompressed."""
+    return part.fs.open_input_stream(part.path, compression="detect")
+
+
+@contextmanager
+def opened(part: TextPart) -> Iterator[tuple[io.BufferedReader, int]]:
+    """The file, positioned where the part's first line begins, and that byte: `end` if none begins there."""
+    with whole(part) if part.end is None else part.fs.open_input_file(part.path) as raw:
+        source = io.BufferedReader(raw, _BLOCK)
+        if part.start and part.end is not None:
+            source.seek(part.start - 1)
+            begin = part.start - 1 + len(source.readline(part.end - part.start + 1))
+        else:
+            begin = len(source.read(len(BOM))) if source.peek(len(BOM)).startswith(BOM) else 0
+        yield source, begin
+
+
+def chunks(source: io.BufferedReader, part: TextPart, at: int) -> Iterator[tuple[bytes, bool]]:
     """The bytes from `at` to the end of the line that begins before `end`, in chunks; whether each is the last.
 
     Raises Transient for a file that is shorter than it was when it was listed.
     """
-    while True:
+    last = False
+    while not last:
         size = BLOCK_BYTES if part.end is None else min(BLOCK_BYTES, part.end - at)
         more = source.read(size) if size > 0 else b""
         at += len(more)
@@ -198,83 +223,10 @@ def chunks(source: Any, part: TextPart, at: int) -> Iterator[tuple[bytes, bool]]
                 f"{part.path}: it became shorter while it was read: {at:,} bytes, {part.end:,} were listed",
                 RETRIED,
             )
-        if not more:
-            yield b"", True
-            return
-        if part.end is not None and at >= part.end:
-            yield more + _rest_of_line(source, more, part.path), True
-            return
-        yield more, False
-
-
-def _rest_of_line(source: Any, before: bytes, path: str) -> bytes:
-    rest = []
-    left = LONGEST
-    while not before.endswith(b"\n"):
-        before = source.read(_STEP)
-        if not before:
-            break
-        end = before.find(b"\n") + 1
-        rest.append(before[:end] if end else before)
-        left -= len(before)
-        if end:
-            break
-        if left < 0:
-            raise too_long(path)
-    return b"".join(rest)
-
-
-def _next_line(source: Any, part: TextPart) -> int:
-    """The byte at which the part's first line begins; the part's end, or after it, if none begins there."""
-    assert part.end is not None
-    at = part.start - 1
-    source.seek(at)
-    while at < part.end:
-        block: bytes = source.read(_STEP)
-        end = block.find(b"\n") + 1
-        if end or not block:
-            return at + end
-        at += len(block)
-    return at
-
-
-@contextmanager
-def opened(part: TextPart) -> Iterator[tuple[Any, int]]:
-    """The file, positioned where the part's first line begins, and that byte."""
-    if part.end is None:
-        with part.fs.open_input_stream(part.path, compression="detect") as source:
-            yield _Unmarked(source), 0
-        return
-    with part.fs.open_input_file(part.path) as source:
-        begin = part.start
-        if begin:
-            begin = _next_line(source, part)
-        elif source.read(len(BOM)) == BOM:
-            begin = len(BOM)
-        source.seek(begin)
-        yield source, begin
-
-
-def whole(part: TextPart) -> Any:
-    """The file from its beginning; without its byte order mark if it is not cut into parts."""
-    source = part.fs.open_input_stream(part.path, compression="detect")
-    return _Unmarked(source) if part.end is None else source
-
-
-class _Unmarked:
-    """A stream without the byte order mark at its beginning."""
-
-    def __init__(self, source: Any) -> None:
-        self._source, self._first = source, True
-
-    def read(self, size: int) -> bytes:
-        found: bytes = self._source.read(size)
-        if self._first:
-            self._first = False
-            if found.startswith(BOM):
-                more: bytes = self._source.read(len(BOM))
-                return found[len(BOM) :] + more
-        return found
-
-    def close(self) -> None:
-        self._source.close()
+        last = not more or at == part.end
+        if more and last and not more.endswith(b"\n"):
+            rest = source.readline(LONGEST)
+            if len(rest) == LONGEST:
+                raise too_long(part.path)
+            more += rest
+        yield more, last
