@@ -20,14 +20,15 @@ from backfill_cli.model.position import START, Cursor, Position
 from backfill_cli.upstreams.delta import connector as delta
 from backfill_cli.upstreams.files.changes import epoch_values
 from backfill_cli.upstreams.files.options import CsvOptions
+from backfill_cli.upstreams.files.reading import lines
 from backfill_cli.upstreams.iceberg import connector as iceberg
 from backfill_cli.upstreams.kafka.changes import KafkaChanges
 
 BY_TX = {"epoch": "source.tx"}
 
 
-def at(epoch: Cursor) -> Position:
-    return Position.of({"epoch": epoch})
+def at(epoch: Cursor, file: str) -> Position:
+    return Position.of({"epoch": epoch, "file of t": file})
 
 
 def tables(root: Path, *names: str) -> Any:
@@ -46,8 +47,8 @@ def test_every_distinct_epoch_is_pending_once_in_order(tmp_path: Path) -> None:
     land(tmp_path / "changes", "1.json", event(1, tx=9), event(2, tx=9), event(1, tx=10))
     land(tmp_path / "changes", "2.json", "null", event(1, tx=11))
     assert epochs(upstream) == [(9, 2), (10, 1), (11, 1)]
-    assert epochs(upstream, at(9)) == [(10, 1), (11, 1)]
-    assert epochs(upstream, at(11)) == []
+    assert epochs(upstream, at(9, "1.json")) == [(10, 1), (11, 1)]
+    assert epochs(upstream, at(11, "2.json")) == []
 
 
 def test_the_newest_epoch_of_several_tables_waits_for_all_of_them_or_for_a_later_one(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_a_carriage_return_between_tokens_does_not_end_a_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a file that is larger than a block, a block ended at the last one, in the middle of a line."""
-    monkeypatch.setattr(epoch_values, "_BLOCK", 200)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 200)
     upstream = tables(tmp_path, "t")
     upstream.pin()
     spread = [event(n, tx=n // 7).replace(" ", "\r") for n in range(1, 50)]
@@ -113,7 +114,7 @@ def test_case_46_a_file_below_the_position_came_late(tmp_path: Path) -> None:
     assert epochs(upstream) == [(5, 1)]
     land(tmp_path / "changes", "1.json", event(1, tx=4))
     with pytest.raises(Fatal, match=r"1\.json came late"):
-        epochs(upstream, at(5))
+        epochs(upstream, at(5, "2.json"))
 
 
 def test_case_35_a_restored_upstream_goes_on_after_its_epoch(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_case_35_a_restored_upstream_goes_on_after_its_epoch(tmp_path: Path) -> 
         land(tmp_path / "changes", f"{number}.json", event(1, tx=number))
     later = opened(tmp_path, changes=BY_TX)
     later.restore(pin)
-    assert epochs(later, at(2)) == [(3, 1)]
+    assert epochs(later, at(2, "2.json")) == [(3, 1)]
 
 
 # Reading the values

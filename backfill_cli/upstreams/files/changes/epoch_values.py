@@ -1,27 +1,24 @@
 """Reads the distinct values of an epoch column in one change file, and as little else of it as possible."""
 
-import io
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from backfill_cli.contracts.refusals import as_json
+from backfill_cli.decode import arrow_json
 from backfill_cli.errors import BadData, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import field
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat
-from backfill_cli.upstreams.files.reading import csv_files, lines
+from backfill_cli.upstreams.files.reading import csv_files, json_rows, lines
 from backfill_cli.upstreams.files.reading.rows import footer, group_rows, leaves, statistics_of
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
-
-_BLANK_LINES = re.compile(rb"^[ \t\r]*(?:null)?[ \t\r]*$\n?", re.MULTILINE)
-_NO_OBJECT = re.compile(rb"^[ \t]*[^{\s].*", re.MULTILINE)
-_BLOCK = 1 << 26
-"""Bytes that pyarrow parses at once: no line can be longer."""
 
 ONE_TYPE = "write the epoch as one type in all files, integers or strings: one not yet applied may be replaced"
 _EVERY_ROW = "every row needs an epoch: an integer of at most 64 bits, or a string"
@@ -108,65 +105,48 @@ def _of_parquet(where: Place, file: File, column: str) -> dict[Any, int]:
 
 
 def _of_json(where: Place, file: File, column: str, skip: bool) -> dict[Any, int]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from pyarrow import json as pajson
-
-    with reading(file.path, "json"), where.fs.open_input_stream(file.path, compression="detect") as stream:
-        content = _BLANK_LINES.sub(b"", stream.read())
-        # pyarrow would end a block at a carriage return between two tokens; none can be inside a token
-        content = content.replace(b"\r", b" ")
-    if not content:
-        return {}
+    """JSON has no column types: Arrow reads integers, then texts, and plain Python the lines that it refuses."""
+    counts = Counter[Any]()
     path = column.split(".")
-    stray = _NO_OBJECT.search(content)
-    if stray and skip:
-        return _of_odd_json(where, file, column, path, skip)
-    if stray:
-        # pyarrow 26 crashes on these
-        raise BadData(
-            f"{file.path}: a line is not a JSON object: {stray.group()[:80]!r}", "write one object per line"
-        )
     head = next(lines.objects(file, lines.forward(where, file, "json", skip), skip), {})
     if "payload" in head and path[0] not in head:
         path = ["payload", *path]
-    for leaf in (pa.int64(), pa.string()):  # JSON has no column types
-        kind = leaf
-        for name in reversed(path[1:]):
-            kind = pa.struct([(name, kind)])
-        options = pajson.ParseOptions(
-            explicit_schema=pa.schema([(path[0], kind)]), unexpected_field_behavior="ignore"
-        )
-        try:
-            table = pajson.read_json(io.BytesIO(content), pajson.ReadOptions(block_size=_BLOCK), options)
-        except pa.ArrowInvalid:
-            continue
-        values = table[path[0]]
-        for name in path[1:]:
-            values = pc.struct_field(values, name)
-        return _counted(values)
-    return _of_odd_json(where, file, column, path, skip)
+    (part,) = lines.parts(where, [file], cut=False)
+    with reading(file.path, "json"):
+        for _, block in json_rows.blocks(part):
+            left = [line for _, line in json_rows.numbered(block) if line != b"null"]
+            for leaf in (pa.int64(), pa.string()):
+                kind = leaf
+                for name in reversed(path[1:]):
+                    kind = pa.struct([(name, kind)])
+                columns, kept = arrow_json.parse(left, pa.schema([(path[0], kind)]))
+                values = columns[path[0]]
+                for name in path[1:]:
+                    values = pc.struct_field(values, name)
+                counts.update(_counted(values))
+                taken = set(kept)
+                left = [line for index, line in enumerate(left) if index not in taken]
+            counts.update(_one_by_one(file, column, path, left, skip))
+    return counts
 
 
-def _of_odd_json(where: Place, file: File, column: str, path: Sequence[str], skip: bool) -> dict[Any, int]:
-    """The values where pyarrow refuses a line or a type. Raises BadData for the first that cannot be an epoch."""
-    counts = Counter[Any]()
-    told = lines.forward(where, file, "json", skip)
-    for one in lines.objects(file, told, skip, numbers=float):
+def _one_by_one(
+    file: File, column: str, path: Sequence[str], left: Sequence[bytes], skip: bool
+) -> Iterator[Cursor]:
+    """The epoch of each line. Raises BadData for the first that cannot be one."""
+    texts = (line.decode("utf-8", "surrogateescape" if skip else "replace") for line in left)
+    for one in lines.objects(file, texts, skip, numbers=float):
         value: Any = one
         for name in path:
             value = value.get(name) if isinstance(value, dict) else None
-        if skip and not _is_epoch(value):
-            continue
-        _require_epoch(file, column, value)  # True would be counted as 1
-        counts[value] += 1
-    return dict(counts)
+        if not skip:
+            _require_epoch(file, column, value)
+        if _is_epoch(value):  # True would be counted as 1
+            yield value
 
 
 def _of_csv(where: Place, file: File, column: str, csv: CsvOptions, skip: bool) -> dict[Any, int]:
     """As the rows are read: a value that is NULL there must not be an epoch here."""
-    import pyarrow.compute as pc
-
     if not csv.header:
         raise BadData(
             f"{file.path}: an epoch column needs a header that names it",
@@ -177,25 +157,24 @@ def _of_csv(where: Place, file: File, column: str, csv: CsvOptions, skip: bool) 
         return {}
     if column not in names:
         raise _no_column(file, column, names)
-    texts: dict[str, int] = {}
     rows = TextRows(csv, tuple(names), {column: field(column, "string")}, quarantine=skip)
-    for part in csv_files.parts(where, [file], csv):
-        for batch in csv_files.batches(rows, part):
-            values = batch.column(column)
-            lacks = pc.equal(pc.fill_null(values, ""), "")
-            if skip:
-                values = values.filter(pc.invert(lacks))
-            elif pc.any(lacks).as_py():
-                named = replace(part, name=file.path)
-                list(csv_files.batches(replace(rows, faults=_without_value, hint=_EVERY_ROW), named))
-            for text, count in _counted(values).items():
-                texts[text] = texts.get(text, 0) + count
-    if not all(text.isascii() and text.isdigit() for text in texts):
-        return texts
-    counts: dict[int, int] = {}
-    for text, count in texts.items():  # 1 and 01 are one epoch
-        counts[int(text)] = counts.get(int(text), 0) + count
-    return counts
+
+    def texts(rows: TextRows) -> Counter[str]:
+        found = Counter[str]()
+        for part in csv_files.parts(where, [file], csv):
+            for batch in csv_files.batches(rows, replace(part, name=file.path)):
+                found.update({text or "": count for text, count in _counted(batch.column(column)).items()})
+        return found
+
+    counts = texts(rows)
+    if counts.pop("", 0) and not skip:
+        texts(replace(rows, faults=_without_value, hint=_EVERY_ROW))
+    if not all(text.isascii() and text.isdigit() for text in counts):
+        return counts
+    numbers = Counter[int]()
+    for text, count in counts.items():  # 1 and 01 are one epoch
+        numbers[int(text)] += count
+    return numbers
 
 
 def _without_value(columns: Mapping[str, Any]) -> Mapping[int, str]:

@@ -48,9 +48,14 @@ class Log(ABC):
     def pending(self, position: Position) -> list[UpstreamEpoch]:
         """The epochs after a position, ordered by time, each log in its own order."""
 
-    @abstractmethod
     def cursor(self, position: Position, table: str) -> str | None:
         """The last file of a table that a position has begun to apply."""
+        cursor = position.get(self.log_of(table))
+        return None if cursor is None else str(cursor)
+
+    @abstractmethod
+    def log_of(self, table: str) -> str:
+        """The name of the log, in a position, whose cursor is a table's last file."""
 
     @abstractmethod
     def changes(
@@ -61,6 +66,9 @@ class Log(ABC):
 
 class FileLog(Log):
     """One log per table, named like the table; each file is an epoch, and its name is the cursor."""
+
+    def log_of(self, table: str) -> str:
+        return table
 
     def position_at(self, name: str) -> Position:
         last = {
@@ -81,10 +89,6 @@ class FileLog(Log):
                 epoch = UpstreamEpoch(((table, name),), ms, one.rows, one.file.size, schema)
                 ordered.append((ms, table, index, epoch))
         return [epoch for *_, epoch in sorted(ordered, key=lambda entry: entry[:3])]
-
-    def cursor(self, position: Position, table: str) -> str | None:
-        cursor = position.get(table)
-        return None if cursor is None else str(cursor)
 
     def changes(
         self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns
@@ -124,6 +128,9 @@ class EpochLog(Log):
         self._options, self._column = options, options.epoch
         self._values: dict[str, dict[str, tuple[File, Values]]] = {table: {} for table in logs}
 
+    def log_of(self, table: str) -> str:
+        return f"file of {table}"
+
     def position_at(self, name: str) -> Position:
         found = [
             values.highest
@@ -134,17 +141,8 @@ class EpochLog(Log):
         if not found:
             return Position()
         epoch = max(found)
-        begun = {_file_of(table): self._begun(table, epoch) for table in self._logs}
+        begun = {self.log_of(table): self._begun(table, epoch) for table in self._logs}
         return Position.of({LOG: epoch} | {log: last for log, last in begun.items() if last is not None})
-
-    def cursor(self, position: Position, table: str) -> str | None:
-        known = position.get(_file_of(table))
-        epoch = position.get(LOG)
-        if known is not None or epoch is None:
-            return None if known is None else str(known)
-        others = any(position.get(_file_of(other)) is not None for other in self._logs)
-        # positions of a job begun by an older version hold no files
-        return None if others else self._begun(table, epoch)
 
     def pending(self, position: Position) -> list[UpstreamEpoch]:
         epochs: dict[Cursor, _Epoch] = {}
@@ -158,7 +156,7 @@ class EpochLog(Log):
             one = epochs[value]
             ms = max(ms, one.ms)
             schema = tuple(sorted(one.schema.items()))
-            files = ((_file_of(table), name) for table, name in sorted(one.files.items()))
+            files = ((self.log_of(table), name) for table, name in sorted(one.files.items()))
             found.append(UpstreamEpoch(((LOG, value), *files), ms, one.rows, one.size_bytes, schema))
         return found
 
@@ -246,11 +244,6 @@ class EpochLog(Log):
         values = epoch_values.read(log.where, file, kind, self._column, self._options.csv)
         self._values[table][file.name] = (file, values)
         return values
-
-
-def _file_of(table: str) -> str:
-    """The name of the log, in a position, whose cursor is a table's last file."""
-    return f"file of {table}"
 
 
 def _after(a: Cursor, b: Cursor) -> bool:

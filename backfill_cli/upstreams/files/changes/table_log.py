@@ -162,7 +162,7 @@ class TableLog:
             for name in names:
                 self._landing.again(name)
         if after == self._start:
-            applied = self._memory_at(up_to)
+            applied = self._memories.get(up_to)
             if applied is not None and len(names) < applied.count:
                 missing = applied.count - len(names)
                 raise HistoryGone(
@@ -209,10 +209,6 @@ class TableLog:
         if not self._listed:
             self._landing.refresh()
             self._listed = True
-
-    def _memory_at(self, cursor: str | None) -> Consumed | None:
-        """What is remembered for exactly this cursor, or None."""
-        return self._memories.get(cursor or "")
 
     def _memory(self, cursor: str | None) -> Consumed:
         """What was applied up to a cursor, continued from the nearest remembered cursor before it."""
