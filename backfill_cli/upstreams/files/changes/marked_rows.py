@@ -1,11 +1,16 @@
 """Reads change files whose rows carry op, version and time in separate columns: those of AWS DMS, and feeds."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BadData, in_config
@@ -37,9 +42,6 @@ class Ops:
 
     def faults(self, columns: Mapping[str, Any]) -> Mapping[int, str]:
         """Rows of text files, as Arrow columns, whose marks cannot be applied. Runs in a worker."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         kinds, known = columns[self.column], pa.array((*self.upserts, *self.deletes))
         faults = dict.fromkeys(_indices(pc.invert(pc.is_in(kinds, known))), f"unknown {self.column}")
         if self.version is not None:
@@ -64,38 +66,38 @@ class Ops:
         return op.alias(own.OP)
 
 
-def _indices(mask: Any) -> list[int]:
-    import pyarrow.compute as pc
-
+def _indices(mask: pa.Array) -> list[int]:
     found: list[int] = pc.indices_nonzero(mask).to_pylist()
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class MarkedRows:
+class MarkedRows(ABC):
     """Change files whose rows carry their op (and version, time) in separate columns, the marks.
 
-    marks: those columns with their types in text files, in the order of CSV without a header, where they precede
-    the table's own. ops: what the first of them means. time: the mark with the source's time, or None. declared:
-    types of columns that text files can add. quarantines: `own.QUARANTINED` tells rows that cannot be read.
+    See change_format.ChangeFormat. marks: those columns with their types in text files, in the order of CSV
+    without a header, where they precede the table's own. ops: what the first of them means, which every file has.
+    time: the mark with the source's time, or None. declared: types of columns that text files can add.
+    quarantines: `own.QUARANTINED` tells rows that cannot be read.
     """
 
-    table: TableSpec
-    options: ChangesOptions
-    marks: tuple[tuple[str, str], ...]
-    ops: Ops
-    time: str | None
-    declared: Columns
-    quarantines: bool
+    def __init__(
+        self,
+        table: TableSpec,
+        options: ChangesOptions,
+        marks: tuple[tuple[str, str], ...],
+        ops: Ops,
+        time: str | None,
+        declared: Columns,
+        quarantines: bool,
+    ) -> None:
+        self.table, self.options, self.declared, self.quarantines = table, options, declared, quarantines
+        self.marks, self.ops, self.time = marks, ops, time
 
-    def shown(self, columns: Columns) -> list[Column | str]:
-        """Of a frame of these rows: `own.OP, own.MS, columns…`, perhaps `own.EPOCH` and `own.QUARANTINED`."""
-        more: tuple[str, ...] = (own.EPOCH,) if self.options.epoch is not None else ()
-        more += (own.QUARANTINED,) if self.quarantines else ()
-        return [self.ops.op(self.quarantines), own.MS, *more, *(quoted(name) for name in columns)]
+    @abstractmethod
+    def _placed(self, rows: DataFrame) -> tuple[DataFrame, Column]:
+        """(the rows that are changes, `own.SEQ`). rows: see `_of_group`."""
 
-    def inspect(self, where: Place, file: File, known: Columns, needed: str) -> Inspected:
-        """The file's metadata. needed: the mark that every such file has; raises BadData without it."""
+    def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
         kind = file_kind(self.options, file)
         if kind == "parquet":
             meta = footer(where, file)
@@ -104,9 +106,9 @@ class MarkedRows:
         else:
             rows = None
             shown, ms = self._of_text(where, file, kind, known)
-        if shown and needed not in shown:
+        if shown and self.ops.column not in shown:
             raise BadData(
-                f"{file.path}: no column '{needed}', which every {self.options.format} file has",
+                f"{file.path}: no column '{self.ops.column}', which every {self.options.format} file has",
                 in_config(
                     "set upstream.changes.format to what wrote them; plain appends (rows without an op) are "
                     "not read as changes: set their folder as upstream.snapshot.path"
@@ -117,18 +119,25 @@ class MarkedRows:
         table = {name: column for name, column in shown.items() if name not in marks or name in known}
         return Inspected(file, rows, ms, table if shown else None)
 
-    def frame(self, spark: SparkSession, where: Place, files: Sequence[File], columns: Columns) -> DataFrame:
-        """`own.FILE, own.AT, marks…, own.MS, columns…` of whole files.
-
-        A mark that a file lacks is NULL. With an epoch column there is also `own.EPOCH`.
-        """
+    def frame(
+        self,
+        spark: SparkSession,
+        where: Place,
+        files: Sequence[File],
+        columns: Columns,
+        before: File | None = None,
+    ) -> DataFrame:
         groups: dict[tuple[FileFormat, tuple[tuple[str, str], ...]], list[File]] = {}
         with ThreadPoolExecutor(THREADS) as pool:
             found = pool.map(lambda file: self._mark_types(where, file, columns), files)
             for file, marks in zip(files, found, strict=True):
                 groups.setdefault((file_kind(self.options, file), marks), []).append(file)
         parts = [self._of_group(spark, where, group, *how, columns) for how, group in groups.items()]
-        return balanced(lambda a, b: a.unionByName(b), parts)
+        rows, place = self._placed(balanced(lambda a, b: a.unionByName(b), parts))
+        more = [own.EPOCH] if self.options.epoch is not None else []
+        more += [own.QUARANTINED] if self.quarantines else []
+        op = self.ops.op(self.quarantines)
+        return rows.select(place.alias(own.SEQ), op, own.MS, *more, *(quoted(name) for name in columns))
 
     def _of_group(
         self,
@@ -139,30 +148,31 @@ class MarkedRows:
         typed: tuple[tuple[str, str], ...],
         columns: Columns,
     ) -> DataFrame:
-        """The same of files of one kind, with these marks."""
+        """`own.FILE, own.AT, marks…, own.MS, columns…` of files of one kind, with these marks.
+
+        A mark that they lack is NULL. With an epoch column there is also `own.EPOCH`.
+        """
         marks = {name: field(name, spark_type) for name, spark_type in typed}
         read = marks | columns
         csv = self.options.csv
         key = self.table.key if csv.header else ()
         how = TextRows(csv, tuple(read), read, CHANGES_HINT, key, self.ops.faults, self.quarantines)
         rows = frame(spark, where, files, kind, how)
-        row = F.to_json(F.struct(*(quoted(name) for name in read)))
         shown = [
             (quoted(name) if name in marks else F.lit(None)).cast(text_type).alias(mark(index))
             for index, (name, text_type) in enumerate(self.marks)
         ]
-        ms = F.lit(None).cast("bigint")
-        if self.time in marks:
-            ms = _ms(quoted(self.time), str(read[self.time]["type"]))
+        ms = _ms(quoted(self.time), str(read[self.time]["type"])) if self.time in marks else F.lit(None)
+        shown.append(ms.cast("bigint").alias(own.MS))
         if self.options.epoch is not None:
             shown.append(quoted(self.options.epoch).alias(own.EPOCH))
-        values = [quoted(name) for name in columns]
-        if not self.quarantines:
-            return rows.select(own.FILE, own.AT, *shown, ms.alias(own.MS), *values)
-        if own.QUARANTINED in rows.columns:
-            return rows.select(own.FILE, own.AT, *shown, ms.alias(own.MS), own.QUARANTINED, *values)
-        made = rows.select(own.FILE, own.AT, *shown, ms.alias(own.MS), row.alias(own.RAW), *values)
-        return made.withColumn(own.QUARANTINED, self._quarantined(where)).drop(own.RAW)
+        if self.quarantines:
+            row = F.to_json(F.struct(*(quoted(name) for name in read)))
+            shown.append(row.alias(own.RAW) if kind == "parquet" else F.col(own.QUARANTINED))
+        made = rows.select(own.FILE, own.AT, *shown, *(quoted(name) for name in columns))
+        if self.quarantines and kind == "parquet":
+            return made.withColumn(own.QUARANTINED, self._quarantined(where)).drop(own.RAW)
+        return made
 
     def _quarantined(self, where: Place) -> Column:
         """Of a row of Parquet, which has no line and no bytes of its own: its number, and the row as JSON."""
@@ -193,6 +203,7 @@ class MarkedRows:
     def _of_text(self, where: Place, file: File, kind: FileFormat, known: Columns) -> tuple[Columns, int | None]:
         """(columns with marks, largest time) from the header and the last line; no columns for an empty file."""
         marks = {name: field(name, spark_type) for name, spark_type in self._with_epoch(known)}
+        image: Mapping[str, Any] | None = None
         if kind == "json":
             said = lines.objects(file, lines.last(where, file, kind, self.quarantines), self.quarantines)
             image = next(said, None)
@@ -201,8 +212,9 @@ class MarkedRows:
         else:
             header = csv_files.header(where, file, self.options.csv) if self.options.csv.header else None
             names = header if header is not None else list(marks | known)
-            values = self._last_record(where, file, len(names))
-            image = None if values is None else dict(zip(names, values, strict=True))
+            with suppress(*([BadData] if self.quarantines else [])):
+                values = csv_files.last_record(where, file, self.options.csv, len(names))
+                image = None if values is None else dict(zip(names, values, strict=True))
         if lines.first(where, file, kind, self.quarantines) is None:
             return {}, None
         shown = marks | known | self.declared
@@ -212,14 +224,6 @@ class MarkedRows:
         if kind == "csv":
             refuse_nested({n: c for n in names if not isinstance((c := shown[n])["type"], str)}, file.path)
         return {name: shown[name] for name in names}, as_ms((image or {}).get(self.time)) if self.time else None
-
-    def _last_record(self, where: Place, file: File, count: int) -> list[str] | None:
-        try:
-            return csv_files.last_record(where, file, self.options.csv, count)
-        except BadData:
-            if not self.quarantines:
-                raise
-            return None
 
 
 def mark(index: int) -> str:
@@ -274,36 +278,21 @@ def _ms(time: Column, kind: str) -> Column:
     return time.cast("bigint")
 
 
-class Dms:
+class Dms(MarkedRows):
     """One table's AWS DMS files: rows with `Op` (I, U, D), perhaps the commit time, then the table's columns.
 
     DMS sends the row after the change, or for a delete the row before it. It sends no old key with a key change.
-    See change_format.ChangeFormat.
     """
 
     before_images: ClassVar[bool] = False
 
     def __init__(self, table: TableSpec, options: ChangesOptions, declared: Columns, quarantines: bool) -> None:
-        marks = [(options.op_column, "string")] + (
-            [(options.time_column, "string")] if options.time_column else []
-        )
-        self._op = options.op_column
-        ops = Ops(options.op_column, ("I", "U"), ("D",))
-        self._rows = MarkedRows(table, options, tuple(marks), ops, options.time_column, declared, quarantines)
+        op, time = options.op_column, options.time_column
+        marks = tuple((name, "string") for name in (op, time) if name)
+        super().__init__(table, options, marks, Ops(op, ("I", "U"), ("D",)), time, declared, quarantines)
 
-    def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
-        return self._rows.inspect(where, file, known, self._op)
-
-    def frame(
-        self,
-        spark: SparkSession,
-        where: Place,
-        files: Sequence[File],
-        columns: Columns,
-        before: File | None = None,
-    ) -> DataFrame:
-        rows = self._rows.frame(spark, where, files, columns)
-        return rows.select(F.col(own.AT).alias(own.SEQ), *self._rows.shown(columns))
+    def _placed(self, rows: DataFrame) -> tuple[DataFrame, Column]:
+        return rows, F.col(own.AT)
 
 
 TYPE, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
@@ -311,50 +300,38 @@ _MARKS = ((TYPE, "string"), (VERSION, "long"), (TIME, "string"))
 _OPS = Ops(TYPE, ("insert", "update_postimage"), ("delete", "update_preimage"), VERSION)
 
 
-class ChangeFeed:
+class ChangeFeed(MarkedRows):
     """One table's change feed as Delta writes it: `_change_type`, `_commit_version`, perhaps `_commit_timestamp`.
 
     A file can hold several complete versions; files are in the order of their versions. Within a version the new
     rows (insert, update_postimage) win over old rows of the same key (delete, update_preimage): a preimage deletes
     its key, and the postimage inserts it again unless the key changed. Version numbers can have gaps: commits that
-    change no rows (OPTIMIZE) take a number too. See change_format.ChangeFormat.
+    change no rows (OPTIMIZE) take a number too.
     """
 
     before_images: ClassVar[bool] = True
 
     def __init__(self, table: TableSpec, options: ChangesOptions, declared: Columns, quarantines: bool) -> None:
-        self._table = table
-        self._rows = MarkedRows(table, options, _MARKS, _OPS, TIME, declared, quarantines)
+        super().__init__(table, options, _MARKS, _OPS, TIME, declared, quarantines)
 
     def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
-        found = self._rows.inspect(where, file, known, TYPE)
-        return replace(found, versions=versions(where, file, self._rows)) if found.columns else found
+        found = super().inspect(where, file, known)
+        return replace(found, versions=self._versions(where, file)) if found.columns else found
 
-    def frame(
-        self,
-        spark: SparkSession,
-        where: Place,
-        files: Sequence[File],
-        columns: Columns,
-        before: File | None = None,
-    ) -> DataFrame:
-        rows = self._rows.frame(spark, where, files, columns)
+    def _versions(self, where: Place, file: File) -> tuple[Cursor, Cursor] | None:
+        """The lowest and the highest version in a file, from its footer if it has them; None without rows."""
+        kind, csv = file_kind(self.options, file), self.options.csv
+        if kind == "csv" and not csv.header:
+            return None
+        if kind == "parquet" and (found := epoch_values.bounds(where, file, VERSION)) is not None:
+            return found
+        held = epoch_values.read(where, file, kind, VERSION, csv, self.quarantines)
+        return (held.lowest, held.highest) if held.rows else None
+
+    def _placed(self, rows: DataFrame) -> tuple[DataFrame, Column]:
         kind, version = F.col(mark(0)), F.col(mark(1))
-        if self._table.immutable_key:
+        if self.table.immutable_key:
             rows = rows.where(~kind.eqNullSafe("update_preimage"))
         new, image = kind.isin(*_OPS.upserts), kind == "update_preimage"
         place = (version.alias("version"), new.alias("new"), F.col(own.AT).alias("at"), image.alias("image"))
-        return rows.select(F.struct(*place).alias(own.SEQ), *self._rows.shown(columns))
-
-
-def versions(where: Place, file: File, rows: MarkedRows) -> tuple[Cursor, Cursor] | None:
-    """The lowest and the highest version in a file, from its footer if it has them; None without rows."""
-    options = rows.options
-    kind = file_kind(options, file)
-    if kind == "csv" and not options.csv.header:
-        return None
-    found = epoch_values.bounds(where, file, VERSION) if kind == "parquet" else None
-    if found is not None:
-        return found
-    held = epoch_values.read(where, file, kind, VERSION, options.csv, rows.quarantines)
-    return (held.lowest, held.highest) if held.rows else None
+        return rows, F.struct(*place)
