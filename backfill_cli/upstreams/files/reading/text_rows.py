@@ -38,7 +38,7 @@ class TextRows:
     csv: how files of CSV are written. names: of their fields, in order. columns: of the rows; NULL where a record
     has no such value. hint: of a record that cannot be read. key: columns whose values an error shows. faults: why
     rows cannot be taken, though their values can be read. quarantine: such a record is a row with
-    `own.QUARANTINED` instead of an error.
+    `own.QUARANTINED` instead of an error. reads: the index of each file's read, by its name: rows have `own.READ`.
     """
 
     csv: CsvOptions
@@ -48,15 +48,18 @@ class TextRows:
     key: tuple[str, ...] = ()
     faults: Faults | None = None
     quarantine: bool = False
+    reads: Mapping[str, int] | None = None
 
 
 def schema(rows: TextRows) -> "StructType":
-    """What workers make of text files: `own.FILE STRING, own.ROW BIGINT, columns…`, perhaps `own.QUARANTINED`.
+    """What workers make of text files: `own.FILE STRING, own.ROW BIGINT, columns…`, perhaps `own.READ INT` and
+    `own.QUARANTINED STRUCT<file, line, value BINARY, reason>`.
 
-    `own.QUARANTINED STRUCT<file, line, value BINARY, reason>`: NULL in a row that can be read,
-    otherwise its columns mean nothing.
+    The latter is NULL in a row that can be read, otherwise its columns mean nothing.
     """
     made = {own.FILE: field(own.FILE, "string"), own.ROW: field(own.ROW, "long"), **rows.columns}
+    if rows.reads is not None:
+        made[own.READ] = field(own.READ, "integer")
     if rows.quarantine:
         kind = {"type": "struct", "fields": [field(name, kind) for name, kind in QUARANTINED]}
         made[own.QUARANTINED] = field(own.QUARANTINED, kind)
@@ -69,14 +72,15 @@ def frame(
     make: Callable[[TextRows, Sequence[Piece]], Iterator[pa.RecordBatch]],
     rows: TextRows,
 ) -> DataFrame:
-    """`own.FILE, own.AT, columns…` of these parts, and `own.QUARANTINED` if asked for. make: runs in workers.
+    """`own.FILE, own.AT`, the marks and the columns of these parts: see `schema`. make: runs in workers.
 
     Raises Fatal if workers do not have this package.
     """
     if not arrow_tasks.workers_know_us(spark):
         raise Fatal("text files are read by backfill-cli in Spark's executors, which lack it", SAME_PACKAGE)
     values = [quoted(name).alias(name, metadata=column["metadata"]) for name, column in rows.columns.items()]
-    marks = [own.QUARANTINED] if rows.quarantine else []
+    marks = [own.READ] if rows.reads is not None else []
+    marks += [own.QUARANTINED] if rows.quarantine else []
     return placed(spark, parts, partial(make, rows), schema(rows), *marks, *values)
 
 
@@ -140,6 +144,9 @@ class BadRows:
             own.ROW: pa.array(range(block.offset, block.offset + count), pa.int64()),
             **block.columns,
         }
+        if self._rows.reads is not None:
+            read = pa.scalar(self._rows.reads[self._part.name], pa.int32())
+            columns[own.READ] = pa.repeat(read, count)
         faults = self._rows.faults(block.columns) if self._rows.faults is not None else {}
         block.faults.update({index: fault for index, fault in faults.items() if index not in block.faults})
         kind = pa.struct({name: stored.arrow_type(kind) for name, kind in QUARANTINED})

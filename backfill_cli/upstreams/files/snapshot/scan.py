@@ -1,12 +1,12 @@
 """Turns snapshot reads into one Spark frame: whole files together, slices by the cheaper reader."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import or_
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER
-from backfill_cli.formats import exact, frames, group_slices, row_groups
+from backfill_cli.formats import frames, group_slices, row_groups
 from backfill_cli.formats.group_slices import touched
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
@@ -111,30 +111,21 @@ def _in_slices(
 
 
 def text_frame(
-    spark: SparkSession,
-    where: Place,
-    files: Mapping[str, File],
-    reads: Sequence[SnapshotRead],
-    kind: FileFormat,
-    how: TextRows,
+    spark: SparkSession, where: Place, files: Sequence[File], kind: FileFormat, how: TextRows
 ) -> DataFrame:
-    """The rows of whole JSON and CSV files: the given columns, and `own.READ INT`, the index of a row's read.
+    """The rows of whole JSON and CSV files: the given columns, and `own.READ INT`, the index of a row's file.
 
     With `own.QUARANTINED` if asked for: then the columns of a row that cannot be read are NULL.
     """
-    asked = [files[read.split] for read in reads]
-    frame = rows.frame(spark, where, asked, kind, how)
-    index = spark.range(1).select(F.posexplode(F.lit([read.split for read in reads])).alias(own.READ, own.FILE))
-    stranger = exact.refused(F.col(own.FILE), "a row of a file that was not requested", F.col(own.FILE))
-    read = F.when(F.col(own.READ).isNull(), stranger).otherwise(F.col(own.READ)).cast("int")
-    joined = frame.join(F.broadcast(index), own.FILE, "left")
-    columns = [quoted(name) for name in how.columns]
+    reads = {file.name: index for index, file in enumerate(files)}
+    frame = rows.frame(spark, where, files, kind, replace(how, reads=reads))
     if not how.quarantine:
-        return joined.select(*columns, read.alias(own.READ))
+        return frame.drop(own.FILE, own.AT)
     good = F.col(own.QUARANTINED).isNull()
-    named = zip(how.columns.items(), columns, strict=True)
-    columns = [F.when(good, column).alias(name, metadata=c["metadata"]) for (name, c), column in named]
-    return joined.select(*columns, read.alias(own.READ), own.QUARANTINED)
+    values = [
+        F.when(good, quoted(name)).alias(name, metadata=column["metadata"]) for name, column in how.columns.items()
+    ]
+    return frame.select(*values, own.READ, own.QUARANTINED)
 
 
 SHARE = 0.25

@@ -87,7 +87,8 @@ class TableSnapshot:
         for name in {read.split for read in reads}:
             self._unchanged(name)
         if self._options.format != "parquet":
-            return text_frame(spark, self.where, self._files, reads, self._options.format, self._text_rows())
+            files = [self._files[read.split] for read in reads]
+            return text_frame(spark, self.where, files, self._options.format, self._text_rows())
         self._know_layouts({read.split for read in reads})
         foreign = [self._files[read.split].path for read in reads if not self._layouts[read.split].by_spark]
         workers, mode = arrow_tasks.workers_know_us(spark), self._rebased_by(spark)
@@ -98,7 +99,7 @@ class TableSnapshot:
             )
         if foreign and not workers:
             raise Fatal(f"{foreign[0]}: Spark's own reader cannot read its types", SAME_PACKAGE)
-        readers = choose(reads, self._rows, self._layout, workers and mode is None)
+        readers = choose(reads, self._rows, self._layouts.__getitem__, workers and mode is None)
         return parquet_frame(spark, self.where, self._files, readers, self._columns)
 
     def _text_rows(self) -> TextRows:
@@ -135,10 +136,6 @@ class TableSnapshot:
             pin.compare(self._table.name, {name: file}, {})
         else:
             pin.refuse_changed(self._table.name, file, now)
-
-    def _layout(self, split: str) -> Layout:
-        self._know_layouts({split})
-        return self._layouts[split]
 
     def _know_layouts(self, splits: Iterable[str]) -> None:
         unknown = [split for split in splits if split not in self._layouts]
