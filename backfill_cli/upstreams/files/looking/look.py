@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import duckdb
 
 from backfill_cli.contracts import Looked, TableSpec, Told
 from backfill_cli.formats import schemas
@@ -20,12 +22,9 @@ from backfill_cli.upstreams.files.reading import lines
 from backfill_cli.upstreams.files.reading.rows import footer
 from backfill_cli.upstreams.files.snapshot.by_duckdb import identifier, literal
 
-if TYPE_CHECKING:
-    import duckdb
-
-
 _GENERIC = {"snapshot", "snapshots", "export", "full", "initial", "load", "data", "parquet", "csv", "json"}
 """Folder names that describe the contents and do not name the table."""
+_NO_KEYS = ("float", "double", "boolean", "binary")
 _LISTED = 10
 _EXACT_IN_JSON = 15
 """DuckDB reads a number in JSON as a double: up to this many digits it identifies the number as written."""
@@ -40,10 +39,9 @@ class Snapshot:
     typed: Columns
     options: Mapping[str, Told]
     named: bool = True
-    csv: Mapping[str, Any] = field(default_factory=dict)
 
 
-def snapshot_of(db: "duckdb.DuckDBPyConnection", path: str, found: Folder) -> Snapshot:
+def snapshot_of(db: duckdb.DuckDBPyConnection, path: str, found: Folder) -> Snapshot:
     """The options guessed from the files at `path`. Raises UsageError for files that cannot be read."""
     options = {"path": Told(path)}
     if found.kind is None:
@@ -55,38 +53,32 @@ def snapshot_of(db: "duckdb.DuckDBPyConnection", path: str, found: Folder) -> Sn
     return _json_snapshot(db, found, options) if found.kind == "json" else _csv_snapshot(db, found, options)
 
 
-def _parquet_snapshot(db: "duckdb.DuckDBPyConnection", found: Folder, options: Mapping[str, Told]) -> Snapshot:
+def _parquet_snapshot(db: duckdb.DuckDBPyConnection, found: Folder, options: Mapping[str, Told]) -> Snapshot:
     typed = schemas.of_footer(found.sample[0].path, footer(found.where, found.sample[0]), by_workers=True)
     rows = sample.of_parquet(db, found)
     columns = {}
     for name, described in typed.items():
-        if isinstance(described["type"], str) and described["type"] not in (
-            "float",
-            "double",
-            "boolean",
-            "binary",
-        ):
+        if isinstance(described["type"], str) and described["type"] not in _NO_KEYS:
             c = identifier(name)
             count, values, distinct = rows.aggregate(f"count(*), count({c}), count(DISTINCT {c})").fetchall()[0]
             columns[name] = Seen(count, values, distinct, frozenset(), fixed=str(described["type"]))
     return Snapshot(columns, typed, options)
 
 
-def _csv_snapshot(db: "duckdb.DuckDBPyConnection", found: Folder, options: Mapping[str, Told]) -> Snapshot:
+def _csv_snapshot(db: duckdb.DuckDBPyConnection, found: Folder, options: Mapping[str, Told]) -> Snapshot:
     text = sample.of_csv(db, found, "snapshot")
-    names = text.header or tuple(f"c{i + 1}" for i in range(len(text.rows.columns)))
-    columns, null = with_nulls(text, names)
-    index = {name for name in columns if not name}
-    csv = {**text.options, **null}
+    columns, null = with_nulls(text, text.header or tuple(f"c{i + 1}" for i in range(len(text.rows.columns))))
     told = dict(options)
-    if index:
+    if columns.pop("", None) is not None:
         why = "a column without a name: the index that pandas writes; to_csv(path, index=False) omits it"
         told["ignore"] = Told([""], why)
-    told |= {f"csv.{name}": Told(value) for name, value in csv.items() if (name, value) != ("header", True)}
-    kept = {name: one for name, one in columns.items() if name}
-    named = bool(text.header)
-    snapshot = Snapshot(kept, {}, told, named, csv)
-    return typed_by(snapshot, kept, found)
+    told |= _dialect({**text.options, **null}, header=True)
+    return typed_by(Snapshot(columns, {}, told, bool(text.header)), columns, found)
+
+
+def _dialect(csv: Mapping[str, Any], header: bool) -> dict[str, Told]:
+    """The options under `csv`. header: the default."""
+    return {f"csv.{name}": Told(value) for name, value in csv.items() if (name, value) != ("header", header)}
 
 
 def with_nulls(text: CsvText, names: tuple[str, ...]) -> tuple[dict[str, Seen], dict[str, str]]:
@@ -104,11 +96,9 @@ def with_nulls(text: CsvText, names: tuple[str, ...]) -> tuple[dict[str, Seen], 
     return plain, {}
 
 
-def _json_snapshot(db: "duckdb.DuckDBPyConnection", found: Folder, options: Mapping[str, Told]) -> Snapshot:
+def _json_snapshot(db: duckdb.DuckDBPyConnection, found: Folder, options: Mapping[str, Told]) -> Snapshot:
     shape, rows = sample.of_json(db, found)
-    columns = {}
-    for name, one in sample.of_relation(rows, list(shape)).items():
-        columns[name] = _of_json(one, shape[name])
+    columns = {name: _of_json(one, shape[name]) for name, one in sample.of_relation(rows, list(shape)).items()}
     return typed_by(Snapshot(columns, {}, options), columns, found)
 
 
@@ -171,9 +161,7 @@ class Changes:
     columns: Mapping[str, Seen]
 
 
-def changes_of(
-    db: "duckdb.DuckDBPyConnection", path: str, found: Folder, snapshot: Snapshot, table: str
-) -> Changes:
+def changes_of(db: duckdb.DuckDBPyConnection, path: str, found: Folder, snapshot: Snapshot, table: str) -> Changes:
     """The options guessed from the change files at `path`."""
     options: dict[str, Told] = {"path": Told(path)}
     if found.kind == "json":
@@ -218,7 +206,7 @@ def _marked_changes(times: Mapping[str, bool], op: str | None, snapshot: Snapsho
     return Changes(options, {})
 
 
-def _csv_changes(db: "duckdb.DuckDBPyConnection", found: Folder, snapshot: Snapshot) -> Changes:
+def _csv_changes(db: duckdb.DuckDBPyConnection, found: Folder, snapshot: Snapshot) -> Changes:
     text = sample.of_csv(db, found, "changes")
     names = text.header
     marks: tuple[str, ...] = ()
@@ -234,8 +222,7 @@ def _csv_changes(db: "duckdb.DuckDBPyConnection", found: Folder, snapshot: Snaps
     options = dict(made.options)
     if len(marks) > 1:
         options["time_column"] = Told(marks[1], "the second field of each line; any name will do")
-    csv = {**text.options, **null}
-    options |= {f"csv.{name}": Told(value) for name, value in csv.items() if (name, value) != ("header", False)}
+    options |= _dialect({**text.options, **null}, header=False)
     known = {*snapshot.typed, "Op", TYPE, VERSION, TIME, *(str(one.value) for one in options.values())}
     new = {name: one for name, one in columns.items() if name not in known}
     if new and options["format"].value:
@@ -243,7 +230,7 @@ def _csv_changes(db: "duckdb.DuckDBPyConnection", found: Folder, snapshot: Snaps
     return Changes(options, {name: one for name, one in columns.items() if name in snapshot.typed})
 
 
-def _marks_of(rows: "duckdb.DuckDBPyRelation", own: int) -> tuple[str, ...]:
+def _marks_of(rows: duckdb.DuckDBPyRelation, own: int) -> tuple[str, ...]:
     """The columns that DMS writes before the `own` fields of a row, without a header: the op, perhaps the time."""
     first = identifier(rows.columns[0])
     ops = {one for (one,) in rows.select(first).distinct().limit(len(_OPS) + 1).fetchall()}
@@ -252,7 +239,7 @@ def _marks_of(rows: "duckdb.DuckDBPyRelation", own: int) -> tuple[str, ...]:
     )
 
 
-def _json_changes(db: "duckdb.DuckDBPyConnection", found: Folder, snapshot: Snapshot, table: str) -> Changes:
+def _json_changes(db: duckdb.DuckDBPyConnection, found: Folder, snapshot: Snapshot, table: str) -> Changes:
     envelopes = [
         lines.parsed(file, line)
         for file in dict.fromkeys((found.sample[0], found.sample[-1]))
@@ -279,7 +266,7 @@ def _json_changes(db: "duckdb.DuckDBPyConnection", found: Folder, snapshot: Snap
 
 
 def _times(
-    db: "duckdb.DuckDBPyConnection", rows: Sequence[Mapping[str, Any]], snapshot: Snapshot
+    db: duckdb.DuckDBPyConnection, rows: Sequence[Mapping[str, Any]], snapshot: Snapshot
 ) -> dict[str, Seen]:
     """What the texts in the snapshot's timestamp columns have in common: here they can have a zone, or none."""
     found: dict[str, Seen] = {}

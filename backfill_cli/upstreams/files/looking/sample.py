@@ -1,10 +1,14 @@
 """Samples files through DuckDB, as text columns: no value is converted before its type has been guessed."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import Any
+
+import duckdb
 
 from backfill_cli.errors import UsageError, command
 from backfill_cli.formats.exact import DOUBLE_DIGITS
@@ -12,11 +16,7 @@ from backfill_cli.formats.listing import File, Listing, Place, place
 from backfill_cli.spark.names import backticked, plain
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat, extension
 from backfill_cli.upstreams.files.reading import csv_files, lines
-from backfill_cli.upstreams.files.snapshot.by_duckdb import PATTERN, identifier, literal
-
-if TYPE_CHECKING:
-    import duckdb
-
+from backfill_cli.upstreams.files.snapshot.by_duckdb import PATTERN, identifier, literal, read_csv
 
 _BYTES, _ROWS = 32 << 20, 100_000
 """Limits of a sample: bytes of all files, and rows per file. Reading it takes a few seconds."""
@@ -77,10 +77,8 @@ def _by_content(where: Place, file: File) -> FileFormat | None:
 
 
 @contextmanager
-def opened(path: str) -> Iterator["duckdb.DuckDBPyConnection"]:
+def opened(path: str) -> Iterator[duckdb.DuckDBPyConnection]:
     """A separate DuckDB in memory. Raises UsageError for files that it cannot read."""
-    import duckdb
-
     with duckdb.connect() as db:
         try:
             yield db
@@ -89,7 +87,7 @@ def opened(path: str) -> Iterator["duckdb.DuckDBPyConnection"]:
             raise UsageError(f"{path}: {said}", "correct the files; or " + _WITHOUT_PATH) from error
 
 
-def of_parquet(db: "duckdb.DuckDBPyConnection", found: Folder) -> "duckdb.DuckDBPyRelation":
+def of_parquet(db: duckdb.DuckDBPyConnection, found: Folder) -> duckdb.DuckDBPyRelation:
     """Rows with the types that the files carry."""
     return db.sql(
         " UNION ALL BY NAME ".join(
@@ -105,10 +103,10 @@ class CsvText:
 
     options: Mapping[str, Any]
     header: tuple[str, ...]
-    rows: "duckdb.DuckDBPyRelation"
+    rows: duckdb.DuckDBPyRelation
 
 
-def of_csv(db: "duckdb.DuckDBPyConnection", found: Folder, table: str) -> CsvText:
+def of_csv(db: duckdb.DuckDBPyConnection, found: Folder, table: str) -> CsvText:
     """DuckDB sniffs the dialect; options hold what differs from the defaults. table: the sample's name in `db`."""
     first = literal(found.sample[0].path)
     sniffed = db.sql(
@@ -117,50 +115,24 @@ def of_csv(db: "duckdb.DuckDBPyConnection", found: Folder, table: str) -> CsvTex
     delimiter, quote, escape = (None if one == "(empty)" else one for one in sniffed[:3])
     dialect = {"delimiter": delimiter or ",", "quote": quote or '"', "escape": escape or quote or '"'}
     told = CsvOptions(header=bool(sniffed[3]), multi_line=True, **dialect)
-    names = _first_record(found, told) if told.header else ()
-    if any(_VALUE.fullmatch(name) for name in names):
-        told, names = told.model_copy(update={"header": False}), ()
-    width = len(names) or int(sniffed[4])
-    parts = [_csv_part(found.where, file, told, names, width) for file in found.sample]
+    if told.header and any(map(_VALUE.fullmatch, _first_record(found, told))):
+        told = told.model_copy(update={"header": False})
+    headers = [csv_files.header(found.where, file, told) if told.header else [] for file in found.sample]
+    names = tuple(dict.fromkeys(chain.from_iterable(headers)))
+    parts = []
+    for file, own in zip(found.sample, headers, strict=True):
+        count = len(own) if told.header else int(sniffed[4])
+        shown = ", ".join(f"c{i} AS {_column(name)}" for i, name in enumerate(own)) if told.header else "*"
+        read = read_csv(file.path, told, [f"c{i}" for i in range(count)])
+        parts.append(f"(SELECT {shown} FROM {read} LIMIT {_ROWS})")
     rows = db.sql(" UNION ALL BY NAME ".join(parts))
-    every = _columns(found, told, names)
-    rows = rows.select(", ".join(_column(name) for name in every)) if told.header else rows
+    rows = rows.select(", ".join(map(_column, names))) if told.header else rows
     rows.to_table(table)
     rows = db.table(table)
     lists = f"[{', '.join(_column(name) for name in rows.columns)}]"
     ends = rows.filter(f"len(list_filter({lists}, lambda v: v SIMILAR TO '(?s).*[\\n\\r].*')) > 0").limit(1)
-    defaults = {"delimiter": ",", "quote": '"', "escape": '"'}
-    options: dict[str, Any] = {name: one for name, one in dialect.items() if one != defaults[name]}
-    options["header"] = told.header
-    if ends.fetchall():
-        options["multi_line"] = True
-    return CsvText(options, every, rows)
-
-
-def _columns(found: Folder, told: CsvOptions, first: tuple[str, ...]) -> tuple[str, ...]:
-    """The names in all sampled headers, in the order in which they appear."""
-    headers = [csv_files.header(found.where, file, told) for file in found.sample] if first else []
-    return tuple(dict.fromkeys(name for names in headers for name in names))
-
-
-def _csv_part(where: Place, file: File, told: CsvOptions, names: Sequence[str], width: int) -> str:
-    own = csv_files.header(where, file, told) if names else []
-    count = len(own) if names else width
-    shape = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(count))
-    settings = {
-        "auto_detect": "false",
-        "header": str(told.header).lower(),
-        "delim": literal(told.delimiter),
-        "quote": literal(told.quote),
-        "escape": literal(told.escape),
-        "nullstr": "''",
-        "allow_quoted_nulls": "false",
-        "hive_partitioning": "false",
-        "columns": f"{{{shape}}}",
-    }
-    given = ", ".join(f"{name} = {value}" for name, value in settings.items())
-    shown = ", ".join(f"c{i} AS {_column(name)}" for i, name in enumerate(own)) if names else "*"
-    return f"(SELECT {shown} FROM read_csv({literal(file.path)}, {given}) LIMIT {_ROWS})"
+    options = told.model_dump(include=dialect.keys(), exclude_defaults=True) | {"header": told.header}
+    return CsvText(options | ({"multi_line": True} if ends.fetchall() else {}), names, rows)
 
 
 def _column(name: str) -> str:
@@ -168,10 +140,8 @@ def _column(name: str) -> str:
     return identifier(name or " ")
 
 
-def of_json(db: "duckdb.DuckDBPyConnection", found: Folder) -> "tuple[dict[str, Any], duckdb.DuckDBPyRelation]":
+def of_json(db: duckdb.DuckDBPyConnection, found: Folder) -> tuple[dict[str, Any], duckdb.DuckDBPyRelation]:
     """(the structure of each column's values, the columns as text). Numbers in it have at most 17 digits."""
-    import json
-
     db.sql("CREATE OR REPLACE TEMP TABLE looked (json JSON)")
     for file in found.sample:
         line = lines.first(found.where, file, "json")
@@ -310,7 +280,7 @@ def _of_digits(digits: int) -> str:
     return f"DECIMAL({_DIGITS},0)" if digits <= _DIGITS else "STRING"
 
 
-def of_relation(rows: "duckdb.DuckDBPyRelation", names: Sequence[str]) -> dict[str, Seen]:
+def of_relation(rows: duckdb.DuckDBPyRelation, names: Sequence[str]) -> dict[str, Seen]:
     """For each column, what its texts have in common. rows: columns of text, in the order of `names`."""
     found = {}
     for name, column in zip(names, rows.columns, strict=True):

@@ -55,7 +55,12 @@ def _of_csv(path: str, options: CsvOptions, types: Mapping[str, str]) -> str:
     if not order:
         columns = ", ".join(f"CAST(NULL AS {kind}) AS {identifier(c)}" for c, kind in types.items())
         return f"SELECT {columns} WHERE false"
-    shape = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in order)
+    return f"SELECT {_typed(types, order)} FROM {read_csv(path, options, order)}"
+
+
+def read_csv(path: str, options: CsvOptions, names: Sequence[str]) -> str:
+    """What reads a CSV file in SQL, as columns of text with these names."""
+    shape = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
     told = {
         "auto_detect": "false",
         "header": str(options.header).lower(),
@@ -67,8 +72,7 @@ def _of_csv(path: str, options: CsvOptions, types: Mapping[str, str]) -> str:
         "hive_partitioning": "false",
         "columns": f"{{{shape}}}",
     }
-    settings = ", ".join(f"{name} = {value}" for name, value in told.items())
-    return f"SELECT {_typed(types, order)} FROM read_csv({literal(path)}, {settings})"
+    return f"read_csv({literal(path)}, {', '.join(f'{name} = {value}' for name, value in told.items())})"
 
 
 def _header(path: str, options: CsvOptions) -> list[str]:
