@@ -1,19 +1,33 @@
-"""Files as a snapshot side: a pinned folder of files for each table."""
+"""Files as a snapshot side: a pinned folder of files for each table, whether they are unchanged, and their rows."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from backfill_cli.contracts import ArrowTasks, Extras, SnapshotSide, TableSpec
-from backfill_cli.errors import BackfillError
+from backfill_cli.errors import BackfillError, Fatal, in_config
+from backfill_cli.formats import group_slices, row_groups, schemas
+from backfill_cli.formats.listing import File, Listing, place, refuse_part_of_table
+from backfill_cli.formats.row_groups import FileSlice
 from backfill_cli.model.plan import SnapshotRead
-from backfill_cli.model.schema import columns_of, schema_text
+from backfill_cli.model.schema import Columns, columns_of, schema_text
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, SnapshotPin
+from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, SparkSession
-from backfill_cli.spark.failures import BadRow, from_spark, spark_reading
+from backfill_cli.spark.failures import SAME_PACKAGE, BadRow, from_spark, spark_reading
 from backfill_cli.upstreams.files.options import SnapshotFiles
+from backfill_cli.upstreams.files.reading.rows import THREADS, footer, group_rows
+from backfill_cli.upstreams.files.reading.text_rows import TextRows
 from backfill_cli.upstreams.files.snapshot import pin as pins
+from backfill_cli.upstreams.files.snapshot import scan
 from backfill_cli.upstreams.files.snapshot.by_duckdb import rows_sql
-from backfill_cli.upstreams.files.snapshot.table import TableSnapshot
+from backfill_cli.upstreams.files.snapshot.scan import PINNED, Layout, choose, parquet_frame, text_frame
+
+_WATCHED = 1_000
+"""Pinned files checked at each barrier, in rotation, with one stat each: writing a file in place does not change
+its folder."""
 
 
 class FilesSnapshot(SnapshotSide):
@@ -72,3 +86,122 @@ class FilesSnapshot(SnapshotSide):
     def failure(self, exc: Exception) -> BackfillError | None:
         error = from_spark(exc)
         return None if isinstance(error, BadRow) else error  # a row of text is of the changes
+
+
+class TableSnapshot:
+    """The snapshot of one table."""
+
+    def __init__(self, table: TableSpec, options: SnapshotFiles, quarantines: bool) -> None:
+        self.where = place(options.path, table.name)
+        self._table, self._options, self._quarantines = table, options, quarantines
+        self._listing = Listing(self.where)
+        self._files: dict[str, File] = {}
+        self._names: tuple[str, ...] = ()
+        self._rows: dict[str, int] = {}
+        self._columns: Columns = {}
+        self._compared: object = None
+        self._next = 0
+        self._layouts: dict[str, Layout] = {}
+
+    def pin(self) -> tuple[list[Split], Columns]:
+        """The current splits and the columns. Raises as contracts.SnapshotSide.pin does."""
+        refuse_part_of_table(self.where)
+        files = list(self._listing.files().values())
+        return pins.splits_of(self.where, files, self._table, self._options, self._quarantines)
+
+    def take(self, splits: Sequence[Split], columns: Columns) -> None:
+        """Adopt a pin; splits of other tables are ignored."""
+        own = [split for split in splits if split.table == self._table.name]
+        self._files = {split.id: pins.pinned_file(split) for split in own}
+        self._names = tuple(self._files)
+        self._rows = {split.id: split.rows for split in own if split.rows is not None}
+        self._columns = columns
+
+    def check(self) -> None:
+        """Raises Fatal naming a file that is missing, changed or was added since the pin."""
+        there = self._listing.files()
+        if there is not self._compared:
+            pins.compare(self._table.name, self._files, there)
+            self._compared = there
+        names = self._names
+        for name in names[self._next : self._next + _WATCHED]:
+            self._unchanged(name)
+        self._next = 0 if self._next + _WATCHED >= len(names) else self._next + _WATCHED
+
+    def closed(self, reads: Sequence[SnapshotRead]) -> list[SnapshotRead]:
+        """The same reads, each with an end: a row index in its file, or the file's end."""
+        return [self._closed(read) for read in reads]
+
+    def _closed(self, read: SnapshotRead) -> SnapshotRead:
+        if read.limit_rows is None:
+            return read
+        end, rows = scan.index_of(read.after) + read.limit_rows, self._rows.get(read.split)
+        return replace(read, up_to=None if rows is not None and end >= rows else end, limit_rows=None)
+
+    def row_count(self, read: SnapshotRead) -> int | None:
+        """How many rows a closed read has; None for a text file, whose lines have not been counted."""
+        end = self._rows.get(read.split) if read.up_to is None else scan.index_of(read.up_to)
+        return None if end is None else end - scan.index_of(read.after)
+
+    def scan(self, spark: SparkSession, reads: Sequence[SnapshotRead]) -> DataFrame:
+        """The rows of these reads. Raises Fatal if a file that they read has changed since it was pinned."""
+        for name in {read.split for read in reads}:
+            self._unchanged(name)
+        if self._options.format != "parquet":
+            files = [self._files[read.split] for read in reads]
+            return text_frame(spark, self.where, files, self._options.format, self._text_rows())
+        self._know_layouts({read.split for read in reads})
+        foreign = [self._files[read.split].path for read in reads if not self._layouts[read.split].by_spark]
+        workers, mode = arrow_tasks.workers_know_us(spark), self._rebased_by(spark)
+        if foreign and mode is not None:
+            raise Fatal(
+                f"{foreign[0]}: Spark's own reader cannot read its types, and only it follows '{mode}'",
+                in_config(f"remove '{mode}' from [spark.conf]"),
+            )
+        if foreign and not workers:
+            raise Fatal(f"{foreign[0]}: Spark's own reader cannot read its types", SAME_PACKAGE)
+        readers = choose(reads, self._rows, self._layouts.__getitem__, workers and mode is None)
+        return parquet_frame(spark, self.where, self._files, readers, self._columns)
+
+    def _text_rows(self) -> TextRows:
+        names, key = tuple(self._columns), self._table.key
+        return TextRows(self._options.csv, names, self._columns, PINNED, key, quarantine=self._quarantines)
+
+    def _rebased_by(self, spark: SparkSession) -> str | None:
+        """The setting by which only Spark's reader changes this table's old dates; None if there is none."""
+        holds_times = re.search('"(date|timestamp)', schema_text(self._columns))
+        return row_groups.rebased_by(spark) if holds_times else None
+
+    def batches(self, spark: SparkSession, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+        """See `SnapshotSide.batches`. Parquet by row group, if pyarrow reads all of it as Spark does."""
+        if self._options.format != "parquet":
+            return None
+        for name in {read.split for read in reads}:
+            self._unchanged(name)
+        self._know_layouts({read.split for read in reads})
+        if not all(self._layouts[read.split].plain for read in reads):
+            return None
+        slices = []
+        for index, read in enumerate(reads):
+            after, end = scan.bounds(read, self._rows)
+            if after < end:
+                path, groups = self._files[read.split].path, self._layouts[read.split].groups
+                parts = group_slices.tasks(groups, after, end)
+                slices += [(index, FileSlice(self.where.fs, path, part)) for part in parts]
+        return row_groups.tasks(slices, arrow_tasks.cores(spark), self._columns)
+
+    def _unchanged(self, name: str) -> None:
+        file = self._files[name]
+        now = self._listing.again(file)
+        if now is None:
+            pins.compare(self._table.name, {name: file}, {})
+        else:
+            pins.refuse_changed(self._table.name, file, now)
+
+    def _know_layouts(self, splits: Iterable[str]) -> None:
+        unknown = [split for split in splits if split not in self._layouts]
+        with ThreadPoolExecutor(THREADS) as pool:
+            footers = pool.map(lambda split: footer(self.where, self._files[split]), unknown)
+            for split, found in zip(unknown, footers, strict=True):
+                plain, by_spark = schemas.calendar_is_plain(found), schemas.spark_reads(found)
+                self._layouts[split] = Layout(group_rows(found), plain, by_spark)
