@@ -114,11 +114,6 @@ def pinned_file(split: Split) -> File:
     return File(split.id, detail["path"], detail["size"], detail["mtime_ns"])
 
 
-def resolved(splits: Iterable[Split], where: Place) -> frozenset[str]:
-    """The paths of a table's pinned files, without symbolic links among the folders."""
-    return real_paths((pinned_file(split).path for split in splits), where)
-
-
 def real_paths(paths: Iterable[str], where: Place) -> frozenset[str]:
     """The files' paths, without symbolic links among the folders."""
     real = cache(os.path.realpath if where.local else str)

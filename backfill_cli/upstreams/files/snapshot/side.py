@@ -1,4 +1,4 @@
-"""Files as a snapshot side: a pinned folder of files for each table, whether they are unchanged, and their rows."""
+"""Files as a snapshot side: the pinned files of each table, whether they are still the same, and their rows."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +39,6 @@ class FilesSnapshot(SnapshotSide):
         self._options = options
         self.extras = Extras(places=self._places, duckdb_sql=self._duckdb_sql)
         self._tables = {table.name: TableSnapshot(table, options, quarantines) for table in tables}
-        self._splits: Sequence[Split] = ()
 
     def pin(self) -> SnapshotPin:
         found = {name: table.pin() for name, table in self._tables.items()}
@@ -49,7 +48,6 @@ class FilesSnapshot(SnapshotSide):
         return SnapshotPin(splits, schema, {"snapshot_folders": folders, "snapshot": pins.digests(splits)})
 
     def restore(self, pin: Pin) -> None:
-        self._splits = pin.splits
         for name, table in self._tables.items():
             table.take(pin.splits, columns_of(pin.schema[name]))
 
@@ -58,7 +56,7 @@ class FilesSnapshot(SnapshotSide):
             table.check()
 
     def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
-        return self._tables[table].closed(reads)
+        return [self._tables[table].closed(read) for read in reads]
 
     def row_count(self, read: SnapshotRead) -> int | None:
         return self._tables[read.table].row_count(read)
@@ -71,15 +69,15 @@ class FilesSnapshot(SnapshotSide):
         return self._tables[table].batches(spark, reads)
 
     def _duckdb_sql(self, table: str, types: Mapping[str, str]) -> str:
-        files = [pins.pinned_file(split) for split in self._splits if split.table == table]
-        return rows_sql(self._options, self._tables[table].where, files, types)
+        found = self._tables[table]
+        return rows_sql(self._options, found.where, list(found.files.values()), types)
 
     def _places(self) -> Mapping[str, frozenset[str]]:
         """The files of each table; nothing for one table alone, which shares none."""
         if len(self._tables) < 2:
             return {}
         return {
-            name: pins.resolved([s for s in self._splits if s.table == name], table.where)
+            name: pins.real_paths((file.path for file in table.files.values()), table.where)
             for name, table in self._tables.items()
         }
 
@@ -95,7 +93,7 @@ class TableSnapshot:
         self.where = place(options.path, table.name)
         self._table, self._options, self._quarantines = table, options, quarantines
         self._listing = Listing(self.where)
-        self._files: dict[str, File] = {}
+        self.files: dict[str, File] = {}
         self._names: tuple[str, ...] = ()
         self._rows: dict[str, int] = {}
         self._columns: Columns = {}
@@ -112,8 +110,8 @@ class TableSnapshot:
     def take(self, splits: Sequence[Split], columns: Columns) -> None:
         """Adopt a pin; splits of other tables are ignored."""
         own = [split for split in splits if split.table == self._table.name]
-        self._files = {split.id: pins.pinned_file(split) for split in own}
-        self._names = tuple(self._files)
+        self.files = {split.id: pins.pinned_file(split) for split in own}
+        self._names = tuple(self.files)
         self._rows = {split.id: split.rows for split in own if split.rows is not None}
         self._columns = columns
 
@@ -121,18 +119,15 @@ class TableSnapshot:
         """Raises Fatal naming a file that is missing, changed or was added since the pin."""
         there = self._listing.files()
         if there is not self._compared:
-            pins.compare(self._table.name, self._files, there)
+            pins.compare(self._table.name, self.files, there)
             self._compared = there
         names = self._names
         for name in names[self._next : self._next + _WATCHED]:
             self._unchanged(name)
         self._next = 0 if self._next + _WATCHED >= len(names) else self._next + _WATCHED
 
-    def closed(self, reads: Sequence[SnapshotRead]) -> list[SnapshotRead]:
-        """The same reads, each with an end: a row index in its file, or the file's end."""
-        return [self._closed(read) for read in reads]
-
-    def _closed(self, read: SnapshotRead) -> SnapshotRead:
+    def closed(self, read: SnapshotRead) -> SnapshotRead:
+        """The same read with an end: a row index in its file, or the file's end."""
         if read.limit_rows is None:
             return read
         end, rows = scan.index_of(read.after) + read.limit_rows, self._rows.get(read.split)
@@ -148,10 +143,10 @@ class TableSnapshot:
         for name in {read.split for read in reads}:
             self._unchanged(name)
         if self._options.format != "parquet":
-            files = [self._files[read.split] for read in reads]
+            files = [self.files[read.split] for read in reads]
             return text_frame(spark, self.where, files, self._options.format, self._text_rows())
         self._know_layouts({read.split for read in reads})
-        foreign = [self._files[read.split].path for read in reads if not self._layouts[read.split].by_spark]
+        foreign = [self.files[read.split].path for read in reads if not self._layouts[read.split].by_spark]
         workers, mode = arrow_tasks.workers_know_us(spark), self._rebased_by(spark)
         if foreign and mode is not None:
             raise Fatal(
@@ -161,7 +156,7 @@ class TableSnapshot:
         if foreign and not workers:
             raise Fatal(f"{foreign[0]}: Spark's own reader cannot read its types", SAME_PACKAGE)
         readers = choose(reads, self._rows, self._layouts.__getitem__, workers and mode is None)
-        return parquet_frame(spark, self.where, self._files, readers, self._columns)
+        return parquet_frame(spark, self.where, self.files, readers, self._columns)
 
     def _text_rows(self) -> TextRows:
         names, key = tuple(self._columns), self._table.key
@@ -185,13 +180,13 @@ class TableSnapshot:
         for index, read in enumerate(reads):
             after, end = scan.bounds(read, self._rows)
             if after < end:
-                path, groups = self._files[read.split].path, self._layouts[read.split].groups
+                path, groups = self.files[read.split].path, self._layouts[read.split].groups
                 parts = group_slices.tasks(groups, after, end)
                 slices += [(index, FileSlice(self.where.fs, path, part)) for part in parts]
         return row_groups.tasks(slices, arrow_tasks.cores(spark), self._columns)
 
     def _unchanged(self, name: str) -> None:
-        file = self._files[name]
+        file = self.files[name]
         now = self._listing.again(file)
         if now is None:
             pins.compare(self._table.name, {name: file}, {})
@@ -201,7 +196,7 @@ class TableSnapshot:
     def _know_layouts(self, splits: Iterable[str]) -> None:
         unknown = [split for split in splits if split not in self._layouts]
         with ThreadPoolExecutor(THREADS) as pool:
-            footers = pool.map(lambda split: footer(self.where, self._files[split]), unknown)
+            footers = pool.map(lambda split: footer(self.where, self.files[split]), unknown)
             for split, found in zip(unknown, footers, strict=True):
                 plain, by_spark = schemas.calendar_is_plain(found), schemas.spark_reads(found)
                 self._layouts[split] = Layout(group_rows(found), plain, by_spark)
