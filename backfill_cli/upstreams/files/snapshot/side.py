@@ -144,7 +144,9 @@ class TableSnapshot:
             self._unchanged(name)
         if self._options.format != "parquet":
             files = [self.files[read.split] for read in reads]
-            return text_frame(spark, self.where, files, self._options.format, self._text_rows())
+            csv, names, key = self._options.csv, tuple(self._columns), self._table.key
+            how = TextRows(csv, names, self._columns, PINNED, key, quarantine=self._quarantines)
+            return text_frame(spark, self.where, files, self._options.format, how)
         self._know_layouts({read.split for read in reads})
         foreign = [self.files[read.split].path for read in reads if not self._layouts[read.split].by_spark]
         workers, mode = arrow_tasks.workers_know_us(spark), self._rebased_by(spark)
@@ -157,10 +159,6 @@ class TableSnapshot:
             raise Fatal(f"{foreign[0]}: Spark's own reader cannot read its types", SAME_PACKAGE)
         readers = choose(reads, self._rows, self._layouts.__getitem__, workers and mode is None)
         return parquet_frame(spark, self.where, self.files, readers, self._columns)
-
-    def _text_rows(self) -> TextRows:
-        names, key = tuple(self._columns), self._table.key
-        return TextRows(self._options.csv, names, self._columns, PINNED, key, quarantine=self._quarantines)
 
     def _rebased_by(self, spark: SparkSession) -> str | None:
         """The setting by which only Spark's reader changes this table's old dates; None if there is none."""
