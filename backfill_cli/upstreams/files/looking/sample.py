@@ -131,7 +131,7 @@ def of_csv(db: duckdb.DuckDBPyConnection, found: Folder, table: str) -> CsvText:
     rows = db.table(table)
     lists = f"[{', '.join(_column(name) for name in rows.columns)}]"
     ends = rows.filter(f"len(list_filter({lists}, lambda v: v SIMILAR TO '(?s).*[\\n\\r].*')) > 0").limit(1)
-    options = told.model_dump(include=dialect.keys(), exclude_defaults=True) | {"header": told.header}
+    options = told.model_dump(include=set(dialect), exclude_defaults=True) | {"header": told.header}
     return CsvText(options | ({"multi_line": True} if ends.fetchall() else {}), names, rows)
 
 

@@ -31,8 +31,6 @@ from backfill_cli.upstreams.files.reading import lines, text_rows
 from backfill_cli.upstreams.files.reading.lines import TextPart, chunks, opened
 from backfill_cli.upstreams.files.reading.text_rows import BadRows, TextRows
 
-csv.field_size_limit(sys.maxsize)
-
 _LAST_LINES = 1_000
 """Lines searched backwards for the start of a file's last record."""
 
@@ -46,6 +44,7 @@ _ENDED = re.compile(rb"[\r\n]+(?=[^\r\n])")
 def fields(line: str, options: CsvOptions) -> list[str]:
     """The fields of one record."""
     doubled = options.escape == options.quote
+    csv.field_size_limit(sys.maxsize)
     reader = csv.reader(
         io.StringIO(line, newline="") if options.multi_line else [line],
         delimiter=options.delimiter,
@@ -263,9 +262,8 @@ class _Block:
             text = self._grammar.doubled(record).decode()
         except UnicodeDecodeError:
             return "not UTF-8 text"
-        options = self._rows.csv
-        told = csv.reader(io.StringIO(text, newline=""), delimiter=options.delimiter, quotechar=options.quote)
-        found = len(next(told))
+        as_doubled = {"escape": self._rows.csv.quote, "multi_line": True}
+        found = len(fields(text, self._rows.csv.model_copy(update=as_doubled)))
         return None if found == count else f"expected {count} fields, found {found}"
 
     def _values(self, count: int) -> dict[str, pa.Array]:
