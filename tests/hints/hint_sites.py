@@ -42,6 +42,9 @@ class _Module:
     dotted: str
     tree: ast.Module
     names: dict[str, str]  # as they are in this module → module.name where they are defined
+    functions: list[ast.FunctionDef]
+    classes: list[ast.ClassDef]
+    blocks: list[ast.With]
 
 
 Carriers = dict[str, int]
@@ -78,10 +81,18 @@ def _module(path: Path) -> _Module:
     for node in tree.body:
         if isinstance(node, ast.Assign):
             names |= {one.id: f"{dotted}.{one.id}" for one in node.targets if isinstance(one, ast.Name)}
+    module = _Module(file, dotted, tree, names, [], [], [])
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
-    return _Module(file, dotted, tree, names)
+        match node:
+            case ast.ImportFrom(module=str(source), level=0):
+                names |= {one.asname or one.name: f"{source}.{one.name}" for one in node.names}
+            case ast.FunctionDef():
+                module.functions.append(node)
+            case ast.ClassDef():
+                module.classes.append(node)
+            case ast.With():
+                module.blocks.append(node)
+    return module
 
 
 _DEFINED = (ast.ClassDef, ast.FunctionDef)
@@ -90,23 +101,23 @@ _DEFINED = (ast.ClassDef, ast.FunctionDef)
 def _carriers(modules: list[_Module]) -> Carriers:
     found: Carriers = {"backfill_cli.errors.BackfillError": 1, "backfill_cli.errors.ConfigError": 2}
     for module in modules:
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.FunctionDef) and module.dotted != "backfill_cli.errors":
-                told = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]
-                of = [told.index(name) for name in CARRIES if name in told]
-                if of and "view" not in module.dotted:
-                    method = told[:1] == ["self"]
-                    found[f"{module.dotted}.{node.name}"] = of[0] - method
+        if module.dotted == "backfill_cli.errors" or "view" in module.dotted:
+            continue
+        for node in module.functions:
+            told = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]
+            of = [told.index(name) for name in CARRIES if name in told]
+            if of:
+                method = told[:1] == ["self"]
+                found[f"{module.dotted}.{node.name}"] = of[0] - method
     before = -1
     while before < len(found):  # until no class is known to inherit that was not
         before = len(found)
         for module in modules:
-            for node in ast.walk(module.tree):
-                if isinstance(node, ast.ClassDef):
-                    bases = [_defined(base, module) for base in node.bases]
-                    place = next((found[base] for base in bases if base in found), None)
-                    if place is not None:
-                        found.setdefault(f"{module.dotted}.{node.name}", place)
+            for node in module.classes:
+                bases = [_defined(base, module) for base in node.bases]
+                place = next((found[base] for base in bases if base in found), None)
+                if place is not None:
+                    found.setdefault(f"{module.dotted}.{node.name}", place)
     found["backfill_cli.spark.failures.BadRow"] = 3
     found["backfill_cli.model.cutover.Gate"] = 3
     return found
@@ -115,9 +126,8 @@ def _carriers(modules: list[_Module]) -> Carriers:
 def _expressions(modules: list[_Module]) -> Iterator[str]:
     """The functions that make a Column."""
     for module in modules:
-        for node in ast.walk(module.tree):
-            returned = node.returns if isinstance(node, ast.FunctionDef) else None
-            if isinstance(returned, ast.Constant) and returned.value == "Column":
+        for node in module.functions:
+            if isinstance(node.returns, ast.Constant) and node.returns.value == "Column":
                 yield f"{module.dotted}.{node.name}"
 
 
@@ -136,12 +146,7 @@ def _sites(
 ) -> Iterator[Site]:
     count: dict[str, int] = defaultdict(int)
     # what leaves a block is raised at its `with`
-    blocks = {
-        item.context_expr: (node.lineno, node.col_offset)
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.With)
-        for item in node.items
-    }
+    blocks = {item.context_expr: (node.lineno, node.col_offset) for node in module.blocks for item in node.items}
     for call, function, parameters in _calls(module.tree, "", frozenset()):
         place = carriers.get(_defined(call.func, module))
         if place is None or (module.file, function) in REBUILT:
