@@ -1,10 +1,10 @@
 """A job's config: the user's TOML file, checked as a whole, secrets kept as references and every path absolute."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -33,16 +33,14 @@ from backfill_cli.config.sections import (
     Throttle,
     Transform,
 )
-from backfill_cli.contracts import BrokenContract, Source, TableSpec
+from backfill_cli.contracts import BrokenContract, Sink, Source, TableSpec
 from backfill_cli.contracts.options import STORED
 from backfill_cli.errors import ConfigError, Hint, UsageError, command
-
-if TYPE_CHECKING:
-    from backfill_cli.contracts import Sink
 
 __all__ = ["JobConfig", "load", "resolve"]
 
 Tree = dict[str, Any]
+Opened = TypeVar("Opened")
 S3, ON_S3 = "s3", ("s3://", "s3a://")
 """What `spark.table_formats` calls the jars for an object store, and how URIs there begin."""
 _MAY_HOLD_REFERENCES = ("upstream", "sink", "spark")
@@ -100,22 +98,29 @@ class JobConfig:
         return self._opened(self.upstream)
 
     def _opened(self, options: Any) -> Source:
-        """Raises UsageError for a plug-in that does not keep to contracts/source.py."""
-        kind = self.tree["upstream"].get("type")
+        return self._plugged(
+            "upstream", Source, lambda: upstream_of(self.tree["upstream"]).open(options, self.table_specs())
+        )
+
+    def open_sink(self) -> Sink:
+        """The sink, secrets resolved. Raises ConfigError for a reference that cannot be resolved."""
+        options = resolve(self.sink, "sink", self._context)
+        return self._plugged("sink", Sink, lambda: sink_of(self.tree["sink"]).open(options))
+
+    def _plugged(self, side: str, contract: type, opening: Callable[[], Opened]) -> Opened:
+        """Raises UsageError for a plug-in that does not keep to contracts/source.py, or contracts/sink.py."""
+        kind = self.tree[side].get("type")
         try:
-            opened = upstream_of(self.tree["upstream"]).open(options, self.table_specs())
+            opened = opening()
         except BrokenContract as error:
-            error.message = f"upstream type {kind!r}: {error.message}"
+            error.message = f"{side} type {kind!r}: {error.message}"
             raise
-        if not isinstance(opened, Source):
+        if not isinstance(opened, contract):
             raise UsageError(
-                f"upstream type {kind!r} opens a {type(opened).__name__}, which is no Source", "update its package"
+                f"{side} type {kind!r} opens a {type(opened).__name__}, which is no {contract.__name__}",
+                "update its package",
             )
         return opened
-
-    def open_sink(self) -> "Sink":
-        """The sink, secrets resolved. Raises ConfigError for a reference that cannot be resolved."""
-        return sink_of(self.tree["sink"]).open(resolve(self.sink, "sink", self._context))
 
     @property
     def _context(self) -> Any:

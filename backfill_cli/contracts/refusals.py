@@ -27,6 +27,8 @@ from backfill_cli.errors import (
 )
 from backfill_cli.model.checkpoint import Marker, Owner
 
+REPEAT = "correct what the message names, then repeat the command"
+"""The hint where the sink's system refuses to rename or create something; nothing has changed."""
 DEPENDENT = "drop what depends on it first, or omit --with-rows to keep the tables"
 RENAME = in_config("rename it: tables.target, or the transform's select")
 LESS_OFTEN = retried("let the table's other writers commit less often")

@@ -1,12 +1,19 @@
-"""Where rows go: what the engine and `verify` need from a sink, and how a sink plugs in."""
+"""Where rows go: what the engine and `verify` ask of a sink, and how a sink plugs in.
 
+What a sink can do is data (`capabilities`); what only some can do beside commits is optional (`extras`). A method
+that is not abstract has a default that is right for a sink without it.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Self
 
+from backfill_cli.contracts.source import BrokenContract
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
+from backfill_cli.model.cutover import Lives
 from backfill_cli.model.digest import Digest, DigestSpec, KeyRanges
 from backfill_cli.model.plan import Staged
 
@@ -70,78 +77,7 @@ class EpochCommit:
     converging: bool = False
 
 
-class Sink(Protocol):
-    """Where rows go. Opened briefly, never held open between commits."""
-
-    transactional: bool
-    """Whether all tables of an epoch commit in one transaction."""
-    partial: bool
-    """Whether it accepts changes that leave columns unchanged, and truncates: see StagedTable."""
-
-    def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
-        """Create the job's tables, or add new columns; changes nothing when nothing is missing.
-
-        Raises SinkInUse for a table that has rows and does not belong to this job (unless into_existing), Held for
-        a table of another job, BadData for a column whose type differs.
-        """
-        ...
-
-    def owner(self, job: str) -> Owner | None:
-        """The catalog that owns the job; None when the sink has no marker of the job, or none that names an owner.
-
-        Called before anything is changed for a job: if another catalog owns the job, the command is refused and
-        that catalog's runner is not fenced.
-        """
-        ...
-
-    def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
-        """Make `owner` the job's owner. Called once the markers exist, and when a catalog is rebuilt.
-
-        instead_of: what the method `owner` returned. Raises Held when another catalog has become the owner since.
-        """
-        ...
-
-    def fence(self, job: str, token: int) -> None:
-        """Write the token into every marker, after waiting for commits in flight; older tokens are then refused.
-
-        Raises Held when a marker's token is newer.
-        """
-        ...
-
-    def committed(self, job: str) -> Mapping[str, Marker]:
-        """Each table's marker; tables without a marker are absent."""
-        ...
-
-    def commit(self, commit: EpochCommit) -> None:
-        """Apply one epoch and its markers atomically, once. Repeating the same (epoch, attempt) changes nothing.
-
-        Raises Held for an older token, StateConflict for an epoch that is not greater, BadData for duplicate keys,
-        Transient while another process holds the sink (naming it) or the disk is full.
-        """
-        ...
-
-    def saved(self, job: str) -> SavedJob | None:
-        """What `commit` kept; None when this sink has no record of the job."""
-        ...
-
-    def drop(self, tables: Sequence[SinkTable]) -> None:
-        """Drop these tables with their rows; a missing table is no error. The job's markers stay.
-
-        Raises UsageError when something else depends on one of them; then none was dropped.
-        """
-        ...
-
-    def forget(self, job: str) -> None:
-        """Remove the job's markers, owner and side rows; the data stays. Later commits are refused."""
-        ...
-
-
-@runtime_checkable
-class LogicalSink(Protocol):
-    """A sink that has types of its own for text with a meaning, which others keep as text."""
-
-    logical_types: frozenset[str]
-    """Those of {"uuid", "json"} in a column's metadata that become such a type; for display."""
+# -- what some sinks can do ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,39 +94,36 @@ class Survey:
     few: frozenset[str]
 
 
-@runtime_checkable
-class BlockingCopy(Protocol):
-    """A SinkCopy of a job without a runner that may be the sink itself."""
-
-    def blocks(self) -> str:
-        """Whom it keeps waiting, for display; empty if nobody."""
-        ...
-
-
-class SinkCopy(Protocol):
+class SinkCopy(ABC):
     """A sink's tables at one checkpoint: no commit changes what it reads, and it blocks no commit."""
 
+    @abstractmethod
     def saved(self) -> SavedJob | None:
         """As `Sink.saved`, for this copy: the checkpoint that its rows are at."""
-        ...
+
+    def blocks(self) -> str:
+        """Whom it keeps waiting, where it is the sink itself; for display, empty if nobody."""
+        return ""
 
     def mark(self) -> str | None:
         """A mark that changes with every write to the sink, by anyone; None if the sink has no such mark.
 
         Two copies with the same mark hold the same rows, so what was compared with one need not be compared again.
         """
-        ...
+        return None
 
+    @abstractmethod
     def survey(self, table: SinkTable) -> Survey: ...
 
+    @abstractmethod
     def digest(self, table: SinkTable, spec: DigestSpec, ranges: KeyRanges | None) -> Mapping[int, Digest]:
         """By range number (0 without ranges): row count, and hashes for the key and each other column.
 
         The formula is that of model/digest.py, so the result equals what Spark computes for the upstream. Can be
         called from another thread than the other methods.
         """
-        ...
 
+    @abstractmethod
     def frame(
         self,
         spark: "SparkSession",
@@ -202,59 +135,179 @@ class SinkCopy(Protocol):
 
         If the spec has a sample, rows outside it can be left out.
         """
-        ...
 
 
-@runtime_checkable
-class CheckedSink(Protocol):
-    """A sink that `plan` can check."""
+Copied = Callable[[str, bool, Path], AbstractContextManager[SinkCopy]]
+"""f(job, live, folder): the sink as it is between two commits. live: a runner has the job and must not be held up.
 
-    def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
-        """Raises what `prepare` would raise; changes and creates nothing."""
-        ...
+folder: an empty folder, shared with Spark, for files that have to be written; the caller removes it.
+"""
 
 
-@runtime_checkable
-class LocatedSink(Protocol):
-    """A sink whose tables could be the same as an upstream's."""
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """live: the name that people query, as in the config: `schema.name`, or a name."""
 
-    def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
-        """Where each table's rows are or will be, in the terms of `Extras.places`, however it is spelled."""
-        ...
-
-
-@runtime_checkable
-class ClockedSink(Protocol):
-    """A sink whose system has a clock of its own, which `doctor` compares with this machine's."""
-
-    def clock_ms(self) -> int:
-        """The system's current time, in milliseconds since 1970. Raises what any call that connects raises."""
-        ...
+    table: SinkTable
+    live: str
 
 
-@runtime_checkable
-class SparkSink(Protocol):
-    """A sink whose tables live in Spark."""
+class Cutover(ABC):
+    """Gives the job's tables the names that people query, for `backfill cutover`.
+
+    In a sink with views, which it creates and renames in one transaction, or one whose tables have branches.
+    in_place: people query the table itself and the job fills a branch of it; tables are cut over one after the
+    other, each atomically. The caller then holds the job exclusively and has fenced the sink.
+    """
+
+    in_place: bool = False
+
+    @abstractmethod
+    def live(self, job: str, swaps: Sequence[Swap]) -> Lives:
+        """What these names are now. Changes nothing. Raises UsageError for a name that cannot be used."""
+
+    @abstractmethod
+    def cut_over(self, job: str, swaps: Sequence[Swap], epoch: int, now_ms: int, until_ms: int) -> None:
+        """Each name is a view of its job's table, all switched atomically; what was there is kept under another.
+
+        A name that already is such a view stays. The job keeps writing into its table, and the view gets new
+        columns.
+        Raises UsageError naming what cannot be renamed or created, Transient while another session locks it; in
+        both cases nothing has changed.
+        """
+
+    @abstractmethod
+    def reverse(self, job: str, swaps: Sequence[Swap]) -> None:
+        """Each name is what it was before `cut_over`, all switched atomically. Raises what `cut_over` does."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkCapabilities:
+    """transactional: whether all tables of an epoch commit in one transaction.
+
+    partial: whether it accepts changes that leave columns unchanged, and truncates: see StagedTable.
+    logical_types: those of {"uuid", "json"} in a column's metadata that get a type of the sink's own, where others
+    keep text; for display.
+    """
+
+    transactional: bool
+    partial: bool
+    logical_types: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SinkExtras:
+    """What some sinks can do beside commits.
+
+    copied: so that `verify` can read its rows.
+    cutover: see Cutover.
+    statements: f(swaps, epoch), where the sink cannot switch a name atomically and the names that people query are
+    in a catalog that they maintain: what to run there, in this order, once every gate of a cutover is open.
+    clock_ms: the current time by the system's own clock, in milliseconds since 1970, which `doctor` compares with
+    this machine's. Raises what any call that connects raises.
+    """
+
+    copied: Copied | None = None
+    cutover: Cutover | None = None
+    statements: Callable[[Sequence[Swap], int], Sequence[str]] | None = None
+    clock_ms: Callable[[], int] | None = None
+
+
+# -- sinks --------------------------------------------------------------------------------------------------------
+
+
+class Sink(ABC):
+    """Where rows go. Opened briefly, never held open between commits."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        if cls.__abstractmethods__:
+            raise BrokenContract(
+                f"{cls.__name__} lacks {', '.join(sorted(cls.__abstractmethods__))}",
+                "correct the plug-in: contracts/sink.py says what each of them is",
+            )
+        return super().__new__(cls)
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> SinkCapabilities: ...
+
+    @property
+    def extras(self) -> SinkExtras:
+        return SinkExtras()
 
     def use(self, session: "Callable[[], SparkSession]") -> None:
         """Receives the function that returns the run's Spark session, starting it on first use. Called first.
 
-        `commit` calls that function in its own thread, while the next epoch is staged in the same session.
+        For tables that live in Spark: `commit` calls it in its own thread, while the next epoch is staged in
+        the same session.
         """
-        ...
 
+    def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
+        """Where each table's rows are or will be, in the terms of `Extras.places`, however it is spelled.
 
-@runtime_checkable
-class VerifiableSink(Protocol):
-    """A sink whose rows `verify` can read."""
-
-    def copied(self, job: str, live: bool, folder: Path) -> AbstractContextManager[SinkCopy]:
-        """The sink as it is between two commits.
-
-        live: a runner has the job and must not be held up. folder: an empty folder, shared with Spark, for files
-        that have to be written; the caller removes it.
+        For sinks whose tables could be the same as an upstream's.
         """
-        ...
+        return {}
+
+    def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        """Raises what `prepare` would raise; changes and creates nothing. Called by `plan`, and before a start."""
+
+    @abstractmethod
+    def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        """Create the job's tables, or add new columns; changes nothing when nothing is missing.
+
+        Raises SinkInUse for a table that has rows and does not belong to this job (unless into_existing), Held for
+        a table of another job, BadData for a column whose type differs.
+        """
+
+    @abstractmethod
+    def owner(self, job: str) -> Owner | None:
+        """The catalog that owns the job; None when the sink has no marker of the job, or none that names an owner.
+
+        Called before anything is changed for a job: if another catalog owns the job, the command is refused and
+        that catalog's runner is not fenced.
+        """
+
+    @abstractmethod
+    def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
+        """Make `owner` the job's owner. Called once the markers exist, and when a catalog is rebuilt.
+
+        instead_of: what the method `owner` returned. Raises Held when another catalog has become the owner since.
+        """
+
+    @abstractmethod
+    def fence(self, job: str, token: int) -> None:
+        """Write the token into every marker, after waiting for commits in flight; older tokens are then refused.
+
+        Raises Held when a marker's token is newer.
+        """
+
+    @abstractmethod
+    def committed(self, job: str) -> Mapping[str, Marker]:
+        """Each table's marker; tables without a marker are absent."""
+
+    @abstractmethod
+    def commit(self, commit: EpochCommit) -> None:
+        """Apply one epoch and its markers atomically, once. Repeating the same (epoch, attempt) changes nothing.
+
+        Raises Held for an older token, StateConflict for an epoch that is not greater, BadData for duplicate keys,
+        Transient while another process holds the sink (naming it) or the disk is full.
+        """
+
+    @abstractmethod
+    def saved(self, job: str) -> SavedJob | None:
+        """What `commit` kept; None when this sink has no record of the job."""
+
+    @abstractmethod
+    def drop(self, tables: Sequence[SinkTable]) -> None:
+        """Drop these tables with their rows; a missing table is no error. The job's markers stay.
+
+        Raises UsageError when something else depends on one of them; then none was dropped.
+        """
+
+    @abstractmethod
+    def forget(self, job: str) -> None:
+        """Remove the job's markers, owner and side rows; the data stays. Later commits are refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from backfill_cli.catalog import Catalog, JobRow
 from backfill_cli.catalog.lease import user
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.config import from_stored
-from backfill_cli.contracts import JobDefinition, Sink
-from backfill_cli.contracts.cutover import CutoverSink, NamelessSink, Swap
+from backfill_cli.contracts import Cutover, JobDefinition, Sink, Swap
 from backfill_cli.engine.job.ownership import require_kept, start_over_named
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.errors import Hint, UsageError, command
@@ -27,18 +26,21 @@ def look(job: str, catalog: Catalog) -> CutoverReport:
     """The gates of a cutover as they are now; changes nothing. Raises as `cut_over` does."""
     definition = catalog.definition(job)
     with start_over_named(job, catalog), Resources(from_stored(definition.config)) as resources:
-        if isinstance(resources.sink, NamelessSink):
-            return _by_hand(catalog, definition, resources.sink)
-        return _report(catalog, definition, *_cutting(resources.sink, definition))
+        if (told := _by_hand(catalog, definition, resources.sink)) is not None:
+            return told
+        return _report(catalog, definition, resources.sink, *_cutting(resources.sink, definition))
 
 
-def _by_hand(catalog: Catalog, definition: JobDefinition, sink: NamelessSink) -> CutoverReport:
-    """The job's gates, and the statements that give people access to its tables."""
+def _by_hand(catalog: Catalog, definition: JobDefinition, sink: Sink) -> CutoverReport | None:
+    """The job's gates, and the statements that give people access to its tables; None for a sink with names."""
+    statements = sink.extras.statements
+    if statements is None:
+        return None
     job, swaps = definition.name, _swaps(definition, in_place=False)
     require_kept(job, catalog, sink)
     row = catalog.job(job)
     gates = (_caught_up(row), _verified(row, [swap.table.name for swap in swaps], False), _alone(row, sink))
-    return CutoverReport(job, row.epoch, (), gates, by_hand=tuple(sink.statements(swaps, row.epoch)))
+    return CutoverReport(job, row.epoch, (), gates, by_hand=tuple(statements(swaps, row.epoch)))
 
 
 def cut_over(job: str, catalog: Catalog, window_s: float) -> CutoverReport:
@@ -50,53 +52,54 @@ def cut_over(job: str, catalog: Catalog, window_s: float) -> CutoverReport:
     """
     definition = catalog.definition(job)
     with start_over_named(job, catalog), Resources(from_stored(definition.config)) as resources:
-        if isinstance(resources.sink, NamelessSink):
-            told = _by_hand(catalog, definition, resources.sink)
-            if not told.open:
-                return told
-        sink, swaps = _cutting(resources.sink, definition)
+        sink = resources.sink
+        told = _by_hand(catalog, definition, sink)
+        if told is not None and not told.open:
+            return told
+        names, swaps = _cutting(sink, definition)
         # Before the job is claimed: a closed gate changes nothing, and a runner that has the job can be seen.
-        before = _report(catalog, definition, sink, swaps)
-        if not (sink.in_place if before.is_cut_over else before.open):
+        before = _report(catalog, definition, sink, names, swaps)
+        if not (names.in_place if before.is_cut_over else before.open):
             return before
-        with _alone_with(job, catalog, sink) as fence:
+        with _alone_with(job, catalog, sink, names.in_place) as fence:
             now_ms = _now_ms()
             until_ms = now_ms + int(window_s * 1000)
-            if _report(catalog, definition, sink, swaps, sink.in_place).is_cut_over:
-                if sink.in_place:  # completes what a kill near the end left undone
-                    sink.cut_over(job, swaps, before.epoch, now_ms, until_ms)
-                return _report(catalog, definition, sink, swaps, sink.in_place)
+            if _report(catalog, definition, sink, names, swaps, names.in_place).is_cut_over:
+                if names.in_place:  # completes what a kill near the end left undone
+                    names.cut_over(job, swaps, before.epoch, now_ms, until_ms)
+                return _report(catalog, definition, sink, names, swaps, names.in_place)
             fence()
-            before = _report(catalog, definition, sink, swaps, sink.in_place)
+            before = _report(catalog, definition, sink, names, swaps, names.in_place)
             if not before.open:
                 return before
-            sink.cut_over(job, swaps, before.epoch, now_ms, until_ms)
-            return replace(before, names=_names(swaps, sink.live(job, swaps)), changed=True)
+            names.cut_over(job, swaps, before.epoch, now_ms, until_ms)
+            return replace(before, names=_names(swaps, names.live(job, swaps)), changed=True)
 
 
 def reverse(job: str, catalog: Catalog) -> CutoverReport:
     """Each name is what it was before the cutover. Raises UsageError if there was none, or its time is over."""
     definition = catalog.definition(job)
     with start_over_named(job, catalog), Resources(from_stored(definition.config)) as resources:
-        sink, swaps = _cutting(resources.sink, definition)
+        sink = resources.sink
+        names, swaps = _cutting(sink, definition)
         require_kept(job, catalog, sink)
-        _require_reversible(job, _names(swaps, sink.live(job, swaps)), sink.in_place)
-        with _alone_with(job, catalog, sink) as fence:
-            _require_reversible(job, _names(swaps, sink.live(job, swaps)), sink.in_place)
+        _require_reversible(job, _names(swaps, names.live(job, swaps)), names.in_place)
+        with _alone_with(job, catalog, sink, names.in_place) as fence:
+            _require_reversible(job, _names(swaps, names.live(job, swaps)), names.in_place)
             fence()
-            sink.reverse(job, swaps)
-            epoch = catalog.job(job).epoch
-            return CutoverReport(job, epoch, _names(swaps, sink.live(job, swaps)), (), changed=True, reversed=True)
+            names.reverse(job, swaps)
+            epoch, found = catalog.job(job).epoch, _names(swaps, names.live(job, swaps))
+            return CutoverReport(job, epoch, found, (), changed=True, reversed=True)
 
 
 @contextmanager
-def _alone_with(job: str, catalog: Catalog, sink: CutoverSink) -> Iterator[Callable[[], None]]:
+def _alone_with(job: str, catalog: Catalog, sink: Sink, in_place: bool) -> Iterator[Callable[[], None]]:
     """Keeps other runners from the job while a table is cut over in place, as their commits then go elsewhere.
 
     After the yielded function is called, a late runner cannot commit either. Raises Held while a runner has the
     job.
     """
-    if not sink.in_place:
+    if not in_place:
         yield lambda: None
         return
     with catalog.lock_job(job) as lock, catalog.claim(job, user(), _now_ms(), lock) as claim:
@@ -129,35 +132,41 @@ def _swaps(definition: JobDefinition, in_place: bool) -> tuple[Swap, ...]:
     return tuple(Swap(table, named[table.name]) for table in own)
 
 
-def _cutting(sink: Sink, definition: JobDefinition) -> tuple[CutoverSink, tuple[Swap, ...]]:
-    if isinstance(sink, NamelessSink):
+def _cutting(sink: Sink, definition: JobDefinition) -> tuple[Cutover, tuple[Swap, ...]]:
+    if sink.extras.statements is not None:
         raise UsageError(
             f"job {definition.name!r}: nothing was changed: the names that people query are not in the sink: it "
             "has only folders, and cannot switch a name atomically",
             "change them where they are defined, once the gates are open, with the statements of: "
             + command(f"cutover {definition.name} --dry-run"),
         )
-    if not isinstance(sink, CutoverSink):
+    cutover = sink.extras.cutover
+    if cutover is None:
         kind = from_stored(definition.config).tree["sink"]["type"]
         raise UsageError(
             f"a sink of type {kind!r} has no views, so a cutover is not possible",
             "create the view in the system that people query through, once this finds no difference: "
             + command(f"verify {definition.name}"),
         )
-    return sink, _swaps(definition, sink.in_place)
+    return cutover, _swaps(definition, cutover.in_place)
 
 
 def _report(
-    catalog: Catalog, definition: JobDefinition, sink: CutoverSink, swaps: Sequence[Swap], alone: bool = False
+    catalog: Catalog,
+    definition: JobDefinition,
+    sink: Sink,
+    names: Cutover,
+    swaps: Sequence[Swap],
+    alone: bool = False,
 ) -> CutoverReport:
     """alone: this process has the job, so what appears to be its runner is not one."""
     job = definition.name
     require_kept(job, catalog, sink)
-    lives = sink.live(job, swaps)
+    lives = names.live(job, swaps)
     row = catalog.job(job)
     row = replace(row, live=False) if alone else row
-    verified = _verified(row, [swap.table.name for swap in swaps], sink.in_place)
-    gates = (_caught_up(row), verified, _alone(row, sink), _free(lives, sink.in_place))
+    verified = _verified(row, [swap.table.name for swap in swaps], names.in_place)
+    gates = (_caught_up(row), verified, _alone(row, sink), _free(lives, names.in_place))
     return CutoverReport(job, row.epoch, _names(swaps, lives), gates)
 
 

@@ -2,13 +2,13 @@
 
 import json
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TypeVar
 
-from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable, Survey
+from backfill_cli.contracts import EpochCommit, SavedJob, Sink, SinkCapabilities, SinkCopy, SinkTable, Survey
 from backfill_cli.contracts.refusals import gone, no_record, other_type
 from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient, command
 from backfill_cli.formats.digests import DIALECT, words_digest
@@ -31,11 +31,10 @@ Reads = Callable[[SparkSession, SinkTable], DataFrame]
 """All rows of a table at its version, with the types of the table's Spark schema."""
 
 
-class LakeSink(ABC):
+class LakeSink(Sink):
     """The part of `contracts.Sink` that does not depend on the format. Tables commit one by one."""
 
-    transactional = False
-    partial = True
+    capabilities = SinkCapabilities(transactional=False, partial=True)
 
     def __init__(self) -> None:
         self._states: dict[str, JobState] = {}
@@ -98,7 +97,7 @@ def missing_columns(place: str, there: Columns, wanted: Columns) -> Columns:
     return {name: one for name, one in wanted.items() if name.lower() not in held}
 
 
-class LakeCopy:
+class LakeCopy(SinkCopy):
     """`contracts.SinkCopy` over versions that no commit changes.
 
     spark: a separate session, because `words_digest` changes a setting while the other side's session is in use.
@@ -177,7 +176,7 @@ def copied(
     fault: Callable[[str, Version | None], BackfillError | None],
     known: Callable[[str, Version], object] = lambda _, version: version,
 ) -> Iterator[LakeCopy]:
-    """See `contracts.VerifiableSink`. Nothing is copied: versions do not change. Raises as `at_one_epoch`.
+    """See `contracts.SinkExtras`. Nothing is copied: versions do not change. Raises as `at_one_epoch`.
 
     known: what identifies a table's version.
     """

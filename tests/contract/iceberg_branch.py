@@ -9,7 +9,7 @@ import pytest
 from sink_contract import Epochs, Row, a_table, rows
 from test_sink_iceberg import read_table, refs, strange
 
-from backfill_cli.contracts.cutover import CutoverSink, Swap
+from backfill_cli.contracts import Cutover, Swap
 from backfill_cli.model.cutover import Live
 from backfill_cli.sinks.iceberg import IcebergSinkOptions, connector
 from backfill_cli.sinks.iceberg.sink import IcebergSink
@@ -33,7 +33,7 @@ class Place:
     def opened(self) -> IcebergSink:
         sink = connector.open(IcebergSinkOptions(table=f"{self.lake}/{{table}}", branch="backfill"))
         assert isinstance(sink, IcebergSink)
-        assert isinstance(sink, CutoverSink)
+        assert isinstance(sink, Cutover)
         sink.use(lambda: self.spark)
         return sink
 

@@ -126,5 +126,5 @@ def written(folder: Path, path: str, data: Sequence[Row], schema: pa.Schema) -> 
 
 
 def require_partial(sink: Sink) -> None:
-    if not sink.partial:
+    if not sink.capabilities.partial:
         pytest.skip("this sink says that it takes no partial changes and no truncates")

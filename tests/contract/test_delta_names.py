@@ -8,8 +8,7 @@ import pytest
 from hint_typed import typed
 from sink_contract import Epochs, a_table, rows
 
-from backfill_cli.contracts import TableSpec
-from backfill_cli.contracts.cutover import NamelessSink, Swap
+from backfill_cli.contracts import Swap, TableSpec
 from backfill_cli.errors import Fatal, StateConflict, UsageError
 from backfill_cli.lake.delta import names
 from backfill_cli.model.checkpoint import Marker
@@ -30,13 +29,13 @@ def test_the_statements_of_a_cut_over_are_what_makes_the_name_a_view(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     sink = connector.open(DeltaOptions(table=f"{tmp_path}/a `lake`/{{table}}"))
-    assert isinstance(sink, NamelessSink)
-    sink.use(lambda: spark)  # type: ignore[attr-defined]
+    assert sink.extras.statements is not None
+    sink.use(lambda: spark)
     epochs = Epochs(tmp_path / "staging")
     sink.prepare("orders", epochs.tables, False)
     sink.fence("orders", 1)
     sink.commit(epochs.next(inserts=rows((1, "a"))))
-    rename, view = sink.statements([Swap(a_table(), "people_orders")], 20)
+    rename, view = sink.extras.statements([Swap(a_table(), "people_orders")], 20)
     assert rename.startswith("ALTER TABLE people_orders RENAME TO people_orders_before_20;")
     spark.sql(view.rstrip(";"))
     try:

@@ -14,7 +14,7 @@ from postgres_database import database
 from postgres_sink import sink_of
 from sink_contract import Epochs, a_table, rows, schema_json
 
-from backfill_cli.contracts.cutover import CutoverSink, Swap
+from backfill_cli.contracts import Cutover, Swap
 from backfill_cli.errors import UsageError
 from backfill_cli.model.cutover import Found
 from backfill_cli.sinks.duckdb import DuckDBOptions, connector
@@ -32,7 +32,7 @@ class Place:
     swaps: tuple[Swap, ...]
 
     def cut_over(self) -> None:
-        assert isinstance(self.sink, CutoverSink)
+        assert isinstance(self.sink, Cutover)
         self.sink.cut_over("orders", self.swaps, 20, NOW, UNTIL)
 
     def found(self) -> list[Found]:

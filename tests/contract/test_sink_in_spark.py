@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from backfill_cli import registry
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
-from backfill_cli.contracts import EpochCommit, SavedJob, SinkConnector, SinkTable
+from backfill_cli.contracts import EpochCommit, SavedJob, Sink, SinkCapabilities, SinkConnector, SinkTable
 from backfill_cli.engine.loop.run import start
 from backfill_cli.model.checkpoint import Marker, Owner
 
@@ -45,13 +45,12 @@ class Options(BaseModel):
 
 
 @dataclass
-class SparkFolder:
+class SparkFolder(Sink):
     """Each table is a folder that Spark appends to; its marker is a file beside it, written after the rows."""
 
     root: Path
     dies_after: list[str]
-    transactional = False
-    partial = False
+    capabilities = SinkCapabilities(transactional=False, partial=False)
 
     def use(self, session: "Callable[[], SparkSession]") -> None:
         self._session = session

@@ -15,7 +15,7 @@ from postgres_sink import sink_of, staging
 from psycopg.rows import dict_row
 from sink_contract import Epochs, schema_json
 
-from backfill_cli.contracts import EpochCommit, Sink, SinkTable, VerifiableSink
+from backfill_cli.contracts import EpochCommit, Sink, SinkTable
 from backfill_cli.errors import BadData
 from backfill_cli.model.digest import KeyRanges, spec_of
 from backfill_cli.model.plan import Staged
@@ -132,7 +132,7 @@ def test_what_verify_reads_of_a_table_does_not_depend_on_its_names(
 ) -> None:
     """Digests and bounds are those of the same rows under plain names."""
     into, _ = sink
-    assert isinstance(into, VerifiableSink)
+    assert into.extras.copied is not None
     there = [name for name in names() if name not in OF_THE_SYSTEM]
     told = []
     for of, name in ((there, "all_names"), ([f"plain_{at}" for at in range(len(there))], "plain_names")):
@@ -144,7 +144,7 @@ def test_what_verify_reads_of_a_table_does_not_depend_on_its_names(
         assert spec is not None
         folder = tmp_path / f"copy of {name}"
         folder.mkdir()
-        with into.copied(epochs.job, False, folder) as copy:
+        with into.extras.copied(epochs.job, False, folder) as copy:
             survey = copy.survey(shape)
             assert survey.low is not None
             assert survey.high is not None

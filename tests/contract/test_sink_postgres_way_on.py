@@ -13,7 +13,7 @@ from postgres_database import Database, database
 from postgres_sink import begun, read_table, sink_of
 from sink_contract import Epochs, a_table, rows, schema_json
 
-from backfill_cli.contracts.cutover import Swap
+from backfill_cli.contracts import Swap
 from backfill_cli.errors import BadData, Fatal, Transient, UsageError
 from backfill_cli.model.cutover import Found
 from backfill_cli.postgres_says import IN_DATABASE

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import Source, SparkSink, SpoolEntry
+from backfill_cli.contracts import Source, SpoolEntry
 from backfill_cli.engine.job.checks import sink_tables
 from backfill_cli.engine.loop.ports import Job, commit_of
 from backfill_cli.engine.spool.folder import Spool
@@ -83,8 +83,7 @@ class Sinking:
         self.stager, self.epoch, self.schemas = stager, 0, dict(pin.schema)
         tables = sink_tables(config, spark, upstream, pin, plain=True)
         self.sink, self.job = config.open_sink(), Job(config.job.name, 1, tables, "{}")
-        if isinstance(self.sink, SparkSink):
-            self.sink.use(lambda: spark)
+        self.sink.use(lambda: spark)
         self.sink.prepare(self.job.name, tables, into_existing=False)
         self.tables = tables
 

@@ -54,8 +54,6 @@ class Files:
 class LakeTables(MemorySink):
     """Even keys in one table, odd ones in another; each commits alone, with a marker of its own in it."""
 
-    transactional = False
-    partial = False
     tables: Mapping[str, Any]
 
     def __init__(self, stager: MemoryStager, random: Random) -> None:

@@ -31,8 +31,6 @@ class MemorySink:
     cured: set[str] = field(default_factory=set)
     calm: bool = False
     closed: list[str] = field(default_factory=list)
-    transactional = True
-    partial = False
 
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None: ...
 

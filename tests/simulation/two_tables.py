@@ -19,8 +19,6 @@ class TwoTables(MemorySink):
     """rows are those of both tables, so they are at a checkpoint only where both markers agree."""
 
     markers: dict[str, Marker] = field(default_factory=lambda: {EVEN: NOTHING, ODD: NOTHING})
-    transactional = False
-    partial = False
 
     @property
     def half_way(self) -> bool:

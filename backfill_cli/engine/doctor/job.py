@@ -7,7 +7,6 @@ from pathlib import Path
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import ClockedSink
 from backfill_cli.engine.doctor.place import room
 from backfill_cli.engine.job.preflight import plan
 from backfill_cli.errors import BackfillError, HistoryGone
@@ -74,8 +73,7 @@ def _clocks(config: JobConfig) -> Iterator[Check]:
     """The clocks of those systems that tell the time."""
     with ExitStack() as stack:
         upstream, sink = stack.enter_context(closing(config.open_upstream())), config.open_sink()
-        of_sink = sink.clock_ms if isinstance(sink, ClockedSink) else None
-        for side, clock_ms in (("upstream", upstream.extras.clock_ms), ("sink", of_sink)):
+        for side, clock_ms in (("upstream", upstream.extras.clock_ms), ("sink", sink.extras.clock_ms)):
             if clock_ms is not None:
                 try:
                     yield clock(side, clock_ms, _now_ms)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import CheckedSink, JobDefinition, Lease, Sink, SinkTable, Source, own
+from backfill_cli.contracts import JobDefinition, Lease, Sink, SinkTable, Source, own
 from backfill_cli.engine.job.ownership import owners_sought, require_kept, require_new
 from backfill_cli.engine.job.select import (
     Selected,
@@ -141,10 +141,8 @@ def _require_sink(
     into_existing: bool,
     asking: Asking,
 ) -> None:
-    if isinstance(sink, CheckedSink):
-        checked = sink
-        with owners_sought(catalog):
-            asking.ask(lambda: checked.check(config.job.name, tables, into_existing))
+    with owners_sought(catalog):
+        asking.ask(lambda: sink.check(config.job.name, tables, into_existing))
 
 
 def require_staging(staging: str) -> None:

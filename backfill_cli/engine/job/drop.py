@@ -13,8 +13,7 @@ from pathlib import Path
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.lease import JobLock, user
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import JobDefinition, Sink, SinkTable
-from backfill_cli.contracts.cutover import CutoverSink, Swap
+from backfill_cli.contracts import JobDefinition, Sink, SinkTable, Swap
 from backfill_cli.engine.job.held import settle
 from backfill_cli.engine.job.ownership import require_lost, start_over_named
 from backfill_cli.engine.job.resources import Resources
@@ -148,11 +147,12 @@ def live_names(name: str, catalog: Catalog) -> tuple[LiveName, ...]:
 def _live(definition: JobDefinition, config: JobConfig, sink: Sink) -> tuple[LiveName, ...]:
     """Those of the names in the config that were cut over."""
     named = {table.name: table.live for table in config.tables if table.live is not None}
-    if not named or not isinstance(sink, CutoverSink) or sink.in_place:  # an in-place sink refuses by itself
+    cutover = sink.extras.cutover
+    if not named or cutover is None or cutover.in_place:  # an in-place sink refuses by itself
         return ()
     own = [table for table in definition.tables if table.name in named and not table.side]
     swaps = [Swap(table, named[table.name]) for table in own]
-    lives = sink.live(definition.name, swaps)
+    lives = cutover.live(definition.name, swaps)
     found = (LiveName(one.table.name, one.table.target, one.live, lives[one.table.name]) for one in swaps)
     return tuple(one for one in found if one.now.found is Found.OURS)
 

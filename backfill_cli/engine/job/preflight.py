@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import Lease, LogicalSink, SinkTable
+from backfill_cli.contracts import Lease, SinkTable
 from backfill_cli.engine.job.checks import Answer, require_again, require_all
 from backfill_cli.engine.job.held import held_without_runner, spell_begun
 from backfill_cli.engine.job.ownership import start_over_named
@@ -91,8 +91,8 @@ def plan(config: JobConfig, catalog: Catalog, into_existing: bool = False) -> Pl
         pin, tables = checked.pin, checked.tables
         # once refused, the upstream is not read further: the object with its name may belong to somebody else
         view = upstream.observe(pin.position, snapshot_open=True) if noting.readable else None
-        hold, why = constraints(checked.choice.strategy, upstream.capabilities, sink.transactional)
-    kept = sink.logical_types if isinstance(sink, LogicalSink) else frozenset[str]()
+        hold, why = constraints(checked.choice.strategy, upstream.capabilities, sink.capabilities.transactional)
+    kept = sink.capabilities.logical_types
     estimated = upstream.capabilities.log is not None
     planned = [_planned(table, pin, estimated, kept) for table in tables if not table.side]
     exact = pin.complete_at is None

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Protocol, TypeVar
 
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import Sink, Source, SparkSink
+from backfill_cli.contracts import Sink, Source
 from backfill_cli.errors import Transient
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.pace import FIRST_WAIT_MS, LONGEST_WAIT_MS
@@ -88,8 +88,7 @@ class Resources:
     @cached_property
     def sink(self) -> Sink:
         sink = self._config.open_sink()
-        if isinstance(sink, SparkSink):
-            sink.use(lambda: self.spark)
+        sink.use(lambda: self.spark)
         return sink
 
     def patiently(self, act: Callable[[], Answer]) -> Answer:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.config.effective import Difference, differences, moved
-from backfill_cli.contracts import Capabilities, JobDefinition, LocatedSink, Sink, SinkTable, Source, TableSpec
+from backfill_cli.contracts import Capabilities, JobDefinition, Sink, SinkTable, Source, TableSpec
 from backfill_cli.engine.spool.folder import holds_entries, owned
 from backfill_cli.errors import START_OVER, UsageError, command, in_config, sql, start_over
 from backfill_cli.model.upstream import Pin
@@ -98,7 +98,7 @@ def require_whole(config: JobConfig, upstream: Source, sink: Sink) -> None:
         lacking = sorted(log.may_lack(table.name))
         shape = config.transform_of(table.name)
         needs = computing(shape, lacking)
-        if not sink.partial and kept(shape, lacking):
+        if not sink.capabilities.partial and kept(shape, lacking):
             needs = ["the sink, which writes whole rows"]
         if lacking and needs:
             raise UsageError(
@@ -114,7 +114,7 @@ def require_apart(upstream: Source, sink: Sink, tables: Sequence[SinkTable]) -> 
     Raises UsageError naming the two; the upstream is pinned.
     """
     sources = upstream.extras.places()
-    targets = sink.places(tables) if isinstance(sink, LocatedSink) else {}
+    targets = sink.places(tables)
     if (twins := _twins(sources)) is not None:
         raise UsageError(
             f"tables {twins[0]!r} and {twins[1]!r} are the same table of the upstream, or share rows of it",

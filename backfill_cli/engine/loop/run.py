@@ -11,7 +11,7 @@ from backfill_cli.catalog.lease import JobLock, actor, user
 from backfill_cli.catalog.runner import Claim
 from backfill_cli.catalog.starts import Starter
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import CheckedSink, JobDefinition, JobStore, Source
+from backfill_cli.contracts import JobDefinition, JobStore, Source
 from backfill_cli.engine.job.checks import late_tables
 from backfill_cli.engine.job.create import create, rebuild
 from backfill_cli.engine.job.held import settle_before
@@ -136,10 +136,9 @@ class _Run:
         with suppress(Transient):  # before the claim: a refused command has changed nothing
             require_kept(job.name, self.catalog, resources.sink)
         late = late_tables(job, resources.upstream)
-        sink = resources.sink
-        if late and isinstance(sink, CheckedSink):
+        if late:
             with owners_sought(self.catalog):
-                resources.patiently(lambda: sink.check(job.name, late, into_existing=False))
+                resources.patiently(lambda: resources.sink.check(job.name, late, into_existing=False))
         job = replace(job, tables=(*job.tables, *late))
         with self._claimed(job, config, resources, lock) as (claim, heartbeat):
             resources.patiently(lambda: claim.store.redefine(job.config, job.until, job.config_file))

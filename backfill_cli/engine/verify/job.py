@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from backfill_cli import __version__
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import BlockingCopy, JobDefinition, SinkCopy, SinkTable, VerifiableSink
+from backfill_cli.contracts import Copied, JobDefinition, SinkCopy, SinkTable
 from backfill_cli.engine.job.ownership import start_over_named
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.staging import transform
@@ -179,7 +179,7 @@ class Verification:
     definition: JobDefinition
     config: JobConfig
     resources: Resources
-    sink: VerifiableSink
+    copied: Copied
     live: bool
     asked: Asked
     steps: Steps
@@ -199,8 +199,8 @@ class Verification:
         memory: Memory | None = None,
     ) -> "Verification":
         """Starts Spark and resumes the pin. Raises UsageError for a sink that cannot be read back."""
-        sink = resources.sink
-        if not isinstance(sink, VerifiableSink):
+        copied = resources.sink.extras.copied
+        if copied is None:
             kind = config.tree["sink"]["type"]
             raise UsageError(
                 f"the sink of job {definition.name!r} ({kind}) cannot be read back, so it cannot be verified",
@@ -212,7 +212,7 @@ class Verification:
         steps.counts = TaskCounts(spark)
         steps.doing("reading the upstream's metadata")
         upstream.restore(definition.pin)
-        return cls(definition, config, resources, sink, live, asked, steps, independent, memory)
+        return cls(definition, config, resources, copied, live, asked, steps, independent, memory)
 
     def report(self, begin: Callable[[], Changes] | None = None) -> VerifyReport:
         """Compares upstream and sink as they are now. begin: called per attempt, returns the receiver of changes.
@@ -251,7 +251,7 @@ class Verification:
             verify_against,
             spark,
             self.definition,
-            self.sink,
+            self.copied,
             self.live,
             staging,
             asked=self.asked,
@@ -277,7 +277,7 @@ class Verification:
 def verify_against(
     spark: SparkSession,
     definition: JobDefinition,
-    sink: VerifiableSink,
+    copied: Copied,
     live: bool,
     staging: Path,
     expected: Rows | CurrentRows,
@@ -297,9 +297,8 @@ def verify_against(
     steps = steps or Steps.untold()
     again = f", attempt {steps.attempt}" if steps.attempt > 1 else ""
     steps.doing(f"{'taking a copy of the sink' if live else 'opening the sink'}{again}")
-    with folder_of(staging / definition.name) as folder, sink.copied(definition.name, live, folder) as copy:
-        if isinstance(copy, BlockingCopy):
-            steps.holds(copy.blocks())
+    with folder_of(staging / definition.name) as folder, copied(definition.name, live, folder) as copy:
+        steps.holds(copy.blocks())
         saved = copy.saved()
         if saved is None:
             raise UsageError(

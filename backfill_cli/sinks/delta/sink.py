@@ -10,8 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import EpochCommit, SinkTable
-from backfill_cli.contracts.cutover import Swap
+from backfill_cli.contracts import EpochCommit, SinkExtras, SinkTable, Swap
 from backfill_cli.contracts.refusals import is_due, marker_gone, refuse_old_token, written_too_often
 from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient, command
 from backfill_cli.failpoint import hit
@@ -169,6 +168,10 @@ class DeltaSink(LakeSink):
                 command(f"status {commit.job}"),
             )
         self._kept.require(found, version, marker.epoch)
+
+    @property
+    def extras(self) -> SinkExtras:
+        return SinkExtras(copied=self.copied, statements=self.statements)
 
     def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[LakeCopy]":
         tables = {one.name: one for one in self._marked(job)}

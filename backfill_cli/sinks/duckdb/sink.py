@@ -9,12 +9,13 @@ import shlex
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
 
-from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.contracts import EpochCommit, SinkCapabilities, SinkExtras, SinkTable
 from backfill_cli.errors import UsageError
 from backfill_cli.sinks.duckdb import DuckDBOptions
 from backfill_cli.sinks.duckdb.apply import apply, check_unique
@@ -34,7 +35,7 @@ class DuckDBSink(SqlSink[State]):
 
     holder = "file"
     names = Names
-    logical_types = frozenset(DUCKDB.logical)
+    capabilities = SinkCapabilities(True, True, frozenset(DUCKDB.logical))
 
     def __init__(self, options: DuckDBOptions) -> None:
         self.path = Path(options.path).absolute()
@@ -82,6 +83,10 @@ class DuckDBSink(SqlSink[State]):
 
     def drop_tables(self, state: State, targets: Sequence[Target]) -> None:
         drop_tables(state, targets)
+
+    @property
+    def extras(self) -> SinkExtras:
+        return replace(super().extras, copied=self.copied)
 
     def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[DuckDBCopy]":
         from backfill_cli.sinks.duckdb.verify import copied

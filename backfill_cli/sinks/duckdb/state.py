@@ -7,7 +7,7 @@ from dataclasses import replace
 import duckdb
 
 from backfill_cli.contracts import own
-from backfill_cli.contracts.cutover import REPEAT
+from backfill_cli.contracts.refusals import REPEAT
 from backfill_cli.errors import UsageError
 from backfill_cli.model.checkpoint import Owner
 from backfill_cli.model.position import cursor_text

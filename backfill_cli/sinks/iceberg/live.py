@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts.cutover import Swap
+from backfill_cli.contracts import Swap
 from backfill_cli.contracts.refusals import gone, no_record
 from backfill_cli.errors import START_OVER, Hint, UsageError, command, in_config
 from backfill_cli.failpoint import hit
@@ -36,7 +36,7 @@ class Cutting:
     spark: Callable[[], SparkSession]
 
     def live(self, swaps: Sequence[Swap]) -> Lives:
-        """See contracts.CutoverSink."""
+        """See contracts.Cutover."""
         if self.branch is None:
             raise UsageError(
                 "the job writes to the tables' own branches: queries of the tables already see its rows",

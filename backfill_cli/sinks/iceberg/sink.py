@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from backfill_cli.contracts import EpochCommit, SinkTable
-from backfill_cli.contracts.cutover import Swap
+from backfill_cli.contracts import Cutover, EpochCommit, SinkExtras, SinkTable, Swap
 from backfill_cli.contracts.refusals import is_due, marker_gone, no_record, refuse_old_token, written_too_often
 from backfill_cli.errors import BackfillError, Transient
 from backfill_cli.lake.blobs import Blobs
@@ -35,8 +34,8 @@ TRIES = 8
 COMMENT = "backfill: the folder of this table holds the state of jobs that write to other tables; it has no rows."
 
 
-class IcebergSink(LakeSink):
-    """`contracts.Sink` and `contracts.CutoverSink`. Calls of one process take turns."""
+class IcebergSink(LakeSink, Cutover):
+    """`contracts.Sink` and `contracts.Cutover`. Calls of one process take turns."""
 
     in_place = True
 
@@ -235,6 +234,10 @@ class IcebergSink(LakeSink):
             self._cutting(job).reverse(swaps)
 
     # Copies, and dropping
+
+    @property
+    def extras(self) -> SinkExtras:
+        return SinkExtras(copied=self.copied, cutover=self)
 
     def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[LakeCopy]":
         record = self._record(job)

@@ -7,11 +7,12 @@ Reading order: `tables` creates tables, and refuses unsuitable ones (`existing`)
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.contracts import EpochCommit, SinkCapabilities, SinkExtras, SinkTable
 from backfill_cli.errors import BadData
 from backfill_cli.sinks.postgres import PostgresOptions
 from backfill_cli.sinks.postgres.apply import apply, check_unique
@@ -34,7 +35,7 @@ class PostgresSink(SqlSink[State]):
 
     holder = "database"
     names = Names
-    logical_types = frozenset(POSTGRES.logical)
+    capabilities = SinkCapabilities(True, True, frozenset(POSTGRES.logical))
 
     def __init__(self, options: PostgresOptions) -> None:
         self.place = Place.of(options.dsn)
@@ -80,6 +81,10 @@ class PostgresSink(SqlSink[State]):
 
     def drop_tables(self, state: State, targets: Sequence[Target]) -> None:
         drop_tables(state.con, targets)
+
+    @property
+    def extras(self) -> SinkExtras:
+        return replace(super().extras, copied=self.copied, clock_ms=self.clock_ms)
 
     def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[PostgresCopy]":
         from backfill_cli.sinks.postgres.verify import copied

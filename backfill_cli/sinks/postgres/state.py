@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from backfill_cli.contracts import own
-from backfill_cli.contracts.cutover import REPEAT
+from backfill_cli.contracts.refusals import REPEAT
 from backfill_cli.errors import BackfillError, UsageError, in_config
 from backfill_cli.model.position import cursor_text
 from backfill_cli.model.split import SplitKey, SplitProgress

@@ -45,10 +45,6 @@ class PostgresCopy(SqlCopy[State]):
         with self._turn, ours(self._place, f"{doing} for verify"):
             yield State(self._con, self._schema)
 
-    def mark(self) -> str | None:
-        """None: the server has no counter that proves that nobody wrote to a table."""
-        return None
-
     def few(self, state: State, target: Target, columns: Sequence[str]) -> frozenset[str]:
         """By the statistics of the last ANALYZE."""
         found = state.con.rows(

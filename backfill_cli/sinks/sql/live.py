@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 
-from backfill_cli.contracts.cutover import Swap
+from backfill_cli.contracts import Swap
 from backfill_cli.errors import UsageError, sql
 from backfill_cli.model.cutover import Found, Live, Lives, kept_name
 from backfill_cli.sinks.sql.dialect import Target
@@ -43,7 +43,7 @@ class SqlNames(ABC):
         return ()
 
     def live(self, job: str, swaps: Sequence[Swap]) -> Lives:
-        """See contracts.CutoverSink."""
+        """See contracts.Cutover."""
         return {swap.table.name: self._live(job, swap) for swap in swaps}
 
     def cut_over(self, job: str, swaps: Sequence[Swap], epoch: int, now_ms: int, until_ms: int) -> None:

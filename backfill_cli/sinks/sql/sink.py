@@ -1,12 +1,19 @@
 """A sink in a database: all tables of an epoch and their markers are written in one transaction."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar, Generic, TypeVar
 
-from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
-from backfill_cli.contracts.cutover import Swap
+from backfill_cli.contracts import (
+    Cutover,
+    EpochCommit,
+    SavedJob,
+    Sink,
+    SinkExtras,
+    SinkTable,
+    Swap,
+)
 from backfill_cli.contracts.refusals import is_due, marker_gone, refuse_old_token
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Marker, Owner
@@ -18,12 +25,9 @@ from backfill_cli.sinks.sql.state import SqlState
 S = TypeVar("S", bound=SqlState)
 
 
-class SqlSink(ABC, Generic[S]):
-    """What `contracts.Sink` and `CutoverSink` ask, but `prepare`. holder: "file" or "database", for messages."""
+class SqlSink(Sink, Cutover, Generic[S]):
+    """What `contracts.Sink` and `Cutover` ask, but `prepare`. holder: "file" or "database", for messages."""
 
-    transactional = True
-    partial = True
-    in_place = False
     holder: ClassVar[str]
     names: ClassVar[type[SqlNames]]
 
@@ -47,6 +51,10 @@ class SqlSink(ABC, Generic[S]):
 
     @abstractmethod
     def drop_tables(self, state: S, targets: Sequence[Target]) -> None: ...
+
+    @property
+    def extras(self) -> SinkExtras:
+        return SinkExtras(cutover=self)
 
     def is_there(self) -> bool:
         """Whether there is a database."""

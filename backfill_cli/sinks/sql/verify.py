@@ -1,7 +1,7 @@
 """How `verify` reads an SQL sink: hashes that the database computes itself, and rows as Parquet for Spark."""
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import ClassVar, Generic, TypeVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from backfill_cli.contracts import SavedJob, SinkTable, Survey
+from backfill_cli.contracts import SavedJob, SinkCopy, SinkTable, Survey
 from backfill_cli.model.digest import (
     Dialect,
     Digest,
@@ -34,7 +34,7 @@ FEW_VALUES = 2000
 S = TypeVar("S", bound=SqlState)
 
 
-class SqlCopy(ABC, Generic[S]):
+class SqlCopy(SinkCopy, Generic[S]):
     """`contracts.SinkCopy` over one snapshot of the database. folder: for the files that Spark reads.
 
     xor, quotient, level: see model.digest.Dialect. bytewise: follows a text column that is compared by its bytes.

@@ -14,8 +14,7 @@ from sink_contract import schema_json
 
 from backfill_cli import errors
 from backfill_cli.config import JobConfig, load
-from backfill_cli.contracts import SinkTable
-from backfill_cli.contracts.cutover import Swap
+from backfill_cli.contracts import SinkTable, Swap
 from backfill_cli.engine.loop import run as engine_run
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.engine.loop.ports import Job
@@ -32,7 +31,7 @@ def nothing_to_verify(s: Scene) -> str:
 
     s.sql(s.sink, "DELETE FROM _backfill_jobs")
     sink: Any = s.config.open_sink()
-    return s.failed(lambda: verify_against(None, s.job, sink, False, s.folder / "v", None))  # type: ignore[arg-type]
+    return s.failed(lambda: verify_against(None, s.job, sink.copied, False, s.folder / "v", None))  # type: ignore[arg-type]
 
 
 def history_gone_for_verify(s: Scene) -> str:

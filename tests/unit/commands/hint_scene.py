@@ -16,7 +16,7 @@ from sink_contract import a_table, schema_json
 
 from backfill_cli.catalog import Catalog, lease
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import JobDefinition, Sink, SinkTable
+from backfill_cli.contracts import JobDefinition, Sink, SinkExtras, SinkTable
 from backfill_cli.engine.job import checks
 from backfill_cli.engine.job.ownership import start_over_named
 from backfill_cli.engine.job.resources import Resources
@@ -129,7 +129,7 @@ class PlainSink:
     def __init__(self, sink: Sink) -> None:
         for name in ("prepare", "owner", "own", "fence", "committed", "commit", "saved", "drop", "forget"):
             setattr(self, name, getattr(sink, name))
-        self.transactional, self.partial = sink.transactional, sink.partial
+        self.capabilities, self.extras = sink.capabilities, SinkExtras()
 
 
 class NoStager:

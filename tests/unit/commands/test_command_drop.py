@@ -15,7 +15,7 @@ from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, load
-from backfill_cli.contracts.cutover import CutoverSink, Swap
+from backfill_cli.contracts import Swap
 
 pytestmark = pytest.mark.seconds
 
@@ -96,8 +96,8 @@ def cut_over(folder: Path, known: Catalog) -> None:
         db.execute("INSERT INTO orders VALUES (1, 'a'); CREATE TABLE shown AS SELECT 'old' AS name")
     (table,) = known.definition("orders").tables
     sink = job.open_sink()
-    assert isinstance(sink, CutoverSink)
-    sink.cut_over("orders", [Swap(table, "shown")], EPOCH, 1, 2)
+    assert sink.extras.cutover is not None
+    sink.extras.cutover.cut_over("orders", [Swap(table, "shown")], EPOCH, 1, 2)
 
 
 @pytest.mark.usefixtures("cut_over")

@@ -49,8 +49,6 @@ class World3:
     intact_files: bool = True
     trace: list[str] = field(default_factory=list)
     commits: list[EpochCommit] = field(default_factory=list)
-    transactional = False
-    partial = False
 
     def recover(self) -> Recovered:
         tables = tuple(SinkTable(t, t, ("k",), "narrow", side=t in self.side) for t in self.tables)

@@ -12,8 +12,7 @@ import pytest
 from backfill_cli.catalog import Catalog, JobRow
 from backfill_cli.catalog.lease import Lease
 from backfill_cli.catalog.verified import Verified
-from backfill_cli.contracts import JobDefinition, SinkTable
-from backfill_cli.contracts.cutover import Swap
+from backfill_cli.contracts import JobDefinition, SinkExtras, SinkTable, Swap
 from backfill_cli.engine import cutover
 from backfill_cli.engine.cutover import _alone, _caught_up, _free, _require_reversible, _verified
 from backfill_cli.engine.job import drop
@@ -192,8 +191,9 @@ TABLE = SinkTable("orders", "orders_t", ("id",), "{}")
 class InPlace:
     """A sink that cuts over in place; records each act, and whether a runner could have had the job meanwhile."""
 
-    in_place = transactional = partial = True
+    in_place = True
     sink: Any = property(lambda self: self)
+    extras = property(lambda self: SinkExtras(cutover=self))
     prepare = own = commit = saved = drop = forget = lambda *_: None
 
     def __init__(self, catalog: Catalog) -> None:
@@ -254,8 +254,8 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InPlace:
 class Folders:
     """A sink without names."""
 
-    transactional = partial = True
     sink: Any = property(lambda self: self)
+    extras = property(lambda self: SinkExtras(statements=self.statements))
     prepare = own = commit = saved = drop = forget = fence = owner = lambda *_: None
     committed = live = lambda *_: {}
 

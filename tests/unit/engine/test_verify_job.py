@@ -149,9 +149,8 @@ def test_a_repeated_attempt_says_which_one_it_is() -> None:
     steps = Steps("shop", said.append, lambda: 0.0)
     resources: Any = SimpleNamespace(spark=None, upstream=SimpleNamespace(capabilities=SimpleNamespace(log=None)))
     config: Any = SimpleNamespace(job=SimpleNamespace(staging="staging"))
-    sink: Any = SimpleNamespace(copied=copied)
     with pytest.raises(Transient):
-        Verification(JOB, config, resources, sink, True, Asked(), steps).report()
+        Verification(JOB, config, resources, copied, True, Asked(), steps).report()
     assert opened == ["shop", "shop"]
     assert [one.doing for one in said] == ["taking a copy of the sink", "taking a copy of the sink, attempt 2"]
 

@@ -19,6 +19,7 @@ from backfill_cli.errors import UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.upstream import Pin
+from backfill_cli.model.verify import VerifyReport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,13 +32,18 @@ def definition(case: Case, complete_at: Position | None = None) -> JobDefinition
     return JobDefinition("j", "{}", "{}", pin, "forever", "snapshot", (case.table,))
 
 
+def compared(case: Case, job: JobDefinition, live: bool) -> VerifyReport:
+    return verify_against(case.spark, job, case.sink.copied, live, case.folder, lambda *_: case.expected())
+
+
 def test_a_live_job_commits_while_it_is_verified(orders: Case) -> None:
     def expected(table: SinkTable, at: Checkpoint) -> "DataFrame":
         orders.commit(2, 1)
         assert at.epoch == 1
         return orders.expected()
 
-    report = verify_against(orders.spark, definition(orders), orders.sink, True, orders.folder / "st", expected)
+    copied = orders.sink.copied
+    report = verify_against(orders.spark, definition(orders), copied, True, orders.folder / "st", expected)
     assert (report.equal, report.epoch, report.live) == (True, 1, True)
     assert orders.sink.committed("j")["t"].epoch == 2
     assert list((orders.folder / "st").glob("*")) == []
@@ -45,34 +51,28 @@ def test_a_live_job_commits_while_it_is_verified(orders: Case) -> None:
 
 def test_verify_waits_for_a_commit_in_flight(orders: Case) -> None:
     with held_for(orders.folder / "w.duckdb", seconds=1.0) as held_until:
-        report = verify_against(
-            orders.spark, definition(orders), orders.sink, True, orders.folder, lambda table, at: orders.expected()
-        )
+        report = compared(orders, definition(orders), live=True)
         assert time.monotonic() > held_until
     assert report.equal
 
 
 def test_case_47_no_false_alarm_after_a_resume_applied_an_epoch_again(orders: Case) -> None:
     orders.commit(1, 0)
-    report = verify_against(
-        orders.spark, definition(orders), orders.sink, False, orders.folder, lambda table, at: orders.expected()
-    )
+    report = compared(orders, definition(orders), live=False)
     assert report.equal
 
 
 def test_a_fuzzy_load_says_that_it_is_still_converging(orders: Case) -> None:
     for complete_at, converging in ((1, False), (2, True)):
         told = definition(orders, Position.of({"log": complete_at}))
-        report = verify_against(
-            orders.spark, told, orders.sink, False, orders.folder, lambda table, at: orders.expected()
-        )
+        report = compared(orders, told, live=False)
         assert report.converging is converging
 
 
 def test_a_job_without_a_commit_has_nothing_to_compare(orders: Case) -> None:
     other = replace(definition(orders), name="other")
     with pytest.raises(UsageError, match="committed nothing yet"):
-        verify_against(orders.spark, other, orders.sink, False, orders.folder, lambda table, at: orders.expected())
+        compared(orders, other, live=False)
 
 
 @contextmanager
