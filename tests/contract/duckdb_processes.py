@@ -32,14 +32,13 @@ def prepare_then_die(path: Path, tables: tuple[object, ...]) -> int:
     script = f"""
         import os, duckdb
         from backfill_cli.contracts import SinkTable
-        from backfill_cli.sinks.duckdb import tables
         from backfill_cli.sinks.duckdb import DuckDBOptions
         from backfill_cli.sinks.duckdb.sink import DuckDBSink
-        import backfill_cli.sinks.duckdb.sink as module
-        def prepare(*given):
-            tables.prepare(*given)
+        from backfill_cli.sinks.duckdb.tables import Tables
+        def prepare(*given, whole=Tables.prepare, **named):
+            whole(*given, **named)
             os._exit(9)
-        module.prepare = prepare
+        Tables.prepare = prepare
         DuckDBSink(DuckDBOptions(path={str(path)!r})).prepare("orders", {tables!r}, False)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)

@@ -148,6 +148,27 @@ def test_a_column_is_added_soon_or_not_so_that_readers_do_not_wait(
     sink.prepare("orders", (wider,), into_existing=True)
 
 
+def test_locks_alone_are_not_committed(
+    sink: PostgresSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock writes to the log: behind a synchronous standby that is away, its COMMIT would wait."""
+    epochs = begun(sink, tmp_path, a_table())
+    commit = epochs.next(inserts=rows((1, "a")))
+    sink.commit(commit)
+    ended, end = list[str](), session.Connection._end
+
+    def noted(con: session.Connection, how: str) -> None:
+        ended.extend([how] if con._begun else [])
+        end(con, how)
+
+    monkeypatch.setattr(session.Connection, "_end", noted)
+    sink.fence(epochs.job, epochs.token)
+    sink.commit(commit)
+    assert ended == ["ROLLBACK", "ROLLBACK"]
+    sink.fence(epochs.job, epochs.token + 1)
+    assert ended[2:] == ["COMMIT"]
+
+
 # A user's functions that shadow PostgreSQL's own (CVE-2018-1058)
 
 

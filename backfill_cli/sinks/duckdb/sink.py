@@ -22,8 +22,7 @@ from backfill_cli.sinks.duckdb.apply import apply, check_unique
 from backfill_cli.sinks.duckdb.dialect import DUCKDB
 from backfill_cli.sinks.duckdb.file import Connection, Limits, opened, ours
 from backfill_cli.sinks.duckdb.state import Names, State
-from backfill_cli.sinks.duckdb.tables import check, drop_tables, prepare
-from backfill_cli.sinks.sql.dialect import Target
+from backfill_cli.sinks.duckdb.tables import Tables
 from backfill_cli.sinks.sql.sink import SqlSink
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ class DuckDBSink(SqlSink[State]):
     """`contracts.Sink` over one file. Each call opens and closes it; calls of one process take turns."""
 
     holder = "file"
+    tables = Tables
     names = Names
     capabilities = SinkCapabilities(True, True, frozenset(DUCKDB.logical))
 
@@ -60,15 +60,13 @@ class DuckDBSink(SqlSink[State]):
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
         if not self.path.exists():  # a refusal must not leave a file
             _try(job, tables)
-        with self.opened(f"preparing the tables of job {job!r}") as state:
-            prepare(state, job, tables, into_existing)
+        super().prepare(job, tables, into_existing)
 
     def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
         with ours(self.path):
             _try(job, tables)
         if self.path.exists():
-            with self.opened(f"checking the tables of job {job!r}", read_only=True) as state:
-                check(state, job, tables, into_existing)
+            super().check(job, tables, into_existing)
         place = self.path if self.path.exists() else self.path.parent
         if not os.access(place, os.W_OK):
             why, see = ("cannot be written", "ls -ld") if place.exists() else ("does not exist", "mkdir -p")
@@ -80,9 +78,6 @@ class DuckDBSink(SqlSink[State]):
         for table in due:
             if table.name in commit.unique:
                 check_unique(state.con, table)
-
-    def drop_tables(self, state: State, targets: Sequence[Target]) -> None:
-        drop_tables(state, targets)
 
     @property
     def extras(self) -> SinkExtras:
@@ -97,4 +92,4 @@ class DuckDBSink(SqlSink[State]):
 def _try(job: str, tables: Sequence[SinkTable]) -> None:
     """The tables are created in memory: what only that can tell is raised."""
     with duckdb.connect() as new:
-        prepare(State(Connection(new), DUCKDB.schema), job, tables, into_existing=False)
+        Tables(State(Connection(new), DUCKDB.schema)).prepare(job, tables, into_existing=False)

@@ -85,7 +85,6 @@ class State(SqlState):
         return '"after"::VARCHAR' if self._is_first_layout() else "cursor"
 
     def upgrades(self) -> list[str]:
-        """The statements that upgrade existing side tables to LAYOUT; none if they have it."""
         if not self._is_first_layout():
             return []
         splits = self.sql("splits")

@@ -33,15 +33,6 @@ CLASHES = {"23505", "23502", "23514", "23503", "23P01"}
 """SQLSTATEs of rows that a constraint refuses: unique, not null, check, foreign key, exclusion."""
 LIMIT_EXCEEDED = "54000"
 """SQLSTATE of a row that is too long for an index."""
-_DETAILS = {
-    "primary": "PG_DIAG_MESSAGE_PRIMARY",
-    "detail": "PG_DIAG_MESSAGE_DETAIL",
-    "context": "PG_DIAG_CONTEXT",
-    "constraint": "PG_DIAG_CONSTRAINT_NAME",
-    "column": "PG_DIAG_COLUMN_NAME",
-    "schema": "PG_DIAG_SCHEMA_NAME",
-    "table": "PG_DIAG_TABLE_NAME",
-}
 PRIMARY = in_config("name the primary server in sink.dsn, or promote this one: it is read-only now")
 
 
@@ -61,9 +52,9 @@ def state_of(exc: Exception) -> str:
 
 
 def told(exc: Exception, what: str) -> str:
-    """One field of the server's error (see _DETAILS); empty if the error lacks it."""
+    """One field of the server's error, by libpq's name without PG_DIAG_; empty if the error lacks it."""
     for name, value in getattr(exc, "details", None) or ():
-        if _text(name) == _DETAILS[what]:
+        if _text(name) == f"PG_DIAG_{what}":
             return _text(value)
     return ""
 
@@ -74,8 +65,7 @@ def _text(value: Any) -> str:
 
 def said(exc: Exception) -> str:
     """The server's own message, without what the client adds."""
-    primary = told(exc, "primary")
-    if primary:
+    if primary := told(exc, "MESSAGE_PRIMARY"):
         return primary
     text = re.sub(r"^[A-Z_]+: (\[libpq\] )?", "", str(exc)).split("\n\nQuery was")[0]
     return " ".join(text.split())

@@ -8,28 +8,12 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from backfill_cli.contracts import SinkTable
-from backfill_cli.contracts.refusals import other_type, require_key, rows_of_others
+from backfill_cli.contracts.refusals import other_type, rows_of_others
 from backfill_cli.errors import BadData, UsageError, sql
-from backfill_cli.sinks.postgres.dialect import EQUAL, POSTGRES, TREE, listed, quoted, sink_columns
-from backfill_cli.sinks.postgres.session import Connection, Place
+from backfill_cli.sinks.postgres.dialect import EQUAL, POSTGRES, TREE, listed, quoted
+from backfill_cli.sinks.postgres.session import Connection
 from backfill_cli.sinks.sql.dialect import Column, Target
-from backfill_cli.sinks.sql.state import Wanted
-from backfill_cli.spark.names import in_select, plain
-
-
-def wanted(table: SinkTable, schema: str) -> Wanted:
-    columns = sink_columns(table.name, table.schema)
-    types = {column.name: column.type for column in columns}
-    require_key(table, types)
-    for name in table.key:
-        if types[name] == "json":
-            raise BadData(
-                f"table {table.name!r}: its key column {name!r} is json, which PostgreSQL cannot compare",
-                f"convert it to text in the transform: {in_select(f'CAST({plain(name)} AS STRING)', name)}",
-            )
-    return Wanted(table, POSTGRES.target_of(table, schema), columns)
-
+from backfill_cli.sinks.sql.tables import Wanted
 
 _COMPUTED = {
     "s": ("GENERATED ALWAYS AS … STORED", "DROP EXPRESSION"),
@@ -48,10 +32,10 @@ class _Held:
     computed: str
 
 
-def added(con: Connection, place: Place, want: Wanted, ours: bool) -> Iterator[str]:
+def added(con: Connection, want: Wanted, ours: bool) -> Iterator[str]:
     """DDL for the columns that a table lacks. Raises for a table that the job cannot write to."""
-    require_on_table(con, place, want.target)
-    require_suitable(con, place, want.target, want.table.key)
+    require_on_table(con, want.target)
+    require_suitable(con, want.target, want.table.key)
     if not ours and _has_rows(con, want.target):
         raise rows_of_others(str(want.target))
     there = _columns(con, want.target)
@@ -121,18 +105,15 @@ _MAY = {"TEMPORARY": "create temporary tables", "CREATE": "create schemas"}
 _NEEDED = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
-def require_on_database(con: Connection, place: Place, right: str) -> None:
+def require_on_database(con: Connection, right: str) -> None:
     database = "pg_catalog.current_database()"
     found = con.rows(f"SELECT pg_catalog.has_database_privilege({database}, '{right}'), {database}, user")
     allowed, name, user = found[0]
     if not allowed:
-        raise UsageError(
-            f"PostgreSQL {place}: the role {user} may not {_MAY[right]}",
-            sql(f"GRANT {right} ON DATABASE {quoted(name)} TO {quoted(user)}"),
-        )
+        raise _forbidden(con, user, _MAY[right], f"{right} ON DATABASE {quoted(name)}")
 
 
-def require_on_schema(con: Connection, place: Place, schema: str) -> None:
+def require_on_schema(con: Connection, schema: str) -> None:
     """The role may create tables in the schema, or the schema itself if it does not exist."""
     found = con.rows(
         "SELECT pg_catalog.has_schema_privilege(oid, 'CREATE') AND pg_catalog.has_schema_privilege(oid, 'USAGE'), "
@@ -140,15 +121,13 @@ def require_on_schema(con: Connection, place: Place, schema: str) -> None:
         schema,
     )
     if not found:
-        require_on_database(con, place, "CREATE")
+        require_on_database(con, "CREATE")
     elif not found[0][0]:
-        raise UsageError(
-            f"PostgreSQL {place}: the role {found[0][1]} may not create tables in schema {schema!r}",
-            sql(f"GRANT USAGE, CREATE ON SCHEMA {quoted(schema)} TO {quoted(found[0][1])}"),
-        )
+        grant = f"USAGE, CREATE ON SCHEMA {quoted(schema)}"
+        raise _forbidden(con, found[0][1], f"create tables in schema {schema!r}", grant)
 
 
-def require_on_table(con: Connection, place: Place, target: Target) -> None:
+def require_on_table(con: Connection, target: Target) -> None:
     rights = ", ".join(f"pg_catalog.has_table_privilege(c.oid, '{right}')" for right in _NEEDED)
     found = con.rows(
         f"SELECT user, pg_catalog.has_schema_privilege(n.oid, 'USAGE'), {rights} FROM pg_catalog.pg_class c "
@@ -159,23 +138,24 @@ def require_on_table(con: Connection, place: Place, target: Target) -> None:
     user, usage, *allowed = found[0]
     lacks = [right for right, has in zip(_NEEDED, allowed, strict=True) if not has]
     if not usage:
-        raise UsageError(
-            f"PostgreSQL {place}: the role {user} may not use schema {target.schema!r}",
-            sql(f"GRANT USAGE ON SCHEMA {quoted(target.schema)} TO {quoted(user)}"),
-        )
+        raise _forbidden(con, user, f"use schema {target.schema!r}", f"USAGE ON SCHEMA {quoted(target.schema)}")
     if lacks:
-        raise UsageError(
-            f"PostgreSQL {place}: the role {user} may not {', '.join(lacks)} on {target}",
-            sql(f"GRANT {', '.join(lacks)} ON {target.sql} TO {quoted(user)}"),
-        )
+        which = ", ".join(lacks)
+        raise _forbidden(con, user, f"{which} on {target}", f"{which} ON {target.sql}")
 
 
-def require_suitable(con: Connection, place: Place, target: Target, key: Sequence[str]) -> None:
+def _forbidden(con: Connection, user: str, act: str, grant: str) -> UsageError:
+    return UsageError(
+        f"PostgreSQL {con.place}: the role {user} may not {act}", sql(f"GRANT {grant} TO {quoted(user)}")
+    )
+
+
+def require_suitable(con: Connection, target: Target, key: Sequence[str]) -> None:
     """Raises UsageError for a table that could lose, hide or mix up rows, with the statement that corrects it."""
     require_logged(con, [target])
     _refuse_rules(con, target)
     _refuse_children(con, target)
-    _refuse_policies(con, place, target)
+    _refuse_policies(con, target)
     _refuse_blurred_key(con, target, key)
 
 
@@ -228,11 +208,11 @@ def _refuse_children(con: Connection, target: Target) -> None:
         )
 
 
-def _refuse_policies(con: Connection, place: Place, target: Target) -> None:
+def _refuse_policies(con: Connection, target: Target) -> None:
     active, user = con.rows("SELECT pg_catalog.row_security_active($1::regclass::oid), user", target.sql)[0]
     if active:
         raise UsageError(
-            f"PostgreSQL {place}: row-level security of {target} may hide rows from the role {user}",
+            f"PostgreSQL {con.place}: row-level security of {target} may hide rows from the role {user}",
             sql(f"ALTER ROLE {quoted(user)} BYPASSRLS"),
         )
 
@@ -276,16 +256,16 @@ class _Reference:
         return f"ALTER TABLE {self.child.sql} {how} CONSTRAINT {quoted(self.name)}"
 
 
-def refuse_references(con: Connection, tables: Sequence[tuple[str, Target]], fresh: bool) -> None:
+def refuse_references(con: Connection, tables: Sequence[Wanted], fresh: bool) -> None:
     """Raises UsageError for a foreign key between these tables that a commit would violate, or that would act.
 
-    tables: those that exist, with the job's names, in the job's order. fresh: the job has committed nothing, so
+    tables: those that exist, in the job's order. fresh: the job has committed nothing, so
     the snapshots are still to be read, one table after the other.
     """
-    for at, (name, target) in enumerate(tables):
-        for reference in _references(con, target):
-            for place, (other, parent) in enumerate(tables):
-                if parent not in (reference.parent, reference.root):
+    for at, want in enumerate(tables):
+        for reference in _references(con, want.target):
+            for place, other in enumerate(tables):
+                if other.target not in (reference.parent, reference.root):
                     continue
                 _refuse_acting(reference)
                 drop = sql(reference.alter("DROP"))
@@ -296,10 +276,11 @@ def refuse_references(con: Connection, tables: Sequence[tuple[str, Target]], fre
                         drop + "; add it again, DEFERRABLE, once the job is caught up",
                     )
                 if fresh and place > at:
+                    swap = f"list {other.table.name} before {want.table.name} in [[tables]]"
                     raise UsageError(
                         f"{reference} refers to {reference.parent}, whose snapshot is read later: snapshots are "
                         "read in the order of the tables",
-                        f"list {other} before {name} in [[tables]]; or, where each refers to the other, "
+                        f"{swap}; or, where each refers to the other, "
                         + drop
                         + ", and add it again, DEFERRABLE, once the job is caught up",
                     )

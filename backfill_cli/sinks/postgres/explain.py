@@ -20,7 +20,8 @@ from backfill_cli.sinks.postgres.apply import Writing
 from backfill_cli.sinks.postgres.dialect import POSTGRES, TREE, listed, matching, quoted, shown
 from backfill_cli.sinks.postgres.edge import CLASHES, LIMIT_EXCEEDED, said, state_of, told
 from backfill_cli.sinks.postgres.session import Connection
-from backfill_cli.sinks.postgres.staged import Refused, longest, row_at, rows_where, stage
+from backfill_cli.sinks.postgres.staged import longest, row_at, rows_where, stage
+from backfill_cli.sinks.postgres.values import Refused
 from backfill_cli.sinks.sql.dialect import NAMED_KEYS, Target
 
 
@@ -61,7 +62,7 @@ def _explained(writing: Writing, exc: Exception) -> BadData:
         )
     if state == "23505":
         return _not_unique(writing, exc)
-    if state == "23502" and (column := told(exc, "column")):
+    if state == "23502" and (column := told(exc, "COLUMN_NAME")):
         drop = f"ALTER TABLE {target.sql} ALTER COLUMN {quoted(column)} DROP NOT NULL"
         return _clash(table, f"column {column!r} of {target} is NOT NULL", _with_null(writing, column), exc, drop)
     return _clash(table, _constraint(exc) or said(exc), (), exc, _alter(exc, "DROP"))
@@ -81,19 +82,19 @@ def deferred(exc: Exception) -> BadData | None:
 
 def _constraint(exc: Exception) -> str:
     """The constraint and its table as the error's own fields name them; empty if they do not."""
-    name, place = told(exc, "constraint"), place_of(exc)
+    name, place = told(exc, "CONSTRAINT_NAME"), place_of(exc)
     of = f" of {place}" if place else ""
     return f"the constraint {name!r}{of}" if name else ""
 
 
 def _alter(exc: Exception, how: str) -> str:
     """The statement that drops or alters that constraint; empty if the error does not name it."""
-    name, place = told(exc, "constraint"), place_of(exc)
+    name, place = told(exc, "CONSTRAINT_NAME"), place_of(exc)
     return f"ALTER TABLE {place.sql} {how} CONSTRAINT {quoted(name)}" if name and place else ""
 
 
 def _whole(exc: Exception) -> str:
-    detail = told(exc, "detail")
+    detail = told(exc, "MESSAGE_DETAIL")
     return f"{said(exc)}: {detail}" if detail else said(exc)
 
 
@@ -115,7 +116,7 @@ def _is_of(writing: Writing, exc: Exception) -> bool:
 def _clash(table: SinkTable, what: str, keys: Iterable[str], exc: Exception, drop: str) -> BadData:
     """drop: the statement that removes what refuses the rows; empty if there is none."""
     named = "; ".join(f"({key})" for key in keys)
-    detail = told(exc, "detail")
+    detail = told(exc, "MESSAGE_DETAIL")
     rows = f": rows with the key ({', '.join(table.key)}): {named}" if named else f": {detail}" if detail else ""
     hint = f"{CORRECT}, or: " + sql(drop) if drop else Hint.of(CORRECT)
     if drop and state_of(exc) == "23503":
@@ -133,9 +134,9 @@ def _refused(writing: Writing, exc: Exception) -> Refused | None:
     """
     copies = (((own.CHANGES,), writing.changes), ((writing.target.table, own.INSERTS), writing.inserts))
     for names, paths in copies:
-        line = stopped_at(told(exc, "context"), names, writing.names)
+        line = stopped_at(told(exc, "CONTEXT"), names, writing.names)
         if line is not None:
-            return Refused(paths, *line, said(exc))
+            return Refused(*line, said(exc), paths)
     return None
 
 
@@ -186,7 +187,7 @@ def _key(row: dict[str, Any], table: SinkTable) -> str:
 
 def _not_unique(writing: Writing, exc: Exception) -> BadData:
     con, table, target = writing.con, writing.table, writing.target
-    index = index_of(con, exc, target) or Index(told(exc, "constraint"), target, "", ())
+    index = index_of(con, exc, target) or Index(told(exc, "CONSTRAINT_NAME"), target, "", ())
     for temporary, paths in ((own.INSERTS, writing.inserts), (own.CHANGES, writing.changes)):
         stage(con, temporary, writing.columns, paths)
     if set(index.columns) == set(table.key):
@@ -250,7 +251,7 @@ class Index:
 
 def place_of(exc: Exception) -> Target | None:
     """The table that the error itself names; None if it names none."""
-    schema, table = told(exc, "schema"), told(exc, "table")
+    schema, table = told(exc, "SCHEMA_NAME"), told(exc, "TABLE_NAME")
     return POSTGRES.target(schema, table) if schema and table else None
 
 
@@ -269,8 +270,8 @@ def index_of(con: Connection, exc: Exception, target: Target) -> Index | None:
         "JOIN pg_catalog.pg_namespace tn ON tn.oid = t.relnamespace "
         "LEFT JOIN pg_catalog.pg_constraint u ON u.conindid = x.oid AND u.contype IN ('p', 'u') "
         "WHERE n.nspname = $1 AND p.relname = $2",
-        told(exc, "schema") or target.schema,
-        told(exc, "constraint"),
+        told(exc, "SCHEMA_NAME") or target.schema,
+        told(exc, "CONSTRAINT_NAME"),
     )
     for name, schema, table, kind, held in found:
         columns = json.loads(held)

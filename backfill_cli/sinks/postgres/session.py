@@ -113,7 +113,7 @@ class Connection:
 
     def __init__(self, place: Place, mode: str = WRITING) -> None:
         self._raw = postgres_driver.connection(place.dsn, autocommit=True)
-        self._mode, self._begun = mode, False
+        self.place, self._mode, self._begun, self._ran = place, mode, False, False
 
     def require_version(self) -> None:
         """Raises UsageError for a server that is too old."""
@@ -142,14 +142,18 @@ class Connection:
 
     def run(self, sql: str, *parameters: Any) -> None:
         """Runs one statement that returns no rows."""
+        self._ran = True
         with self.cursor() as cursor:
             cursor.execute(sql, parameters or None)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """What was run since the last commit, and in the block, is committed at its end."""
+        """What was run since the last commit, and in the block, is committed at its end.
+
+        After `rows` alone there is nothing to commit, as locks write too: a standby may keep a COMMIT waiting.
+        """
         yield
-        self.commit()
+        self._end("COMMIT" if self._ran else "ROLLBACK")
 
     @contextlib.contextmanager
     def ddl(self) -> Iterator[None]:
@@ -166,7 +170,7 @@ class Connection:
 
     def _end(self, how: str) -> None:
         if self._begun:
-            self._begun = False
+            self._begun = self._ran = False
             with self._raw.cursor() as cursor:
                 cursor.execute(how)
 

@@ -20,9 +20,9 @@ from backfill_cli.sinks.postgres.dialect import POSTGRES
 from backfill_cli.sinks.postgres.edge import client
 from backfill_cli.sinks.postgres.explain import deferred, explained
 from backfill_cli.sinks.postgres.session import Place, opened
-from backfill_cli.sinks.postgres.staged import Refused
 from backfill_cli.sinks.postgres.state import Names, State, side_targets
-from backfill_cli.sinks.postgres.tables import check, drop_tables, places, prepare
+from backfill_cli.sinks.postgres.tables import Tables, places
+from backfill_cli.sinks.postgres.values import Refused
 from backfill_cli.sinks.sql.dialect import Target
 from backfill_cli.sinks.sql.sink import SqlSink
 
@@ -34,6 +34,7 @@ class PostgresSink(SqlSink[State]):
     """`contracts.Sink` over one database. Each call opens a connection and closes it."""
 
     holder = "database"
+    tables = Tables
     names = Names
     capabilities = SinkCapabilities(True, True, frozenset(POSTGRES.logical))
 
@@ -56,14 +57,6 @@ class PostgresSink(SqlSink[State]):
         with opened(self.place, doing, names) as con:
             yield State(con, self.schema)
 
-    def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
-        with self.opened(f"preparing the tables of job {job!r}", tables) as state:
-            prepare(state, self.place, job, tables, into_existing)
-
-    def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
-        with self.opened(f"checking the tables of job {job!r}", tables) as state:
-            check(state, self.place, job, tables, into_existing)
-
     def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
         with self.opened("locating the job's tables", tables) as state:
             return places(state.con, tables, self.schema)
@@ -78,9 +71,6 @@ class PostgresSink(SqlSink[State]):
                     check_unique(con, table, self.schema)
         with _refusals(deferred):
             con.run("SET CONSTRAINTS ALL IMMEDIATE")
-
-    def drop_tables(self, state: State, targets: Sequence[Target]) -> None:
-        drop_tables(state.con, targets)
 
     @property
     def extras(self) -> SinkExtras:

@@ -10,21 +10,13 @@ import pyarrow.parquet as pq
 from backfill_cli.contracts import own
 from backfill_cli.sinks.postgres.dialect import quoted
 from backfill_cli.sinks.postgres.session import Connection
-from backfill_cli.sinks.postgres.values import Unfit, sent, sent_schema
+from backfill_cli.sinks.postgres.values import Refused, sent, sent_schema
 from backfill_cli.sinks.sql.dialect import Column, Target
 
 BATCH_ROWS, BATCH_BYTES = 10_000, 16 << 20
 """At most this much at a time in this process, whatever the epoch's size: 10,000 rows of 100 bytes are 1 MB."""
 ANALYZED_ROWS = 10_000
 """From this many rows on, a plan without statistics can cost more than collecting them (20 ms)."""
-
-
-class Refused(Exception):
-    """A staged value that PostgreSQL cannot hold. row: its index among the rows of these files, from 0."""
-
-    def __init__(self, paths: Sequence[str], row: int, column: str, what: str) -> None:
-        super().__init__(what)
-        self.paths, self.row, self.column, self.what = paths, row, column, what
 
 
 def batches(paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -73,10 +65,9 @@ def _sent(
                 schema=schema,
             )
             before += batch.num_rows
-    except Unfit as exc:
-        wrong.append(Refused(paths, before + exc.row, exc.column, exc.what))
-        raise
     except Exception as exc:
+        if isinstance(exc, Refused):
+            exc.row, exc.paths = before + exc.row, paths
         wrong.append(exc)
         raise
 

@@ -5,6 +5,7 @@ times are sent as the integers that PostgreSQL stores, infinities included, whic
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,12 +22,12 @@ ENDLESS_DAYS, ENDLESS_MICROS = 2**31 - 1, 2**63 - 1
 UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 
-class Unfit(Exception):
-    """A value that PostgreSQL's type cannot hold. row: its index in the array, from 0. what: for the message."""
+class Refused(Exception):
+    """A staged value that PostgreSQL cannot hold. row: its index among the rows of these files, from 0."""
 
-    def __init__(self, row: int, column: str, what: str) -> None:
+    def __init__(self, row: int, column: str, what: str, paths: Sequence[str] = ()) -> None:
         super().__init__(what)
-        self.row, self.column, self.what = row, column, what
+        self.row, self.column, self.what, self.paths = row, column, what, paths
 
 
 def arrow_type(column: Column) -> pa.DataType:
@@ -75,7 +76,7 @@ def _sent_type(column: Column) -> pa.DataType:
 
 
 def sent(column: Column, values: pa.Array) -> pa.Array:
-    """A staged column as it is sent. Raises Unfit for a value that the type cannot hold."""
+    """A staged column as it is sent. Raises Refused for a value that the type cannot hold, with its row there."""
     given = values.cast(arrow_type(column))
     if column.array:
         return given.cast(_sent_type(column))
@@ -103,7 +104,7 @@ def _since_2000(column: Column, given: pa.Array, shift: int, endless: int) -> pa
     outside = pc.and_(pc.less_equal(given, -endless + shift), pc.invert(ends))
     if pc.any(outside).as_py():
         row = pc.index(outside, True).as_py()
-        raise Unfit(
+        raise Refused(
             row, column.name, f"{given[row].as_py()} since 1970 is before PostgreSQL's first {column.type}"
         )
     kept = pc.if_else(
@@ -117,7 +118,7 @@ def _uuids(column: Column, given: pa.Array) -> pa.Array:
     plain = pc.match_substring_regex(given, UUID)
     if pc.any(pc.invert(plain)).as_py():
         row = pc.index(plain, False).as_py()
-        raise Unfit(row, column.name, f"{given[row].as_py()!r} is not a UUID")
+        raise Refused(row, column.name, f"{given[row].as_py()!r} is not a UUID")
     bare = pc.replace_substring(given, "-", "")
     return pa.array([None if text is None else bytes.fromhex(text) for text in bare.to_pylist()], pa.binary())
 

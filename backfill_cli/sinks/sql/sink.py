@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from backfill_cli.contracts import (
     Cutover,
@@ -18,17 +18,18 @@ from backfill_cli.contracts.refusals import is_due, marker_gone, refuse_old_toke
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.cutover import Lives
-from backfill_cli.sinks.sql.dialect import Target
 from backfill_cli.sinks.sql.live import SqlNames
 from backfill_cli.sinks.sql.state import SqlState
+from backfill_cli.sinks.sql.tables import SqlTables
 
 S = TypeVar("S", bound=SqlState)
 
 
 class SqlSink(Sink, Cutover, Generic[S]):
-    """What `contracts.Sink` and `Cutover` ask, but `prepare`. holder: "file" or "database", for messages."""
+    """What `contracts.Sink` and `Cutover` ask. holder: "file" or "database", for messages."""
 
     holder: ClassVar[str]
+    tables: ClassVar[type[SqlTables[Any]]]
     names: ClassVar[type[SqlNames]]
 
     @abstractmethod
@@ -49,9 +50,6 @@ class SqlSink(Sink, Cutover, Generic[S]):
     def write(self, state: S, commit: EpochCommit, due: Sequence[SinkTable]) -> None:
         """These tables hold the epoch's rows, and each of `commit.unique` has no duplicate key."""
 
-    @abstractmethod
-    def drop_tables(self, state: S, targets: Sequence[Target]) -> None: ...
-
     @property
     def extras(self) -> SinkExtras:
         return SinkExtras(cutover=self)
@@ -70,6 +68,14 @@ class SqlSink(Sink, Cutover, Generic[S]):
                 yield state if state.exists() else None
         else:
             yield None
+
+    def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        with self.opened(f"preparing the tables of job {job!r}", tables) as state:
+            self.tables(state).prepare(job, tables, into_existing)
+
+    def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        with self.opened(f"checking the tables of job {job!r}", tables, read_only=True) as state:
+            self.tables(state).missing(job, tables, into_existing)
 
     def owner(self, job: str) -> Owner | None:
         with self.known(f"reading the owner of job {job!r}", read_only=True) as state:
@@ -134,7 +140,7 @@ class SqlSink(Sink, Cutover, Generic[S]):
         if not self.is_there():
             return
         with self.opened("dropping the job's tables", tables) as state, state.con.transaction():
-            self.drop_tables(state, [state.dialect.target_of(table, state.schema) for table in tables])
+            self.tables(state).drop([state.dialect.target_of(table, state.schema) for table in tables])
 
     def forget(self, job: str) -> None:
         with self.known(f"forgetting job {job!r}") as state:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
-from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable, own
-from backfill_cli.contracts.refusals import belongs_to, newer_layout, same_target, taken
+from backfill_cli.contracts import EpochCommit, SavedJob, own
+from backfill_cli.contracts.refusals import newer_layout, taken
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.position import cursor_of
 from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
-from backfill_cli.sinks.sql.dialect import Column, SqlDialect, Target, literal
+from backfill_cli.sinks.sql.dialect import SqlDialect, Target, literal
 
 
 class Connection(Protocol):
@@ -163,6 +163,10 @@ class SqlState(ABC):
     def save_splits(self, job: str, splits: Mapping[SplitKey, SplitProgress]) -> None:
         """These splits have this progress; the job's other ones stay."""
 
+    def upgrades(self) -> list[str]:
+        """The statements that upgrade existing side tables to `layout`; none if they have it."""
+        return []
+
     def cursor_sql(self) -> str:
         """SQL of a split's cursor as text."""
         return "cursor"
@@ -293,39 +297,3 @@ class SqlState(ABC):
 def _digest(definition: str) -> str:
     # Cached: every commit has the definition, whose pin takes megabytes at 100,000 splits.
     return hashlib.sha256(definition.encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A table as the job needs it."""
-
-    table: SinkTable
-    target: Target
-    columns: tuple[Column, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """What a job's tables lack. ddl: of schemas, tables and columns. new: tables without a marker."""
-
-    ddl: list[str]
-    new: list[tuple[str, Target]]
-
-
-def refuse_shared_targets(wanted: Iterable[Wanted]) -> None:
-    seen: dict[str, str] = {}
-    for want in wanted:
-        twin = seen.setdefault(want.target.identity, want.table.name)
-        if twin != want.table.name:
-            raise same_target(twin, want.table.name, str(want.target))
-
-
-def refuse_other_owner(states: Iterable[SqlState], schema: str, job: str, want: Wanted) -> None:
-    """No other job writes the table, in whichever schema of the database that job's markers are."""
-    for state in states:
-        owner = state.owner_of_target(want.target)
-        if owner is None or (state.schema == schema and owner == (job, want.table.name)):
-            continue
-        other, table = owner
-        beside = "" if state.schema == schema else f", with sink.schema = {state.schema!r}"
-        raise belongs_to(str(want.target), other, table, state.owner(other), beside)
