@@ -17,9 +17,8 @@ from sink_contract import Epochs, a_table, rows, schema_json
 
 from backfill_cli.errors import BadData, Fatal, Transient, UsageError
 from backfill_cli.sinks.postgres import explain
-from backfill_cli.sinks.postgres.edge import client, failure
 from backfill_cli.sinks.postgres.explain import stopped_at
-from backfill_cli.sinks.postgres.session import Place
+from backfill_cli.sinks.postgres.session import Place, client, failure
 
 NAMES = st.one_of(
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20),

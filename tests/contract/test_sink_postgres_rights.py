@@ -13,8 +13,7 @@ from sink_contract import Epochs, a_table, rows
 
 from backfill_cli.errors import Transient, UsageError
 from backfill_cli.postgres_says import IN_DATABASE
-from backfill_cli.sinks.postgres.edge import failure
-from backfill_cli.sinks.postgres.session import Place
+from backfill_cli.sinks.postgres.session import Place, failure
 from backfill_cli.sinks.postgres.sink import PostgresSink
 
 

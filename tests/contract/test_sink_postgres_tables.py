@@ -11,7 +11,7 @@ from postgres_sink import begun, read_table, sink_of
 from sink_contract import Epochs, a_table, rows, schema_json
 
 from backfill_cli.errors import BadData, SinkInUse, UsageError
-from backfill_cli.sinks.postgres import PostgresOptions, connector, edge
+from backfill_cli.sinks.postgres import PostgresOptions, connector, session
 from backfill_cli.sinks.postgres.sink import PostgresSink
 
 
@@ -252,8 +252,8 @@ def test_a_missing_package_is_said_with_what_installs_it(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UsageError, match="needs a package that is not installed") as told:
-        edge.client()
+        session.client()
     monkeypatch.undo()
     with typed(told.value) as hint:
         hint.says("pip install 'backfill-cli[postgres]'")
-        edge.client()
+        session.client()

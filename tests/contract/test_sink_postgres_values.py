@@ -20,7 +20,7 @@ from postgres_values import FIRST_US, JOBS, LAST_US, db, table_of
 from backfill_cli.contracts import SinkTable
 from backfill_cli.model.schema import field
 from backfill_cli.sinks.postgres.dialect import sink_columns
-from backfill_cli.sinks.postgres.values import received, selected
+from backfill_cli.sinks.postgres.staged import received, selected
 
 __all__ = ["db"]
 

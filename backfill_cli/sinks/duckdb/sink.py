@@ -1,7 +1,7 @@
 """The embedded sink: one DuckDB file; all tables of an epoch and their markers are written in one transaction.
 
-Reading order: `tables` creates tables, `apply` writes an epoch's rows, `state` keeps the side tables, `file` opens
-the file and turns its errors into ours.
+Reading order: `tables` creates tables and writes an epoch's rows into them, `dialect` spells names, types and side
+tables, `file` opens the file and turns its errors into ours.
 """
 
 import os
@@ -18,11 +18,9 @@ import duckdb
 from backfill_cli.contracts import EpochCommit, SinkCapabilities, SinkExtras, SinkTable
 from backfill_cli.errors import UsageError
 from backfill_cli.sinks.duckdb import DuckDBOptions
-from backfill_cli.sinks.duckdb.apply import apply, check_unique
-from backfill_cli.sinks.duckdb.dialect import DUCKDB
+from backfill_cli.sinks.duckdb.dialect import DUCKDB, Names, State
 from backfill_cli.sinks.duckdb.file import Connection, Limits, opened, ours
-from backfill_cli.sinks.duckdb.state import Names, State
-from backfill_cli.sinks.duckdb.tables import Tables
+from backfill_cli.sinks.duckdb.tables import Tables, apply, check_unique
 from backfill_cli.sinks.sql.sink import SqlSink
 
 if TYPE_CHECKING:

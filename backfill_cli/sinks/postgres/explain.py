@@ -18,10 +18,8 @@ from backfill_cli.contracts.refusals import as_json, duplicate_keys
 from backfill_cli.errors import CORRECT, BadData, Hint, sql
 from backfill_cli.sinks.postgres.apply import Writing
 from backfill_cli.sinks.postgres.dialect import POSTGRES, TREE, listed, matching, quoted, shown
-from backfill_cli.sinks.postgres.edge import CLASHES, LIMIT_EXCEEDED, said, state_of, told
-from backfill_cli.sinks.postgres.session import Connection
-from backfill_cli.sinks.postgres.staged import longest, row_at, rows_where, stage
-from backfill_cli.sinks.postgres.values import Refused
+from backfill_cli.sinks.postgres.session import CLASHES, LIMIT_EXCEEDED, Connection, said, state_of, told
+from backfill_cli.sinks.postgres.staged import Refused, longest, row_at, rows_where, stage
 from backfill_cli.sinks.sql.dialect import NAMED_KEYS, Target
 
 

@@ -1,8 +1,8 @@
 """The PostgreSQL sink: all tables of an epoch and their markers are written in one transaction of the database.
 
-Reading order: `tables` creates tables, and refuses unsuitable ones (`existing`); `apply` writes an epoch's rows
-(`staged` and `values` send them) as the table's shape requires; `state` keeps the side tables, `session` connects,
-`edge` translates the database's errors, `explain` names the rows that the database refused.
+Reading order: `tables` creates tables, and refuses unsuitable ones; `apply` writes an epoch's rows as the table's
+shape requires, `staged` sends them; `state` keeps the side tables, `session` connects and translates the database's
+errors, `explain` names the rows that the database refused.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,12 +17,11 @@ from backfill_cli.errors import BadData
 from backfill_cli.sinks.postgres import PostgresOptions
 from backfill_cli.sinks.postgres.apply import apply, check_unique
 from backfill_cli.sinks.postgres.dialect import POSTGRES
-from backfill_cli.sinks.postgres.edge import client
 from backfill_cli.sinks.postgres.explain import deferred, explained
-from backfill_cli.sinks.postgres.session import Place, opened
+from backfill_cli.sinks.postgres.session import Place, client, opened
+from backfill_cli.sinks.postgres.staged import Refused
 from backfill_cli.sinks.postgres.state import Names, State, side_targets
 from backfill_cli.sinks.postgres.tables import Tables, places
-from backfill_cli.sinks.postgres.values import Refused
 from backfill_cli.sinks.sql.dialect import Target
 from backfill_cli.sinks.sql.sink import SqlSink
 

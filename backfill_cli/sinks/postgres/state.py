@@ -10,8 +10,7 @@ from backfill_cli.errors import BackfillError, UsageError, in_config
 from backfill_cli.model.position import cursor_text
 from backfill_cli.model.split import SplitKey, SplitProgress
 from backfill_cli.sinks.postgres.dialect import POSTGRES, quoted
-from backfill_cli.sinks.postgres.edge import client, said, state_of
-from backfill_cli.sinks.postgres.session import Connection
+from backfill_cli.sinks.postgres.session import Connection, client, said, state_of
 from backfill_cli.sinks.sql.dialect import Target
 from backfill_cli.sinks.sql.live import SqlNames
 from backfill_cli.sinks.sql.state import SqlState, live_table, side_tables

@@ -14,10 +14,9 @@ from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import START_OVER, BadData, Transient, free_space
 from backfill_cli.model.digest import Word, WordColumn
 from backfill_cli.sinks.postgres.dialect import quoted, sink_columns
-from backfill_cli.sinks.postgres.edge import ours
-from backfill_cli.sinks.postgres.session import READING, Connection, Place, opened
+from backfill_cli.sinks.postgres.session import READING, Connection, Place, opened, ours
+from backfill_cli.sinks.postgres.staged import arrow_type, received, selected, since_1970
 from backfill_cli.sinks.postgres.state import State
-from backfill_cli.sinks.postgres.values import arrow_type, received, selected, since_1970
 from backfill_cli.sinks.sql.dialect import Column, Target, literal
 from backfill_cli.sinks.sql.verify import FEW_VALUES, SqlCopy
 

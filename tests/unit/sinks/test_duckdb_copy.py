@@ -11,9 +11,9 @@ import pytest
 from hint_typed import typed
 
 from backfill_cli.errors import Transient
-from backfill_cli.sinks.duckdb import copy
-from backfill_cli.sinks.duckdb.copy import FREE_TRIES, copy_file
+from backfill_cli.sinks.duckdb import verify
 from backfill_cli.sinks.duckdb.file import Limits, opened
+from backfill_cli.sinks.duckdb.verify import FREE_TRIES, copy_file
 
 ROWS = 60_000
 
@@ -21,8 +21,8 @@ ROWS = 60_000
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of a few chunks, on a file system that cannot share blocks."""
-    monkeypatch.setattr(copy, "_cloned", lambda path, copy: False)
-    monkeypatch.setattr(copy, "CHUNK", 1 << 18)
+    monkeypatch.setattr(verify, "_cloned", lambda path, copy: False)
+    monkeypatch.setattr(verify, "CHUNK", 1 << 18)
     with duckdb.connect(str(tmp_path / "w.duckdb")) as db:
         db.execute(f"CREATE TABLE t AS SELECT i AS id, 0 AS epoch, md5(i::VARCHAR) AS x FROM range({ROWS}) r(i)")
     return tmp_path / "w.duckdb"
@@ -48,7 +48,7 @@ def between(path: Path) -> Iterator[None]:
 def committing(times: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Commits in the middle of each of the first passes over the file. Returns the epochs."""
     done: list[int] = []
-    update: Callable[..., None] = copy._update
+    update: Callable[..., None] = verify._update
 
     def pass_over(held: object, copy: object) -> None:
         if len(done) < times:
@@ -56,7 +56,7 @@ def committing(times: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> list[
             commit(path, len(done))
         update(held, copy)
 
-    monkeypatch.setattr(copy, "_update", pass_over)
+    monkeypatch.setattr(verify, "_update", pass_over)
     return done
 
 
