@@ -75,7 +75,7 @@ class DuckDBSink(SqlSink[State]):
             apply(state.con, commit, table)
         for table in due:
             if table.name in commit.unique:
-                check_unique(state.con, table)
+                check_unique(state, table)
 
     @property
     def extras(self) -> SinkExtras:

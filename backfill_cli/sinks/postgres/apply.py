@@ -15,6 +15,7 @@ from backfill_cli.model.plan import StagedTable
 from backfill_cli.sinks.postgres.dialect import POSTGRES, TREE, listed, matching, quoted, shown, sink_columns
 from backfill_cli.sinks.postgres.session import Connection
 from backfill_cli.sinks.postgres.staged import copy, stage
+from backfill_cli.sinks.postgres.state import State
 from backfill_cli.sinks.sql.dialect import NAMED_KEYS, Column, Target, literal, paths_of
 
 _BEFORE_ROW, _UPDATE_OR_DELETE = 1 | 2, 8 | 16
@@ -23,17 +24,17 @@ PARTIAL = f"s.{own.OP} = 'U' AND pg_catalog.cardinality(s.{own.UNSENT}) > 0"
 """SQL: whether the staged change `s` leaves some columns at the value that the target has."""
 
 
-def apply(con: Connection, commit: EpochCommit, table: SinkTable, schema: str) -> None:
+def apply(state: State, commit: EpochCommit, table: SinkTable) -> None:
     """The table holds the epoch's rows: snapshot rows are inserted; each change deletes by key, then inserts.
 
     MERGE is no faster (1 M changes of 2 M rows: 7.9 s both, ON CONFLICT 9.4), and with MERGE rows that exchange
     the values of another unique column would clash. Rows are updated only where they must not be deleted even
     for a moment (see Shape.in_place).
     """
-    writing = Writing.of(con, commit, table, schema)
+    writing = Writing.of(state, commit, table)
     if writing is None:
         return
-    staged, target, columns = writing.staged, writing.target, writing.columns
+    con, staged, target, columns = state.con, writing.staged, writing.target, writing.columns
     inserts = writing.inserts if staged.rows else []
     changes = writing.changes if staged.changed + staged.deleted else []
     if not (inserts or changes or staged.truncated):
@@ -67,13 +68,10 @@ def apply(con: Connection, commit: EpochCommit, table: SinkTable, schema: str) -
         con.run(f"DROP TABLE IF EXISTS pg_temp.{name}")
 
 
-def check_unique(con: Connection, table: SinkTable, schema: str) -> None:
-    """The table has no duplicate key. Raises BadData naming the table, its key and up to five values."""
-    target = POSTGRES.target_of(table, schema)
-    if proven_unique(con, target, table.key):
-        return
-    if twice := con.rows(POSTGRES.twice(table.key, target.sql)):
-        raise duplicate_keys(table, twice)
+def check_unique(state: State, table: SinkTable) -> None:
+    """The table has no duplicate key, or BadData is raised."""
+    if not proven_unique(state.con, POSTGRES.target_of(table, state.schema), table.key):
+        state.refuse_twice(table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +135,14 @@ class Writing:
     folder: str
 
     @classmethod
-    def of(cls, con: Connection, commit: EpochCommit, table: SinkTable, schema: str) -> "Writing | None":
+    def of(cls, state: State, commit: EpochCommit, table: SinkTable) -> "Writing | None":
         """None if the epoch has nothing of the table."""
         staged = commit.staged.tables.get(table.name)
         if staged is None:
             return None
         columns = sink_columns(table.name, table.schema)
-        return cls(con, table, POSTGRES.target_of(table, schema), columns, staged, commit.folder)
+        target = POSTGRES.target_of(table, state.schema)
+        return cls(state.con, table, target, columns, staged, commit.folder)
 
     @cached_property
     def shape(self) -> Shape:

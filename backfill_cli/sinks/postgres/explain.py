@@ -20,19 +20,18 @@ from backfill_cli.sinks.postgres.apply import Writing
 from backfill_cli.sinks.postgres.dialect import POSTGRES, TREE, listed, matching, quoted, shown
 from backfill_cli.sinks.postgres.session import CLASHES, LIMIT_EXCEEDED, Connection, said, state_of, told
 from backfill_cli.sinks.postgres.staged import Refused, longest, row_at, rows_where, stage
+from backfill_cli.sinks.postgres.state import State
 from backfill_cli.sinks.sql.dialect import NAMED_KEYS, Target
 
 
-def explained(
-    con: Connection, commit: EpochCommit, table: SinkTable, schema: str, exc: Exception
-) -> BadData | None:
+def explained(state: State, commit: EpochCommit, table: SinkTable, exc: Exception) -> BadData | None:
     """The error for rows of `table` that were refused; None for a failure that no row caused.
 
     The connection's transaction is rolled back. If the refusal cannot be explained, raises BadData with the
     server's message: a failure in here must not hide it.
     """
-    writing, state = Writing.of(con, commit, table, schema), state_of(exc)
-    refused = isinstance(exc, Refused) or state in CLASHES or state.startswith("22") or state == LIMIT_EXCEEDED
+    writing, code = Writing.of(state, commit, table), state_of(exc)
+    refused = isinstance(exc, Refused) or code in CLASHES or code.startswith("22") or code == LIMIT_EXCEEDED
     if writing is None or not refused:
         return None
     try:

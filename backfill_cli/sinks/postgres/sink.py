@@ -1,8 +1,8 @@
 """The PostgreSQL sink: all tables of an epoch and their markers are written in one transaction of the database.
 
-Reading order: `tables` creates tables, and refuses unsuitable ones; `apply` writes an epoch's rows as the table's
-shape requires, `staged` sends them; `state` keeps the side tables, `session` connects and translates the database's
-errors, `explain` names the rows that the database refused.
+Reading order: `tables` creates tables, and refuses unsuitable ones; `apply` writes an epoch's rows as the shape of
+their table requires, `staged` sends them; `state` keeps the side tables, `session` connects and translates the
+database's errors, `explain` names the rows that the database refused.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,10 +64,10 @@ class PostgresSink(SqlSink[State]):
         con = state.con
         con.run("SET CONSTRAINTS ALL DEFERRED")
         for table in due:
-            with _refusals(partial(explained, con, commit, table, self.schema)):
-                apply(con, commit, table, self.schema)
+            with _refusals(partial(explained, state, commit, table)):
+                apply(state, commit, table)
                 if table.name in commit.unique:
-                    check_unique(con, table, self.schema)
+                    check_unique(state, table)
         with _refusals(deferred):
             con.run("SET CONSTRAINTS ALL IMMEDIATE")
 

@@ -52,7 +52,8 @@ class SqlDialect:
     the column's type), or an error. rename: the hint for a target whose name is reserved.
     functions: what stands before a function's name, so that no user's function is called instead.
     longest_bytes: of a name, where longer ones are truncated without an error. ignores_case: of names.
-    indexed: whether side tables have keys. lock: ends a SELECT whose rows nobody else may change or lock.
+    indexed: whether side tables have keys. comments: whether there is COMMENT ON. lock: ends a SELECT whose rows
+    nobody else may change or lock.
     """
 
     system: str
@@ -66,6 +67,7 @@ class SqlDialect:
     longest_bytes: int | None = None
     ignores_case: bool = False
     indexed: bool = True
+    comments: bool = True
     lock: str = " FOR UPDATE"
 
     def quoted(self, name: str) -> str:
@@ -92,7 +94,7 @@ class SqlDialect:
 
     def shown(self, key: Iterable[str], of: str) -> str:
         """SQL of the key of the row `of` as text, for messages."""
-        return " || ', ' || ".join(f"coalesce({of}.{self.quoted(name)}::text, 'NULL')" for name in key)
+        return " || ', ' || ".join(f"coalesce(CAST({of}.{self.quoted(name)} AS text), 'NULL')" for name in key)
 
     def twice(self, key: Sequence[str], rows: str) -> str:
         """SQL of the first keys that occur more than once in these rows (SQL): as text, and how often."""

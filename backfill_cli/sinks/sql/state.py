@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
-from backfill_cli.contracts import EpochCommit, SavedJob, own
-from backfill_cli.contracts.refusals import newer_layout, taken
+from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable, own
+from backfill_cli.contracts.refusals import duplicate_keys, newer_layout, taken
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.position import cursor_of
@@ -184,8 +184,11 @@ class SqlState(ABC):
         if dialect.indexed:
             parts += [f"PRIMARY KEY ({dialect.listed(side.key)})"]
             parts += [f"UNIQUE ({dialect.quoted(name)})" for name in side.unique]
+        create = f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(parts)})"
+        if not dialect.comments:
+            return [create]
         return [
-            f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(parts)})",
+            create,
             f"COMMENT ON TABLE {table} IS {literal(side.comment)}",
             *(
                 f"COMMENT ON COLUMN {table}.{dialect.quoted(name)} IS {literal(comment)}"
@@ -227,10 +230,11 @@ class SqlState(ABC):
     def claim(self, job: str, claims: Iterable[tuple[str, Target]]) -> None:
         """Tables without a marker get one at epoch 0, with the token of the job's other markers."""
         markers = self.sql("markers")
-        newest = f"SELECT {self.dialect.functions}max(token) FROM {markers} WHERE job = $1::text"
+        given = "CAST($1 AS text), CAST($2 AS text), CAST($3 AS text)"
+        newest = f"SELECT {self.dialect.functions}max(token) FROM {markers} WHERE job = CAST($1 AS text)"
         for table, target in claims:
             self.con.run(
-                f"INSERT INTO {markers} SELECT $1::text, $2::text, $3::text, 0, coalesce(({newest}), 0), '', NULL",
+                f"INSERT INTO {markers} SELECT {given}, 0, coalesce(({newest}), 0), '', NULL",
                 *(job, table, target.identity),
             )
 
@@ -250,6 +254,12 @@ class SqlState(ABC):
         self.con.run(f"DELETE FROM {owners} WHERE job = $1", job)
         values = (job, owner.catalog, owner.host, owner.path)
         self.con.run(f"INSERT INTO {owners} VALUES ($1, $2, $3, $4)", *values)
+
+    def refuse_twice(self, table: SinkTable) -> None:
+        """Raises BadData naming the table, its key and the first values of it that occur more than once."""
+        target = self.dialect.target_of(table, self.schema)
+        if twice := self.con.rows(self.dialect.twice(table.key, target.sql)):
+            raise duplicate_keys(table, twice)
 
     def record(self, commit: EpochCommit, tables: Sequence[str]) -> None:
         """The epoch's markers, its checkpoint and the splits that it changed are written."""
@@ -271,7 +281,7 @@ class SqlState(ABC):
             return
         self.con.run(f"DELETE FROM {jobs} WHERE job = $1", commit.job)
         values = (commit.job, self.layout, commit.saved.definition, digest, checkpoint)
-        self.con.run(f"INSERT INTO {jobs} VALUES ($1, $2::bigint, $3, $4, $5)", *values)
+        self.con.run(f"INSERT INTO {jobs} VALUES ($1, CAST($2 AS bigint), $3, $4, $5)", *values)
 
     def saved(self, job: str) -> SavedJob | None:
         """What the last commit saved, with all splits; None if the job has committed nothing."""
