@@ -43,9 +43,9 @@ def changes(dsn: str, count: int) -> None:
 
 def measured(dsn: str, folder: Path, count: int) -> list[Figure]:
     from backfill_cli.upstreams.postgres.client import connected, lsn_of
-    from backfill_cli.upstreams.postgres.log.take import take
-    from backfill_cli.upstreams.postgres.log.window import LogTable, TakeRequest
+    from backfill_cli.upstreams.postgres.take import take
     from backfill_cli.upstreams.postgres.types import COLUMNS, by_table
+    from backfill_cli.upstreams.postgres.window import LogTable, TakeRequest
 
     changes(dsn, count)
     with connected(dsn) as connection:

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 from postgres_database import Database
 
 from backfill_cli.upstreams.postgres.client import lsn_of
-from backfill_cli.upstreams.postgres.log.take import take
-from backfill_cli.upstreams.postgres.log.window import LogTable, Taken, TakeRequest
+from backfill_cli.upstreams.postgres.take import take
 from backfill_cli.upstreams.postgres.types import COLUMNS, by_table
+from backfill_cli.upstreams.postgres.window import LogTable, Taken, TakeRequest
 
 PUBLICATION = "Changes, all"
 

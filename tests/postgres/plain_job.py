@@ -28,8 +28,8 @@ from backfill_cli.spark import arrow_tasks
 from backfill_cli.strategies.arrangement import ArrangementStrategy
 from backfill_cli.upstreams.postgres import connector, ranges, taking
 from backfill_cli.upstreams.postgres import tables as described
-from backfill_cli.upstreams.postgres.log.take import take
 from backfill_cli.upstreams.postgres.pending import LOG
+from backfill_cli.upstreams.postgres.take import take
 
 Rows = dict[tuple[Any, ...], dict[str, Any]]
 Within = Mapping[tuple[str, str], Any]

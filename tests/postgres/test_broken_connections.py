@@ -20,8 +20,7 @@ from sink_contract import a_table, rows
 from backfill_cli.errors import BadData, Transient, UsageError
 from backfill_cli.sinks.postgres import staged, verify
 from backfill_cli.sinks.postgres.session import Place
-from backfill_cli.upstreams.postgres import chunks, client
-from backfill_cli.upstreams.postgres.log import peek
+from backfill_cli.upstreams.postgres import chunks, client, pgoutput
 from backfill_cli.upstreams.postgres.ranges import Ranges
 
 __all__ = ["small"]
@@ -118,7 +117,7 @@ def test_a_connection_that_is_lost_elsewhere_is_opened_again(
         job.follow()
         db(f"INSERT INTO t {MANY}")
     if place == "blocks":
-        monkeypatch.setattr(peek, "blocks", once(lambda: killed(db), peek.blocks))
+        monkeypatch.setattr(pgoutput, "blocks", once(lambda: killed(db), pgoutput.blocks))
     if place == "observe":
         job.between.observe = called(lambda: killed(db), lambda: None)
     with pytest.raises(Transient, match="SQLSTATE 57P01"):

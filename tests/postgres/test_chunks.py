@@ -14,7 +14,7 @@ from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.upstream import Pin
 from backfill_cli.upstreams.postgres import chunks
 from backfill_cli.upstreams.postgres.options import PostgresOptions
-from backfill_cli.upstreams.postgres.upstream import PostgresUpstream
+from backfill_cli.upstreams.postgres.source import PostgresUpstream
 
 
 @pytest.fixture

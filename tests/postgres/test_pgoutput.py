@@ -8,8 +8,8 @@ from log_world import PUBLICATION, World
 from postgres import Server
 from postgres_database import database
 
+from backfill_cli.upstreams.postgres import pgoutput as log
 from backfill_cli.upstreams.postgres.client import connected, lsn_of
-from backfill_cli.upstreams.postgres.log import pgoutput as log
 
 PEEK = (
     "SELECT data FROM pg_logical_slot_peek_binary_changes"

@@ -17,9 +17,9 @@ from taken_world import BIG, shared, world
 
 from backfill_cli.errors import BadData, Fatal, Transient
 from backfill_cli.model.codec import decode, encode
-from backfill_cli.upstreams.postgres.log import peek
-from backfill_cli.upstreams.postgres.log import take as taking
-from backfill_cli.upstreams.postgres.log.window import Taken
+from backfill_cli.upstreams.postgres import pgoutput
+from backfill_cli.upstreams.postgres import take as taking
+from backfill_cli.upstreams.postgres.window import Taken
 
 __all__ = ["shared", "world"]
 
@@ -98,7 +98,7 @@ def test_a_windows_changes_make_the_sink_what_the_database_is(
     now = world.now()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(taking, "HELD_BYTES", held)
-        patch.setattr(peek, "BLOCK_ROWS", 3)
+        patch.setattr(pgoutput, "BLOCK_ROWS", 3)
         patch.setattr(taking, "MORE_MESSAGES", 2)
         for up_to in [*sorted(begin + int(cut * (now - begin)) for cut in cuts), now]:
             for _ in range(200):
@@ -180,7 +180,7 @@ def test_a_window_beyond_what_is_flushed_is_not_taken(world: World) -> None:
 
 
 def test_rows_of_any_size_are_fetched_in_blocks_that_fit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peek, "BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(pgoutput, "BLOCK_BYTES", 10_000)
     world.db(f"INSERT INTO whole SELECT g, g, {BIG.format('x')} FROM generate_series(1, 300) g")
     world.db("UPDATE whole SET v = v + 1", "INSERT INTO two SELECT g, g, g FROM generate_series(1, 300) g")
     world.follow()

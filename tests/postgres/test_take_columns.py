@@ -10,7 +10,7 @@ from postgres import Server
 from postgres_database import database
 
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.postgres.log import take as taking
+from backfill_cli.upstreams.postgres import take as taking
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from log_world import World
 from postgres import Server
 from postgres_database import database
 
-from backfill_cli.upstreams.postgres.log import take as taking
+from backfill_cli.upstreams.postgres import take as taking
 
 ROWS = 300_000
 HELD_BYTES = 16 << 20

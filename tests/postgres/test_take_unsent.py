@@ -6,8 +6,8 @@ from log_world import World, changes
 from taken_world import BIG, shared, world
 
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.postgres.log import peek
-from backfill_cli.upstreams.postgres.log import take as taking
+from backfill_cli.upstreams.postgres import pgoutput
+from backfill_cli.upstreams.postgres import take as taking
 
 __all__ = ["shared", "world"]
 
@@ -61,7 +61,7 @@ def test_a_value_that_is_not_needed_any_more_is_not_missed(
     world: World, monkeypatch: pytest.MonkeyPatch, held: int, then: str
 ) -> None:
     monkeypatch.setattr(taking, "HELD_BYTES", held)
-    monkeypatch.setattr(peek, "BLOCK_ROWS", 1)
+    monkeypatch.setattr(pgoutput, "BLOCK_ROWS", 1)
     _lost(world)
     world.db(then)
     world.follow()
@@ -79,7 +79,7 @@ def test_a_row_that_moves_takes_its_value_from_what_was_written_before(
     world: World, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
     monkeypatch.setattr(taking, "HELD_BYTES", held)
-    monkeypatch.setattr(peek, "BLOCK_ROWS", 1)
+    monkeypatch.setattr(pgoutput, "BLOCK_ROWS", 1)
     world.db(f"INSERT INTO part SELECT 1, g, {BIG.format('b')}, 'sad', NULL FROM generate_series(1, 3) g")
     world.db("UPDATE part SET v = 2, id = 7 WHERE id = 1")
     world.follow()
@@ -88,7 +88,7 @@ def test_a_row_that_moves_takes_its_value_from_what_was_written_before(
 
 def test_more_than_is_held_is_written_in_several_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(taking, "HELD_BYTES", 50_000)
-    monkeypatch.setattr(peek, "BLOCK_ROWS", 50)
+    monkeypatch.setattr(pgoutput, "BLOCK_ROWS", 50)
     with psycopg.connect(world.db.dsn) as connection:
         for _ in range(2):
             connection.execute(

@@ -16,7 +16,7 @@ from backfill_cli.errors import BadData, Fatal, HistoryGone, StateConflict, Tran
 from backfill_cli.model.upstream import Pin
 from backfill_cli.upstreams.postgres import client, glance
 from backfill_cli.upstreams.postgres.options import PostgresOptions
-from backfill_cli.upstreams.postgres.upstream import PostgresUpstream
+from backfill_cli.upstreams.postgres.source import PostgresUpstream
 
 
 @pytest.fixture

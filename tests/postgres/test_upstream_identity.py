@@ -12,7 +12,7 @@ from postgres_database import Database, database
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import StateConflict
 from backfill_cli.upstreams.postgres.options import PostgresOptions
-from backfill_cli.upstreams.postgres.upstream import PostgresUpstream
+from backfill_cli.upstreams.postgres.source import PostgresUpstream
 
 
 def held(db: Database) -> PostgresUpstream:

@@ -12,8 +12,7 @@ from plain_job import PlainJob, small
 from postgres_database import Database
 
 from backfill_cli.errors import HistoryGone, StateConflict, Transient
-from backfill_cli.upstreams.postgres import chunks
-from backfill_cli.upstreams.postgres.log import take
+from backfill_cli.upstreams.postgres import chunks, take
 
 __all__ = ["db", "job", "small"]
 

@@ -20,9 +20,9 @@ from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import ChangeWindow
 from backfill_cli.model.upstream import Pin
 from backfill_cli.upstreams.postgres import taking
-from backfill_cli.upstreams.postgres.log.take import take
 from backfill_cli.upstreams.postgres.options import PostgresOptions
-from backfill_cli.upstreams.postgres.upstream import PostgresUpstream
+from backfill_cli.upstreams.postgres.source import PostgresUpstream
+from backfill_cli.upstreams.postgres.take import take
 
 MARK = "backfill_start_"
 HELD = "SELECT slot_name::text FROM pg_replication_slots WHERE database = current_database() ORDER BY 1"
@@ -170,9 +170,9 @@ def test_a_mark_that_the_server_still_makes_is_waited_for(db: Database) -> None:
 def test_where_there_is_room_for_one_slot_alone_it_goes_without_a_mark(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from backfill_cli.upstreams.postgres import marks
+    from backfill_cli.upstreams.postgres import slot
 
-    monkeypatch.setattr(marks, "_FREE", "SELECT 1")
+    monkeypatch.setattr(slot, "_FREE", "SELECT 1")
     upstream = opened(db)
     pin = upstream.pin()
     upstream.create(db.name)

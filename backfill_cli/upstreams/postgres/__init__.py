@@ -8,7 +8,7 @@ from backfill_cli.upstreams.postgres.options import PostgresOptions
 
 
 def _open(options: PostgresOptions, tables: Sequence[TableSpec]) -> Source:
-    from backfill_cli.upstreams.postgres.upstream import PostgresUpstream
+    from backfill_cli.upstreams.postgres.source import PostgresUpstream
 
     return PostgresUpstream(options, tables)
 

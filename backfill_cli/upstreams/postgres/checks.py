@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import START_OVER, BadData, Hint, UsageError, in_config, joined, sql
 from backfill_cli.model.reports import Refusal
-from backfill_cli.upstreams.postgres import marks, publications, slot
+from backfill_cli.upstreams.postgres import publications, slot
 from backfill_cli.upstreams.postgres.client import asking
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.tables import PgTable
@@ -143,7 +143,7 @@ def refusals(
 ) -> list[Refusal]:
     """What would prevent a start, each with the SQL that fixes it. mark: the slot that it marks counts as gone."""
     found = list(_faults(connection, options, tables))
-    if mark is None or not marks.left(connection, options, mark):
+    if mark is None or not slot.leftovers(connection, options, mark):
         try:
             slot.require_none(slot.now(connection, options.slot), options.slot)
         except UsageError as error:

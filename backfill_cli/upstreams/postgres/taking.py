@@ -9,12 +9,12 @@ from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.plan import ChangeWindow
 from backfill_cli.spark import arrow_tasks, own_worker
 from backfill_cli.spark.api import SparkSession
-from backfill_cli.upstreams.postgres.log.take import take
-from backfill_cli.upstreams.postgres.log.window import LogTable, Taken, TakeRequest
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.pending import position_of
 from backfill_cli.upstreams.postgres.tables import PgTable
+from backfill_cli.upstreams.postgres.take import take
 from backfill_cli.upstreams.postgres.types import Column
+from backfill_cli.upstreams.postgres.window import LogTable, Taken, TakeRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa

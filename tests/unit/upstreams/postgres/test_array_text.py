@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.upstreams.postgres.array_text import NotOneDimensional, elements
+from backfill_cli.upstreams.postgres.values import NotOneDimensional, elements
 
 ITEMS = (
     st.sampled_from([None, "NULL", "null"])

@@ -7,12 +7,12 @@ from hint_typed import typed
 
 from backfill_cli.cdc.net import UNSENT
 from backfill_cli.errors import BadData, Transient
-from backfill_cli.upstreams.postgres.log.bounds import Bounds, further
-from backfill_cli.upstreams.postgres.log.files import _writing
-from backfill_cli.upstreams.postgres.log.net import NetTable, ValueLost
-from backfill_cli.upstreams.postgres.log.window import LogTable, TakeRequest
+from backfill_cli.upstreams.postgres.files import _writing
+from backfill_cli.upstreams.postgres.net import NetTable, ValueLost
+from backfill_cli.upstreams.postgres.take import Bounds, further
 from backfill_cli.upstreams.postgres.types import Column
 from backfill_cli.upstreams.postgres.values import from_text
+from backfill_cli.upstreams.postgres.window import LogTable, TakeRequest
 
 TEXT = Column("id", 25, -1, "text", False, True, "", 25, -1, "b", 0, -1, ",")
 FULL, PART = frozenset({"id"}), frozenset({"other"})

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from backfill_cli.cdc.net import UNSENT, NeedsAll, Row
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.postgres.log.net import NetTable
-from backfill_cli.upstreams.postgres.log.window import LogTable
+from backfill_cli.upstreams.postgres.net import NetTable
 from backfill_cli.upstreams.postgres.types import Column
+from backfill_cli.upstreams.postgres.window import LogTable
 
 
 def column(name: str, toasts: bool = False) -> Column:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.upstreams.postgres.log import pgoutput as log
+from backfill_cli.upstreams.postgres import pgoutput as log
 
 
 def test_a_begin_says_where_and_when_its_transaction_commits() -> None:

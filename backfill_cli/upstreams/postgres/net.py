@@ -8,8 +8,8 @@ from typing import Any
 from backfill_cli.cdc.net import LOST, UNSENT, Key, NetChanges, Row
 from backfill_cli.errors import START_OVER, BadData, sql
 from backfill_cli.upstreams.postgres.keys import literal
-from backfill_cli.upstreams.postgres.log.window import LogTable
 from backfill_cli.upstreams.postgres.types import Column, quoted
+from backfill_cli.upstreams.postgres.window import LogTable
 
 _WHOLE = object()
 

@@ -8,23 +8,21 @@ import gc
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.cdc.net import NeedsAll
 from backfill_cli.contracts import TakenTable
 from backfill_cli.errors import START_OVER, BadData
+from backfill_cli.upstreams.postgres import pgoutput as log
 from backfill_cli.upstreams.postgres import slot
 from backfill_cli.upstreams.postgres.client import asking, connected
-from backfill_cli.upstreams.postgres.log import peek
-from backfill_cli.upstreams.postgres.log import pgoutput as log
-from backfill_cli.upstreams.postgres.log.bounds import MORE_MESSAGES, Bounds, further
-from backfill_cli.upstreams.postgres.log.covered import keep_covered
-from backfill_cli.upstreams.postgres.log.files import TableFiles
-from backfill_cli.upstreams.postgres.log.net import NetTable, ValueLost
-from backfill_cli.upstreams.postgres.log.window import Taken, TakeRequest
+from backfill_cli.upstreams.postgres.covered import keep_covered
+from backfill_cli.upstreams.postgres.files import TableFiles
+from backfill_cli.upstreams.postgres.net import NetTable, ValueLost
 from backfill_cli.upstreams.postgres.types import DESCRIBED, Column, by_table, spark_type
+from backfill_cli.upstreams.postgres.window import Taken, TakeRequest
 
 if TYPE_CHECKING:
     import psycopg
@@ -34,6 +32,12 @@ HELD_BYTES = 256 << 20
 
 ROW_BYTES = 460
 """What a held row of five columns costs beside its message (measured)."""
+
+MORE_CHANGES = 16
+"""How many times longer a window gets that lacks a value: it is often near; all the log may not fit an epoch."""
+
+MORE_MESSAGES = 1_000
+"""Beyond the limit: what a window that begins before `after` must skip, and each transaction's B and C."""
 
 IN_USE_S, TRY_S = 20.0, 0.05
 """How long is waited for a slot that others use, and how often it is tried: a runner and a verify take turns."""
@@ -46,6 +50,38 @@ AND EXISTS (SELECT FROM pg_publication WHERE pubname = %s AND pubviaroot) LIMIT 
 """Published tables of which others are partitions, and are published as them."""
 
 _ROWS = frozenset({log.INSERT, log.UPDATE, log.DELETE})
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A transaction counts if its commit record begins in [first, stop); the begin is known before the end.
+
+    up_to: the window's end. messages: how many the server decodes, if there is a limit. hold_all: nothing is
+    written before the end. widens: columns added within the window do not end it.
+    """
+
+    first: int
+    stop: int
+    up_to: int
+    messages: int
+    hold_all: bool = False
+    widens: bool = False
+
+
+def further(request: TakeRequest, bounds: Bounds, up_to: int, lost: ValueLost) -> tuple[TakeRequest, Bounds]:
+    """A longer window, which may have the value that one up to `up_to` lacks. Raises ValueLost if none is."""
+    if request.limit is not None and up_to < bounds.up_to:
+        limit = request.limit * MORE_CHANGES
+        return replace(request, limit=limit), replace(bounds, messages=limit + MORE_MESSAGES)
+    if bounds.up_to == request.up_to or not request.widens:
+        raise lost
+    if bounds.widens:
+        raise ValueLost(
+            f"{lost.message}; after that, columns of a table were dropped or changed: the later log cannot supply "
+            "the value",
+            START_OVER + ", with REPLICA IDENTITY FULL for a table whose keys change",
+        )
+    return request, replace(bounds, stop=request.up_to, up_to=request.up_to, widens=True)
 
 
 def take(request: TakeRequest) -> Taken:
@@ -63,13 +99,13 @@ def take(request: TakeRequest) -> Taken:
         else nullcontext(request.slot) as read,
     ):
         request = replace(request, slot=read)
-        peek.require_flushed(connection, request.up_to)
+        log.require_flushed(connection, request.up_to)
         waited_s = 0.0
         while True:
             window = _Window(request, connection, bounds)
             try:
                 return window.taken()
-            except peek.SlotInUse:
+            except log.SlotInUse:
                 window.discard()
                 if waited_s > IN_USE_S:
                     raise
@@ -169,7 +205,7 @@ class _Window:
         """All changes of the window are in the tables. Returns where the window ends."""
         count = 0
         messages = None if self._request.limit is None else self._bounds.messages
-        with closing(peek.blocks(self._connection, self._request, self._bounds.up_to, messages)) as blocks:
+        with closing(log.blocks(self._connection, self._request, self._bounds.up_to, messages)) as blocks:
             for block, size in blocks:
                 self._held += size + ROW_BYTES * len(block)
                 for (message,) in block:

@@ -32,12 +32,12 @@ from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.postgres import checks, chunks, identity, slot, taking
 from backfill_cli.upstreams.postgres.client import clock_ms, lsn_text, server_of
-from backfill_cli.upstreams.postgres.holding import Holding
-from backfill_cli.upstreams.postgres.look import schema_of_columns
+from backfill_cli.upstreams.postgres.lease import Holding
 from backfill_cli.upstreams.postgres.memory import Known, Memory
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.pending import Pending, lsn_of, position_of
 from backfill_cli.upstreams.postgres.ranges import Ranges
+from backfill_cli.upstreams.postgres.rewritten import schema_of_columns
 from backfill_cli.upstreams.postgres.tables import PgTable, called, places, schema_of, splits
 
 LONG_LOG_BYTES = 1 << 30

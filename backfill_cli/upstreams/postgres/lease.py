@@ -11,13 +11,13 @@ from backfill_cli.model.position import Position
 from backfill_cli.model.reports import Refusal
 from backfill_cli.model.upstream import HeldLog, Pin
 from backfill_cli.postgres_holders import holding_up
-from backfill_cli.upstreams.postgres import checks, identity, marks, publications, slot
+from backfill_cli.upstreams.postgres import checks, identity, publications, slot
 from backfill_cli.upstreams.postgres.client import asking, backend, connected_alone
 from backfill_cli.upstreams.postgres.glance import glance, known
 from backfill_cli.upstreams.postgres.keys import literal
-from backfill_cli.upstreams.postgres.look import Look
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.pending import lsn_of
+from backfill_cli.upstreams.postgres.rewritten import Look
 from backfill_cli.upstreams.postgres.tables import called
 from backfill_cli.upstreams.postgres.types import quoted
 
@@ -76,7 +76,7 @@ class Holding(Lease):
         options, connection = self._options, self._alive()
         self._waiting = backend(connection)
         try:
-            marks.make(connection, options, mark, self._look.listed)
+            slot.create(connection, options, mark, self._look.listed)
         finally:
             self._waiting = None
         self._made = True
@@ -90,16 +90,16 @@ class Holding(Lease):
 
     def adopt(self, mark: str, pin: Pin) -> None:
         self._require_database_of(pin)
-        marks.unmark(self._connection, mark)
+        slot.unmark(self._connection, mark)
 
     def clean_up(self, mark: str, pin: Pin) -> None:
         self._require_database_of(pin)
         if self._made:
             slot.remove(self._connection, self._options.slot, self._options.publication)
-        marks.sweep(self._connection, self._options, mark)
+        slot.clean_up(self._connection, self._options, mark)
 
     def leftovers(self, mark: str) -> Sequence[str]:
-        return marks.left(self._alive(), self._options, mark)
+        return slot.leftovers(self._alive(), self._options, mark)
 
     def lag(self, pin: Pin, position: Position) -> HeldLog:
         options = self._options
@@ -127,7 +127,7 @@ class Holding(Lease):
             slot.require_free(slot.now(self._connection, self._options.slot), self._options.slot)
 
     def removal(self, pin: Pin, mark: str | None) -> Sequence[str]:
-        slots = [self._options.slot] if mark is None else [marks.name(mark), self._options.slot]
+        slots = [self._options.slot] if mark is None else [slot.mark_name(mark), self._options.slot]
         drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name ="
         return [
             *(f"{drop} {literal(name)}" for name in slots),

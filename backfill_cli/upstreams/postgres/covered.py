@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.cdc.net import Entry, Key
 from backfill_cli.upstreams.postgres.client import asking
-from backfill_cli.upstreams.postgres.log.net import NetTable
+from backfill_cli.upstreams.postgres.net import NetTable
 from backfill_cli.upstreams.postgres.types import Column
 
 if TYPE_CHECKING:

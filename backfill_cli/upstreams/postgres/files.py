@@ -11,10 +11,10 @@ from backfill_cli.contracts import own
 from backfill_cli.errors import BadData, Transient, in_config
 from backfill_cli.formats.parquet_writer import encoding
 from backfill_cli.model.plan import StagedFile
-from backfill_cli.upstreams.postgres.log.net import NetTable
-from backfill_cli.upstreams.postgres.log.window import TakeRequest
+from backfill_cli.upstreams.postgres.net import NetTable
 from backfill_cli.upstreams.postgres.types import arrow_type
 from backfill_cli.upstreams.postgres.values import as_arrow, from_text
+from backfill_cli.upstreams.postgres.window import TakeRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
