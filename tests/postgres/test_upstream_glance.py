@@ -14,7 +14,7 @@ from postgres_database import Database, database
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BadData, Fatal, HistoryGone, StateConflict, Transient, UsageError
 from backfill_cli.model.upstream import Pin
-from backfill_cli.upstreams.postgres import client, glance
+from backfill_cli.upstreams.postgres import client
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.source import PostgresUpstream
 
@@ -75,16 +75,16 @@ def test_a_look_does_not_wait_for_a_table_that_is_altered(db: Database) -> None:
 
 @pytest.mark.parametrize("question", ["SELECT FROM t", "SELECT pg_sleep(5)"])
 def test_a_look_that_has_to_wait_gives_up(db: Database, monkeypatch: pytest.MonkeyPatch, question: str) -> None:
-    monkeypatch.setattr(glance, "LOCK_TIMEOUT_MS", 100)
-    monkeypatch.setattr(glance, "STATEMENT_TIMEOUT_MS", 1000)
+    monkeypatch.setattr(client, "LOCK_TIMEOUT_MS", 100)
+    monkeypatch.setattr(client, "STATEMENT_TIMEOUT_MS", 1000)
     with psycopg.connect(db.dsn) as other:
         other.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
-        with pytest.raises(Transient, match="timeout"), glance.glance(db.dsn) as connection:
+        with pytest.raises(Transient, match="timeout"), client.glance(db.dsn) as connection:
             connection.execute(question.encode())
 
 
 def test_a_look_can_write_nothing(db: Database) -> None:
-    with pytest.raises(Fatal, match="read-only"), glance.glance(db.dsn) as connection:
+    with pytest.raises(Fatal, match="read-only"), client.glance(db.dsn) as connection:
         connection.execute("INSERT INTO t VALUES (1)")
 
 

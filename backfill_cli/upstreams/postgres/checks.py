@@ -1,20 +1,15 @@
 """What must be right in the database, checked before anything is created; the SQL that fixes each fault."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backfill_cli.errors import START_OVER, BadData, Hint, UsageError, in_config, joined, sql
 from backfill_cli.model.reports import Refusal
 from backfill_cli.upstreams.postgres import publications, slot
-from backfill_cli.upstreams.postgres.client import asking
+from backfill_cli.upstreams.postgres.client import Connection, asking, row_of
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.tables import PgTable
 from backfill_cli.upstreams.postgres.types import MONEY, SETTINGS, Column, quoted, spark_type
-
-if TYPE_CHECKING:
-    import psycopg
-
-    Connection = psycopg.Connection[Any]
 
 STANDBY_FROM = 160_000
 """From this version on a standby can have logical slots of its own."""
@@ -127,7 +122,7 @@ def _require_old_key(table: PgTable) -> None:
     )
 
 
-def require_able(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> None:
+def require_able(connection: Connection, options: PostgresOptions, tables: Sequence[PgTable]) -> None:
     """Nothing prevents a start. Raises UsageError listing all that does."""
     slot.require_none(slot.now(connection, options.slot), options.slot)
     found = list(_faults(connection, options, tables))
@@ -139,7 +134,7 @@ def require_able(connection: "Connection", options: PostgresOptions, tables: Seq
 
 
 def refusals(
-    connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable], mark: str | None
+    connection: Connection, options: PostgresOptions, tables: Sequence[PgTable], mark: str | None
 ) -> list[Refusal]:
     """What would prevent a start, each with the SQL that fixes it. mark: the slot that it marks counts as gone."""
     found = list(_faults(connection, options, tables))
@@ -176,7 +171,7 @@ def generated(tables: Sequence[PgTable]) -> list[str]:
     return found
 
 
-def would_make(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> list[str]:
+def would_make(connection: Connection, options: PostgresOptions, tables: Sequence[PgTable]) -> list[str]:
     """What a start would create, one sentence each."""
     published = publications.missing(connection, options.publication, tables) is not None
     first = [] if published else [f"start will run: {publications.statement(options.publication, tables)}"]
@@ -185,12 +180,10 @@ def would_make(connection: "Connection", options: PostgresOptions, tables: Seque
 
 
 def _faults(
-    connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]
+    connection: Connection, options: PostgresOptions, tables: Sequence[PgTable]
 ) -> Iterator[tuple[str, Hint | str]]:
-    with asking("checking whether it is ready"):
-        row = connection.execute(_ABLE).fetchone()
-    assert row is not None
-    wal_level, version, standby, role, replicates, most, used, may_create = row
+    found = row_of(connection, "checking whether it is ready", _ABLE)
+    wal_level, version, standby, role, replicates, most, used, may_create = found
     if wal_level != "logical":
         yield (
             f"wal_level is {wal_level!r}",
@@ -257,7 +250,7 @@ def _faults(
         )
 
 
-def _other_money(connection: "Connection", tables: Sequence[PgTable]) -> Iterator[tuple[str, Hint]]:
+def _other_money(connection: Connection, tables: Sequence[PgTable]) -> Iterator[tuple[str, Hint]]:
     """Columns of money where the database's locale gives it other than the two decimal places of our sessions."""
     found = [(table, column) for table in tables for column in table.columns if MONEY in column.reaches]
     if not found:
@@ -272,14 +265,14 @@ def _other_money(connection: "Connection", tables: Sequence[PgTable]) -> Iterato
         )
 
 
-def require_named(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> None:
+def require_named(connection: Connection, options: PostgresOptions, tables: Sequence[PgTable]) -> None:
     """No table can be unlogged for a while without a trace: see `rewritten`. Raises UsageError."""
     error = _unguarded(connection, options, tables)
     if error is not None:
         raise error
 
 
-def _unguarded(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> UsageError | None:
+def _unguarded(connection: Connection, options: PostgresOptions, tables: Sequence[PgTable]) -> UsageError | None:
     """Of tables without a TOAST table, or with one that the next VACUUM FULL drops with its last column."""
     fixed = [table for table in tables if table.kind == "r" and not (table.toasted and _toasts(table))]
     found = publications.unnamed(connection, options.publication, fixed)
@@ -297,11 +290,11 @@ def _toasts(table: PgTable) -> bool:
     return len(table.columns) < len(table.numbers) or any(column.toasts for column in table.columns)
 
 
-def _guarding(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> str:
+def _guarding(connection: Connection, options: PostgresOptions, tables: Sequence[PgTable]) -> str:
     return publications.guarding(connection, options.slot, ", ".join(table.sql for table in tables))
 
 
-def rewrites_that_stop(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> list[str]:
+def rewrites_that_stop(connection: Connection, options: PostgresOptions, tables: Sequence[PgTable]) -> list[str]:
     """What stops a job whose publication does not name its tables, as one sentence."""
     found = publications.unnamed(connection, options.publication, [table for table in tables if table.kind == "r"])
     if not found:
@@ -313,7 +306,7 @@ def rewrites_that_stop(connection: "Connection", options: PostgresOptions, table
     ]
 
 
-def require_same_money(connection: "Connection", tables: Sequence[PgTable]) -> None:
+def require_same_money(connection: Connection, tables: Sequence[PgTable]) -> None:
     """Rows that were read by the database's lc_monetary have the texts of our sessions. Raises BadData."""
     found = [(table, column) for table in tables for column in table.columns if MONEY in column.reaches]
     if not found:
@@ -331,7 +324,7 @@ def require_same_money(connection: "Connection", tables: Sequence[PgTable]) -> N
         )
 
 
-def _by_lc_monetary(connection: "Connection", query: str, value: str | None) -> Any:
+def _by_lc_monetary(connection: Connection, query: str, value: str | None) -> Any:
     """The row of a query. value: of lc_monetary; None: what a session of the role has at first."""
     default = "SELECT set_config(name, coalesce(%s, reset_val), true) FROM pg_settings WHERE name = 'lc_monetary'"
     with asking("reading lc_monetary"), connection.transaction(force_rollback=True):
@@ -339,25 +332,20 @@ def _by_lc_monetary(connection: "Connection", query: str, value: str | None) -> 
         return connection.execute(query.encode()).fetchone()
 
 
-def _may_select(connection: "Connection", table: PgTable) -> bool:
+def _may_select(connection: Connection, table: PgTable) -> bool:
     query = "SELECT has_table_privilege(%s::oid, 'SELECT') AND has_schema_privilege(%s, 'USAGE')"
-    with asking("checking grants"):
-        row = connection.execute(query, (table.oid, table.schema)).fetchone()
-    return bool(row and row[0])
+    return bool(row_of(connection, "checking grants", query, (table.oid, table.schema))[0])
 
 
-def _sees_a_part(connection: "Connection", table: PgTable) -> bool:
+def _sees_a_part(connection: Connection, table: PgTable) -> bool:
     """Whether row security applies to the role, on the table."""
-    with asking("checking row security"):
-        row = connection.execute("SELECT row_security_active(%s::oid)", (table.oid,)).fetchone()
-    return bool(row and row[0])
+    query = "SELECT row_security_active(%s::oid)"
+    return bool(row_of(connection, "checking row security", query, (table.oid,))[0])
 
 
-def _owns(connection: "Connection", tables: Sequence[PgTable]) -> bool:
+def _owns(connection: Connection, tables: Sequence[PgTable]) -> bool:
     query = "SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class WHERE oid = ANY(%s::oid[])"
-    with asking("checking who owns the tables"):
-        row = connection.execute(query, ([table.oid for table in tables],)).fetchone()
-    return bool(row and row[0])
+    return bool(row_of(connection, "checking who owns the tables", query, ([table.oid for table in tables],))[0])
 
 
 def in_force(table: PgTable, known: Mapping[str, Any]) -> tuple[Column, ...]:
@@ -377,7 +365,7 @@ def in_force(table: PgTable, known: Mapping[str, Any]) -> tuple[Column, ...]:
     return tuple(now[name] for name in known)
 
 
-def require_told(connection: "Connection", table: PgTable, added: Sequence[str]) -> None:
+def require_told(connection: Connection, table: PgTable, added: Sequence[str]) -> None:
     """Added columns are NULL in the rows that existed before: the log would not have their values.
 
     Raises BadData for a column that was added with a default. (A default that is not constant rewrites the table.)
@@ -385,8 +373,7 @@ def require_told(connection: "Connection", table: PgTable, added: Sequence[str])
     query = """SELECT attname::text FROM pg_attribute
                WHERE (attrelid = %(oid)s OR attrelid IN (SELECT relid FROM pg_partition_tree(%(oid)s)))
                AND attname = ANY(%(added)s::text[]) AND atthasmissing LIMIT 1"""
-    with asking("checking added columns"):
-        row = connection.execute(query, {"oid": table.oid, "added": list(added)}).fetchone()
+    row = row_of(connection, "checking added columns", query, {"oid": table.oid, "added": list(added)})
     if row is not None:
         raise BadData(
             f"table {table.name!r}: column {row[0]!r} was added with a default: rows that existed before "

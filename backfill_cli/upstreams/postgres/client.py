@@ -1,9 +1,9 @@
 """Connections to the database, and what its errors mean."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from backfill_cli import postgres_dsn
 from backfill_cli.errors import (
@@ -22,8 +22,15 @@ from backfill_cli.upstreams.postgres.types import SET
 if TYPE_CHECKING:
     import psycopg
 
+Connection: TypeAlias = "psycopg.Connection[Any]"
+Given: TypeAlias = Sequence[Any] | Mapping[str, Any] | None
+
 GLANCE_CONNECT_S = 3
 """libpq's minimum is 2 s; a command that checks several jobs has little more for all of them."""
+
+STATEMENT_TIMEOUT_MS, LOCK_TIMEOUT_MS = 3000, 1000
+"""Of a check from outside: each query takes a few ms, and none needs a table's lock, except of one published with
+its whole schema."""
 
 SERVER = "SELECT pg_is_in_recovery()::text || ' ' || pg_postmaster_start_time()::text"
 
@@ -52,6 +59,18 @@ def asking(what: str) -> Iterator[None]:
         raise failure(exc, what) from exc
 
 
+def row_of(connection: Connection, doing: str, query: str, given: Given = None) -> Any:
+    """The first row of a query, None if there is none. doing: for people, see `asking`."""
+    with asking(doing):
+        return connection.execute(query.encode(), given).fetchone()
+
+
+def rows_of(connection: Connection, doing: str, query: str, given: Given = None) -> list[Any]:
+    """The rows of a query. doing: for people, see `asking`."""
+    with asking(doing):
+        return connection.execute(query.encode(), given).fetchall()
+
+
 def failure(exc: "psycopg.Error", what: str) -> BackfillError:
     """The BackfillError for an error of the database. Raises nothing; no part of a DSN is in it."""
     state, words = exc.sqlstate or "", (exc.diag.message_primary or str(exc)).strip()
@@ -77,7 +96,7 @@ def of_state(state: str, doing: str, words: str) -> BackfillError:
     return Fatal(text, IN_DATABASE)
 
 
-def connected(dsn: str) -> "psycopg.Connection[Any]":
+def connected(dsn: str) -> Connection:
     """A new connection with the settings that reading values relies on; each statement is its own transaction."""
     connection = _opened(dsn)
     with asking("connecting"):
@@ -85,12 +104,22 @@ def connected(dsn: str) -> "psycopg.Connection[Any]":
     return connection
 
 
-def glancing(dsn: str) -> "psycopg.Connection[Any]":
-    """A new connection for one short check, without session settings: a server that is silent is given up soon."""
-    return _opened(dsn, {"client_encoding": "UTF8", "connect_timeout": str(GLANCE_CONNECT_S)})
+@contextmanager
+def glance(dsn: str) -> Iterator[Connection]:
+    """A connection for one check from outside, in one read-only transaction, without the session settings.
+
+    A server that is silent is given up soon; a query that exceeds the timeouts raises Transient.
+    """
+    limits = "SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true)"
+    connect = {"client_encoding": "UTF8", "connect_timeout": str(GLANCE_CONNECT_S)}
+    with _opened(dsn, connect) as connection, asking("checking what the job holds"):
+        connection.read_only = True
+        with connection.transaction():
+            connection.execute(limits, (str(STATEMENT_TIMEOUT_MS), str(LOCK_TIMEOUT_MS)))
+            yield connection
 
 
-def _opened(dsn: str, instead: Mapping[str, str] = MappingProxyType({})) -> "psycopg.Connection[Any]":
+def _opened(dsn: str, instead: Mapping[str, str] = MappingProxyType({})) -> Connection:
     """A new connection. instead: libpq's parameters that override those of the DSN."""
     try:
         import psycopg
@@ -106,7 +135,7 @@ def _opened(dsn: str, instead: Mapping[str, str] = MappingProxyType({})) -> "psy
             raise UsageError("upstream.dsn is not a valid libpq connection string", postgres_dsn.ESCAPED) from None
 
 
-def connected_alone(dsn: str) -> "psycopg.Connection[Any]":
+def connected_alone(dsn: str) -> Connection:
     """As `connected`, with a server process that no other session gets meanwhile.
 
     Raises UsageError for a pooler in transaction or statement mode: one session's settings would apply to others.
@@ -125,7 +154,7 @@ def connected_alone(dsn: str) -> "psycopg.Connection[Any]":
     return connection
 
 
-def _is_shared(connection: "psycopg.Connection[Any]", dsn: str) -> bool:
+def _is_shared(connection: Connection, dsn: str) -> bool:
     """Whether a second connection gets the same server process."""
     with asking("checking whether it is shared"), connected(dsn) as other:
         ours, theirs = backend(connection), backend(other)  # a pool gives the one freed last
@@ -135,7 +164,7 @@ def _is_shared(connection: "psycopg.Connection[Any]", dsn: str) -> bool:
             return backend(other) == ours or backend(connection) != ours
 
 
-def backend(connection: "psycopg.Connection[Any]") -> int:
+def backend(connection: Connection) -> int:
     """The process id of the connection's server process."""
     row = connection.execute("SELECT pg_backend_pid()").fetchone()
     assert row is not None
@@ -147,17 +176,12 @@ def completed(dsn: str) -> str:
     return postgres_dsn.completed(dsn, "upstream.dsn")
 
 
-def server_of(connection: "psycopg.Connection[Any]") -> str:
+def server_of(connection: Connection) -> str:
     """A text that identifies this connection's server; another one after a restart."""
-    with asking("identifying the server"):
-        row = connection.execute(SERVER.encode()).fetchone()
-    assert row is not None
-    return str(row[0])
+    return str(row_of(connection, "identifying the server", SERVER)[0])
 
 
-def clock_ms(connection: "psycopg.Connection[Any]") -> int:
+def clock_ms(connection: Connection) -> int:
     """The server's time of day, milliseconds since 1970."""
-    with asking("reading its clock"):
-        row = connection.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint").fetchone()
-    assert row is not None
-    return int(row[0])
+    now = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+    return int(row_of(connection, "reading its clock", now)[0])

@@ -1,20 +1,16 @@
 """Which keys a table's predicate covers: the database compares them, by its types and collations."""
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any
 
 from backfill_cli.cdc.net import Entry, Key
-from backfill_cli.upstreams.postgres.client import asking
+from backfill_cli.upstreams.postgres.client import Connection, rows_of
 from backfill_cli.upstreams.postgres.net import NetTable
 from backfill_cli.upstreams.postgres.types import Column
-
-if TYPE_CHECKING:
-    import psycopg
 
 BATCH_KEYS = 20_000
 
 
-def keep_covered(connection: "psycopg.Connection[Any]", net: NetTable, predicate: str) -> None:
+def keep_covered(connection: Connection, net: NetTable, predicate: str) -> None:
     """Of the table's changes, those remain whose key satisfies the predicate over k0 … kn."""
     query = _query([net.columns[at] for at in net.key_at], predicate)
     keys = iter(net.entries)
@@ -22,8 +18,7 @@ def keep_covered(connection: "psycopg.Connection[Any]", net: NetTable, predicate
     while batch := list(islice(keys, BATCH_KEYS)):
         parts = zip(*map(net.values, batch), strict=True)
         texts = [[value.decode() for value in part if isinstance(value, bytes)] for part in parts]
-        with asking(f"comparing keys of {net.table.name}"):
-            rows = connection.execute(query.encode(), texts).fetchall()
+        rows = rows_of(connection, f"comparing keys of {net.table.name}", query, texts)
         kept.update((batch[at - 1], net.entries[batch[at - 1]]) for (at,) in rows)
     net.entries = kept
 

@@ -2,26 +2,16 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from backfill_cli.errors import START_OVER, BadData, StateConflict
 from backfill_cli.upstreams.postgres.publications import Published
 from backfill_cli.upstreams.postgres.slot import Now
+from backfill_cli.upstreams.postgres.tables import KnownTable, PgTable
 from backfill_cli.upstreams.postgres.types import SETTINGS
 
 
-class Identified(Protocol):
-    """What identifies a table. kinds: by column, its number and the oid of its type."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def oid(self) -> int: ...
-    @property
-    def kinds(self) -> Mapping[str, Sequence[int]]: ...
-
-
-def of(seen: Now, slot: str, published: Published, tables: Sequence[Identified]) -> str:
+def of(seen: Now, slot: str, published: Published, tables: Sequence[PgTable | KnownTable]) -> str:
     """JSON: the cluster's own identifier, not its address; a table's oid, not its name; columns by number, type.
 
     The log lacks changes of a table that left the publication for a while, or whose publication omitted operations

@@ -12,13 +12,12 @@ from backfill_cli.model.reports import Refusal
 from backfill_cli.model.upstream import HeldLog, Pin
 from backfill_cli.postgres_holders import holding_up
 from backfill_cli.upstreams.postgres import checks, identity, publications, slot
-from backfill_cli.upstreams.postgres.client import asking, backend, connected_alone
-from backfill_cli.upstreams.postgres.glance import glance, known
+from backfill_cli.upstreams.postgres.client import asking, backend, connected_alone, glance
 from backfill_cli.upstreams.postgres.keys import literal
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.pending import lsn_of
 from backfill_cli.upstreams.postgres.rewritten import Look
-from backfill_cli.upstreams.postgres.tables import called
+from backfill_cli.upstreams.postgres.tables import called, known
 from backfill_cli.upstreams.postgres.types import quoted
 
 

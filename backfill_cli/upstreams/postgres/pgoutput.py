@@ -8,16 +8,12 @@ wrote it: to decode them would cost half as much again as parsing the message.
 import struct
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from backfill_cli.cdc.net import UNSENT, Row
 from backfill_cli.errors import RETRIED, Transient
-from backfill_cli.upstreams.postgres.client import asking, lsn_text
+from backfill_cli.upstreams.postgres.client import Connection, asking, lsn_text, row_of
 from backfill_cli.upstreams.postgres.types import quoted
 from backfill_cli.upstreams.postgres.window import TakeRequest
-
-if TYPE_CHECKING:
-    import psycopg
 
 BEGIN, COMMIT, RELATION, INSERT, UPDATE, DELETE, TRUNCATE = b"BCRIUDT"
 """A message's first byte. O, Y and M describe origins, types and messages, and change nothing."""
@@ -127,19 +123,18 @@ class SlotInUse(Transient):
     """Another session reads the slot: for as long as the server decodes what it asked for."""
 
 
-def require_flushed(connection: "psycopg.Connection[Any]", up_to: int) -> None:
+def require_flushed(connection: Connection, up_to: int) -> None:
     """The log is flushed up to there: the server decodes no more than that, and would miss transactions."""
     end = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END"
-    with asking("checking how far its log is flushed"):
-        row = connection.execute(f"SELECT {end} >= %s::pg_lsn".encode(), (lsn_text(up_to),)).fetchone()
-    if row is None or not row[0]:
+    query = f"SELECT {end} >= %s::pg_lsn"
+    if not row_of(connection, "checking how far its log is flushed", query, (lsn_text(up_to),))[0]:
         raise Transient(
             f"the log is not yet flushed up to {lsn_text(up_to)}", "wait until the server has written it"
         )
 
 
 def blocks(
-    connection: "psycopg.Connection[Any]", request: TakeRequest, up_to: int, messages: int | None
+    connection: Connection, request: TakeRequest, up_to: int, messages: int | None
 ) -> "Generator[tuple[Block, int], None, None]":
     """The messages in order, up to the last transaction that begins to commit before `up_to`; with each block its
     size in bytes. messages: how many the server decodes, None for all. Raises SlotInUse before the first block.

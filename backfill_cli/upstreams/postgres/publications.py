@@ -3,20 +3,17 @@
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from backfill_cli.errors import Hint, in_config, sql
-from backfill_cli.upstreams.postgres.client import asking
-from backfill_cli.upstreams.postgres.tables import PgTable
+from backfill_cli.upstreams.postgres.client import Connection, row_of, rows_of
+from backfill_cli.upstreams.postgres.tables import KnownTable, PgTable
 from backfill_cli.upstreams.postgres.types import quoted
-
-if TYPE_CHECKING:
-    import psycopg
-
-    Connection = psycopg.Connection[Any]
 
 SCHEMAS_FROM = 150_000
 """From this version on a publication can have whole schemas."""
+
+READING = "reading the publication"
 
 NAME_BYTES = 63
 """The server cuts longer names."""
@@ -39,15 +36,6 @@ class Published:
     ways: Mapping[str, Sequence[Sequence[str]]]
     written: str | None
     oid: int | None
-
-
-class Named(Protocol):
-    """A table: its name in the config, and its oid."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def oid(self) -> int: ...
 
 
 _MOVED = """(SELECT d.xmin::text FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = {0}
@@ -80,42 +68,38 @@ FROM pg_publication p CROSS JOIN pg_class c WHERE p.pubname = %s AND c.oid = ANY
 """
 
 
-def published(connection: "Connection", publication: str, tables: Sequence[Named]) -> Published:
+def published(connection: Connection, publication: str, tables: Sequence[PgTable | KnownTable]) -> Published:
     """What the publication contains now; not a partition whose changes it sends as those of another table."""
     schemas = "SELECT NULL::oid AS oid, NULL::oid AS pnnspid WHERE false"
     if connection.info.server_version >= SCHEMAS_FROM:
         schemas = "SELECT oid, pnnspid FROM pg_publication_namespace WHERE pnpubid = p.oid"
     query = _PUBLISHED.format(schemas=schemas)
-    with asking("reading the publication"):
-        rows = connection.execute(query.encode(), (publication, [table.oid for table in tables])).fetchall()
+    rows = rows_of(connection, READING, query, (publication, [table.oid for table in tables]))
     found = {table: ways or [] for table, *_, ways in rows}
     written, oid = rows[0][1:3] if rows else (None, None)
     return Published({table.name: found.get(table.oid, []) for table in tables}, written, oid)
 
 
-def unnamed(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> list[PgTable]:
+def unnamed(connection: Connection, publication: str, tables: Sequence[PgTable]) -> list[PgTable]:
     """Those that the publication has, and that neither it nor another publication names."""
     query = "SELECT prrelid::bigint FROM pg_publication_rel WHERE prrelid = ANY(%s::oid[])"
     has = published(connection, publication, tables).ways
-    with asking("reading the publication"):
-        named = {oid for (oid,) in connection.execute(query, ([table.oid for table in tables],)).fetchall()}
+    named = {oid for (oid,) in rows_of(connection, READING, query, ([table.oid for table in tables],))}
     return [table for table in tables if has[table.name] and table.oid not in named]
 
 
-def missing(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> list[Hint] | None:
+def missing(connection: Connection, publication: str, tables: Sequence[PgTable]) -> list[Hint] | None:
     """What makes a publication contain all of the tables' changes: statements; and where one cannot name a table,
     as a partition whose root it has, another publication in the config. None if it does not exist.
     """
     complete = "pubinsert AND pubupdate AND pubdelete AND pubtruncate"
     own = "ARRAY(SELECT prrelid::bigint FROM pg_publication_rel WHERE prpubid = p.oid)"
     query = f"SELECT {complete}, pubviaroot, puballtables, {own} FROM pg_publication p"
-    with asking("reading the publication"):
-        found = connection.execute(f"{query} WHERE pubname = %s".encode(), (publication,)).fetchone()
-        if found is None:
-            return None
-        rows = connection.execute(
-            "SELECT to_jsonb(t) FROM pg_publication_tables t WHERE pubname = %s", (publication,)
-        ).fetchall()
+    found = row_of(connection, READING, f"{query} WHERE pubname = %s", (publication,))
+    if found is None:
+        return None
+    listing = "SELECT to_jsonb(t) FROM pg_publication_tables t WHERE pubname = %s"
+    rows = rows_of(connection, READING, listing, (publication,))
     publishes_all, via_root, every_table, own_tables = found
     name = quoted(publication)
     wanted: list[Hint] = []
@@ -152,23 +136,21 @@ def guard(slot: str) -> str:
     return f"{slot[: NAME_BYTES - 6]}_named"
 
 
-def guarding(connection: "Connection", slot: str, tables: str) -> str:
+def guarding(connection: Connection, slot: str, tables: str) -> str:
     """SQL that makes the job's guard name these tables too. tables: as SQL."""
     name = quoted(guard(slot))
-    with asking("reading the publication"):
-        found = connection.execute("SELECT FROM pg_publication WHERE pubname = %s", (guard(slot),)).fetchone()
+    found = row_of(connection, READING, "SELECT FROM pg_publication WHERE pubname = %s", (guard(slot),))
     if found is None:
         return f"CREATE PUBLICATION {name} FOR TABLE {tables}"
     return f"ALTER PUBLICATION {name} ADD TABLE {tables}"
 
 
-def _has_ancestor(connection: "Connection", table: PgTable, listed: Container[tuple[str, str]]) -> bool:
+def _has_ancestor(connection: Connection, table: PgTable, listed: Container[tuple[str, str]]) -> bool:
     """Whether a table that this one is a partition of is published instead of it."""
     query = """
         SELECT n.nspname::text, c.relname::text FROM pg_partition_ancestors(%s::oid) a
         JOIN pg_class c ON c.oid = a.relid JOIN pg_namespace n ON n.oid = c.relnamespace"""
-    with asking("reading the publication"):
-        return any(found in listed for found in connection.execute(query, (table.oid,)).fetchall())
+    return any(found in listed for found in rows_of(connection, READING, query, (table.oid,)))
 
 
 def _leaves_out(row: dict[str, Any], table: PgTable) -> bool:
@@ -183,7 +165,7 @@ def statement(publication: str, tables: Sequence[PgTable]) -> str:
     return f"CREATE PUBLICATION {quoted(publication)} FOR TABLE {listed}{root}"
 
 
-def use(connection: "Connection", publication: str, tables: Sequence[PgTable], slot: str) -> None:
+def use(connection: Connection, publication: str, tables: Sequence[PgTable], slot: str) -> None:
     """The publication exists; if we created it, its comment names this slot among its users."""
     if missing(connection, publication, tables) is None:
         _publish(connection, publication, tables)
@@ -192,7 +174,7 @@ def use(connection: "Connection", publication: str, tables: Sequence[PgTable], s
         _note_users(connection, publication, [*users, slot])
 
 
-def leave(connection: "Connection", publication: str, slot: str) -> None:
+def leave(connection: Connection, publication: str, slot: str) -> None:
     """The job with this slot no longer uses the publication; if we created it, it goes with its last user."""
     users = _users(connection, publication)
     if users is None or slot not in users:
@@ -204,13 +186,13 @@ def leave(connection: "Connection", publication: str, slot: str) -> None:
         connection.execute(f"DROP PUBLICATION {quoted(publication)}".encode())
 
 
-def _publish(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> None:
+def _publish(connection: Connection, publication: str, tables: Sequence[PgTable]) -> None:
     with connection.transaction():
         connection.execute(statement(publication, tables).encode())
         _note_users(connection, publication, [])
 
 
-def _users(connection: "Connection", publication: str) -> list[str] | None:
+def _users(connection: Connection, publication: str) -> list[str] | None:
     """The slots of the jobs that use a publication that we created; None for any other, or if there is none."""
     query = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s"
     row = connection.execute(query, (publication,)).fetchone()
@@ -219,7 +201,7 @@ def _users(connection: "Connection", publication: str) -> list[str] | None:
     return [name for name in row[0].removeprefix(MADE_BY_US).split(", ") if name]
 
 
-def _note_users(connection: "Connection", publication: str, slots: Sequence[str]) -> None:
+def _note_users(connection: Connection, publication: str, slots: Sequence[str]) -> None:
     """The comment names these slots, if the role owns the publication: another role could not drop it either."""
     import psycopg
 

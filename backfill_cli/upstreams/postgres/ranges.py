@@ -2,18 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.split import Split, SplitKey
 from backfill_cli.upstreams.postgres import keys
-from backfill_cli.upstreams.postgres.client import asking
+from backfill_cli.upstreams.postgres.client import Connection, row_of
 from backfill_cli.upstreams.postgres.tables import PgTable
 from backfill_cli.upstreams.postgres.types import selected
-
-if TYPE_CHECKING:
-    import psycopg
 
 CHUNK_ROWS = 400_000
 CHUNK_BYTES = 128 << 20
@@ -30,7 +26,7 @@ class Ranges:
         self._splits = {(split.table, split.id): split for split in splits}
         self._cuts: dict[SnapshotRead, tuple[Cursor, ...]] = {}
 
-    def closed(self, connection: "psycopg.Connection[Any]", table: PgTable, read: SnapshotRead) -> SnapshotRead:
+    def closed(self, connection: Connection, table: PgTable, read: SnapshotRead) -> SnapshotRead:
         """The read, ending at the key of the last row within its limit; at its split's end if there are fewer."""
         limit = read.limit_rows or 1
         step = min(limit, _most(table))
@@ -47,7 +43,7 @@ class Ranges:
 
     def _key_after(
         self,
-        connection: "psycopg.Connection[Any]",
+        connection: Connection,
         table: PgTable,
         read: SnapshotRead,
         after: Cursor | None,
@@ -59,8 +55,7 @@ class Ranges:
         order = ", ".join(f"{table.sql}.{name}" for name in keys.key_names(table.key))
         where = self.condition(table, replace(read, after=after, up_to=None))
         query = f"SELECT {texts} FROM {table.source} WHERE {where} ORDER BY {order} OFFSET {rows - 1} LIMIT 1"
-        with asking(f"searching for a key of table {table.name!r}"):
-            row = connection.execute(query.encode()).fetchone()
+        row = row_of(connection, f"searching for a key of table {table.name!r}", query)
         return None if row is None else keys.cursor_of_key(row)
 
     def condition(self, table: PgTable, read: SnapshotRead) -> str:

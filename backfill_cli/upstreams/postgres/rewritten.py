@@ -11,20 +11,15 @@ and the others keep it. Of a table that a publication names, the server refuses 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.upstreams.postgres import checks
-from backfill_cli.upstreams.postgres.client import asking
+from backfill_cli.upstreams.postgres.client import Connection, row_of, rows_of
 from backfill_cli.upstreams.postgres.tables import PARTS, PgTable, described, require_names, schema_of, signature
 from backfill_cli.upstreams.postgres.types import Column, spark_field
-
-if TYPE_CHECKING:
-    import psycopg
-
-    Connection = psycopg.Connection[Any]
 
 _SEEN = f"""
 SELECT n, (SELECT jsonb_object_agg(f.oid, pg_relation_filenode(f.oid)) FROM pg_class f
@@ -82,21 +77,19 @@ class Storage:
 
 
 def seen(
-    connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec], tables: Iterable[PgTable], publication: str
+    connection: Connection, specs: Sequence[TableSpec], tables: Iterable[PgTable], publication: str
 ) -> Storage:
     """How the tables are stored now."""
-    with asking("reading its catalog"):
-        rows = connection.execute(_SEEN.encode(), (publication, [spec.name for spec in specs])).fetchall()
+    rows = rows_of(connection, "reading its catalog", _SEEN, (publication, [spec.name for spec in specs]))
     files, beside, joins = ({row[0]: row[at] or {} for row in rows} for at in (1, 2, 3))
     columns, unique = {name: columns for name, *_, columns in rows}, {table.name: table.unique for table in tables}
     return Storage(files, columns, labels(connection, tables), unique, beside, joins=joins)
 
 
-def labels(connection: "psycopg.Connection[Any]", tables: Iterable[PgTable]) -> dict[str, str]:
+def labels(connection: Connection, tables: Iterable[PgTable]) -> dict[str, str]:
     """Of the columns' types, at any depth: labels of enumerations, attributes of composite types."""
     types = {oid for table in tables for column in table.columns for oid in column.reaches}
-    with asking("reading its catalog"):
-        return dict(connection.execute(_LABELS, {"types": sorted(types)}).fetchall())
+    return dict(rows_of(connection, "reading its catalog", _LABELS, {"types": sorted(types)}))
 
 
 def lapses(before: Storage, tables: Iterable[PgTable], log_end: Callable[[], int]) -> dict[str, int]:
@@ -109,9 +102,7 @@ def lapses(before: Storage, tables: Iterable[PgTable], log_end: Callable[[], int
     return found
 
 
-def require_kept_unique(
-    connection: "psycopg.Connection[Any]", storage: Storage, unsure: Iterable[str], after: int
-) -> None:
+def require_kept_unique(connection: Connection, storage: Storage, unsure: Iterable[str], after: int) -> None:
     """From the position `after` until now some index kept the key of each table unique. unsure: see Taken.
 
     Raises BadData naming a table for which none did. Other changes need no such index: the server refuses updates
@@ -127,11 +118,9 @@ def require_kept_unique(
             )
 
 
-def _is_one_left(connection: "psycopg.Connection[Any]", indexes: Sequence[int]) -> bool:
-    with asking("checking for a unique index"):
-        files = [-one for one in indexes if one < 0]
-        row = connection.execute(_LEFT, {"oids": [one for one in indexes if one > 0], "files": files}).fetchone()
-    return bool(row and row[0])
+def _is_one_left(connection: Connection, indexes: Sequence[int]) -> bool:
+    given = {"oids": [one for one in indexes if one > 0], "files": [-one for one in indexes if one < 0]}
+    return bool(row_of(connection, "checking for a unique index", _LEFT, given)[0])
 
 
 def require_same_values(before: Storage, now: Storage) -> None:
@@ -255,14 +244,14 @@ class Look:
     def listed(self) -> tuple[PgTable, ...]:
         return tuple(self.tables.values())
 
-    def begin(self, connection: "Connection") -> None:
+    def begin(self, connection: Connection) -> None:
         """The tables as they are now are known, for later looks to compare with; all columns are in force."""
         require_names(connection, self._specs)
         self._look(connection)
         self._storage, self._compared = self._stored(connection), True
         self.in_force = {table.name: table.columns for table in self.listed}
 
-    def again(self, connection: "Connection") -> None:
+    def again(self, connection: Connection) -> None:
         """The tables are as they are now. Costs one query if nothing changed."""
         if self._signed(connection) != self._signature:
             self._look(connection)
@@ -278,7 +267,7 @@ class Look:
         for name, text in schemas.items():
             self.in_force[name] = checks.in_force(self.tables[name], columns_of(text))
 
-    def compare(self, connection: "Connection", log_end: Callable[[], int]) -> None:
+    def compare(self, connection: Connection, log_end: Callable[[], int]) -> None:
         """Since the previous look no row got values that the log does not have. Raises BadData otherwise."""
         if not self._compared:
             storage = self._stored(connection)
@@ -286,11 +275,11 @@ class Look:
             lapsed = lapses(self._storage, self.listed, log_end)
             self._storage, self._compared = replace(storage, lapsed=lapsed), True
 
-    def require_kept_unique(self, connection: "Connection", unsure: Sequence[str], after: int) -> None:
+    def require_kept_unique(self, connection: Connection, unsure: Sequence[str], after: int) -> None:
         """Changes of these tables after a position are of one row each. Raises BadData otherwise."""
         require_kept_unique(connection, self._storage, unsure, after)
 
-    def added(self, connection: "Connection") -> dict[str, str]:
+    def added(self, connection: Connection) -> dict[str, str]:
         """By table with columns not yet in force: its schema now. Raises BadData for a column with a default."""
         found = {}
         for name, table in self.tables.items():
@@ -318,14 +307,14 @@ class Look:
         if storage:
             self._storage, self._compared = of_text(storage), False
 
-    def _stored(self, connection: "Connection") -> Storage:
+    def _stored(self, connection: Connection) -> Storage:
         return seen(connection, self._specs, self.listed, self._publication)
 
-    def _look(self, connection: "Connection") -> None:
+    def _look(self, connection: Connection) -> None:
         self._signature, self._compared = self._signed(connection), False
         self.tables = {table.name: table for table in described(connection, self._specs)}
 
-    def _signed(self, connection: "Connection") -> str:
+    def _signed(self, connection: Connection) -> str:
         """A text that changes once a new look would differ from the last one."""
         return f"{signature(connection, self._specs)} {labels(connection, self.listed)}"
 

@@ -10,21 +10,16 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backfill_cli.errors import RETRIED, START_OVER, Hint, HistoryGone, StateConflict, Transient, UsageError, sql
 from backfill_cli.failpoint import hit
 from backfill_cli.model.units import spell_size
 from backfill_cli.upstreams.postgres import publications
-from backfill_cli.upstreams.postgres.client import asking, lsn_of, lsn_text
+from backfill_cli.upstreams.postgres.client import Connection, asking, lsn_of, lsn_text, row_of, rows_of
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.tables import PgTable
 from backfill_cli.upstreams.postgres.types import quoted
-
-if TYPE_CHECKING:
-    import psycopg
-
-    Connection = psycopg.Connection[Any]
 
 FLUSH_TRIES, FLUSH_WAIT_S = 4, 0.005
 """A commit is on disk within a few ms; an asynchronous one (synchronous_commit = off) within 0.6 s."""
@@ -74,11 +69,9 @@ class Now:
     lost: str
 
 
-def now(connection: "Connection", slot: str) -> Now:
-    with asking("reading the log's position"):
-        row = connection.execute(_NOW, (slot,)).fetchone()
-    assert row is not None
-    system, database, standby, insert, flushed, timeline, plugin, of, pid, confirmed, restart, status, why = row
+def now(connection: Connection, slot: str) -> Now:
+    found = row_of(connection, "reading the log's position", _NOW, (slot,))
+    system, database, standby, insert, flushed, timeline, plugin, of, pid, confirmed, restart, status, why = found
     at = lsn_of(insert)
     return Now(
         system=int(system),
@@ -129,7 +122,7 @@ def _require_kind(seen: Now, slot: str, way_on: Hint | str) -> None:
         )
 
 
-def require_within(connection: "Connection", options: PostgresOptions, at: int) -> None:
+def require_within(connection: Connection, options: PostgresOptions, at: int) -> None:
     """The slot holds back no more log than allowed; otherwise it is dropped, and HistoryGone raised."""
     most = options.max_retained
     if most is None:
@@ -146,22 +139,21 @@ def require_within(connection: "Connection", options: PostgresOptions, at: int) 
     )
 
 
-def is_bounded(connection: "Connection") -> bool:
+def is_bounded(connection: Connection) -> bool:
     """Whether the server invalidates a slot that holds back more log than some size."""
-    with asking("reading its settings"):
-        row = connection.execute("SELECT current_setting('max_slot_wal_keep_size') <> '-1'").fetchone()
-    return bool(row and row[0])
+    query = "SELECT current_setting('max_slot_wal_keep_size') <> '-1'"
+    return bool(row_of(connection, "reading its settings", query)[0])
 
 
-def limits(connection: "Connection", options: PostgresOptions) -> list[str]:
+def limits(connection: Connection, options: PostgresOptions) -> list[str]:
     """Limits on how long a slot is kept that a user may not expect, one sentence each."""
-    with asking("reading its settings"):
-        row = connection.execute("SELECT current_setting('idle_replication_slot_timeout', true)").fetchone()
+    query = "SELECT current_setting('idle_replication_slot_timeout', true)"
+    (idle,) = row_of(connection, "reading its settings", query)
     found = []
-    if row is not None and row[0] not in (None, "0"):
-        idle = f"idle_replication_slot_timeout ({row[0]})"
+    if idle not in (None, "0"):
         found.append(
-            f"the server invalidates slots that are not read for {idle}: a job stopped longer needs a new snapshot"
+            f"the server invalidates slots that are not read for idle_replication_slot_timeout ({idle}): a job "
+            "stopped longer needs a new snapshot"
         )
     if options.max_retained is not None and not is_bounded(connection):
         size = f"'{max(1, options.max_retained >> 20)}MB'"
@@ -191,7 +183,7 @@ def require_free(seen: Now, slot: str) -> None:
         )
 
 
-def remove(connection: "Connection", slot: str, publication: str) -> None:
+def remove(connection: Connection, slot: str, publication: str) -> None:
     """The slot is gone, and so is a publication that we created and that no other job uses.
 
     Raises Transient while the slot is being read, StateConflict for one that is not ours.
@@ -205,13 +197,13 @@ def remove(connection: "Connection", slot: str, publication: str) -> None:
         publications.leave(connection, publication, slot)
 
 
-def advance(connection: "Connection", slot: str, lsn: int) -> None:
+def advance(connection: Connection, slot: str, lsn: int) -> None:
     """The server may discard the log before `lsn`."""
     with asking("acknowledging"):
         connection.execute("SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", (slot, lsn_text(lsn)))
 
 
-def first_after(connection: "Connection", slot: str, publication: str, up_to: int) -> int | None:
+def first_after(connection: Connection, slot: str, publication: str, up_to: int) -> int | None:
     """When the first transaction in the slot committed, in ms since 1970; None if there is none up to `up_to`."""
     peek = """SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, 1, 'proto_version', '1',
               'publication_names', %s) LIMIT 1"""
@@ -224,7 +216,7 @@ def first_after(connection: "Connection", slot: str, publication: str, up_to: in
 
 
 @contextmanager
-def copied(connection: "Connection", slot: str, of_copy: bool = False) -> Iterator[str]:
+def copied(connection: Connection, slot: str, of_copy: bool = False) -> Iterator[str]:
     """The name of a temporary copy, which holds what the slot holds now until the block or the connection ends.
 
     Only this connection can read from it; others can copy it. of_copy: whether the slot is such a copy itself.
@@ -258,7 +250,7 @@ def copy_gone() -> Transient:
     return Transient("the connection that held a copy of the job's slot was lost, and the copy with it", RETRIED)
 
 
-def past_now(connection: "Connection", slot: str) -> int:
+def past_now(connection: Connection, slot: str) -> int:
     """A position at or after every transaction that any snapshot taken so far shows, on disk: our own empty
     transaction is committed after it. It waits for no standby.
     """
@@ -271,7 +263,7 @@ def past_now(connection: "Connection", slot: str) -> int:
     return seen.insert
 
 
-def settled(connection: "Connection", seen: Now, before: Sequence[int]) -> int:
+def settled(connection: Connection, seen: Now, before: Sequence[int]) -> int:
     """The newest known position between two records that is on disk: the log's end, as soon as it is flushed.
 
     before: earlier such positions, not all of them on disk when they were seen. While others write, the end of
@@ -282,14 +274,12 @@ def settled(connection: "Connection", seen: Now, before: Sequence[int]) -> int:
         if seen.insert <= flushed:
             return seen.insert
         time.sleep(FLUSH_WAIT_S)
-        with asking("reading the log's position"):
-            row = connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
-        assert row is not None
-        flushed = lsn_of(row[0])
+        query = "SELECT pg_current_wal_flush_lsn()::text"
+        flushed = lsn_of(row_of(connection, "reading the log's position", query)[0])
     return max((place for place in before if place <= flushed), default=0)
 
 
-def hidden(connection: "Connection", xids: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
+def hidden(connection: Connection, xids: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
     """The transactions taken from the log that a snapshot taken now does not show yet, as 64-bit ids.
 
     xids: 32-bit ids, as the log has them; known: 64-bit ids, from before.
@@ -302,8 +292,8 @@ def hidden(connection: "Connection", xids: Sequence[int], known: Sequence[int]) 
             SELECT top + ((((xid - top) %% 4294967296) + 6442450944) %% 4294967296 - 2147483648) AS x
             FROM unnest(%s::bigint[]) xid UNION SELECT unnest(%s::bigint[])) ids
         WHERE NOT pg_visible_in_snapshot(x::text::xid8, snapshot) ORDER BY x"""
-    with asking("checking which transactions are visible"):
-        return tuple(x for (x,) in connection.execute(query, (list(xids), list(known))).fetchall())
+    given = (list(xids), list(known))
+    return tuple(x for (x,) in rows_of(connection, "checking which transactions are visible", query, given))
 
 
 def transaction_now(connection: Any) -> int:
@@ -334,7 +324,7 @@ SELECT current_setting('max_replication_slots')::int - (SELECT count(*) FROM pg_
 """
 
 
-def create(connection: "Connection", options: PostgresOptions, mark: str, tables: Sequence[PgTable]) -> None:
+def create(connection: Connection, options: PostgresOptions, mark: str, tables: Sequence[PgTable]) -> None:
     """Publication, a new slot and its mark exist. Raises UsageError for a slot that another reader created.
 
     If the server has room for one slot only, there is no mark.
@@ -350,7 +340,7 @@ def create(connection: "Connection", options: PostgresOptions, mark: str, tables
             connection.execute("SELECT pg_copy_logical_replication_slot(%s, %s)", (first, options.slot))
 
 
-def clean_up(connection: "Connection", options: PostgresOptions, mark: str) -> None:
+def clean_up(connection: Connection, options: PostgresOptions, mark: str) -> None:
     """The mark is gone; so are the slot, if it is the mark's, and a publication of ours that no other job uses."""
     with asking("removing what a start left behind"):
         _drop(connection, options, mark)
@@ -358,7 +348,7 @@ def clean_up(connection: "Connection", options: PostgresOptions, mark: str) -> N
             publications.leave(connection, options.publication, options.slot)
 
 
-def unmark(connection: "Connection", mark: str) -> None:
+def unmark(connection: Connection, mark: str) -> None:
     """The mark is gone; the slot stays."""
     with asking("removing the mark of a slot"):
         (marked, *_) = _stand(connection, mark, "")
@@ -366,7 +356,7 @@ def unmark(connection: "Connection", mark: str) -> None:
             connection.execute("SELECT pg_drop_replication_slot(%s)", (marked,))
 
 
-def leftovers(connection: "Connection", options: PostgresOptions, mark: str) -> list[str]:
+def leftovers(connection: Connection, options: PostgresOptions, mark: str) -> list[str]:
     """What `clean_up` would drop."""
     with asking("checking for what a start left behind"):
         marked, named, is_ours = _stand(connection, mark, options.slot)
@@ -374,7 +364,7 @@ def leftovers(connection: "Connection", options: PostgresOptions, mark: str) -> 
     return [f"replication slot {name!r}" for name in (*names, *([named] if is_ours else []))]
 
 
-def _drop(connection: "Connection", options: PostgresOptions, mark: str) -> None:
+def _drop(connection: Connection, options: PostgresOptions, mark: str) -> None:
     """Both are dropped, the mark last: until then it shows whose the slot is."""
     marked, named, is_ours = _stand(connection, mark, options.slot)
     for name in (named if is_ours else None, marked):
@@ -382,7 +372,7 @@ def _drop(connection: "Connection", options: PostgresOptions, mark: str) -> None
             connection.execute("SELECT pg_drop_replication_slot(%s)", (name,))
 
 
-def _stand(connection: "Connection", mark: str, named: str) -> tuple[str | None, str | None, bool]:
+def _stand(connection: Connection, mark: str, named: str) -> tuple[str | None, str | None, bool]:
     """The names of mark and slot, None for one that does not exist, and whether both are at the same position.
 
     Raises Transient while the server is still creating the mark for a start that was killed.
@@ -399,7 +389,7 @@ def _stand(connection: "Connection", mark: str, named: str) -> tuple[str | None,
     return marked, there, is_ours
 
 
-def _has_room(connection: "Connection") -> bool:
+def _has_room(connection: Connection) -> bool:
     """Whether there is room for slot and mark."""
     row = connection.execute(_FREE).fetchone()
     return row is not None and row[0] > 1

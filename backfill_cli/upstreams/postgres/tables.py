@@ -4,7 +4,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import START_OVER, UsageError, sql
@@ -12,12 +12,9 @@ from backfill_cli.model.schema import schema_text
 from backfill_cli.model.split import Split
 from backfill_cli.model.units import nearest_first, spell_known
 from backfill_cli.postgres_says import PLACE
-from backfill_cli.upstreams.postgres.client import asking
+from backfill_cli.upstreams.postgres.client import Connection, asking, row_of, rows_of
 from backfill_cli.upstreams.postgres.keys import cursor_of_key
 from backfill_cli.upstreams.postgres.types import COLUMNS, Column, by_table, quoted, spark_field
-
-if TYPE_CHECKING:
-    import psycopg
 
 SPLIT_ROWS = 250_000
 """A split is a task: small enough to run several side by side per epoch, large enough to outweigh its start."""
@@ -138,7 +135,33 @@ class PgTable:
         return frozenset(column.name for column in self.columns if column.toasts and column.name not in keys)
 
 
-def primary_keys(connection: "psycopg.Connection[Any]", names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+_KNOWN = """
+SELECT n, c.oid::bigint, (
+    SELECT jsonb_object_agg(a.attname, jsonb_build_array(a.attnum, a.atttypid::bigint)) FROM pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '')
+FROM unnest(%s::text[]) n LEFT JOIN pg_class c ON c.oid = to_regclass(n)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTable:
+    """What identifies a table. name: as in the config. kinds: see PgTable."""
+
+    name: str
+    oid: int
+    kinds: Mapping[str, Sequence[int]]
+
+
+def known(connection: Connection, specs: Sequence[TableSpec]) -> tuple[KnownTable, ...]:
+    """The tables, without sizes: reading those waits for ALTER TABLE. Raises UsageError for one that is gone."""
+    rows = rows_of(connection, "reading its catalog", _KNOWN, ([spec.name for spec in specs],))
+    for name, oid, _ in rows:
+        if oid is None:
+            raise UsageError(f"table {name!r} does not exist", START_OVER + ", or rename it back")
+    return tuple(KnownTable(name, oid, kinds or {}) for name, oid, kinds in rows)
+
+
+def primary_keys(connection: Connection, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The primary key of each of these tables. Raises UsageError for one that has none, or does not exist."""
     found = {name: tuple(_row(connection, name)[8]) for name in names}
     without = [name for name, key in found.items() if not key]
@@ -150,7 +173,7 @@ def primary_keys(connection: "psycopg.Connection[Any]", names: Sequence[str]) ->
     return found
 
 
-def described(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec]) -> tuple[PgTable, ...]:
+def described(connection: Connection, specs: Sequence[TableSpec]) -> tuple[PgTable, ...]:
     """The job's tables as they are now. Raises UsageError naming table, column and what to do."""
     with asking("reading its catalog"):
         rows = {spec.name: _row(connection, spec.name) for spec in specs}
@@ -160,7 +183,7 @@ def described(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec])
     return tuple(_table(spec, rows[spec.name], columns.get(rows[spec.name][0], ())) for spec in specs)
 
 
-def _require_apart(connection: "psycopg.Connection[Any]", oids: Mapping[str, int]) -> None:
+def _require_apart(connection: Connection, oids: Mapping[str, int]) -> None:
     """No table is named twice, or has another as a partition: all its changes come under one of the names."""
     names: dict[int, str] = {}
     for name, oid in oids.items():
@@ -199,27 +222,25 @@ FROM unnest(%s::text[]) n LEFT JOIN pg_class c ON c.oid = to_regclass(n)
 """
 
 
-def signature(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec]) -> str:
+def signature(connection: Connection, specs: Sequence[TableSpec]) -> str:
     """A text that differs once `described` would: one cheap query for all tables."""
-    with asking("reading its catalog"):
-        row = connection.execute(_SIGNATURE.encode(), ([spec.name for spec in specs],)).fetchone()
-    return str(row)
+    return str(row_of(connection, "reading its catalog", _SIGNATURE, ([spec.name for spec in specs],)))
 
 
-def called(connection: "psycopg.Connection[Any]", oid: int) -> str | None:
+def called(connection: Connection, oid: int) -> str | None:
     """What the table with this oid is called now, as SQL names it here; None if there is none."""
-    with asking("reading its catalog"):
-        row = connection.execute("SELECT oid::regclass::text FROM pg_class WHERE oid = %s", (oid,)).fetchone()
+    query = "SELECT oid::regclass::text FROM pg_class WHERE oid = %s"
+    row = row_of(connection, "reading its catalog", query, (oid,))
     return None if row is None else str(row[0])
 
 
-def require_names(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec]) -> None:
+def require_names(connection: Connection, specs: Sequence[TableSpec]) -> None:
     """Each table exists. Raises UsageError for one that does not, or whose name is not valid in SQL."""
     for spec in specs:
         _row(connection, spec.name)
 
 
-def _row(connection: "psycopg.Connection[Any]", name: str) -> Any:
+def _row(connection: Connection, name: str) -> Any:
     import psycopg
 
     with asking("reading its catalog"):
@@ -244,11 +265,9 @@ def _row(connection: "psycopg.Connection[Any]", name: str) -> Any:
     return row
 
 
-def _names(connection: "psycopg.Connection[Any]") -> list[str]:
+def _names(connection: Connection) -> list[str]:
     """The tables that the role may look at, each as SQL names it here: with its schema where that is needed."""
-    with asking("reading its catalog"):
-        rows = connection.execute(_NAMES).fetchall()
-    return [name for (name,) in rows]
+    return [name for (name,) in rows_of(connection, "reading its catalog", _NAMES)]
 
 
 def _in_toml(text: str) -> str:
@@ -314,7 +333,7 @@ def schema_of(table: PgTable) -> str:
     return schema_text({column.name: spark_field(column, table.sql) for column in table.columns})
 
 
-def splits(connection: "psycopg.Connection[Any]", table: PgTable) -> Iterator[Split]:
+def splits(connection: Connection, table: PgTable) -> Iterator[Split]:
     """Ranges of the first key column, cut at values from the table's statistics; the outer ones are open-ended."""
     many = min(100, max(1, round(table.rows / SPLIT_ROWS)))
     cuts = _cuts(connection, table, many) if many > 1 else []
@@ -331,28 +350,25 @@ def splits(connection: "psycopg.Connection[Any]", table: PgTable) -> Iterator[Sp
         )
 
 
-def _cuts(connection: "psycopg.Connection[Any]", table: PgTable, many: int) -> list[str]:
+def _cuts(connection: Connection, table: PgTable, many: int) -> list[str]:
     """At most `many - 1` distinct values of the first key column, as texts, in the database's order."""
     first = table.key[0]
     collate = f" COLLATE {first.collation}" if first.collation else ""
-    with asking("reading its statistics"):
-        row = connection.execute("SELECT format_type(%s, NULL)", (first.base_oid,)).fetchone()
-        assert row is not None
-        # an anyarray can only be cast by way of its text
-        query = f"""
-            SELECT DISTINCT ON (tile) concat(v) FROM (
-                SELECT v, ntile({many}) OVER (ORDER BY v{collate}) AS tile FROM (
-                    SELECT DISTINCT v FROM pg_stats, unnest(histogram_bounds::text::{row[0]}[]) v
-                    WHERE schemaname = %s AND tablename = %s AND attname = %s AND inherited = %s) d) t
-            ORDER BY tile, v{collate} DESC"""
-        told = (table.schema, table.relation, first.name, table.kind == "p")
-        found = connection.execute(query.encode(), told).fetchall()
-    return [text for (text,) in found][:-1]
+    doing = "reading its statistics"
+    (kind,) = row_of(connection, doing, "SELECT format_type(%s, NULL)", (first.base_oid,))
+    # an anyarray can only be cast by way of its text
+    query = f"""
+        SELECT DISTINCT ON (tile) concat(v) FROM (
+            SELECT v, ntile({many}) OVER (ORDER BY v{collate}) AS tile FROM (
+                SELECT DISTINCT v FROM pg_stats, unnest(histogram_bounds::text::{kind}[]) v
+                WHERE schemaname = %s AND tablename = %s AND attname = %s AND inherited = %s) d) t
+        ORDER BY tile, v{collate} DESC"""
+    given = (table.schema, table.relation, first.name, table.kind == "p")
+    return [text for (text,) in rows_of(connection, doing, query, given)][:-1]
 
 
-def places(connection: "psycopg.Connection[Any]", table: PgTable) -> frozenset[str]:
+def places(connection: Connection, table: PgTable) -> frozenset[str]:
     """Texts that identify the table and its partitions, which no other table has."""
     query = f"""SELECT {PLACE} FROM (SELECT %s::oid AS oid UNION SELECT relid FROM pg_partition_tree(%s::oid)) t"""
-    with asking("identifying its tables"):
-        rows = connection.execute(query.encode(), (table.oid, table.oid)).fetchall()
-    return frozenset(place for (place,) in rows)
+    found = rows_of(connection, "identifying its tables", query, (table.oid, table.oid))
+    return frozenset(place for (place,) in found)

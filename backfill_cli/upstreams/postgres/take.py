@@ -10,22 +10,18 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
 
 from backfill_cli.cdc.net import NeedsAll
 from backfill_cli.contracts import TakenTable
 from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.upstreams.postgres import pgoutput as log
 from backfill_cli.upstreams.postgres import slot
-from backfill_cli.upstreams.postgres.client import asking, connected
+from backfill_cli.upstreams.postgres.client import Connection, asking, connected, row_of, rows_of
 from backfill_cli.upstreams.postgres.covered import keep_covered
 from backfill_cli.upstreams.postgres.files import TableFiles
 from backfill_cli.upstreams.postgres.net import NetTable, ValueLost
 from backfill_cli.upstreams.postgres.types import DESCRIBED, Column, by_table, spark_type
 from backfill_cli.upstreams.postgres.window import Taken, TakeRequest
-
-if TYPE_CHECKING:
-    import psycopg
 
 HELD_BYTES = 256 << 20
 """Of messages whose rows are held, plus ROW_BYTES for each; beyond it rows are written before the window ends."""
@@ -138,7 +134,7 @@ class _Incompatible(Exception):
 class _Window:
     """One pass over the window."""
 
-    def __init__(self, request: TakeRequest, connection: "psycopg.Connection[Any]", bounds: Bounds) -> None:
+    def __init__(self, request: TakeRequest, connection: Connection, bounds: Bounds) -> None:
         self._request, self._connection, self._bounds = request, connection, bounds
         self._tables = {table.oid.to_bytes(4): NetTable(table) for table in request.tables}
         self._ready: dict[
@@ -178,8 +174,7 @@ class _Window:
         if not others:
             return
         given = ([table.oid for table in self._request.tables], others, self._request.publication)
-        with asking("checking which tables are partitions"):
-            row = self._connection.execute(_ABOVE, given).fetchone()
+        row = row_of(self._connection, "checking which tables are partitions", _ABOVE, given)
         if row is not None:
             names = {table.oid: table.name for table in self._request.tables}
             raise BadData(
@@ -314,8 +309,7 @@ class _Window:
 
     def _described(self, table: str, relation: log.Relation) -> tuple[Column, ...]:
         names, types, typmods = (list(part) for part in zip(*relation.columns, strict=True))
-        with asking(f"describing the columns of {table}"):
-            rows = self._connection.execute(DESCRIBED.encode(), (names, types, typmods)).fetchall()
+        rows = rows_of(self._connection, f"describing the columns of {table}", DESCRIBED, (names, types, typmods))
         found = by_table(rows).get(0, ())
         if len(found) != len(names):
             raise BadData(f"table {table!r}: the type of a column no longer exists", START_OVER)
