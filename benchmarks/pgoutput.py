@@ -42,10 +42,11 @@ def changes(dsn: str, count: int) -> None:
 
 
 def measured(dsn: str, folder: Path, count: int) -> list[Figure]:
+    from backfill_cli.cdc.files import LogTable
+    from backfill_cli.cdc.window import WindowRequest
     from backfill_cli.upstreams.postgres.client import connected, lsn_of
-    from backfill_cli.upstreams.postgres.take import take
+    from backfill_cli.upstreams.postgres.take import TakeRequest, take
     from backfill_cli.upstreams.postgres.types import COLUMNS, by_table
-    from backfill_cli.upstreams.postgres.window import LogTable, TakeRequest
 
     changes(dsn, count)
     with connected(dsn) as connection:
@@ -56,7 +57,8 @@ def measured(dsn: str, folder: Path, count: int) -> list[Figure]:
     tables = (LogTable("orders", oid, columns, ("id",)),)
     walls, server, cpus = [], [], []
     for attempt in range(ROUNDS):
-        request = TakeRequest(dsn, SLOT, PUBLICATION, 0, lsn_of(end), tables, str(folder), str(attempt))
+        window = WindowRequest(0, lsn_of(end), tables, str(folder), str(attempt))
+        request = TakeRequest(window, dsn, SLOT, PUBLICATION)
         with connected(dsn) as connection:
             before = time.perf_counter()
             connection.execute(

@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "registry": SHARED | {"contracts"},
     "config": SHARED | {"contracts", "registry"},
     "spark": SHARED | {"contracts", "__init__"},
-    "cdc": SHARED | {"contracts", "spark"},
+    "cdc": SHARED | {"contracts", "spark", "formats"},
     "formats": SHARED | {"contracts", "spark"},
     "lake": SHARED | {"contracts", "spark", "formats"},
     "decode": SHARED | {"contracts", "spark", "formats"},
@@ -79,7 +79,7 @@ SYSTEMS_SHARE = {"sql"}
 
 CONNECTOR_CLIENTS = {
     "duckdb": {"sinks", "catalog", "duckdb_says", "upstreams"},
-    "pyarrow": {"spark", "formats", "lake", "decode", "upstreams", "sinks", "engine"},
+    "pyarrow": {"spark", "cdc", "formats", "lake", "decode", "upstreams", "sinks", "engine"},
 }
 
 FORBIDDEN_ATTRIBUTES = {

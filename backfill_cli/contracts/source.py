@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from backfill_cli.contracts.options import Looked
 from backfill_cli.errors import BackfillError, UsageError
@@ -131,7 +131,9 @@ class SnapshotReads(ABC):
 
         If `row_count` does not know the size of one of the reads, an extra column `own.READ INT` holds the index
         into `reads` that a row belongs to; only then does the engine count rows per read.
-        Partitioned logs add `own.ERROR STRING` (why a row cannot be read, NULL for a good one), `own.RAW BINARY`.
+        Rows that cannot be read, where the options ask for them to be kept: files add `own.QUARANTINED STRUCT<file
+        STRING, line BIGINT, value BINARY, reason STRING>`, NULL in a good row; in others all columns but
+        `own.READ` are NULL. Partitioned logs add `own.ERROR STRING` (why, NULL for a good row), `own.RAW BINARY`.
         """
 
     def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
@@ -169,7 +171,7 @@ class ChangeReads:
         log order among the rows of one key. If it is a struct, it can end in `image BOOLEAN`: true for a row that
         only holds the state before an update and is not counted as a change for display. schema: Spark schema as
         JSON, in which the columns are read.
-        Partitioned logs add `own.ERROR` and `own.RAW` as `scan` does. Not called where the log is consumed.
+        Rows that cannot be read as in `scan`, with a NULL `own.OP`. Not called where the log is consumed.
         """
         raise RuntimeError(f"the log of {type(self).__name__} is consumed, not read")
 
@@ -551,25 +553,23 @@ class ChangeLog(ChangeReads, Connected):
 # -- connectors ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotConnector:
-    """How a snapshot side plugs in beside a change log of another system: its part of `UpstreamConnector`.
+Side = TypeVar("Side", SnapshotSide, ChangeLog)
 
-    options, open, fingerprint: as there, for `[upstream.snapshot]`.
+
+@dataclass(frozen=True)  # with slots, `SideConnector[…]` could not be called
+class SideConnector(Generic[Side]):
+    """How a side plugs in beside one of another system: its part of `UpstreamConnector`, whose fields it has.
+
+    options: for `[upstream.snapshot]` or `[upstream.changes]`.
     """
 
     options: type["BaseModel"]
-    open: Callable[[Any, Sequence[TableSpec]], SnapshotSide]
+    open: Callable[[Any, Sequence[TableSpec]], Side]
     fingerprint: Callable[[Any], Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class ChangesConnector:
-    """How a change log plugs in beside a snapshot of another system. options: for `[upstream.changes]`."""
-
-    options: type["BaseModel"]
-    open: Callable[[Any, Sequence[TableSpec]], ChangeLog]
-    fingerprint: Callable[[Any], Mapping[str, Any]]
+SnapshotConnector = SideConnector[SnapshotSide]
+ChangesConnector = SideConnector[ChangeLog]
 
 
 @dataclass(frozen=True, slots=True)

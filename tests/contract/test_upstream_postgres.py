@@ -11,9 +11,9 @@ from postgres_database import Database, database
 from upstream_contract import UpstreamContract
 from upstream_world import TABLE, Row
 
+from backfill_cli.cdc import ranges
 from backfill_cli.contracts import Source, TableSpec
 from backfill_cli.upstreams.postgres import connector
-from backfill_cli.upstreams.postgres import tables as described
 
 Change = tuple[str, Row | None, Row | None]
 
@@ -60,7 +60,7 @@ class TestPostgres(UpstreamContract):
 
     @pytest.fixture
     def world(self, postgres: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresWorld]:
-        monkeypatch.setattr(described, "SPLIT_ROWS", 30)
+        monkeypatch.setattr(ranges, "SPLIT_ROWS", 30)
         with database(postgres) as db:
             made = PostgresWorld(db)
             yield made

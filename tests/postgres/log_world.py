@@ -9,12 +9,15 @@ import psycopg
 import pyarrow.parquet as pq
 from postgres_database import Database
 
+from backfill_cli.cdc.files import LogTable
+from backfill_cli.cdc.window import TakenWindow, WindowRequest
 from backfill_cli.upstreams.postgres.client import lsn_of
-from backfill_cli.upstreams.postgres.take import take
-from backfill_cli.upstreams.postgres.types import COLUMNS, by_table
-from backfill_cli.upstreams.postgres.window import LogTable, Taken, TakeRequest
+from backfill_cli.upstreams.postgres.take import TakeRequest, take
+from backfill_cli.upstreams.postgres.types import COLUMNS, Column, by_table
 
 PUBLICATION = "Changes, all"
+
+Taken = TakenWindow[Column]
 
 Rows = dict[tuple[str | None, ...], dict[str, str | None]]
 
@@ -35,7 +38,7 @@ class World:
         self.attempts = 0
         self.position = self.now()
 
-    def table(self, name: str) -> LogTable:
+    def table(self, name: str) -> LogTable[Column]:
         """As the catalog has it now."""
         with psycopg.connect(self.db.dsn) as connection:
             found = connection.execute("SELECT %s::regclass::oid", (name,)).fetchone()
@@ -59,17 +62,14 @@ class World:
 
     def request(self, up_to: int | None = None, **more: Any) -> TakeRequest:
         self.attempts += 1
-        request = TakeRequest(
-            dsn=self.db.dsn,
-            slot=self.slot,
-            publication=PUBLICATION,
+        window = WindowRequest(
             after=self.position,
             up_to=self.now() if up_to is None else up_to,
             tables=self.tables,
             folder=str(self.folder),
             attempt=str(self.attempts),
         )
-        return replace(request, **more)
+        return TakeRequest(replace(window, **more), self.db.dsn, self.slot, PUBLICATION)
 
     def take(self, up_to: int | None = None, **more: Any) -> Taken:
         """The changes from the position on, which stays where it is; no files but theirs are left."""

@@ -18,6 +18,7 @@ import pytest
 from postgres_database import Database
 from psycopg import sql
 
+from backfill_cli.cdc import ranges
 from backfill_cli.contracts import TableSpec
 from backfill_cli.engine.staging.transform import evolved
 from backfill_cli.model.job import Control
@@ -26,10 +27,7 @@ from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged
 from backfill_cli.model.upstream import UpstreamView
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.strategies.arrangement import ArrangementStrategy
-from backfill_cli.upstreams.postgres import connector, ranges, taking
-from backfill_cli.upstreams.postgres import tables as described
-from backfill_cli.upstreams.postgres.pending import LOG
-from backfill_cli.upstreams.postgres.take import take
+from backfill_cli.upstreams.postgres import connector, source
 
 Rows = dict[tuple[Any, ...], dict[str, Any]]
 Within = Mapping[tuple[str, str], Any]
@@ -52,9 +50,9 @@ class Between:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Splits of 12 rows, chunks of 4, and no Spark."""
-    monkeypatch.setattr(described, "SPLIT_ROWS", 12)
+    monkeypatch.setattr(ranges, "SPLIT_ROWS", 12)
     monkeypatch.setattr(ranges, "CHUNK_ROWS", 4)
-    monkeypatch.setattr(taking, "in_worker", lambda _spark, request: take(request))
+    monkeypatch.setattr(source, "in_worker", lambda _spark, take, request, _kind: take(request))
     monkeypatch.setattr(arrow_tasks, "cores", lambda _spark: 2)
 
 
@@ -151,7 +149,7 @@ class PlainJob:
             written = connection.execute(f"SELECT {end} - '0/0'::pg_lsn".encode()).fetchall()[0][0]
         while True:
             view: UpstreamView = self.upstream.observe(self.state.position, not self.following)
-            if int(view.latest.get(LOG) or 0) >= written:
+            if int(view.latest.get("wal") or 0) >= written:
                 return view
             time.sleep(0.02)
 

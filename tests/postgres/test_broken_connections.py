@@ -17,11 +17,12 @@ from postgres_sink import begun, read_table, sink_of
 from psycopg import sql
 from sink_contract import a_table, rows
 
+from backfill_cli.cdc.ranges import Ranges
 from backfill_cli.errors import BadData, Transient, UsageError
 from backfill_cli.sinks.postgres import staged, verify
 from backfill_cli.sinks.postgres.session import Place
-from backfill_cli.upstreams.postgres import chunks, client, pgoutput
-from backfill_cli.upstreams.postgres.ranges import Ranges
+from backfill_cli.upstreams.postgres import chunks, client
+from backfill_cli.upstreams.postgres.pgoutput import Slot
 
 __all__ = ["small"]
 
@@ -96,7 +97,7 @@ def test_rows_that_break_off_in_the_middle_of_a_chunk_are_read_again(
     db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: Break
 ) -> None:
     db("CREATE TABLE t (id int PRIMARY KEY, v text)", f"INSERT INTO t {MANY}")
-    monkeypatch.setattr("backfill_cli.upstreams.postgres.ranges.CHUNK_ROWS", 100_000)
+    monkeypatch.setattr("backfill_cli.cdc.ranges.CHUNK_ROWS", 100_000)
     job = PlainJob(db, tmp_path, {"t": ("id",)}, rows=100_000)
     monkeypatch.setattr(chunks, "as_arrow", called(lambda: how(db), chunks.as_arrow))
     with pytest.raises(Transient, match=r"table 't', reading a chunk: ") as lost:
@@ -117,7 +118,7 @@ def test_a_connection_that_is_lost_elsewhere_is_opened_again(
         job.follow()
         db(f"INSERT INTO t {MANY}")
     if place == "blocks":
-        monkeypatch.setattr(pgoutput, "blocks", once(lambda: killed(db), pgoutput.blocks))
+        monkeypatch.setattr(Slot, "blocks", once(lambda: killed(db), Slot.blocks))
     if place == "observe":
         job.between.observe = called(lambda: killed(db), lambda: None)
     with pytest.raises(Transient, match="SQLSTATE 57P01"):

@@ -14,7 +14,7 @@ from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.upstream import Pin
 from backfill_cli.upstreams.postgres import chunks
 from backfill_cli.upstreams.postgres.options import PostgresOptions
-from backfill_cli.upstreams.postgres.source import PostgresUpstream
+from backfill_cli.upstreams.postgres.source import PostgresSource
 
 
 @pytest.fixture
@@ -25,19 +25,19 @@ def db(postgres: Server) -> Iterator[Database]:
 
 
 @pytest.fixture
-def upstream(db: Database) -> Iterator[PostgresUpstream]:
-    made = PostgresUpstream(PostgresOptions(dsn=db.dsn, slot=db.name), [TableSpec("t", ("id",))])
+def upstream(db: Database) -> Iterator[PostgresSource]:
+    made = PostgresSource(PostgresOptions(dsn=db.dsn, slot=db.name), [TableSpec("t", ("id",))])
     yield made
     made.close()
 
 
 @pytest.fixture
-def pin(upstream: PostgresUpstream) -> Pin:
+def pin(upstream: PostgresSource) -> Pin:
     return upstream.pin()
 
 
 @pytest.fixture
-def chunk(upstream: PostgresUpstream, pin: Pin) -> chunks.Chunk:
+def chunk(upstream: PostgresSource, pin: Pin) -> chunks.Chunk:
     tasks = upstream.batches(None, "t", [SnapshotRead("t", split.id) for split in pin.splits])  # type: ignore[arg-type]
     assert tasks is not None
     chunk: chunks.Chunk = tasks.parts[0][0].what
@@ -61,7 +61,7 @@ def test_case_18_another_server_behind_the_same_name_is_not_read(chunk: chunks.C
 
 
 def test_a_table_that_took_the_name_is_not_read(
-    db: Database, upstream: PostgresUpstream, pin: Pin, chunk: chunks.Chunk
+    db: Database, upstream: PostgresSource, pin: Pin, chunk: chunks.Chunk
 ) -> None:
     db("CREATE TABLE other (id int PRIMARY KEY, v text)", "INSERT INTO other VALUES (9, 'z')")
     db("BEGIN; ALTER TABLE t RENAME TO was; ALTER TABLE other RENAME TO t; COMMIT")

@@ -45,7 +45,7 @@ def test_a_relation_has_the_columns_of_the_catalog(world: World) -> None:
     (message,) = of(log.RELATION, read(world))
     (table,) = world.tables
     told = log.relation(message)
-    assert (told.oid, told.identity) == (table.oid, {"id"})
+    assert (told.oid, told.identity) == (table.id, {"id"})
     assert told.columns == tuple((column.name, column.type_oid, column.typmod) for column in table.columns)
 
 
@@ -95,7 +95,7 @@ def test_rows_are_the_servers_text(world: World) -> None:
     (deleted,) = of(log.DELETE, found)
     assert (deleted[5], log.row_at(deleted, 6)[0]) == (ord("K"), [None, b"5", None, None, None])
     (truncated,) = of(log.TRUNCATE, found)
-    assert log.truncated(truncated) == [world.tables[0].oid.to_bytes(4)]
+    assert log.truncated(truncated) == [world.tables[0].id.to_bytes(4)]
 
 
 def test_an_old_row_is_whole_with_full_identity(world: World) -> None:

@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from postgres import Server
 from postgres_database import Database, database
 
+from backfill_cli.cdc import ranges
+from backfill_cli.cdc.ranges import Ranges
 from backfill_cli.contracts import TableSpec
 from backfill_cli.model.plan import SnapshotRead
-from backfill_cli.upstreams.postgres import ranges, tables
+from backfill_cli.upstreams.postgres import keys, tables
 from backfill_cli.upstreams.postgres.client import connected
-from backfill_cli.upstreams.postgres.ranges import Ranges
 
 
 @pytest.fixture
@@ -28,10 +30,12 @@ def parts(db: Database, limit: int) -> list[tuple[object, object]]:
     """The chunks of the table's first read, each from where to where."""
     with connected(db.dsn) as connection:
         (table,) = tables.described(connection, [TableSpec("t", ("id",))])
-        (split,) = tables.splits(connection, table)
+        rows, size_bytes = table.rows, table.size_bytes
+        (split,) = ranges.splits("t", rows, size_bytes, partial(keys.cuts, connection, table))
         cut = Ranges([split])
-        return [(part.after, part.up_to) for part in cut.parts(cut.closed(
-            connection, table, SnapshotRead("t", split.id, None, limit_rows=limit)))]  # fmt: skip
+        read = SnapshotRead("t", split.id, None, limit_rows=limit)
+        most = ranges.chunk_rows(rows, size_bytes)
+        return [*cut.parts(cut.closed(read, most, partial(keys.key_after, connection, table)))]
 
 
 def test_a_read_ends_at_the_row_that_its_limit_reaches_in_the_order_of_the_key_not_of_its_text(

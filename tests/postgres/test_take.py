@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -9,17 +10,17 @@ import pytest
 from hint_typed import typed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from log_world import PUBLICATION, World, changes
+from log_world import PUBLICATION, Taken, World, changes
 from postgres import Server
 from postgres_database import database
 from psycopg.pq import ExecStatus
 from taken_world import BIG, shared, world
 
+from backfill_cli.cdc import window
 from backfill_cli.errors import BadData, Fatal, Transient
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.upstreams.postgres import pgoutput
 from backfill_cli.upstreams.postgres import take as taking
-from backfill_cli.upstreams.postgres.window import Taken
 
 __all__ = ["shared", "world"]
 
@@ -78,7 +79,7 @@ TRANSACTIONS = st.lists(
     transactions=TRANSACTIONS,
     cuts=st.lists(st.floats(0, 1), max_size=3),
     limit=st.sampled_from([None, None, 1, 4]),
-    held=st.sampled_from([taking.HELD_BYTES, taking.HELD_BYTES, 1, 30_000]),
+    held=st.sampled_from([window.HELD_BYTES, window.HELD_BYTES, 1, 30_000]),
 )
 def test_a_windows_changes_make_the_sink_what_the_database_is(
     world: World,
@@ -97,7 +98,7 @@ def test_a_windows_changes_make_the_sink_what_the_database_is(
             connection.execute(end.encode())
     now = world.now()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(taking, "HELD_BYTES", held)
+        patch.setattr(window, "HELD_BYTES", held)
         patch.setattr(pgoutput, "BLOCK_ROWS", 3)
         patch.setattr(taking, "MORE_MESSAGES", 2)
         for up_to in [*sorted(begin + int(cut * (now - begin)) for cut in cuts), now]:
@@ -143,7 +144,7 @@ def test_taken_says_what_it_took(world: World) -> None:
     request = world.request()
     taken = taking.take(request)
     assert xid is not None
-    assert (taken.up_to, taken.xids, taken.transactions) == (request.up_to, (xid[0] & 0xFFFFFFFF,), 1)
+    assert (taken.up_to, taken.xids, taken.transactions) == (request.window.up_to, (xid[0] & 0xFFFFFFFF,), 1)
     assert taken.from_ms is not None
     assert taken.up_to_ms is not None
     assert float(ms) - 10_000 < taken.from_ms <= taken.up_to_ms <= float(ms)
@@ -168,7 +169,7 @@ def test_taking_a_window_again_gives_the_same(world: World) -> None:
 def test_an_empty_window_has_no_tables_and_ends_where_it_was_asked_to(world: World) -> None:
     world.db("INSERT INTO other VALUES (1, 1)")
     taken = world.take(world.position + 5)
-    assert taken == Taken(world.position + 5, None, None, 0, (), {}, {})
+    assert taken == window.TakenWindow(world.position + 5)
 
 
 def test_a_window_beyond_what_is_flushed_is_not_taken(world: World) -> None:
@@ -257,7 +258,7 @@ def test_origins_and_messages_change_nothing(world: World) -> None:
 
 def test_what_the_database_refuses_is_told_with_its_code(world: World) -> None:
     with pytest.raises(Fatal, match=r"reading the slot 'absent'.*SQLSTATE 42704"):
-        world.take(slot="absent")
+        taking.take(replace(world.request(), slot="absent"))
 
 
 def test_a_slot_that_another_reads_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +276,7 @@ def test_a_slot_that_another_reads_is_waited_for(world: World, monkeypatch: pyte
         world.follow()
         assert world.sink == world.state()
         ends.join()
-    monkeypatch.setattr(taking, "IN_USE_S", 0.2)
+    monkeypatch.setattr(window, "IN_USE_S", 0.2)
     world.db("INSERT INTO part (id, mood) VALUES (2, 'ok')")
     with closing(psycopg.connect(world.db.dsn, replication="database", autocommit=True)) as other:
         read_by(other)

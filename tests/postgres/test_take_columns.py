@@ -9,8 +9,8 @@ from log_world import World
 from postgres import Server
 from postgres_database import database
 
+from backfill_cli.cdc import window
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.postgres import take as taking
 
 
 @pytest.fixture
@@ -79,11 +79,11 @@ def _moved_without_its_value(fresh: World) -> None:
 
 
 @pytest.mark.parametrize("limit", [None, 1, 1000])
-@pytest.mark.parametrize("held", [1, taking.HELD_BYTES])
+@pytest.mark.parametrize("held", [1, window.HELD_BYTES])
 def test_a_value_written_again_is_found_past_a_column_that_was_added(
     fresh: World, monkeypatch: pytest.MonkeyPatch, limit: int | None, held: int
 ) -> None:
-    monkeypatch.setattr(taking, "HELD_BYTES", held)
+    monkeypatch.setattr(window, "HELD_BYTES", held)
     _moved_without_its_value(fresh)
     fresh.db("ALTER TABLE t ADD COLUMN added int", "UPDATE t SET v = v || '', added = 5 WHERE id = 2")
     fresh.db("UPDATE t SET added = 6 WHERE id = 3", "ALTER TABLE t ADD COLUMN last int")

@@ -48,7 +48,7 @@ def test_the_database_says_which_keys_are_covered(
                 world.position = world.now()
                 db("DELETE FROM t")
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("backfill_cli.upstreams.postgres.covered.BATCH_KEYS", 2)
+                patch.setattr("backfill_cli.upstreams.postgres.take.BATCH_KEYS", 2)
                 taken = world.take(covered={"t": predicate})
             found = changes(tmp_path, taken, "t")
             assert {row["_backfill_op"] for row in found} == {"D" if deleted else "U"}

@@ -11,7 +11,7 @@ from log_world import World
 from postgres import Server
 from postgres_database import database
 
-from backfill_cli.upstreams.postgres import take as taking
+from backfill_cli.cdc import window
 
 ROWS = 300_000
 HELD_BYTES = 16 << 20
@@ -34,7 +34,7 @@ def take_apart(world: World, answers: Connection) -> None:
 def test_a_transaction_larger_than_memory_is_taken_in_several_files(
     postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(taking, "HELD_BYTES", HELD_BYTES)
+    monkeypatch.setattr(window, "HELD_BYTES", HELD_BYTES)
     with database(postgres) as db:
         db("CREATE TABLE t (id int PRIMARY KEY, v text)")
         world = World(db, tmp_path, {"t": ["id"]})

@@ -5,9 +5,9 @@ import pytest
 from log_world import World, changes
 from taken_world import BIG, shared, world
 
+from backfill_cli.cdc import window
 from backfill_cli.errors import BadData
 from backfill_cli.upstreams.postgres import pgoutput
-from backfill_cli.upstreams.postgres import take as taking
 
 __all__ = ["shared", "world"]
 
@@ -56,11 +56,11 @@ def test_a_value_that_the_log_does_not_carry_is_refused(world: World) -> None:
 
 
 @pytest.mark.parametrize("then", ["DELETE FROM part", f"UPDATE part SET big = {BIG.format('c')}", "TRUNCATE part"])
-@pytest.mark.parametrize("held", [1, taking.HELD_BYTES])
+@pytest.mark.parametrize("held", [1, window.HELD_BYTES])
 def test_a_value_that_is_not_needed_any_more_is_not_missed(
     world: World, monkeypatch: pytest.MonkeyPatch, held: int, then: str
 ) -> None:
-    monkeypatch.setattr(taking, "HELD_BYTES", held)
+    monkeypatch.setattr(window, "HELD_BYTES", held)
     monkeypatch.setattr(pgoutput, "BLOCK_ROWS", 1)
     _lost(world)
     world.db(then)
@@ -74,11 +74,11 @@ def test_a_value_of_a_row_beyond_the_position_is_not_missed(world: World) -> Non
     assert [(row["_backfill_op"], row["id"]) for row in changes(world.folder, taken, "part")] == [("D", 1)]
 
 
-@pytest.mark.parametrize("held", [1, taking.HELD_BYTES])
+@pytest.mark.parametrize("held", [1, window.HELD_BYTES])
 def test_a_row_that_moves_takes_its_value_from_what_was_written_before(
     world: World, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
-    monkeypatch.setattr(taking, "HELD_BYTES", held)
+    monkeypatch.setattr(window, "HELD_BYTES", held)
     monkeypatch.setattr(pgoutput, "BLOCK_ROWS", 1)
     world.db(f"INSERT INTO part SELECT 1, g, {BIG.format('b')}, 'sad', NULL FROM generate_series(1, 3) g")
     world.db("UPDATE part SET v = 2, id = 7 WHERE id = 1")
@@ -87,7 +87,7 @@ def test_a_row_that_moves_takes_its_value_from_what_was_written_before(
 
 
 def test_more_than_is_held_is_written_in_several_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taking, "HELD_BYTES", 50_000)
+    monkeypatch.setattr(window, "HELD_BYTES", 50_000)
     monkeypatch.setattr(pgoutput, "BLOCK_ROWS", 50)
     with psycopg.connect(world.db.dsn) as connection:
         for _ in range(2):

@@ -16,7 +16,7 @@ from backfill_cli.errors import BadData, Fatal, HistoryGone, StateConflict, Tran
 from backfill_cli.model.upstream import Pin
 from backfill_cli.upstreams.postgres import client
 from backfill_cli.upstreams.postgres.options import PostgresOptions
-from backfill_cli.upstreams.postgres.source import PostgresUpstream
+from backfill_cli.upstreams.postgres.source import PostgresSource
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def db(postgres: Server) -> Iterator[Database]:
 
 
 def opened(db: Database, dsn: str = "") -> Any:
-    return PostgresUpstream(PostgresOptions(dsn=dsn or db.dsn, slot=db.name), [TableSpec("t", ("id",))])
+    return PostgresSource(PostgresOptions(dsn=dsn or db.dsn, slot=db.name), [TableSpec("t", ("id",))])
 
 
 def pinned(db: Database) -> Pin:

@@ -12,12 +12,12 @@ from postgres_database import Database, database
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import StateConflict
 from backfill_cli.upstreams.postgres.options import PostgresOptions
-from backfill_cli.upstreams.postgres.source import PostgresUpstream
+from backfill_cli.upstreams.postgres.source import PostgresSource
 
 
-def held(db: Database) -> PostgresUpstream:
+def held(db: Database) -> PostgresSource:
     db("CREATE TABLE t (id int PRIMARY KEY, v text)")
-    upstream = PostgresUpstream(PostgresOptions(dsn=db.dsn, slot=db.name), [TableSpec("t", ("id",))])
+    upstream = PostgresSource(PostgresOptions(dsn=db.dsn, slot=db.name), [TableSpec("t", ("id",))])
     upstream.pin()
     upstream.create(db.name)
     upstream.adopt(db.name, upstream.pin())
@@ -135,7 +135,7 @@ def test_a_publication_goes_with_the_last_job_that_uses_it(postgres: Server) -> 
     with database(postgres) as db:
         first = held(db)
         options = PostgresOptions(dsn=db.dsn, slot=f"{db.name}_b", publication=db.name)
-        second = PostgresUpstream(options, [TableSpec("t", ("id",))])
+        second = PostgresSource(options, [TableSpec("t", ("id",))])
         second.pin()
         second.create(f"{db.name}_b")
         first.release(first.pin())
@@ -150,7 +150,7 @@ def test_a_publication_goes_with_the_last_job_that_uses_it(postgres: Server) -> 
 def test_a_publication_of_others_stays(postgres: Server) -> None:
     with database(postgres) as db:
         db("CREATE TABLE t (id int PRIMARY KEY, v text)", f"CREATE PUBLICATION {db.name} FOR TABLE t")
-        upstream = PostgresUpstream(PostgresOptions(dsn=db.dsn, slot=db.name), [TableSpec("t", ("id",))])
+        upstream = PostgresSource(PostgresOptions(dsn=db.dsn, slot=db.name), [TableSpec("t", ("id",))])
         pin = upstream.pin()
         upstream.create(db.name)
         upstream.release(pin)

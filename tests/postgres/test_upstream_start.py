@@ -19,10 +19,9 @@ from backfill_cli.errors import StateConflict, Transient, UsageError
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import ChangeWindow
 from backfill_cli.model.upstream import Pin
-from backfill_cli.upstreams.postgres import taking
+from backfill_cli.upstreams.postgres import source
 from backfill_cli.upstreams.postgres.options import PostgresOptions
-from backfill_cli.upstreams.postgres.source import PostgresUpstream
-from backfill_cli.upstreams.postgres.take import take
+from backfill_cli.upstreams.postgres.source import PostgresSource
 
 MARK = "backfill_start_"
 HELD = "SELECT slot_name::text FROM pg_replication_slots WHERE database = current_database() ORDER BY 1"
@@ -40,7 +39,7 @@ def db(postgres: Server) -> Iterator[Database]:
 
 
 def opened(db: Database) -> Any:
-    return PostgresUpstream(PostgresOptions(dsn=db.dsn, slot=db.name), [TableSpec("t", ("id",))])
+    return PostgresSource(PostgresOptions(dsn=db.dsn, slot=db.name), [TableSpec("t", ("id",))])
 
 
 def killed(db: Database, monkeypatch: pytest.MonkeyPatch, point: str) -> Pin:
@@ -197,7 +196,7 @@ PARTED = (
 def test_all_that_a_publication_lacks_of_a_partitioned_table_is_said_at_once(db: Database, has: str) -> None:
     db(*PARTED, f"CREATE PUBLICATION {db.name} {has}")
     options = PostgresOptions(dsn=db.dsn, slot=db.name, accept_partition_changes=True)
-    upstream: Any = PostgresUpstream(options, [TableSpec("p", ("id",)), TableSpec("t", ("id",))])
+    upstream: Any = PostgresSource(options, [TableSpec("p", ("id",)), TableSpec("t", ("id",))])
     upstream.pin()
     statements = [str(said).split("Try: ")[1] for said in upstream.obstacles(db.name)]
     assert len(statements) == (2 if "p, t" not in has and "ALL" not in has else 1)
@@ -219,14 +218,14 @@ def test_a_partition_that_is_published_as_its_root_gets_a_publication_of_its_own
     name = db.name + ("_" * 63)[len(db.name) : -4] + "_own" if "p1" in has else db.name
     db(*PARTED, f"CREATE PUBLICATION {name} {has}")
     options = PostgresOptions(dsn=db.dsn, slot=db.name, publication=name)
-    upstream: Any = PostgresUpstream(options, [TableSpec("p1", ("id",))])
+    upstream: Any = PostgresSource(options, [TableSpec("p1", ("id",))])
     upstream.pin()
     with pytest.raises(UsageError, match="lacks changes that this job needs") as refused:
         upstream.require_able()
     upstream.close()
     with typed(refused.value) as hint:
         own = {path.removeprefix("upstream."): value for path, value in hint.settings().items()}
-        upstream = PostgresUpstream(options.model_copy(update=own), [TableSpec("p1", ("id",))])
+        upstream = PostgresSource(options.model_copy(update=own), [TableSpec("p1", ("id",))])
         upstream.pin()
         assert upstream.obstacles(db.name) == []
         upstream.close()
@@ -244,7 +243,7 @@ def test_partitions_of_a_table_whose_identity_lacks_the_key_get_sql_that_suffice
         "ALTER TABLE p1 REPLICA IDENTITY NOTHING",
     )
     options = PostgresOptions(dsn=db.dsn, slot=db.name, accept_partition_changes=True)
-    upstream: Any = PostgresUpstream(options, [TableSpec("p", ("id",))])
+    upstream: Any = PostgresSource(options, [TableSpec("p", ("id",))])
     with pytest.raises(UsageError, match=r"its replica identity is|another REPLICA IDENTITY") as caught:
         upstream.pin()
     db(*(part for part in str(caught.value.hint).split("; ") if part.startswith("ALTER TABLE")))
@@ -256,7 +255,7 @@ def test_partitions_of_a_table_whose_identity_lacks_the_key_get_sql_that_suffice
 def test_columns_that_changed_while_rows_were_read_are_named_with_their_table(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(taking, "in_worker", lambda _spark, request: take(request))
+    monkeypatch.setattr(source, "in_worker", lambda _spark, take, request, _kind: take(request))
     db("INSERT INTO t VALUES (1, 'a')")
     upstream = opened(db)
     upstream.pin()

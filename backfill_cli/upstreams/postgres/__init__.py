@@ -8,9 +8,9 @@ from backfill_cli.upstreams.postgres.options import PostgresOptions
 
 
 def _open(options: PostgresOptions, tables: Sequence[TableSpec]) -> Source:
-    from backfill_cli.upstreams.postgres.source import PostgresUpstream
+    from backfill_cli.upstreams.postgres.source import PostgresSource
 
-    return PostgresUpstream(options, tables)
+    return PostgresSource(options, tables)
 
 
 def _fingerprint(options: PostgresOptions) -> Mapping[str, Any]:

@@ -208,12 +208,14 @@ def _faults(
             "max_replication_slots",
         )
     for table in tables:
-        if not _may_select(connection, table):
+        may_select = "SELECT has_table_privilege(%s::oid, 'SELECT') AND has_schema_privilege(%s, 'USAGE')"
+        is_hidden = "SELECT row_security_active(%s::oid)"
+        if not row_of(connection, "checking grants", may_select, (table.oid, table.schema))[0]:
             yield (
                 f"role {role!r} is not allowed to read table {table.name!r}",
                 sql(f"GRANT SELECT ON {table.sql} TO {quoted(role)}"),
             )
-        elif _sees_a_part(connection, table):
+        elif row_of(connection, "checking row security", is_hidden, (table.oid,))[0]:
             yield (
                 f"a row security policy hides rows of table {table.name!r} from role {role!r}",
                 sql(f"ALTER ROLE {quoted(role)} BYPASSRLS"),
@@ -281,17 +283,13 @@ def _unguarded(connection: Connection, options: PostgresOptions, tables: Sequenc
     return UsageError(
         f"publication {options.publication!r} does not name table {found[0].name!r}: the server then allows "
         "SET UNLOGGED, whose changes the log lacks, and without a TOAST table nothing tells it later",
-        "name it in any publication: " + sql(_guarding(connection, options, found)),
+        "name it in any publication: " + sql(publications.guarding(connection, options.slot, found)),
     )
 
 
 def _toasts(table: PgTable) -> bool:
     """Whether a column, or a generated one, may be stored out of line."""
     return len(table.columns) < len(table.numbers) or any(column.toasts for column in table.columns)
-
-
-def _guarding(connection: Connection, options: PostgresOptions, tables: Sequence[PgTable]) -> str:
-    return publications.guarding(connection, options.slot, ", ".join(table.sql for table in tables))
 
 
 def rewrites_that_stop(connection: Connection, options: PostgresOptions, tables: Sequence[PgTable]) -> list[str]:
@@ -302,7 +300,7 @@ def rewrites_that_stop(connection: Connection, options: PostgresOptions, tables:
     return [
         f"publication {options.publication!r} does not name table {found[0].name!r}: what makes a new TOAST table "
         "(ADD COLUMN … GENERATED … STORED, pg_repack) then stops the job, as SET UNLOGGED does; to avoid that, "
-        f"name it in any publication: {_guarding(connection, options, found)}"
+        f"name it in any publication: {publications.guarding(connection, options.slot, found)}"
     ]
 
 
@@ -330,17 +328,6 @@ def _by_lc_monetary(connection: Connection, query: str, value: str | None) -> An
     with asking("reading lc_monetary"), connection.transaction(force_rollback=True):
         connection.execute(default, (value,))
         return connection.execute(query.encode()).fetchone()
-
-
-def _may_select(connection: Connection, table: PgTable) -> bool:
-    query = "SELECT has_table_privilege(%s::oid, 'SELECT') AND has_schema_privilege(%s, 'USAGE')"
-    return bool(row_of(connection, "checking grants", query, (table.oid, table.schema))[0])
-
-
-def _sees_a_part(connection: Connection, table: PgTable) -> bool:
-    """Whether row security applies to the role, on the table."""
-    query = "SELECT row_security_active(%s::oid)"
-    return bool(row_of(connection, "checking row security", query, (table.oid,))[0])
 
 
 def _owns(connection: Connection, tables: Sequence[PgTable]) -> bool:

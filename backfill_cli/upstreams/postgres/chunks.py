@@ -6,14 +6,14 @@ would lose its change, because that part of the log is not read again. Until it 
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_driver
-from backfill_cli.contracts import Piece, own
+from backfill_cli.cdc.source import Sight
 from backfill_cli.errors import RETRIED, BackfillError, Hint, LogFirst, Transient, UsageError, in_config, sql
 from backfill_cli.postgres_holders import of_transaction, spelled
 from backfill_cli.postgres_says import INSTALL
@@ -29,18 +29,6 @@ VISIBLE_LIMIT_S = 10.0
 """After this long without such a snapshot the epoch is given up and retried: a standby may be away for hours."""
 
 _WAIT_S = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """What a chunk's snapshot must show.
-
-    consumed: 64-bit ids of transactions that were consumed and that no snapshot is known to show yet.
-    since: every transaction below this id must have ended; None once a chunk was read.
-    """
-
-    consumed: tuple[int, ...] = ()
-    since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +83,6 @@ def _shown(value: "pa.Array") -> str:
         return str(value[0].as_py())
     except (OverflowError, ValueError):
         return f"{value.view('int32' if value.type.bit_width == 32 else 'int64')[0]} (out of range)"
-
-
-def with_read(pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
-    """The rows of some chunks, each with the number of its read. Runs in a worker."""
-    import pyarrow as pa
-
-    for piece in pieces:
-        for batch in batches(piece.what):
-            yield batch.append_column(own.READ, pa.repeat(pa.scalar(piece.read, pa.int32()), batch.num_rows))
 
 
 def select(chunk: Chunk) -> str:

@@ -5,14 +5,16 @@ is a split's bound may have the first columns only.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
+from backfill_cli.cdc.ranges import KeyRange
 from backfill_cli.model.position import Cursor
-from backfill_cli.model.split import Split
-from backfill_cli.upstreams.postgres.types import Column, quoted
+from backfill_cli.upstreams.postgres.client import Connection, row_of, rows_of
+from backfill_cli.upstreams.postgres.tables import PgTable
+from backfill_cli.upstreams.postgres.types import Column, quoted, selected
 
 
-def cursor_of_key(texts: Sequence[str]) -> Cursor:
+def _cursor(texts: Sequence[str]) -> Cursor:
     return json.dumps(list(texts), ensure_ascii=False)
 
 
@@ -22,14 +24,11 @@ def literal(text: str) -> str:
     return "E'" + escaped.replace("\\", "\\\\") + "'" if "\\" in text else "'" + escaped + "'"
 
 
-def above(key: Sequence[Column], names: Sequence[str], cursor: Cursor) -> str:
-    """The condition that a row's key comes after the cursor. names: SQL of the key's columns."""
-    return _compared(key, names, ">", cursor)
-
-
-def up_to(key: Sequence[Column], names: Sequence[str], cursor: Cursor) -> str:
-    """The condition that a row's key is at or before the cursor."""
-    return _compared(key, names, "<=", cursor)
+def condition(key: Sequence[Column], names: Sequence[str], keys: KeyRange) -> str:
+    """SQL that a row's key is in a range. names: SQL of the key's columns."""
+    limits = [_compared(key, names, ">", keys.after)] if keys.after is not None else []
+    limits += [_compared(key, names, "<=", keys.up_to)] if keys.up_to is not None else []
+    return " AND ".join(limits) or "true"
 
 
 def _compared(key: Sequence[Column], names: Sequence[str], operator: str, cursor: Cursor) -> str:
@@ -40,34 +39,39 @@ def _compared(key: Sequence[Column], names: Sequence[str], operator: str, cursor
     return f"({left}) {operator} ({right})"
 
 
-def bounds(split: Split) -> tuple[Cursor | None, Cursor | None]:
-    """The bounds of a split's keys, `(after, up to]`; None: open-ended."""
-    detail = json.loads(split.detail)
-    return detail.get("after"), detail.get("up_to")
-
-
-def within(key: Sequence[Column], splits: Iterable[Split], reached: Mapping[str, Cursor | None]) -> str | None:
-    """The condition, on columns k0, k1, …, that some split has reached a key; None if all splits are fully read.
-
-    reached: by split, how far it was read, None for its end; a split that is missing was not begun.
-    """
+def in_any(key: Sequence[Column], ranges: Sequence[KeyRange]) -> str:
+    """SQL, on columns k0, k1, …, that a key is in one of the ranges."""
     names = [f"k{i}{f' COLLATE {column.collation}' if column.collation else ''}" for i, column in enumerate(key)]
-    conditions, whole = [], True
-    for split in splits:
-        if split.id not in reached:
-            whole = False
-            continue
-        low, high = bounds(split)
-        end = reached[split.id]
-        whole = whole and end is None
-        limits = [above(key, names, low)] if low is not None else []
-        limits += [up_to(key, names, e) for e in ((end if end is not None else high),) if e is not None]
-        conditions.append(" AND ".join(limits) or "true")
-    if whole:
-        return None
-    return " OR ".join(f"({condition})" for condition in conditions) or "false"
+    return " OR ".join(f"({condition(key, names, keys)})" for keys in ranges) or "false"
 
 
-def key_names(key: Sequence[Column]) -> list[str]:
-    """SQL of the key's columns in the table itself, with the collation that they have there."""
-    return [quoted(column.name) for column in key]
+def of_rows(table: PgTable, keys: KeyRange) -> str:
+    """SQL for the table's rows in a range."""
+    return condition(table.key, [quoted(column.name) for column in table.key], keys)
+
+
+def key_after(connection: Connection, table: PgTable, keys: KeyRange, rows: int) -> Cursor | None:
+    """The key of a range's row with this number, from 1; None if the range has fewer."""
+    texts = ", ".join(selected(column) + "::text" for column in table.key)
+    # with the table's name: a bare name would mean the selected text, and order by that
+    order = ", ".join(f"{table.sql}.{quoted(column.name)}" for column in table.key)
+    where = of_rows(table, keys)
+    query = f"SELECT {texts} FROM {table.source} WHERE {where} ORDER BY {order} OFFSET {rows - 1} LIMIT 1"
+    row = row_of(connection, f"searching for a key of table {table.name!r}", query)
+    return None if row is None else _cursor(row)
+
+
+def cuts(connection: Connection, table: PgTable, most: int) -> list[Cursor]:
+    """At most so many distinct values of the first key column, in the database's order, from its statistics."""
+    first, doing = table.key[0], "reading its statistics"
+    collate = f" COLLATE {first.collation}" if first.collation else ""
+    (kind,) = row_of(connection, doing, "SELECT format_type(%s, NULL)", (first.base_oid,))
+    # an anyarray can only be cast by way of its text
+    query = f"""
+        SELECT DISTINCT ON (tile) concat(v) FROM (
+            SELECT v, ntile({most + 1}) OVER (ORDER BY v{collate}) AS tile FROM (
+                SELECT DISTINCT v FROM pg_stats, unnest(histogram_bounds::text::{kind}[]) v
+                WHERE schemaname = %s AND tablename = %s AND attname = %s AND inherited = %s) d) t
+        ORDER BY tile, v{collate} DESC"""
+    given = (table.schema, table.relation, first.name, table.kind == "p")
+    return [_cursor(row) for row in rows_of(connection, doing, query, given)][:-1]

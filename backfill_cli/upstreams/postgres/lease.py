@@ -3,32 +3,39 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
 
-from backfill_cli.contracts import Lease, TableSpec
+from backfill_cli.cdc.lease import LogLease
+from backfill_cli.cdc.source import place_of
+from backfill_cli.contracts import TableSpec
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.position import Position
 from backfill_cli.model.reports import Refusal
 from backfill_cli.model.upstream import HeldLog, Pin
 from backfill_cli.postgres_holders import holding_up
 from backfill_cli.upstreams.postgres import checks, identity, publications, slot
-from backfill_cli.upstreams.postgres.client import asking, backend, connected_alone, glance
+from backfill_cli.upstreams.postgres.client import (
+    Connection,
+    asking,
+    backend,
+    connected_alone,
+    glance,
+    lsn_text,
+)
 from backfill_cli.upstreams.postgres.keys import literal
 from backfill_cli.upstreams.postgres.options import PostgresOptions
-from backfill_cli.upstreams.postgres.pending import lsn_of
 from backfill_cli.upstreams.postgres.rewritten import Look
 from backfill_cli.upstreams.postgres.tables import called, known
 from backfill_cli.upstreams.postgres.types import quoted
 
 
-class Holding(Lease):
+class SlotLease(LogLease):
     """Slot and publication of one job. Nothing is queried before one of its methods is called."""
 
     def __init__(self, options: PostgresOptions, specs: Sequence[TableSpec]) -> None:
+        super().__init__(f"replication slot {options.slot!r}", options.max_retained)
         self._options, self._specs = options, specs
         self._look = Look(specs, options.publication)
         self._waiting: int | None = None  # the server process that may wait for others
-        self._made = False  # by this process: no mark is needed to know it
         self._retained: str | None = None
 
     @property
@@ -46,10 +53,10 @@ class Holding(Lease):
                 self._retained = None
 
     @cached_property
-    def _connection(self) -> Any:
+    def _connection(self) -> Connection:
         return connected_alone(self._options.dsn)
 
-    def _alive(self) -> Any:
+    def _alive(self) -> Connection:
         """The connection; a new one if it was lost."""
         if "_connection" in self.__dict__ and (self._connection.closed or self._connection.broken):
             del self.__dict__["_connection"]
@@ -71,14 +78,13 @@ class Holding(Lease):
         stopping = checks.rewrites_that_stop(self._connection, self._options, self._look.listed)
         return [*made, *checks.generated(self._look.listed), *checks.lost_with_a_key(movable), *stopping]
 
-    def create(self, mark: str) -> None:
-        options, connection = self._options, self._alive()
+    def _make(self, mark: str) -> None:
+        connection = self._alive()
         self._waiting = backend(connection)
         try:
-            slot.create(connection, options, mark, self._look.listed)
+            slot.create(connection, self._options, mark, self._look.listed)
         finally:
             self._waiting = None
-        self._made = True
 
     def _waits_for(self) -> Limit | None:
         pid = self._waiting
@@ -87,15 +93,14 @@ class Holding(Lease):
         with glance(self._options.dsn) as connection:
             return holding_up(connection, pid)
 
-    def adopt(self, mark: str, pin: Pin) -> None:
-        self._require_database_of(pin)
+    def _unmark(self, mark: str) -> None:
         slot.unmark(self._connection, mark)
 
-    def clean_up(self, mark: str, pin: Pin) -> None:
-        self._require_database_of(pin)
-        if self._made:
-            slot.remove(self._connection, self._options.slot, self._options.publication)
+    def _sweep(self, mark: str) -> None:
         slot.clean_up(self._connection, self._options, mark)
+
+    def _remove(self) -> None:
+        slot.remove(self._connection, self._options.slot, self._options.publication)
 
     def leftovers(self, mark: str) -> Sequence[str]:
         return slot.leftovers(self._alive(), self._options, mark)
@@ -105,7 +110,7 @@ class Holding(Lease):
         with glance(options.dsn) as connection:
             seen = slot.now(connection, options.slot)
             identity.require_same_history(pin.identity, seen)
-            slot.require_ours(seen, options.slot, lsn_of(position))
+            slot.require_ours(seen, options.slot, place_of(position))
             tables = known(connection, self._specs)
             published = publications.published(connection, options.publication, tables)
             found = identity.of(seen, options.slot, published, tables)
@@ -113,15 +118,15 @@ class Holding(Lease):
             identity.require_same_tables(pin.identity, found)
             return HeldLog(seen.held_bytes, options.max_retained, slot.is_bounded(connection))
 
-    def enforce_limit(self, position: Position, snapshot_open: bool) -> None:
-        slot.require_within(self._alive(), self._options, lsn_of(position))
+    def _held_bytes(self, at: int) -> int:
+        seen = slot.now(self._alive(), self._options.slot)
+        slot.require_ours(seen, self._options.slot, at)
+        return seen.held_bytes
 
-    def release(self, pin: Pin) -> None:
-        self._require_database_of(pin)
-        slot.remove(self._connection, self._options.slot, self._options.publication)
+    def _place(self, at: int) -> str:
+        return lsn_text(at)
 
-    def require_releasable(self, pin: Pin) -> None:
-        self._require_database_of(pin)
+    def _require_free(self) -> None:
         with asking("checking what the job holds"):
             slot.require_free(slot.now(self._connection, self._options.slot), self._options.slot)
 
@@ -134,10 +139,5 @@ class Holding(Lease):
             f"DROP PUBLICATION IF EXISTS {quoted(self._options.publication)} /* only if no other job uses it */",
         ]
 
-    def _require_database_of(self, pin: Pin) -> None:
+    def _require_same(self, pin: Pin) -> None:
         identity.require_same_database(pin.identity, slot.now(self._alive(), self._options.slot))
-
-    def _identity(self, seen: slot.Now) -> str:
-        tables = self._look.listed
-        published = publications.published(self._connection, self._options.publication, tables)
-        return identity.of(seen, self._options.slot, published, tables)

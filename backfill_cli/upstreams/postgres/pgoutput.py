@@ -8,12 +8,13 @@ wrote it: to decode them would cost half as much again as parsing the message.
 import struct
 from collections.abc import Generator
 from dataclasses import dataclass
+from typing import Any
 
 from backfill_cli.cdc.net import UNSENT, Row
+from backfill_cli.cdc.window import LogInUse
 from backfill_cli.errors import RETRIED, Transient
 from backfill_cli.upstreams.postgres.client import Connection, asking, lsn_text, row_of
 from backfill_cli.upstreams.postgres.types import quoted
-from backfill_cli.upstreams.postgres.window import TakeRequest
 
 BEGIN, COMMIT, RELATION, INSERT, UPDATE, DELETE, TRUNCATE = b"BCRIUDT"
 """A message's first byte. O, Y and M describe origins, types and messages, and change nothing."""
@@ -115,12 +116,13 @@ def row_at(message: bytes, at: int) -> tuple[Row, int, bool]:
 
 Block = list[tuple[bytes]]
 
+_PEEK = (
+    "SELECT data FROM pg_catalog.pg_logical_slot_peek_binary_changes"
+    "(%s, %s::pg_lsn, %s::int, 'proto_version', '1', 'publication_names', %s)"
+)
+
 BLOCK_ROWS, BLOCK_BYTES = 10_000, 8 << 20
 """The most rows fetched at once, and about how many bytes, estimated from the rows before."""
-
-
-class SlotInUse(Transient):
-    """Another session reads the slot: for as long as the server decodes what it asked for."""
 
 
 def require_flushed(connection: Connection, up_to: int) -> None:
@@ -133,30 +135,43 @@ def require_flushed(connection: Connection, up_to: int) -> None:
         )
 
 
-def blocks(
-    connection: Connection, request: TakeRequest, up_to: int, messages: int | None
-) -> "Generator[tuple[Block, int], None, None]":
-    """The messages in order, up to the last transaction that begins to commit before `up_to`; with each block its
-    size in bytes. messages: how many the server decodes, None for all. Raises SlotInUse before the first block.
-    """
-    import psycopg
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A slot as a connection reads it."""
 
-    query = (
-        "SELECT data FROM pg_catalog.pg_logical_slot_peek_binary_changes"
-        "(%s, %s::pg_lsn, %s::int, 'proto_version', '1', 'publication_names', %s)"
-    )
-    given = (request.slot, lsn_text(up_to), messages, quoted(request.publication))
-    doing = f"reading the slot {request.slot!r}"
-    with asking(doing), connection.cursor("backfill_log") as cursor:
-        try:
-            cursor.execute(query, given, binary=True)
-            many = min(100, BLOCK_ROWS)
-            while block := cursor.fetchmany(many):
-                size = sum(len(message) for (message,) in block)
-                many = max(1, min(BLOCK_ROWS, BLOCK_BYTES * len(block) // size))
-                yield block, size
-        except psycopg.errors.ObjectInUse as exc:
-            raise SlotInUse(
-                f"PostgreSQL, {doing}: {exc.diag.message_primary} (SQLSTATE {exc.sqlstate})",
-                RETRIED,
-            ) from exc
+    connection: Connection
+    name: str
+    publication: str
+
+    def first_ms(self, up_to: int) -> int | None:
+        """When the first transaction committed, in ms since 1970; None if there is none up to `up_to`."""
+        with asking("peeking at the log"):
+            row = self.connection.execute(
+                f"{_PEEK} LIMIT 1".encode(), self._given(up_to, 1), binary=True
+            ).fetchone()
+        return None if row is None else begin(row[0]).ms
+
+    def blocks(self, up_to: int, messages: int | None) -> Generator[tuple[Block, int], None, None]:
+        """The messages in order, up to the last transaction that begins to commit before `up_to`; with each block
+        its size in bytes. messages: how many the server decodes, None for all. Raises LogInUse before the first
+        block.
+        """
+        import psycopg
+
+        doing = f"reading the slot {self.name!r}"
+        with asking(doing), self.connection.cursor("backfill_log") as cursor:
+            try:
+                cursor.execute(_PEEK, self._given(up_to, messages), binary=True)
+                many = min(100, BLOCK_ROWS)
+                while block := cursor.fetchmany(many):
+                    size = sum(len(message) for (message,) in block)
+                    many = max(1, min(BLOCK_ROWS, BLOCK_BYTES * len(block) // size))
+                    yield block, size
+            except psycopg.errors.ObjectInUse as exc:
+                raise LogInUse(
+                    f"PostgreSQL, {doing}: {exc.diag.message_primary} (SQLSTATE {exc.sqlstate})",
+                    RETRIED,
+                ) from exc
+
+    def _given(self, up_to: int, messages: int | None) -> tuple[Any, ...]:
+        return self.name, lsn_text(up_to), messages, quoted(self.publication)

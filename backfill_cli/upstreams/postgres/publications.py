@@ -136,13 +136,13 @@ def guard(slot: str) -> str:
     return f"{slot[: NAME_BYTES - 6]}_named"
 
 
-def guarding(connection: Connection, slot: str, tables: str) -> str:
-    """SQL that makes the job's guard name these tables too. tables: as SQL."""
-    name = quoted(guard(slot))
+def guarding(connection: Connection, slot: str, tables: Sequence[PgTable]) -> str:
+    """SQL that makes the job's guard name these tables too."""
+    name, listed = quoted(guard(slot)), ", ".join(table.sql for table in tables)
     found = row_of(connection, READING, "SELECT FROM pg_publication WHERE pubname = %s", (guard(slot),))
     if found is None:
-        return f"CREATE PUBLICATION {name} FOR TABLE {tables}"
-    return f"ALTER PUBLICATION {name} ADD TABLE {tables}"
+        return f"CREATE PUBLICATION {name} FOR TABLE {listed}"
+    return f"ALTER PUBLICATION {name} ADD TABLE {listed}"
 
 
 def _has_ancestor(connection: Connection, table: PgTable, listed: Container[tuple[str, str]]) -> bool:
@@ -168,7 +168,9 @@ def statement(publication: str, tables: Sequence[PgTable]) -> str:
 def use(connection: Connection, publication: str, tables: Sequence[PgTable], slot: str) -> None:
     """The publication exists; if we created it, its comment names this slot among its users."""
     if missing(connection, publication, tables) is None:
-        _publish(connection, publication, tables)
+        with connection.transaction():
+            connection.execute(statement(publication, tables).encode())
+            _note_users(connection, publication, [])
     users = _users(connection, publication)
     if users is not None:
         _note_users(connection, publication, [*users, slot])
@@ -184,12 +186,6 @@ def leave(connection: Connection, publication: str, slot: str) -> None:
         _note_users(connection, publication, others)
     else:
         connection.execute(f"DROP PUBLICATION {quoted(publication)}".encode())
-
-
-def _publish(connection: Connection, publication: str, tables: Sequence[PgTable]) -> None:
-    with connection.transaction():
-        connection.execute(statement(publication, tables).encode())
-        _note_users(connection, publication, [])
 
 
 def _users(connection: Connection, publication: str) -> list[str] | None:

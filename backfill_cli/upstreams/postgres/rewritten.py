@@ -212,16 +212,6 @@ def _untold(what: str) -> BadData:
     return BadData(f"{what}: rows may have other values, which are not in the log", START_OVER)
 
 
-def as_text(storage: Storage) -> str:
-    """JSON that `of_text` reads."""
-    return json.dumps(asdict(storage))
-
-
-def of_text(text: str) -> Storage:
-    """What `as_text` wrote."""
-    return Storage(**json.loads(text))
-
-
 class Look:
     """tables: by name. in_force: by table, the columns that the changes applied so far have, in the table's order.
 
@@ -298,14 +288,14 @@ class Look:
 
     def storage(self) -> str:
         """What a later process gives to `recall`, to compare with."""
-        return as_text(self._storage)
+        return json.dumps(asdict(self._storage))
 
     def recall(self, columns: Mapping[str, Sequence[str]], storage: str) -> None:
         """What an earlier process knew is known again: the columns in force, and how rows were stored."""
         for name, names in columns.items():
             self.in_force[name] = tuple(c for c in self.tables[name].columns if c.name in names)
         if storage:
-            self._storage, self._compared = of_text(storage), False
+            self._storage, self._compared = Storage(**json.loads(storage)), False
 
     def _stored(self, connection: Connection) -> Storage:
         return seen(connection, self._specs, self.listed, self._publication)

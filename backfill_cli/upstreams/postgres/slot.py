@@ -14,12 +14,10 @@ from typing import Any
 
 from backfill_cli.errors import RETRIED, START_OVER, Hint, HistoryGone, StateConflict, Transient, UsageError, sql
 from backfill_cli.failpoint import hit
-from backfill_cli.model.units import spell_size
 from backfill_cli.upstreams.postgres import publications
 from backfill_cli.upstreams.postgres.client import Connection, asking, lsn_of, lsn_text, row_of, rows_of
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.tables import PgTable
-from backfill_cli.upstreams.postgres.types import quoted
 
 FLUSH_TRIES, FLUSH_WAIT_S = 4, 0.005
 """A commit is on disk within a few ms; an asynchronous one (synchronous_commit = off) within 0.6 s."""
@@ -122,23 +120,6 @@ def _require_kind(seen: Now, slot: str, way_on: Hint | str) -> None:
         )
 
 
-def require_within(connection: Connection, options: PostgresOptions, at: int) -> None:
-    """The slot holds back no more log than allowed; otherwise it is dropped, and HistoryGone raised."""
-    most = options.max_retained
-    if most is None:
-        return
-    seen = now(connection, options.slot)
-    require_ours(seen, options.slot, at)
-    if seen.held_bytes <= most:
-        return
-    remove(connection, options.slot, options.publication)
-    raise HistoryGone(
-        f"replication slot {options.slot!r} held back {spell_size(seen.held_bytes)} of log, more than "
-        f"upstream.max_retained ({spell_size(most)}), and was dropped at {lsn_text(at)}: a new snapshot is needed",
-        START_OVER,
-    )
-
-
 def is_bounded(connection: Connection) -> bool:
     """Whether the server invalidates a slot that holds back more log than some size."""
     query = "SELECT current_setting('max_slot_wal_keep_size') <> '-1'"
@@ -201,18 +182,6 @@ def advance(connection: Connection, slot: str, lsn: int) -> None:
     """The server may discard the log before `lsn`."""
     with asking("acknowledging"):
         connection.execute("SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", (slot, lsn_text(lsn)))
-
-
-def first_after(connection: Connection, slot: str, publication: str, up_to: int) -> int | None:
-    """When the first transaction in the slot committed, in ms since 1970; None if there is none up to `up_to`."""
-    peek = """SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, 1, 'proto_version', '1',
-              'publication_names', %s) LIMIT 1"""
-    with asking("peeking at the log"):
-        row = connection.execute(peek, (slot, lsn_text(up_to), quoted(publication)), binary=True).fetchone()
-    if row is None:
-        return None
-    data = bytes(row[0])  # Begin: 'B', the commit's LSN, its time in us since 2000, the transaction's id
-    return 946_684_800_000 + int.from_bytes(data[9:17], "big", signed=True) // 1000
 
 
 @contextmanager

@@ -1,54 +1,46 @@
 """The PostgreSQL upstream: tables read as they are now, by ranges of their keys, and one log of all their changes.
 
-Reading order: `tables` describes, `slot` holds the log, `chunks` reads rows, `log/take` the changes; `keys` says
-what the database compares.
+Reading order: `cdc.source` is the way of an epoch, `tables` describes, `slot` holds the log, `chunks` reads rows,
+`take` the changes; `keys` says what the database compares.
 """
 
-import json
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 
-from backfill_cli.contracts import (
-    ArrowTasks,
-    Capabilities,
-    ConsumableLog,
-    Current,
-    Extras,
-    Piece,
-    Source,
-    TableSpec,
-    Taken,
-    own,
-)
-from backfill_cli.errors import RETRIED, BackfillError, LogFirst
-from backfill_cli.model.plan import ChangeWindow, SnapshotRead
+from backfill_cli.cdc import ranges
+from backfill_cli.cdc.files import LogTable
+from backfill_cli.cdc.ranges import KeyRange
+from backfill_cli.cdc.source import Known, LogSource, in_worker, place_of
+from backfill_cli.cdc.window import TakenWindow, WindowRequest
+from backfill_cli.contracts import Extras, TableSpec
 from backfill_cli.model.position import Cursor, Position
-from backfill_cli.model.schema import field as schema_field
-from backfill_cli.model.schema import names_of
-from backfill_cli.model.split import SplitKey
 from backfill_cli.model.upstream import Pin, UpstreamView
-from backfill_cli.spark import arrow_tasks
-from backfill_cli.spark.api import DataFrame, SparkSession
-from backfill_cli.spark.failures import from_spark
-from backfill_cli.upstreams.postgres import checks, chunks, identity, slot, taking
+from backfill_cli.spark.api import SparkSession
+from backfill_cli.upstreams.postgres import checks, chunks, identity, keys, publications, slot
 from backfill_cli.upstreams.postgres.client import clock_ms, lsn_text, server_of
-from backfill_cli.upstreams.postgres.lease import Holding
-from backfill_cli.upstreams.postgres.memory import Known, Memory
+from backfill_cli.upstreams.postgres.lease import SlotLease
 from backfill_cli.upstreams.postgres.options import PostgresOptions
-from backfill_cli.upstreams.postgres.pending import Pending, lsn_of, position_of
-from backfill_cli.upstreams.postgres.ranges import Ranges
+from backfill_cli.upstreams.postgres.pgoutput import Slot
 from backfill_cli.upstreams.postgres.rewritten import schema_of_columns
-from backfill_cli.upstreams.postgres.tables import PgTable, called, places, schema_of, splits
+from backfill_cli.upstreams.postgres.tables import called, places, schema_of
+from backfill_cli.upstreams.postgres.take import TakeRequest, take
+from backfill_cli.upstreams.postgres.types import Column
 
-LONG_LOG_BYTES = 1 << 30
-"""A longer log is applied before rows are read again: an epoch that reads rows must take all of it at once."""
 
-
-class PostgresUpstream(Holding, ConsumableLog, Source):
+class PostgresSource(SlotLease, LogSource[Column]):
     """See contracts.Source, ConsumableLog and Lease. Nothing is queried before `pin` or `restore`."""
 
+    log = "wal"
+
     def __init__(self, options: PostgresOptions, specs: Sequence[TableSpec]) -> None:
-        super().__init__(options, specs)
+        SlotLease.__init__(self, options, specs)
+        LogSource.__init__(
+            self,
+            f"the write-ahead log of one epoch, by replication slot {options.slot!r}; all of it while the job is "
+            "paused or stopped",
+            chunks.batches,
+        )
         self.lease = self
         self.extras = Extras(
             format_position=self._shown,
@@ -56,20 +48,8 @@ class PostgresUpstream(Holding, ConsumableLog, Source):
             waits_for=self._waits_for,
             clock_ms=self._clock_ms,
         )
-        self.capabilities = Capabilities(
-            Current(self),
-            before_images=True,
-            one_log=True,
-            keeps=f"the write-ahead log of one epoch, by replication slot {options.slot!r}; all of it while the "
-            "job is paused or stopped",
-        )
-        self._pin: Pin | None = None
-        self._ranges = Ranges(())
-        self._memory = Memory()
-        self._pending = Pending(options)
-        self._since: int | None = None
+        self._ends: tuple[int, ...] = ()  # the log's end, as seen before
         self._unheld = False  # pinned by a command that only reads
-        self._apart = False
         self._named = False  # the tables that a publication must name were seen to be
 
     # -- pin, restore, observe -----------------------------------------------------------------------------------
@@ -81,38 +61,41 @@ class PostgresUpstream(Holding, ConsumableLog, Source):
         checks.require_followable(tables)
         seen = slot.now(connection, self._options.slot)
         self._unheld = seen.plugin is None
-        position = seen.confirmed if seen.confirmed is not None else seen.insert
-        self._pin = Pin(
-            position=position_of(position),
-            position_ms=None,
-            complete_at=None,
-            splits=tuple(split for table in tables for split in splits(connection, table)),
-            schema={table.name: schema_of(table) for table in tables},
-            identity=self._identity(seen),
-            shown=self._shown(position_of(position)),
+        position = self._position(seen.confirmed if seen.confirmed is not None else seen.insert)
+        found = [
+            ranges.splits(table.name, table.rows, table.size_bytes, partial(keys.cuts, connection, table))
+            for table in tables
+        ]
+        return self._follow(
+            Pin(
+                position=position,
+                position_ms=None,
+                complete_at=None,
+                splits=tuple(itertools.chain.from_iterable(found)),
+                schema={table.name: schema_of(table) for table in tables},
+                identity=self._identity(seen),
+                shown=self._shown(position),
+            )
         )
-        self._see_from_here()
-        self._ranges = Ranges(self._pin.splits)
-        return self._pin
 
     def restore(self, pin: Pin) -> None:
-        self._pin, self._unheld = pin, False
-        self._ranges = Ranges(pin.splits)
+        self._unheld = False
         self._look.begin(self._alive())
         if not identity.pins_money(pin.identity):
             checks.require_same_money(self._connection, self._look.listed)
         self._look.apply(pin.schema)
-        self._see_from_here()
+        self._follow(pin)
 
-    def _see_from_here(self) -> None:
-        """The first read waits for transactions open now: one from before the slot can commit unseen by it."""
-        self._since = slot.transaction_now(self._connection)
+    def _identity(self, seen: slot.Now) -> str:
+        tables = self._look.listed
+        published = publications.published(self._connection, self._options.publication, tables)
+        return identity.of(seen, self._options.slot, published, tables)
 
     def _places(self) -> Mapping[str, frozenset[str]]:
         return {table.name: places(self._alive(), table) for table in self._look.listed}
 
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
-        pin, at = self._taken(), lsn_of(position)
+        pin, at = self._pinned, place_of(position)
         seen = slot.now(self._alive(), self._read_slot)
         if seen.plugin is None and self._retained is not None:
             raise slot.copy_gone()
@@ -126,151 +109,114 @@ class PostgresUpstream(Holding, ConsumableLog, Source):
         self._look.require_followable()
         identity.require_same_tables(pin.identity, found)
         if looks_only:
-            return UpstreamView(identity=pin.identity, latest=position_of(seen.insert))
+            return UpstreamView(identity=pin.identity, latest=self._position(seen.insert))
         if not self._named and self._retained is None:
             checks.require_named(self._connection, self._options, self._look.listed)
             self._named = True
-        end = self._pending.end(self._connection, seen, at)
+        end = max(at, slot.settled(self._connection, seen, self._ends))
+        self._ends = (*self._ends, seen.insert)[-2:]
         added = self._look.added(self._connection)
-        self._look.compare(self._connection, self._log_end)
-        told = self._look.told_by(end, added, self._log_end)
-        return UpstreamView(
-            identity=pin.identity,
-            latest=position_of(end),
-            pending=self._pending.epochs(self._connection, self._read_slot, at, end, told),
-            oldest=None if seen.confirmed is None else position_of(seen.confirmed),
-            log_first=snapshot_open and (end - at > LONG_LOG_BYTES or bool(added)),
+        self._look.compare(self._connection, self._insert)
+        return self._view(
+            at,
+            end,
+            snapshot_open,
+            oldest=seen.confirmed,
             held_bytes=seen.held_bytes,
+            columns_wait=bool(added),
+            added=self._look.told_by(end, added, self._insert),
         )
 
-    def _log_end(self) -> int:
+    def _insert(self) -> int:
         return slot.now(self._connection, self._options.slot).insert
 
     def _shown(self, position: Position) -> str:
         """As the server writes it."""
-        return f"LSN {lsn_text(lsn_of(position))}"
+        return f"LSN {lsn_text(place_of(position))}"
 
-    def snapshot_only(self, begun: bool) -> None:
-        self._apart = True
-        if begun:
-            self._since = None
+    def _clock_ms(self) -> int:
+        return clock_ms(self._alive())
 
     # -- rows as they are now ------------------------------------------------------------------------------------
 
-    def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
-        """Each read ends at the key that its limit reaches now, or at its split's end if there are fewer rows."""
-        return [self._ranges.closed(self._alive(), self._look.tables[table], read) for read in reads]
+    def _key_after(self, table: str, keys_of: KeyRange, rows: int) -> Cursor | None:
+        return keys.key_after(self._alive(), self._look.tables[table], keys_of, rows)
 
-    def batches(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
-        of, columns = self._look.tables[table], self._look.in_force[table]
-        pieces = tuple(
-            (Piece(index, self._chunk(of, self._ranges.condition(of, part))),)
-            for index, read in enumerate(reads)
-            for part in self._ranges.parts(read)
-        )
-        return ArrowTasks(chunks.batches, pieces, schema_of_columns(columns))
+    def _chunk_rows(self, table: str) -> int:
+        of = self._look.tables[table]
+        return ranges.chunk_rows(of.rows, of.size_bytes)
 
-    def _chunk(self, table: PgTable, condition: str) -> chunks.Chunk:
-        columns = self._look.in_force[table.name]
+    def _schema(self, table: str) -> str:
+        return schema_of_columns(self._look.in_force[table])
+
+    def _chunk(self, table: str, keys_of: KeyRange) -> chunks.Chunk:
+        of = self._look.tables[table]
         return chunks.Chunk(
             dsn=self._options.dsn,
             server=server_of(self._connection),
-            name=table.name,
-            key=tuple(column.name for column in table.key),
-            oid=table.oid,
-            table=table.sql,
-            source=table.source,
-            condition=condition,
-            columns=columns,
+            name=table,
+            key=tuple(column.name for column in of.key),
+            oid=of.oid,
+            table=of.sql,
+            source=of.source,
+            condition=keys.of_rows(of, keys_of),
+            columns=self._look.in_force[table],
             sight=self._sight,
             may_have_more=self._apart,
         )
 
-    def scan(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
-        """As `batches`, with a column `own.READ INT`."""
-        from pyspark.sql.types import StructType
-
-        tasks = self.batches(spark, table, reads)
-        assert tasks is not None
-        shape = json.loads(tasks.schema)
-        shape["fields"].append(schema_field(own.READ, "integer"))
-        return arrow_tasks.frame(spark, chunks.with_read, tasks.parts, StructType.fromJson(shape))
+    def _newest_transaction(self) -> int:
+        return slot.transaction_now(self._connection)
 
     # -- the log -------------------------------------------------------------------------------------------------
 
     def may_lack(self, table: str) -> frozenset[str]:
         return self._look.tables[table].may_lack()
 
-    def take(
-        self,
-        spark: SparkSession,
-        window: ChangeWindow,
-        within: Mapping[SplitKey, Cursor | None] | None,
-        schemas: Mapping[str, str],
-        folder: str,
-    ) -> Taken:
-        after = lsn_of(window.after)
-        connection = self._alive()
+    def _tables(self, schemas: Mapping[str, str]) -> tuple[LogTable[Column], ...]:
+        self._alive()
         self._look.apply(schemas)
-        up_to = slot.past_now(connection, self._options.slot) if window.open else lsn_of(window.up_to)
-        if self._pending.nothing_to(up_to):
-            taken = taking.nothing(up_to)
-        else:
-            tables = taking.log_tables(self._look.tables, self._look.in_force)
-            covered = self._ranges.covered(self._look.tables, within)
-            widens = not window.open
-            request = taking.request(self._options, after, up_to, tables, folder, window.limit, covered, widens)
-            if self._retained is not None:
-                request = replace(request, slot=self._retained, copies=True)
-            taken = taking.in_worker(spark, request)
-        if window.open and taken.up_to < up_to:
-            whose = f"table {next(iter(taken.changed))!r}: its" if taken.changed else "a table's"
-            raise LogFirst(f"{whose} columns changed while rows were read", RETRIED)
-        known = self._memory.at(after)
-        hidden = slot.hidden(connection, taken.xids, known.hidden) if within is not None else ()
+        in_force = self._look.in_force
+        return tuple(
+            LogTable(table.name, table.oid, in_force[table.name], tuple(column.name for column in table.key))
+            for table in self._look.listed
+        )
+
+    def _log_end(self) -> int:
+        return slot.past_now(self._connection, self._options.slot)
+
+    def _first_ms(self, up_to: int) -> int | None:
+        return Slot(self._connection, self._read_slot, self._options.publication).first_ms(up_to)
+
+    def _covered(self, table: str, ranges: Sequence[KeyRange]) -> str:
+        return keys.in_any(self._look.tables[table].key, ranges)
+
+    def _take(self, spark: SparkSession, request: WindowRequest[Column]) -> TakenWindow[Column]:
+        options, copies = self._options, self._retained is not None
+        whole = TakeRequest(request, options.dsn, self._read_slot, options.publication, copies)
+        return in_worker(spark, take, whole, TakenWindow[Column])
+
+    def _hidden(self, taken: TakenWindow[Column], known: Sequence[int]) -> tuple[int, ...]:
+        return slot.hidden(self._connection, taken.xids, known)
+
+    def _followed(self, taken: TakenWindow[Column], after: int) -> Mapping[str, str]:
+        connection = self._connection
         self._look.require_kept_unique(connection, taken.unsure, after)
         if taken.changed:
             self._look.again(connection)
             self._look.require_followable()
-            self._look.compare(connection, self._log_end)
+            self._look.compare(connection, self._insert)
         for name, columns in taken.changed.items():
             in_force = {column.name for column in self._look.in_force[name]}
             new = [column.name for column in columns if column.name not in in_force]
             checks.require_told(connection, self._look.tables[name], new)
-        whole = taken.up_to == up_to
-        added = {name: schema for name, schema in window.schema if whole and name not in taken.tables}
-        changed = added | {name: schema_of_columns(columns) for name, columns in taken.changed.items()}
-        in_force_then = {name: names_of(text) for name, text in {**schemas, **changed}.items()}
-        read, storage = known.read or window.open, self._look.storage()
-        self._memory.keep(after, taken.up_to, Known(hidden, read, in_force_then, storage))
-        return Taken(taking.closed(window, taken), taken.tables, changed)
+        return {name: schema_of_columns(columns) for name, columns in taken.changed.items()}
 
-    def acknowledge(self, position: Position) -> None:
-        self._pending.marked()
-        slot.advance(self._alive(), self._options.slot, lsn_of(position))
+    def _advance(self, at: int) -> None:
+        slot.advance(self._alive(), self._options.slot, at)
 
-    # -- what is remembered --------------------------------------------------------------------------------------
+    def _storage(self) -> str:
+        return self._look.storage()
 
-    @property
-    def _sight(self) -> chunks.Sight:
-        """What the next chunks must show, from what is known at the newest position that was taken."""
-        newest = self._memory.newest
-        return chunks.Sight(newest.hidden, None if newest.read else self._since)
-
-    def remembered(self, position: Position) -> str:
-        return self._memory.text(lsn_of(position))
-
-    def recall(self, memory: str) -> None:
-        known = self._memory.recall(memory)
+    def _recalled(self, known: Known) -> None:
         self._look.recall(known.columns, known.storage)
-
-    def failure(self, exc: Exception) -> BackfillError | None:
-        return from_spark(exc)
-
-    def _clock_ms(self) -> int:
-        return clock_ms(self._alive())
-
-    def _taken(self) -> Pin:
-        if self._pin is None:
-            raise RuntimeError("pin() or restore() comes first")
-        return self._pin

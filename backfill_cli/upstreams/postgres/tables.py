@@ -1,7 +1,5 @@
 """The tables as the catalog describes them: columns, key, size, what the log has of old rows."""
 
-import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,15 +7,10 @@ from typing import Any
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import START_OVER, UsageError, sql
 from backfill_cli.model.schema import schema_text
-from backfill_cli.model.split import Split
 from backfill_cli.model.units import nearest_first, spell_known
 from backfill_cli.postgres_says import PLACE
 from backfill_cli.upstreams.postgres.client import Connection, asking, row_of, rows_of
-from backfill_cli.upstreams.postgres.keys import cursor_of_key
 from backfill_cli.upstreams.postgres.types import COLUMNS, Column, by_table, quoted, spark_field
-
-SPLIT_ROWS = 250_000
-"""A split is a task: small enough to run several side by side per epoch, large enough to outweigh its start."""
 
 BYTES_A_ROW = 100
 """A guess, for a table that was never analyzed."""
@@ -30,33 +23,35 @@ HEIRS = """ARRAY(SELECT h.oid::regclass::text FROM pg_inherits i JOIN pg_class h
 """SQL: the tables whose rows a query of table c shows too; temporary ones are shown to one session only."""
 
 _FOUND = f"""
-SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
-       c.reltuples::float8, (SELECT coalesce(sum(pg_table_size(t.relid)), 0) FROM (
-           SELECT c.oid AS relid UNION SELECT relid FROM pg_partition_tree(c.oid)) t)::bigint,
-       EXISTS (SELECT FROM pg_class p WHERE p.reltoastrelid <> 0 AND p.oid = {PARTS}),
+SELECT c.oid::bigint, n.nspname AS schema, c.relname AS relation, c.relkind::text AS kind,
+       c.relreplident::text AS identity, c.reltuples::float8 AS rows,
+       (SELECT coalesce(sum(pg_table_size(t.relid)), 0) FROM (
+           SELECT c.oid AS relid UNION SELECT relid FROM pg_partition_tree(c.oid)) t)::bigint AS size_bytes,
+       EXISTS (SELECT FROM pg_class p WHERE p.reltoastrelid <> 0 AND p.oid = {PARTS}) AS toasted,
        ARRAY(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k (number, ord)
              JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number
-             WHERE i.indrelid = c.oid AND i.indisprimary AND k.ord <= i.indnkeyatts ORDER BY k.ord),
+             WHERE i.indrelid = c.oid AND i.indisprimary AND k.ord <= i.indnkeyatts ORDER BY k.ord) AS primary,
        (SELECT jsonb_object_agg(a.attname, a.attnum) FROM pg_attribute a
-        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS numbers,
        EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary
-               AND NOT (i.indimmediate AND i.indisvalid)),
-       EXISTS (SELECT FROM pg_class u WHERE u.relpersistence <> 'p' AND u.oid = {PARTS}),
+               AND NOT (i.indimmediate AND i.indisvalid)) AS deferrable,
+       EXISTS (SELECT FROM pg_class u WHERE u.relpersistence <> 'p' AND u.oid = {PARTS}) AS unlogged,
        ARRAY(SELECT l.oid::regclass::text FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
-             WHERE t.isleaf AND l.relreplident <> c.relreplident ORDER BY l.oid),
+             WHERE t.isleaf AND l.relreplident <> c.relreplident ORDER BY l.oid) AS differing,
        ARRAY(SELECT l.oid::regclass::text FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
-             WHERE t.isleaf AND l.oid <> c.oid AND l.relreplident <> 'f' ORDER BY l.oid),
+             WHERE t.isleaf AND l.oid <> c.oid AND l.relreplident <> 'f' ORDER BY l.oid)
+           AS lesser,
        (SELECT jsonb_agg((SELECT jsonb_agg(a.attname) FROM pg_attribute a WHERE a.attrelid = i.indrelid
                           AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1])))
-        FROM pg_index i WHERE i.indisreplident AND i.indrelid = {PARTS}),
+        FROM pg_index i WHERE i.indisreplident AND i.indrelid = {PARTS}) AS indexed,
        (SELECT jsonb_agg(jsonb_build_array(i.indexrelid::int8, (
             SELECT k.oid::int8 FROM pg_constraint k WHERE k.conrelid = c.oid AND k.conindid = i.indexrelid), (
             SELECT jsonb_agg(a.attname) FROM pg_attribute a WHERE a.attrelid = c.oid
                 AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1])),
             pg_relation_filenode(i.indexrelid)::int8))
         FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indimmediate AND i.indisvalid
-            AND i.indpred IS NULL AND i.indexprs IS NULL),
-       {HEIRS}
+            AND i.indpred IS NULL AND i.indexprs IS NULL) AS unique,
+       {HEIRS} AS heirs
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
 """
 
@@ -65,6 +60,7 @@ SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.re
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^pg_|^information_schema$'
   AND has_schema_privilege(n.oid, 'USAGE') ORDER BY 1 LIMIT 10000
 """
+"""The tables that the role may look at, each as SQL names it here: with its schema where that is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +159,7 @@ def known(connection: Connection, specs: Sequence[TableSpec]) -> tuple[KnownTabl
 
 def primary_keys(connection: Connection, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The primary key of each of these tables. Raises UsageError for one that has none, or does not exist."""
-    found = {name: tuple(_row(connection, name)[8]) for name in names}
+    found = {name: tuple(_row(connection, name)["primary"]) for name in names}
     without = [name for name, key in found.items() if not key]
     if without:
         raise UsageError(
@@ -177,10 +173,10 @@ def described(connection: Connection, specs: Sequence[TableSpec]) -> tuple[PgTab
     """The job's tables as they are now. Raises UsageError naming table, column and what to do."""
     with asking("reading its catalog"):
         rows = {spec.name: _row(connection, spec.name) for spec in specs}
-        oids = [row[0] for row in rows.values()]
-        _require_apart(connection, {name: row[0] for name, row in rows.items()})
-        columns = by_table(connection.execute(COLUMNS, (oids,)).fetchall())
-    return tuple(_table(spec, rows[spec.name], columns.get(rows[spec.name][0], ())) for spec in specs)
+        oids = {name: row["oid"] for name, row in rows.items()}
+        _require_apart(connection, oids)
+        columns = by_table(connection.execute(COLUMNS, ([*oids.values()],)).fetchall())
+    return tuple(_table(spec, rows[spec.name], columns.get(oids[spec.name], ())) for spec in specs)
 
 
 def _require_apart(connection: Connection, oids: Mapping[str, int]) -> None:
@@ -240,12 +236,13 @@ def require_names(connection: Connection, specs: Sequence[TableSpec]) -> None:
         _row(connection, spec.name)
 
 
-def _row(connection: Connection, name: str) -> Any:
+def _row(connection: Connection, name: str) -> Mapping[str, Any]:
     import psycopg
+    from psycopg.rows import dict_row
 
     with asking("reading its catalog"):
         try:
-            row = connection.execute(_FOUND.encode(), (name,)).fetchone()
+            row = connection.cursor(row_factory=dict_row).execute(_FOUND.encode(), (name,)).fetchone()
         except (psycopg.errors.InvalidName, psycopg.errors.SyntaxError) as exc:
             raise UsageError(
                 f"table {name!r}: not a valid name in SQL",
@@ -253,28 +250,23 @@ def _row(connection: Connection, name: str) -> Any:
                 """[[tables]] name = '"My Schema"."My Table"'""",
             ) from exc
     if row is None:
-        known = _names(connection)
+        known = [name for (name,) in rows_of(connection, "reading its catalog", _NAMES)]
         near = nearest_first(name, known)[0] if known else "public.orders"
         raise UsageError(
             f"table {name!r} does not exist{spell_known(name, known)}",
             f"name it as in SQL, with its schema: [[tables]] name = {_in_toml(near)}",
         )
-    if row[3] not in ("r", "p"):
-        kind = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}.get(row[3], "not a table")
+    if row["kind"] not in ("r", "p"):
+        kind = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}.get(row["kind"], "not a table")
         raise UsageError(f"table {name!r} is {kind}: it has no change log", "name the tables it is built from")
     return row
-
-
-def _names(connection: Connection) -> list[str]:
-    """The tables that the role may look at, each as SQL names it here: with its schema where that is needed."""
-    return [name for (name,) in rows_of(connection, "reading its catalog", _NAMES)]
 
 
 def _in_toml(text: str) -> str:
     return f"'{text}'" if '"' in text else f'"{text}"'
 
 
-def _table(spec: TableSpec, row: Any, columns: tuple[Column, ...]) -> PgTable:
+def _table(spec: TableSpec, row: Mapping[str, Any], columns: tuple[Column, ...]) -> PgTable:
     by_name = {column.name: column for column in columns}
     for name in spec.key:
         if name not in by_name:
@@ -288,31 +280,18 @@ def _table(spec: TableSpec, row: Any, columns: tuple[Column, ...]) -> PgTable:
                 sql(f"ALTER TABLE {spec.name} ALTER COLUMN {quoted(name)} SET NOT NULL")
                 + ", or name other columns",
             )
-    key = tuple(by_name[name] for name in spec.key)
-    oid, schema, relation, kind, identity, rows, size, toasted, primary, numbers, *rest = row
-    deferrable, unlogged, differing, lesser, indexed, unique, heirs = rest
-    rows = rows if rows > 0 else size // BYTES_A_ROW  # never analyzed
+    size, rows, indexed = row["size_bytes"], row["rows"], row["indexed"]
     return PgTable(
-        name=spec.name,
-        oid=oid,
-        schema=schema,
-        relation=relation,
-        kind=kind,
-        identity=identity,
-        rows=int(rows),
-        size_bytes=size,
-        toasted=toasted,
-        primary=tuple(primary),
-        columns=columns,
-        key=key,
-        numbers=numbers,
-        deferrable=deferrable,
-        unlogged=unlogged,
-        differing=tuple(differing),
-        lesser=tuple(lesser),
-        indexed=frozenset.intersection(*map(frozenset, indexed)) if indexed else frozenset(),
-        unique=tuple(_kept_unique(unique or (), spec.key)),
-        heirs=tuple(heirs),
+        **{
+            **row,
+            **{name: tuple(row[name]) for name in ("primary", "differing", "lesser", "heirs")},
+            "name": spec.name,
+            "rows": int(rows if rows > 0 else size // BYTES_A_ROW),  # never analyzed
+            "columns": columns,
+            "key": tuple(by_name[name] for name in spec.key),
+            "indexed": frozenset.intersection(*map(frozenset, indexed)) if indexed else frozenset(),
+            "unique": tuple(_kept_unique(row["unique"] or (), spec.key)),
+        }
     )
 
 
@@ -331,40 +310,6 @@ def _kept_unique(
 def schema_of(table: PgTable) -> str:
     """Spark's schema of its rows as JSON. Raises UsageError for a column that cannot be read exactly."""
     return schema_text({column.name: spark_field(column, table.sql) for column in table.columns})
-
-
-def splits(connection: Connection, table: PgTable) -> Iterator[Split]:
-    """Ranges of the first key column, cut at values from the table's statistics; the outer ones are open-ended."""
-    many = min(100, max(1, round(table.rows / SPLIT_ROWS)))
-    cuts = _cuts(connection, table, many) if many > 1 else []
-    ends = [None, *map(cursor_of_key, ([cut] for cut in cuts)), None]
-    for number, (low, high) in enumerate(itertools.pairwise(ends)):
-        detail = {name: end for name, end in (("after", low), ("up_to", high)) if end is not None}
-        share = len(ends) - 1
-        yield Split(
-            table=table.name,
-            id=f"{number:03d}",
-            rows=max(1, table.rows // share),
-            size_bytes=table.size_bytes // share,
-            detail=json.dumps(detail),
-        )
-
-
-def _cuts(connection: Connection, table: PgTable, many: int) -> list[str]:
-    """At most `many - 1` distinct values of the first key column, as texts, in the database's order."""
-    first = table.key[0]
-    collate = f" COLLATE {first.collation}" if first.collation else ""
-    doing = "reading its statistics"
-    (kind,) = row_of(connection, doing, "SELECT format_type(%s, NULL)", (first.base_oid,))
-    # an anyarray can only be cast by way of its text
-    query = f"""
-        SELECT DISTINCT ON (tile) concat(v) FROM (
-            SELECT v, ntile({many}) OVER (ORDER BY v{collate}) AS tile FROM (
-                SELECT DISTINCT v FROM pg_stats, unnest(histogram_bounds::text::{kind}[]) v
-                WHERE schemaname = %s AND tablename = %s AND attname = %s AND inherited = %s) d) t
-        ORDER BY tile, v{collate} DESC"""
-    given = (table.schema, table.relation, first.name, table.kind == "p")
-    return [text for (text,) in rows_of(connection, doing, query, given)][:-1]
 
 
 def places(connection: Connection, table: PgTable) -> frozenset[str]:

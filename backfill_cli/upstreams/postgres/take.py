@@ -1,42 +1,36 @@
-"""A window of the slot's log becomes files of net changes, a table at a time. Runs in a worker, without Spark.
+"""A window of the slot's log becomes files of net changes, see `cdc.window`. Runs in a worker, without Spark.
 
-The slot is peeked at, never advanced: taking a window again gives the same. Some things are known only once part
-of the window was read; then it is read again, with what was learnt (`Bounds`).
+The slot is peeked at, never advanced: taking a window again gives the same.
 """
 
-import gc
-import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
-from backfill_cli.cdc.net import NeedsAll
-from backfill_cli.contracts import TakenTable
-from backfill_cli.errors import START_OVER, BadData
+from backfill_cli.cdc import window
+from backfill_cli.cdc.files import NetTable, ValueLost, spelled
+from backfill_cli.cdc.net import LOST, Entry, Key, Row
+from backfill_cli.cdc.window import Again, Bounds, TakenWindow, WindowRequest
+from backfill_cli.errors import START_OVER, BadData, Hint, sql
 from backfill_cli.upstreams.postgres import pgoutput as log
 from backfill_cli.upstreams.postgres import slot
-from backfill_cli.upstreams.postgres.client import Connection, asking, connected, row_of, rows_of
-from backfill_cli.upstreams.postgres.covered import keep_covered
-from backfill_cli.upstreams.postgres.files import TableFiles
-from backfill_cli.upstreams.postgres.net import NetTable, ValueLost
-from backfill_cli.upstreams.postgres.types import DESCRIBED, Column, by_table, spark_type
-from backfill_cli.upstreams.postgres.window import Taken, TakeRequest
+from backfill_cli.upstreams.postgres.client import asking, connected, row_of, rows_of
+from backfill_cli.upstreams.postgres.keys import literal
+from backfill_cli.upstreams.postgres.types import DESCRIBED, Column, arrow_type, by_table, quoted, spark_type
+from backfill_cli.upstreams.postgres.values import as_arrow, from_text
 
-HELD_BYTES = 256 << 20
-"""Of messages whose rows are held, plus ROW_BYTES for each; beyond it rows are written before the window ends."""
-
-ROW_BYTES = 460
-"""What a held row of five columns costs beside its message (measured)."""
-
-MORE_CHANGES = 16
-"""How many times longer a window gets that lacks a value: it is often near; all the log may not fit an epoch."""
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MORE_MESSAGES = 1_000
 """Beyond the limit: what a window that begins before `after` must skip, and each transaction's B and C."""
 
-IN_USE_S, TRY_S = 20.0, 0.05
-"""How long is waited for a slot that others use, and how often it is tried: a runner and a verify take turns."""
+BATCH_KEYS = 20_000
+"""How many keys the database compares at once."""
 
 _ABOVE = """
 SELECT t.oid::bigint, a.relid::text FROM unnest(%s::oid[]) t (oid), pg_partition_ancestors(t.oid) a
@@ -49,160 +43,85 @@ _ROWS = frozenset({log.INSERT, log.UPDATE, log.DELETE})
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """A transaction counts if its commit record begins in [first, stop); the begin is known before the end.
+class TakeRequest:
+    """A window of a slot. covered, in the window's request: an SQL predicate over a table's key columns k0 … kn.
 
-    up_to: the window's end. messages: how many the server decodes, if there is a limit. hold_all: nothing is
-    written before the end. widens: columns added within the window do not end it.
+    copies: whether a copy of the slot is read, which belongs to another connection.
     """
 
-    first: int
-    stop: int
-    up_to: int
-    messages: int
-    hold_all: bool = False
-    widens: bool = False
+    window: WindowRequest[Column]
+    dsn: str
+    slot: str
+    publication: str
+    copies: bool = False
 
 
-def further(request: TakeRequest, bounds: Bounds, up_to: int, lost: ValueLost) -> tuple[TakeRequest, Bounds]:
-    """A longer window, which may have the value that one up to `up_to` lacks. Raises ValueLost if none is."""
-    if request.limit is not None and up_to < bounds.up_to:
-        limit = request.limit * MORE_CHANGES
-        return replace(request, limit=limit), replace(bounds, messages=limit + MORE_MESSAGES)
-    if bounds.up_to == request.up_to or not request.widens:
-        raise lost
-    if bounds.widens:
-        raise ValueLost(
-            f"{lost.message}; after that, columns of a table were dropped or changed: the later log cannot supply "
-            "the value",
-            START_OVER + ", with REPLICA IDENTITY FULL for a table whose keys change",
-        )
-    return request, replace(bounds, stop=request.up_to, up_to=request.up_to, widens=True)
-
-
-def take(request: TakeRequest) -> Taken:
+def take(request: TakeRequest) -> TakenWindow[Column]:
     """The window's changes are files in the request's folder.
 
     Raises BadData for changes that cannot be applied exactly; database errors are raised as BackfillErrors.
     """
-    bounds = Bounds(request.after, request.up_to, request.up_to, (request.limit or 0) + MORE_MESSAGES)
     with (
-        _no_garbage(),
         asking(f"reading the slot {request.slot!r}"),
         connected(request.dsn) as connection,
         slot.copied(connection, request.slot, of_copy=True)
         if request.copies
         else nullcontext(request.slot) as read,
     ):
-        request = replace(request, slot=read)
-        log.require_flushed(connection, request.up_to)
-        waited_s = 0.0
-        while True:
-            window = _Window(request, connection, bounds)
-            try:
-                return window.taken()
-            except log.SlotInUse:
-                window.discard()
-                if waited_s > IN_USE_S:
-                    raise
-                waited_s += TRY_S
-                time.sleep(TRY_S)
-            except _Again as again:
-                window.discard()
-                bounds = again.bounds
-            except ValueLost as lost:
-                window.discard()
-                request, bounds = further(request, bounds, window.up_to, lost)
-            except NeedsAll:
-                window.discard()
-                bounds = replace(bounds, hold_all=True)
-            except BaseException:
-                window.discard()
-                raise
+        log.require_flushed(connection, request.window.up_to)
+        source = log.Slot(connection, read, request.publication)
+        return window.take(request.window, lambda asked, bounds: _Window(source, asked, bounds))
 
 
-class _Again(Exception):
-    def __init__(self, bounds: Bounds) -> None:
-        super().__init__(bounds)
-        self.bounds = bounds
-
-
-class _Incompatible(Exception):
-    """The window's first transaction has changes of a table whose columns changed by more than additions."""
-
-
-class _Window:
+class _Window(window.Window[bytes, Column]):
     """One pass over the window."""
 
-    def __init__(self, request: TakeRequest, connection: Connection, bounds: Bounds) -> None:
-        self._request, self._connection, self._bounds = request, connection, bounds
-        self._tables = {table.oid.to_bytes(4): NetTable(table) for table in request.tables}
+    def __init__(self, source: log.Slot, request: WindowRequest[Column], bounds: Bounds) -> None:
+        super().__init__(request, bounds, {table.id.to_bytes(4): SlotTable(table) for table in request.tables})
+        self._source, self._connection = source, source.connection
         self._ready: dict[
-            bytes, NetTable | None
+            bytes, SlotTable | None
         ] = {}  # with the log's columns at this point; None: not a table of the job
         self._relations: dict[bytes, log.Relation] = {}
-        self._files = {table.name: TableFiles(number, request) for number, table in enumerate(request.tables)}
-        self._changed: dict[str, tuple[Column, ...]] = {}
         self._transaction: log.Begin | None = None  # None: it is before the window
-        self._times: list[int] = []
-        self._xids: list[int] = []
-        self._number = self._before = self._held = 0
-        self._end: int | None = None  # of the last transaction of the window that was read
-        self.up_to = bounds.up_to  # where the window ends, once it was read
 
-    def taken(self) -> Taken:
-        """Raises _Again, NeedsAll."""
+    def taken(self) -> TakenWindow[Column]:
         with self._connection.transaction():
-            try:
-                self.up_to = up_to = self._read()
-            except _Incompatible:
-                self.discard()
-                return Taken(self._end or self._request.after, None, None, 0, (), {}, self._changed)
-            self._require_own_names()
-            for net in self._tables.values():
-                self._write(net, is_last=True)
-        tables = {
-            net.table.name: self._table(net) for net in self._tables.values() if net.changes or net.truncated
-        }
-        first, last = (self._times[0], self._times[-1]) if self._times else (None, None)
-        unsure = tuple(net.table.name for net in self._tables.values() if net.unsure)
-        return Taken(up_to, last, first, len(self._xids), tuple(self._xids), tables, self._changed, unsure)
+            return super().taken()
 
-    def _require_own_names(self) -> None:
+    def check(self) -> None:
         """No change was published as that of a table that one of ours is a partition of. Raises BadData."""
         others = [int.from_bytes(oid) for oid, net in self._ready.items() if net is None]
         if not others:
             return
-        given = ([table.oid for table in self._request.tables], others, self._request.publication)
+        names = {table.id: table.name for table in self.request.tables}
+        given = (list(names), others, self._source.publication)
         row = row_of(self._connection, "checking which tables are partitions", _ABOVE, given)
         if row is not None:
-            names = {table.oid: table.name for table in self._request.tables}
             raise BadData(
                 f"table {names[row[0]]!r}: changes of {row[1]}, which it is a partition of, are published as that "
                 "table's, and its own may be among them",
                 START_OVER,
             )
 
-    def discard(self) -> None:
-        """Its files are gone."""
-        for one in self._files.values():
-            one.discard()
+    def keep_covered(self, net: NetTable[Column], covered: str) -> None:
+        """covered: a predicate over k0 … kn; the database compares keys, by its types and collations."""
+        query = _of_covered([net.columns[at] for at in net.key_at], covered)
+        keys = iter(net.entries)
+        kept: dict[Key, Entry] = {}
+        while batch := list(islice(keys, BATCH_KEYS)):
+            parts = zip(*map(net.values, batch), strict=True)
+            texts = [[value.decode() for value in part if isinstance(value, bytes)] for part in parts]
+            found = rows_of(self._connection, f"comparing keys of {net.table.name}", query, texts)
+            kept.update((batch[at - 1], net.entries[batch[at - 1]]) for (at,) in found)
+        net.entries = kept
 
-    def _table(self, net: NetTable) -> TakenTable:
-        held = self._files[net.table.name]
-        partial = tuple(column.name for column in net.columns if column.name in held.partial)
-        netted = len(held.files) <= 1
-        return TakenTable(
-            tuple(held.files), netted, net.changes, held.changed, held.deleted, net.truncated, partial
-        )
-
-    def _read(self) -> int:
-        """All changes of the window are in the tables. Returns where the window ends."""
-        count = 0
-        messages = None if self._request.limit is None else self._bounds.messages
-        with closing(log.blocks(self._connection, self._request, self._bounds.up_to, messages)) as blocks:
+    def read(self) -> int:
+        count, limit = 0, self.request.limit
+        messages = None if limit is None else (limit + MORE_MESSAGES) * self.bounds.asked
+        with closing(self._source.blocks(self.bounds.up_to, messages)) as blocks:
             for block, size in blocks:
-                self._held += size + ROW_BYTES * len(block)
+                self.held += size + window.ROW_BYTES * len(block)
                 for (message,) in block:
                     kind = message[0]
                     if kind in _ROWS:
@@ -210,41 +129,42 @@ class _Window:
                             self._change(kind, message, self._transaction)
                     elif kind == log.TRUNCATE:
                         if self._transaction is not None:
-                            self._truncate(message, self._transaction)
+                            for oid in log.truncated(message):
+                                net = self._made_ready(oid, self._transaction)
+                                if net is not None:
+                                    self.truncate(net)
                     elif kind == log.BEGIN:
                         begun = log.begin(message)
-                        if begun.commit_lsn >= self._bounds.stop:
-                            return self._bounds.up_to
-                        self._transaction = begun if begun.commit_lsn >= self._bounds.first else None
-                        self._before = self._number
+                        if begun.commit_lsn >= self.bounds.stop:
+                            return self.bounds.up_to
+                        self._transaction = begun if begun.commit_lsn >= self.bounds.first else None
                     elif kind == log.COMMIT:
-                        self._commit(message)
-                        if self._end is not None and self._number >= (self._request.limit or self._number + 1):
-                            return self._end
+                        if self._commit(message):
+                            assert self.end is not None
+                            return self.end
                     elif kind == log.RELATION:
                         self._relations[message[1:5]] = log.relation(message)
                         self._ready.pop(message[1:5], None)
                 count += len(block)
-                self._spill()
-        if self._request.limit is None or count < self._bounds.messages:
-            return self._bounds.up_to
-        if self._end is None:  # everything that the server decoded is before the window
-            raise _Again(replace(self._bounds, messages=self._bounds.messages * 4))
-        return self._end
+                self.spill()
+        if messages is None or count < messages:
+            return self.bounds.up_to
+        if self.end is None:  # everything that the server decoded is before the window
+            raise Again(replace(self.bounds, asked=self.bounds.asked * 4))
+        return self.end
 
-    def _commit(self, message: bytes) -> None:
-        """Whether the transaction is in the window is checked by its end; its begin decided whether to read it."""
+    def _commit(self, message: bytes) -> bool:
+        """Whether the window is full. Whether the transaction is in it is checked by its end; its begin decided
+        whether to read it.
+        """
         begun, end = self._transaction, log.end_lsn(message)
         if begun is None:
-            if end > self._request.after:
-                raise _Again(replace(self._bounds, first=log.commit_lsn(message)))
-            return
-        if end > self._bounds.up_to:
-            raise _Again(replace(self._bounds, stop=begun.commit_lsn))
-        self._end = end
-        self._times.append(begun.ms)
-        if self._number > self._before:
-            self._xids.append(begun.xid)
+            if end > self.request.after:
+                raise Again(replace(self.bounds, first=log.commit_lsn(message)))
+            return False
+        if end > self.bounds.up_to:
+            raise Again(replace(self.bounds, stop=begun.commit_lsn))
+        return self.count(end, begun.ms, begun.xid)
 
     def _change(self, kind: int, message: bytes, begun: log.Begin) -> None:
         oid = message[1:5]
@@ -254,97 +174,158 @@ class _Window:
             net = self._made_ready(oid, begun)
         if net is None:
             return
-        self._number += 1
+        self.number += 1
         net.changes += 1
         row, at, gaps = log.row_at(message, 6)
         if kind == log.INSERT:
-            net.insert(row, self._number, begun.ms)
+            net.insert(row, self.number, begun.ms)
         elif kind == log.DELETE:
-            net.delete(row, self._number, begun.ms)
+            net.delete(row, self.number, begun.ms)
         elif message[5] == log.NEW:
-            net.update(row, gaps, None, False, self._number, begun.ms)
+            net.update(row, gaps, None, False, self.number, begun.ms)
         else:
             new, _, gaps = log.row_at(message, at + 1)
-            if net.update(new, gaps, row, message[5] == log.FULL_OLD, self._number, begun.ms):
-                self._number += 1
+            if net.update(new, gaps, row, message[5] == log.FULL_OLD, self.number, begun.ms):
+                self.number += 1
 
-    def _truncate(self, message: bytes, begun: log.Begin) -> None:
-        for oid in log.truncated(message):
-            net = self._made_ready(oid, begun)
-            if net is not None:
-                self._number += 1
-                net.truncate()
-                self._files[net.table.name].discard()
-
-    def _made_ready(self, oid: bytes, begun: log.Begin) -> NetTable | None:
+    def _made_ready(self, oid: bytes, begun: log.Begin) -> "SlotTable | None":
         """The table, with the columns that the log has from here on; None if it is not one of the job.
 
-        Raises _Again to end the window before a transaction that changed them, if an earlier one was taken and it
-        cannot widen; _Incompatible if none was taken and columns changed by more than additions.
+        Raises what `change_columns` raises.
         """
-        net = self._tables.get(oid)
+        net = self.tables.get(oid)
         if net is not None:
+            assert isinstance(net, SlotTable)
             relation = self._relations[oid]
             known = tuple((column.name, column.type_oid, column.typmod) for column in net.columns)
             if relation.columns != known and not self._same_for_spark(net, relation):
                 is_wider = relation.columns[: len(known)] == known
-                if self._xids and not (is_wider and self._bounds.widens):
-                    assert self._end is not None
-                    raise _Again(replace(self._bounds, stop=begun.commit_lsn, up_to=self._end))
-                new = self._described(net.table.name, relation)
-                if not is_wider:
-                    self._changed[net.table.name] = new
-                    raise _Incompatible
-                net.widen((*net.columns, *new[len(known) :]))
-                self._changed[net.table.name] = net.columns
+                self.change_columns(net, is_wider, begun.commit_lsn, partial(self._described, net, relation))
             net.identify(relation.identity, relation.full)
         self._ready[oid] = net
         return net
 
-    def _same_for_spark(self, net: NetTable, relation: log.Relation) -> bool:
+    def _same_for_spark(self, net: "SlotTable", relation: log.Relation) -> bool:
         """Whether only the length of a varchar or the like differs: the catalog has the newest length."""
         if [one[:2] for one in relation.columns] != [(one.name, one.type_oid) for one in net.columns]:
             return False
-        return [*map(spark_type, self._described(net.table.name, relation))] == [*map(spark_type, net.columns)]
+        return [*map(spark_type, self._described(net, relation))] == [*map(spark_type, net.columns)]
 
-    def _described(self, table: str, relation: log.Relation) -> tuple[Column, ...]:
+    def _described(self, net: "SlotTable", relation: log.Relation) -> tuple[Column, ...]:
         names, types, typmods = (list(part) for part in zip(*relation.columns, strict=True))
-        rows = rows_of(self._connection, f"describing the columns of {table}", DESCRIBED, (names, types, typmods))
-        found = by_table(rows).get(0, ())
+        doing = f"describing the columns of {net.table.name}"
+        found = by_table(rows_of(self._connection, doing, DESCRIBED, (names, types, typmods))).get(0, ())
         if len(found) != len(names):
-            raise BadData(f"table {table!r}: the type of a column no longer exists", START_OVER)
+            raise BadData(f"table {net.table.name!r}: the type of a column no longer exists", START_OVER)
         return found
 
-    def _spill(self) -> None:
-        """Not much more than HELD_BYTES is held; the largest tables are written first."""
-        if self._held <= HELD_BYTES or self._bounds.hold_all:
-            return
-        sizes = sorted(((net.held_bytes(ROW_BYTES), net) for net in self._tables.values()), key=itemgetter(0))
-        self._held = sum(size for size, _ in sizes)  # less, if changes had the same keys
-        if self._held <= HELD_BYTES * 3 // 4:
-            return
-        while self._held > HELD_BYTES // 2:
-            size, net = sizes.pop()
-            self._write(net, is_last=False)
-            self._held -= size
 
-    def _write(self, net: NetTable, is_last: bool) -> None:
-        name = net.table.name
-        net.require_keys()
-        predicate = self._request.covered.get(name)
-        if predicate is not None:
-            keep_covered(self._connection, net, predicate)
-        if net.entries:
-            self._files[name].add(net, is_last)
+def _of_covered(key: Sequence[Column], predicate: str) -> str:
+    """SQL for the places of those keys, given as arrays of texts, that satisfy a predicate over k0 … kn."""
+    texts = ", ".join("%s::text[]" for _ in key)
+    names = ", ".join(f"t{at}" for at in range(len(key)))
+    typed = ", ".join(f"{_typed(f't{at}', column)} AS k{at}" for at, column in enumerate(key))
+    return (
+        f"SELECT ord FROM unnest({texts}) WITH ORDINALITY u ({names}, ord), "
+        f"LATERAL (SELECT {typed}) k WHERE {predicate.replace('%', '%%')}"
+    )
 
 
-@contextmanager
-def _no_garbage() -> Iterator[None]:
-    """Cycles are not collected inside: rows, lists of bytes, have none, and searching took a fifth of the time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
+def _typed(text: str, column: Column) -> str:
+    """Without the column's collation, the database's default would decide the order."""
+    collation = f" COLLATE {column.collation}" if column.collation else ""
+    return f"({text}::{column.type_name}){collation}"
+
+
+# -- a table's net changes ----------------------------------------------------------------------------------------
+
+_STRINGS = frozenset({17, 25, 1042, 1043})
+"""bytea, text, char, varchar."""
+_FLOATS = frozenset({700, 701})
+_MINUS_ZERO = re.compile(rb"(?<![^{,])-0(?![^},])")
+"""Of a float, or of an element in an array of floats."""
+
+
+class SlotTable(NetTable[Column]):
+    """Values are UTF-8 of the server's text."""
+
+    _identified = _by_key = False
+
+    def types(self) -> "list[pa.DataType]":
+        return [arrow_type(column) for column in self.columns]
+
+    def arrays(self, values: Sequence[Sequence[Any]], key: Callable[[int], str]) -> "list[pa.Array]":
+        return as_arrow(self.table.name, self.columns, values, from_text, key)
+
+    def may_lack(self) -> set[str]:
+        return {column.name for column in self.columns if column.toasts} - set(self.table.key)
+
+    def whole_keys(self) -> Hint:
+        return (
+            "the key's columns must be NOT NULL and in the table's replica identity: "
+            + sql(f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL")
+            + "; then "
+            + START_OVER
+        )
+
+    def identify(self, identity: frozenset[str], full: bool = False) -> None:
+        """From here on old rows have these columns, by an index on them unless `full`."""
+        self._identified = identity.issuperset(self.table.key)
+        self._by_key = identity == frozenset(self.table.key) and not full
+
+    def require_identity(self) -> None:
+        if not self._by_key:
+            self.unsure = True
+        if not self._identified:
+            raise BadData(
+                f"table {self.table.name!r}: its replica identity lacks a column of the key "
+                f"({', '.join(self.table.key)}), so the log does not say which rows changed",
+                sql(f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL") + "; then " + START_OVER,
+            )
+
+    def lost(self, rows: dict[Key, Row]) -> ValueLost:
+        """The hint's SQL writes the values to the log, where a longer window finds them."""
+        key, row = next(iter(rows.items()))
+        columns = [self.columns[at] for at, value in enumerate(row) if value is LOST]
+        others = f"; such rows: {len(rows):,}" if len(rows) > 1 else ""
+        anew = ", ".join(f"{quoted(column.name)} = {_anew(column)}" for column in columns)
+        table = self.table.name
+        which = f" WHERE {self._is_key(key)}" if not others else ""
+        return ValueLost(
+            f"table {table!r}: an UPDATE gave a row the new key {self.shown_key(key)}, but the log does not have "
+            f"its value of {', '.join(repr(column.name) for column in columns)}, which is stored out of line "
+            f"(TOAST) and did not change{others}",
+            "write it again, so that the log has it: "
+            + sql(f"UPDATE {table} SET {anew}{which}")
+            + "; and for later changes of keys: "
+            + sql(f"ALTER TABLE {table} REPLICA IDENTITY FULL"),
+            ", with REPLICA IDENTITY FULL for a table whose keys change",
+        )
+
+    def _is_key(self, key: Key) -> str:
+        """SQL that is true of the row with this key."""
+        named = zip((self.columns[at] for at in self.key_at), self.values(key), strict=True)
+        return " AND ".join(f"{quoted(c.name)}{c.comparable} = {literal(spelled(value))}" for c, value in named)
+
+    def key_reader(self, at: tuple[int, ...]) -> Callable[[Row], Key]:
+        """The same key for 0 and -0, as in the database and in sinks."""
+        key_of = super().key_reader(at)
+        floats = [bool({self.columns[one].base_oid, self.columns[one].element_oid} & _FLOATS) for one in at]
+        if not any(floats):
+            return key_of
+
+        def unsigned(values: Iterable[Any]) -> tuple[Any, ...]:
+            pairs = zip(values, floats, strict=True)
+            return tuple(
+                _MINUS_ZERO.sub(b"0", one) if known and isinstance(one, bytes) else one for one, known in pairs
+            )
+
+        return (lambda row: unsigned(key_of(row))) if len(at) > 1 else (lambda row: unsigned((key_of(row),))[0])
+
+
+def _anew(column: Column) -> str:
+    """SQL that sets a column to its own value as a new one, which the log then has."""
+    name = quoted(column.name)
+    if column.base_oid in _STRINGS:
+        return f"{name} || ''"
+    return f"{name}::text::{column.type_name}"

@@ -4,11 +4,11 @@ A type that Spark has no exact match for is read as text, as the server's output
 `values.py`.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.decode import stored
 from backfill_cli.errors import UsageError, sql
 from backfill_cli.model.schema import SparkType, field
 
@@ -182,11 +182,7 @@ def spark_field(column: Column, table: str = "…") -> dict[str, Any]:
             + "; every plain column of a table is copied",
         )
     logical = _LOGICAL.get(column.base_oid)
-    return field(
-        column.name,
-        spark_type(column),
-        {"logical": "json" if logical == "jsonb" else logical} if logical else None,
-    )
+    return field(column.name, spark_type(column), {"logical": logical} if logical else None)
 
 
 def spark_type(column: Column) -> SparkType:
@@ -210,32 +206,7 @@ def _scalar(oid: int, typmod: int) -> str:
 
 def arrow_type(column: Column) -> "pa.DataType":
     """The Arrow type of the Spark field."""
-    import pyarrow as pa
-
-    kind = spark_type(column)
-    if isinstance(kind, dict):
-        return pa.list_(pa.field("element", _arrow(kind["elementType"])))
-    return _arrow(kind)
-
-
-def _arrow(kind: str) -> "pa.DataType":
-    import pyarrow as pa
-
-    if decimal := re.fullmatch(r"decimal\((\d+),(\d+)\)", kind):
-        return pa.decimal128(int(decimal[1]), int(decimal[2]))
-    return {
-        "boolean": pa.bool_(),
-        "binary": pa.binary(),
-        "long": pa.int64(),
-        "short": pa.int16(),
-        "integer": pa.int32(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "date": pa.date32(),
-        "timestamp_ntz": pa.timestamp("us"),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "string": pa.string(),
-    }[kind]
+    return stored.arrow_type(spark_type(column))
 
 
 def quoted(name: str) -> str:

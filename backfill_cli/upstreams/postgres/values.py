@@ -5,7 +5,8 @@ This holds as long as both sessions have `types.SETTINGS`.
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from backfill_cli.errors import BadData
 from backfill_cli.upstreams.postgres.types import Column, arrow_type, is_native, spark_type
@@ -32,29 +33,25 @@ def as_arrow(
         try:
             arrays.append(convert(column, given))
         except BadData:
-            at, bad = _first_row(column, given, convert)
+            at, bad = _first_bad(partial(convert, column), given)
+            assert isinstance(bad, BadData)
             raise BadData(f"table {table!r}, key {_short(key(at))}: {bad.message}", bad.hint) from bad
     return arrays
 
 
-def _first_row(
-    column: Column, values: Sequence[V], convert: Callable[[Column, Sequence[V]], "pa.Array"]
-) -> tuple[int, BadData]:
-    """The first row whose value cannot be converted, and why; there is one. Found by bisection."""
+def _first_bad(convert: "Callable[[Any], pa.Array]", values: Any) -> tuple[int, Exception]:
+    """The place of the first value that cannot be converted, and why; there is one. Found by bisection."""
     low, high = 0, len(values)
-    while high - low > 1:
-        half = (low + high) // 2
+    while low < high:
+        half = (low + high + 1) // 2
         try:
-            convert(column, values[low:half])
-        except BadData:
-            high = half
-        else:
+            convert(values[low:half])
             low = half
-    try:
-        convert(column, values[low:high])
-    except BadData as bad:
-        return low, bad
-    raise AssertionError(f"column {column.name!r}: values that are refused together, and none alone")
+        except (BadData, ValueError) as bad:
+            if half - low == 1:
+                return low, bad
+            high = half
+    raise AssertionError("values that are refused together, and none alone")
 
 
 def from_adbc(column: Column, array: "pa.Array | pa.ChunkedArray") -> "pa.Array":
@@ -105,7 +102,8 @@ def _parsed(column: Column, text: "pa.StringArray", target: "pa.DataType") -> "p
     try:
         return text.cast(target)
     except pa.ArrowInvalid:
-        raise _bad(column, _first_bad(text, target)) from None
+        at, _ = _first_bad(lambda part: part.cast(target), text)
+        raise _bad(column, str(text[at].as_py())) from None
 
 
 def _parsed_arrays(column: Column, text: "pa.StringArray", target: "pa.DataType") -> "pa.Array":
@@ -123,23 +121,6 @@ def _parsed_arrays(column: Column, text: "pa.StringArray", target: "pa.DataType"
         ends.append(len(flat))
     items = _parsed(column, pa.array(flat, pa.string()), target.value_type)
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, target, mask=pa.array(nulls, pa.bool_()))
-
-
-def _first_bad(text: "pa.StringArray", target: "pa.DataType") -> str:
-    """The first value that cannot be cast to the target, found by bisection."""
-    import pyarrow as pa
-
-    def is_good(part: "pa.StringArray") -> bool:
-        try:
-            part.cast(target)
-        except pa.ArrowInvalid:
-            return False
-        return True
-
-    while len(text) > 1:
-        half = text.slice(0, len(text) // 2)
-        text = text.slice(len(half)) if is_good(half) else half
-    return str(text[0].as_py())
 
 
 _DAY_US = 86_400_000_000

@@ -5,21 +5,20 @@ from pathlib import Path
 import pytest
 from hint_typed import typed
 
-from backfill_cli.cdc.net import UNSENT
+from backfill_cli.cdc.files import LogTable, ValueLost, _writing
+from backfill_cli.cdc.net import LOST, UNSENT
+from backfill_cli.cdc.window import Bounds, WindowRequest, further
 from backfill_cli.errors import BadData, Transient
-from backfill_cli.upstreams.postgres.files import _writing
-from backfill_cli.upstreams.postgres.net import NetTable, ValueLost
-from backfill_cli.upstreams.postgres.take import Bounds, further
+from backfill_cli.upstreams.postgres.take import SlotTable
 from backfill_cli.upstreams.postgres.types import Column
 from backfill_cli.upstreams.postgres.values import from_text
-from backfill_cli.upstreams.postgres.window import LogTable, TakeRequest
 
 TEXT = Column("id", 25, -1, "text", False, True, "", 25, -1, "b", 0, -1, ",")
 FULL, PART = frozenset({"id"}), frozenset({"other"})
 
 
-def net(identity: frozenset[str]) -> NetTable:
-    table = NetTable(LogTable("public.t", 1, (TEXT,), ("id",)))
+def net(identity: frozenset[str]) -> SlotTable:
+    table = SlotTable(LogTable("public.t", 1, (TEXT,), ("id",)))
     table.identify(identity)
     return table
 
@@ -46,10 +45,10 @@ def test_a_key_without_a_value_is_in_the_identity_of_a_job_that_starts_over(valu
 
 
 def test_a_value_that_no_longer_window_has_is_in_the_log_of_a_full_identity() -> None:
-    request = TakeRequest("", "s", "p", 0, 90, (), "", "a")
-    ended = Bounds(0, 50, 50, 10, widens=True)
+    request: WindowRequest[Column] = WindowRequest(0, 90, (), "", "a")
+    ended = Bounds(0, 50, 50, widens=True)
     with pytest.raises(ValueLost, match="after that, columns of a table were dropped or changed") as refused:
-        further(request, ended, 50, ValueLost("an UPDATE gave a row a new key"))
+        further(request, ended, 50, net(FULL).lost({b"new": [LOST]}))
     with typed(refused.value) as hint:
         hint.says("start over, with REPLICA IDENTITY FULL for a table whose keys change")
         moved = net(FULL)

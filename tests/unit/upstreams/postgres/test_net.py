@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backfill_cli.cdc.files import LogTable
 from backfill_cli.cdc.net import UNSENT, NeedsAll, Row
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.postgres.net import NetTable
+from backfill_cli.upstreams.postgres.take import SlotTable
 from backfill_cli.upstreams.postgres.types import Column
-from backfill_cli.upstreams.postgres.window import LogTable
 
 
 def column(name: str, toasts: bool = False) -> Column:
@@ -21,13 +21,13 @@ def column(name: str, toasts: bool = False) -> Column:
 TABLE = LogTable("public.t", 1, (column("v"), column("id"), column("big", True)), ("id",))
 
 
-def net(*key: str) -> NetTable:
-    table = NetTable(LogTable("public.t", 1, TABLE.columns, key or ("id",)))
+def net(*key: str) -> SlotTable:
+    table = SlotTable(LogTable("public.t", 1, TABLE.columns, key or ("id",)))
     table.identify(frozenset({"id", "v", "big"}))
     return table
 
 
-def rows(table: NetTable) -> dict[Any, Row | None]:
+def rows(table: SlotTable) -> dict[Any, Row | None]:
     return {key: row for key, (_, _, row) in table.entries.items()}
 
 
@@ -194,7 +194,7 @@ def test_zero_and_minus_zero_are_one_key_as_in_the_database(
 ) -> None:
     """Python compares floats as the database and the sinks do."""
     key = Column("id", oid, -1, "k", True, False, "", oid, -1, "b", element, -1, ",")
-    table = NetTable(LogTable("t", 1, (key, column("v")), ("id",)))
+    table = SlotTable(LogTable("t", 1, (key, column("v")), ("id",)))
     table.identify(frozenset({"id"}))
     expected: dict[float, tuple[bytes, bytes] | None] = {}
     for number, (op, text) in enumerate(steps):
