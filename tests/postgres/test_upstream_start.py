@@ -169,9 +169,9 @@ def test_a_mark_that_the_server_still_makes_is_waited_for(db: Database) -> None:
 def test_where_there_is_room_for_one_slot_alone_it_goes_without_a_mark(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from backfill_cli.upstreams.postgres import slot
+    from backfill_cli.upstreams.postgres import lease
 
-    monkeypatch.setattr(slot, "_FREE", "SELECT 1")
+    monkeypatch.setattr(lease, "_FREE", "SELECT 1")
     upstream = opened(db)
     pin = upstream.pin()
     upstream.create(db.name)

@@ -134,11 +134,11 @@ def require_able(connection: Connection, options: PostgresOptions, tables: Seque
 
 
 def refusals(
-    connection: Connection, options: PostgresOptions, tables: Sequence[PgTable], mark: str | None
+    connection: Connection, options: PostgresOptions, tables: Sequence[PgTable], is_marked: bool
 ) -> list[Refusal]:
-    """What would prevent a start, each with the SQL that fixes it. mark: the slot that it marks counts as gone."""
+    """What would prevent a start, each with the SQL that fixes it. is_marked: the slot is a start's own."""
     found = list(_faults(connection, options, tables))
-    if mark is None or not slot.leftovers(connection, options, mark):
+    if not is_marked:
         try:
             slot.require_none(slot.now(connection, options.slot), options.slot)
         except UsageError as error:

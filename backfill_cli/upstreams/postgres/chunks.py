@@ -63,7 +63,8 @@ def batches(chunk: Chunk) -> "Iterator[pa.RecordBatch]":
         _until_seen(cursor, chunk)
         _same_server(cursor, chunk)
         _same_table(cursor, chunk)
-        cursor.execute(select(chunk))
+        columns = ", ".join(selected(column) for column in chunk.columns)
+        cursor.execute(f"SELECT {columns} FROM {chunk.source} WHERE {chunk.condition}")
         for batch in postgres_driver.batches(cursor):
             arrays = as_arrow(
                 chunk.name, chunk.columns, batch.columns, from_adbc, partial(_shown_key, chunk, batch)
@@ -83,11 +84,6 @@ def _shown(value: "pa.Array") -> str:
         return str(value[0].as_py())
     except (OverflowError, ValueError):
         return f"{value.view('int32' if value.type.bit_width == 32 else 'int64')[0]} (out of range)"
-
-
-def select(chunk: Chunk) -> str:
-    columns = ", ".join(selected(column) for column in chunk.columns)
-    return f"SELECT {columns} FROM {chunk.source} WHERE {chunk.condition}"
 
 
 @contextmanager
@@ -112,14 +108,9 @@ def _transaction(chunk: Chunk) -> Iterator[Any]:
     except BackfillError:
         raise
     except dbapi.Error as exc:
-        raise _failure(chunk, exc) from exc
-
-
-def _failure(chunk: Chunk, exc: Exception) -> BackfillError:
-    """What an error of the driver means."""
-    state = str(getattr(exc, "sqlstate", None) or "").strip("\0")
-    words = str(exc).rpartition("ERROR:")[2].strip()  # the server's own, without the statement
-    return of_state(state, f"table {chunk.name!r}, reading a chunk", words)
+        state = str(getattr(exc, "sqlstate", None) or "").strip("\0")
+        words = str(exc).rpartition("ERROR:")[2].strip()  # the server's own, without the statement
+        raise of_state(state, f"table {chunk.name!r}, reading a chunk", words) from exc
 
 
 def _until_seen(cursor: Any, chunk: Chunk) -> None:

@@ -48,7 +48,10 @@ def lsn_of(text: str) -> int:
 
 @contextmanager
 def asking(what: str) -> Iterator[None]:
-    """A database error inside is raised as a BackfillError. what: what was being done, for people."""
+    """A database error inside is raised as a BackfillError; no part of a DSN is in it.
+
+    what: what was being done, for people.
+    """
     import psycopg
 
     try:
@@ -56,7 +59,10 @@ def asking(what: str) -> Iterator[None]:
     except BackfillError:
         raise
     except psycopg.Error as exc:
-        raise failure(exc, what) from exc
+        state, words = exc.sqlstate or "", (exc.diag.message_primary or str(exc)).strip()
+        if state.startswith("22") and exc.diag.context:
+            what += f" ({exc.diag.context.splitlines()[0]})"
+        raise of_state(state, f"PostgreSQL, {what}", words) from exc
 
 
 def row_of(connection: Connection, doing: str, query: str, given: Given = None) -> Any:
@@ -71,16 +77,8 @@ def rows_of(connection: Connection, doing: str, query: str, given: Given = None)
         return connection.execute(query.encode(), given).fetchall()
 
 
-def failure(exc: "psycopg.Error", what: str) -> BackfillError:
-    """The BackfillError for an error of the database. Raises nothing; no part of a DSN is in it."""
-    state, words = exc.sqlstate or "", (exc.diag.message_primary or str(exc)).strip()
-    if state.startswith("22") and exc.diag.context:
-        what += f" ({exc.diag.context.splitlines()[0]})"
-    return of_state(state, f"PostgreSQL, {what}", words)
-
-
 def of_state(state: str, doing: str, words: str) -> BackfillError:
-    """The same, given an error's SQLSTATE, empty if it has none. doing: for people."""
+    """The error for an SQLSTATE, empty for none. doing, words: of ours and of the server, for people."""
     text = f"{doing}: {''.join(words.splitlines()[:1])}" + (f" (SQLSTATE {state})" if state else "")
     match said(state, words):
         case Said.FORBIDDEN:

@@ -1,4 +1,9 @@
-"""What a job holds in the database, and the connection that it uses for that: see contracts.Lease."""
+"""What a job holds in the database: a slot and a publication; and the connection that it uses.
+
+A slot does not record who created it, and a start may be killed before its catalog has the job. So the slot is
+created under the name of its mark, which nobody else can have chosen, and copied to its own. While the mark is
+there, a slot with the job's name is ours if it is at the mark's position, another reader's if it is not.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,6 +12,8 @@ from functools import cached_property
 from backfill_cli.cdc.lease import LogLease
 from backfill_cli.cdc.source import place_of
 from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import Transient, sql
+from backfill_cli.failpoint import hit
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.position import Position
 from backfill_cli.model.reports import Refusal
@@ -20,12 +27,25 @@ from backfill_cli.upstreams.postgres.client import (
     connected_alone,
     glance,
     lsn_text,
+    row_of,
 )
 from backfill_cli.upstreams.postgres.keys import literal
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.rewritten import Look
 from backfill_cli.upstreams.postgres.tables import called, known
 from backfill_cli.upstreams.postgres.types import quoted
+
+_STAND = """
+SELECT m.slot_name::text, m.active_pid, s.slot_name::text,
+       coalesce((s.database, s.plugin, s.confirmed_flush_lsn) = (m.database, m.plugin, m.confirmed_flush_lsn)
+                AND s.restart_lsn IS NOT DISTINCT FROM m.restart_lsn, false)
+FROM (SELECT) one LEFT JOIN pg_replication_slots m ON m.slot_name = %s
+LEFT JOIN pg_replication_slots s ON s.slot_name = %s
+"""
+
+_FREE = """
+SELECT current_setting('max_replication_slots')::int - (SELECT count(*) FROM pg_replication_slots)::int
+"""
 
 
 class SlotLease(LogLease):
@@ -70,7 +90,8 @@ class SlotLease(LogLease):
         checks.require_able(self._alive(), self._options, self._look.listed)
 
     def obstacles(self, mark: str | None) -> Sequence[Refusal]:
-        return checks.refusals(self._alive(), self._options, self._look.listed, mark)
+        is_marked = mark is not None and bool(self.leftovers(mark))
+        return checks.refusals(self._alive(), self._options, self._look.listed, is_marked)
 
     def preview(self) -> Sequence[str]:
         movable = [self._look.tables[spec.name] for spec in self._specs if not spec.immutable_key]
@@ -79,10 +100,20 @@ class SlotLease(LogLease):
         return [*made, *checks.generated(self._look.listed), *checks.lost_with_a_key(movable), *stopping]
 
     def _make(self, mark: str) -> None:
-        connection = self._alive()
+        """If the server has room for one slot only, there is no mark."""
+        connection, own = self._alive(), self._options.slot
         self._waiting = backend(connection)
         try:
-            slot.create(connection, self._options, mark, self._look.listed)
+            with asking("creating publication and slot"):
+                self._drop(self._marked(mark))
+                slot.require_none(slot.now(connection, own), own)
+                publications.use(connection, self._options.publication, self._look.listed, own)
+                (free,) = row_of(connection, "creating publication and slot", _FREE)
+                first = _mark_name(mark) if free > 1 else own
+                connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (first,))
+                if first != own:
+                    hit("slot-marked")
+                    connection.execute("SELECT pg_copy_logical_replication_slot(%s, %s)", (first, own))
         finally:
             self._waiting = None
 
@@ -94,16 +125,54 @@ class SlotLease(LogLease):
             return holding_up(connection, pid)
 
     def _unmark(self, mark: str) -> None:
-        slot.unmark(self._connection, mark)
+        with asking("removing the mark of a slot"):
+            self._drop(self._marked(mark)[-1:])
 
     def _sweep(self, mark: str) -> None:
-        slot.clean_up(self._connection, self._options, mark)
+        """And a publication of ours that no other job uses."""
+        with asking("removing what a start left behind"):
+            self._drop(self._marked(mark))
+            if slot.now(self._connection, self._options.slot).plugin is None:
+                publications.leave(self._connection, self._options.publication, self._options.slot)
 
     def _remove(self) -> None:
-        slot.remove(self._connection, self._options.slot, self._options.publication)
+        """And a publication that we created and that no other job uses."""
+        own = self._options.slot
+        with asking("removing slot and publication"):
+            seen = slot.now(self._connection, own)
+            self._require_unread(seen)
+            if seen.plugin is not None:
+                slot.require_kind(seen, own, "remove it yourself if it is not needed")
+                self._connection.execute("SELECT pg_drop_replication_slot(%s)", (own,))
+            publications.leave(self._connection, self._options.publication, own)
 
     def leftovers(self, mark: str) -> Sequence[str]:
-        return slot.leftovers(self._alive(), self._options, mark)
+        self._alive()
+        with asking("checking for what a start left behind"):
+            return [f"replication slot {name!r}" for name in reversed(self._marked(mark))]
+
+    def _drop(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._connection.execute("SELECT pg_drop_replication_slot(%s)", (name,))
+
+    def _marked(self, mark: str) -> list[str]:
+        """The names of the job's slot, if it is the mark's, and of the mark, if they exist.
+
+        The mark is last, as it shows whose the slot is. Raises Transient while the server is still creating it for
+        a start that was killed.
+        """
+        given = (_mark_name(mark), self._options.slot)
+        found = self._connection.execute(_STAND, given).fetchone()
+        assert found is not None
+        marked, pid, named, is_ours = found
+        if pid is not None:
+            raise Transient(
+                f"replication slot {marked!r} is still being created, by process {pid}, for a start that was "
+                "killed",
+                "wait until the transactions that were open when its creation began have ended, or: "
+                + sql(f"SELECT pg_terminate_backend({pid})"),
+            )
+        return [name for name in (named if is_ours else None, marked) if name is not None]
 
     def lag(self, pin: Pin, position: Position) -> HeldLog:
         options = self._options
@@ -127,11 +196,17 @@ class SlotLease(LogLease):
         return lsn_text(at)
 
     def _require_free(self) -> None:
-        with asking("checking what the job holds"):
-            slot.require_free(slot.now(self._connection, self._options.slot), self._options.slot)
+        self._require_unread(slot.now(self._connection, self._options.slot))
+
+    def _require_unread(self, seen: slot.Now) -> None:
+        if seen.active_pid is not None:
+            raise Transient(
+                f"{self._called} is being read by process {seen.active_pid}",
+                "end that process first: " + sql(f"SELECT pg_terminate_backend({seen.active_pid})"),
+            )
 
     def removal(self, pin: Pin, mark: str | None) -> Sequence[str]:
-        slots = [self._options.slot] if mark is None else [slot.mark_name(mark), self._options.slot]
+        slots = [self._options.slot] if mark is None else [_mark_name(mark), self._options.slot]
         drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name ="
         return [
             *(f"{drop} {literal(name)}" for name in slots),
@@ -141,3 +216,8 @@ class SlotLease(LogLease):
 
     def _require_same(self, pin: Pin) -> None:
         identity.require_same_database(pin.identity, slot.now(self._alive(), self._options.slot))
+
+
+def _mark_name(mark: str) -> str:
+    """The name of the mark's slot."""
+    return f"backfill_start_{mark}"

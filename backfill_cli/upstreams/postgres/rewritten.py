@@ -76,46 +76,10 @@ class Storage:
     joins: Mapping[str, Mapping[str, tuple[str, Mapping[str, str]]]] = field(default_factory=dict)
 
 
-def seen(
-    connection: Connection, specs: Sequence[TableSpec], tables: Iterable[PgTable], publication: str
-) -> Storage:
-    """How the tables are stored now."""
-    rows = rows_of(connection, "reading its catalog", _SEEN, (publication, [spec.name for spec in specs]))
-    files, beside, joins = ({row[0]: row[at] or {} for row in rows} for at in (1, 2, 3))
-    columns, unique = {name: columns for name, *_, columns in rows}, {table.name: table.unique for table in tables}
-    return Storage(files, columns, labels(connection, tables), unique, beside, joins=joins)
-
-
 def labels(connection: Connection, tables: Iterable[PgTable]) -> dict[str, str]:
     """Of the columns' types, at any depth: labels of enumerations, attributes of composite types."""
     types = {oid for table in tables for column in table.columns for oid in column.reaches}
     return dict(rows_of(connection, "reading its catalog", _LABELS, {"types": sorted(types)}))
-
-
-def lapses(before: Storage, tables: Iterable[PgTable], log_end: Callable[[], int]) -> dict[str, int]:
-    """Storage.lapsed, with the tables of which no unique index on the key is one of those before."""
-    found = dict(before.lapsed)
-    for table in tables:
-        was = before.unique.get(table.name)
-        if was and not set(was) & set(table.unique):
-            found[table.name] = log_end()
-    return found
-
-
-def require_kept_unique(connection: Connection, storage: Storage, unsure: Iterable[str], after: int) -> None:
-    """From the position `after` until now some index kept the key of each table unique. unsure: see Taken.
-
-    Raises BadData naming a table for which none did. Other changes need no such index: the server refuses updates
-    and deletes while the index of the replica identity is gone.
-    """
-    for name in unsure:
-        indexes = storage.unique.get(name)
-        if storage.lapsed.get(name, 0) > after or (indexes and not _is_one_left(connection, indexes)):
-            raise BadData(
-                f"table {name!r}: the unique index on its key was dropped, replaced, or made DEFERRABLE: "
-                "meanwhile two rows may have had one key, and the log does not say which of them a change is of",
-                START_OVER,
-            )
 
 
 def _is_one_left(connection: Connection, indexes: Sequence[int]) -> bool:
@@ -262,12 +226,29 @@ class Look:
         if not self._compared:
             storage = self._stored(connection)
             require_same_values(self._storage, storage)
-            lapsed = lapses(self._storage, self.listed, log_end)
+            lapsed = dict(self._storage.lapsed)
+            for table in self.listed:
+                was = self._storage.unique.get(table.name)
+                if was and not set(was) & set(table.unique):
+                    lapsed[table.name] = log_end()
             self._storage, self._compared = replace(storage, lapsed=lapsed), True
 
     def require_kept_unique(self, connection: Connection, unsure: Sequence[str], after: int) -> None:
-        """Changes of these tables after a position are of one row each. Raises BadData otherwise."""
-        require_kept_unique(connection, self._storage, unsure, after)
+        """From the position `after` until now some index kept each table's key unique. unsure: see TakenWindow.
+
+        Raises BadData naming a table for which none did. Other changes need no such index: the server refuses
+        updates and deletes while the index of the replica identity is gone.
+        """
+        storage = self._storage
+        for name in unsure:
+            indexes = storage.unique.get(name)
+            if storage.lapsed.get(name, 0) > after or (indexes and not _is_one_left(connection, indexes)):
+                raise BadData(
+                    f"table {name!r}: the unique index on its key was dropped, replaced, or made DEFERRABLE: "
+                    "meanwhile two rows may have had one key, and the log does not say which of them a change is "
+                    "of",
+                    START_OVER,
+                )
 
     def added(self, connection: Connection) -> dict[str, str]:
         """By table with columns not yet in force: its schema now. Raises BadData for a column with a default."""
@@ -298,7 +279,13 @@ class Look:
             self._storage, self._compared = Storage(**json.loads(storage)), False
 
     def _stored(self, connection: Connection) -> Storage:
-        return seen(connection, self._specs, self.listed, self._publication)
+        """How the tables are stored now."""
+        given = (self._publication, [spec.name for spec in self._specs])
+        rows = rows_of(connection, "reading its catalog", _SEEN, given)
+        files, beside, joins = ({row[0]: row[at] or {} for row in rows} for at in (1, 2, 3))
+        columns = {name: columns for name, *_, columns in rows}
+        unique = {table.name: table.unique for table in self.listed}
+        return Storage(files, columns, labels(connection, self.listed), unique, beside, joins=joins)
 
     def _look(self, connection: Connection) -> None:
         self._signature, self._compared = self._signed(connection), False

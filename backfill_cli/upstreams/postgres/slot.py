@@ -1,9 +1,4 @@
-"""The replication slot: what a job holds in the database, how far the log is, and how a start knows its own slot.
-
-A slot does not record who created it, and a start may be killed before its catalog has the job. So the slot is
-created under the name of its mark, which nobody else can have chosen, and copied to its own. While the mark is
-there, a slot with the job's name is ours if it is at the mark's position, another reader's if it is not.
-"""
+"""The replication slot at one moment, and how far the log is: what is asked of both."""
 
 import secrets
 import time
@@ -13,11 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.errors import RETRIED, START_OVER, Hint, HistoryGone, StateConflict, Transient, UsageError, sql
-from backfill_cli.failpoint import hit
-from backfill_cli.upstreams.postgres import publications
 from backfill_cli.upstreams.postgres.client import Connection, asking, lsn_of, lsn_text, row_of, rows_of
 from backfill_cli.upstreams.postgres.options import PostgresOptions
-from backfill_cli.upstreams.postgres.tables import PgTable
 
 FLUSH_TRIES, FLUSH_WAIT_S = 4, 0.005
 """A commit is on disk within a few ms; an asynchronous one (synchronous_commit = off) within 0.6 s."""
@@ -103,7 +95,7 @@ def require_ours(seen: Now, slot: str, position: int) -> None:
         raise HistoryGone(
             f"replication slot {slot!r} has lost changes after {lsn_text(position)}: {seen.lost}", START_OVER
         )
-    _require_kind(seen, slot, START_OVER)
+    require_kind(seen, slot, START_OVER)
     if seen.confirmed is not None and seen.confirmed > position:
         raise HistoryGone(
             f"replication slot {slot!r} was recreated, or advanced by others to {lsn_text(seen.confirmed)}; "
@@ -112,7 +104,7 @@ def require_ours(seen: Now, slot: str, position: int) -> None:
         )
 
 
-def _require_kind(seen: Now, slot: str, way_on: Hint | str) -> None:
+def require_kind(seen: Now, slot: str, way_on: Hint | str) -> None:
     if seen.plugin != "pgoutput" or seen.slot_database != seen.database:
         raise StateConflict(
             f"replication slot {slot!r} is not this job's: plugin {seen.plugin}, database {seen.slot_database!r}",
@@ -153,29 +145,6 @@ def require_none(seen: Now, slot: str) -> None:
             "name another slot; if the job was started from another folder, its catalog is there (see "
             "--catalog); only if nothing needs the slot: " + sql(f"SELECT pg_drop_replication_slot('{slot}')"),
         )
-
-
-def require_free(seen: Now, slot: str) -> None:
-    """Nobody reads the slot. Raises Transient."""
-    if seen.active_pid is not None:
-        raise Transient(
-            f"replication slot {slot!r} is being read by process {seen.active_pid}",
-            "end that process first: " + sql(f"SELECT pg_terminate_backend({seen.active_pid})"),
-        )
-
-
-def remove(connection: Connection, slot: str, publication: str) -> None:
-    """The slot is gone, and so is a publication that we created and that no other job uses.
-
-    Raises Transient while the slot is being read, StateConflict for one that is not ours.
-    """
-    with asking("removing slot and publication"):
-        seen = now(connection, slot)
-        require_free(seen, slot)
-        if seen.plugin is not None:
-            _require_kind(seen, slot, "remove it yourself if it is not needed")
-            connection.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
-        publications.leave(connection, publication, slot)
 
 
 def advance(connection: Connection, slot: str, lsn: int) -> None:
@@ -278,92 +247,3 @@ def transaction_now(connection: Any) -> int:
     with asking("checking which transactions are open"), connection.transaction():
         connection.execute("SET LOCAL synchronous_commit = local")
         return int(connection.execute(query).fetchone()[0])
-
-
-_STAND = """
-SELECT m.slot_name::text, m.active_pid, s.slot_name::text,
-       coalesce((s.database, s.plugin, s.confirmed_flush_lsn) = (m.database, m.plugin, m.confirmed_flush_lsn)
-                AND s.restart_lsn IS NOT DISTINCT FROM m.restart_lsn, false)
-FROM (SELECT) one LEFT JOIN pg_replication_slots m ON m.slot_name = %s
-LEFT JOIN pg_replication_slots s ON s.slot_name = %s
-"""
-
-_FREE = """
-SELECT current_setting('max_replication_slots')::int - (SELECT count(*) FROM pg_replication_slots)::int
-"""
-
-
-def create(connection: Connection, options: PostgresOptions, mark: str, tables: Sequence[PgTable]) -> None:
-    """Publication, a new slot and its mark exist. Raises UsageError for a slot that another reader created.
-
-    If the server has room for one slot only, there is no mark.
-    """
-    with asking("creating publication and slot"):
-        _drop(connection, options, mark)  # of an attempt whose answer was lost
-        require_none(now(connection, options.slot), options.slot)
-        publications.use(connection, options.publication, tables, options.slot)
-        first = mark_name(mark) if _has_room(connection) else options.slot
-        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (first,))
-        if first != options.slot:
-            hit("slot-marked")
-            connection.execute("SELECT pg_copy_logical_replication_slot(%s, %s)", (first, options.slot))
-
-
-def clean_up(connection: Connection, options: PostgresOptions, mark: str) -> None:
-    """The mark is gone; so are the slot, if it is the mark's, and a publication of ours that no other job uses."""
-    with asking("removing what a start left behind"):
-        _drop(connection, options, mark)
-        if now(connection, options.slot).plugin is None:
-            publications.leave(connection, options.publication, options.slot)
-
-
-def unmark(connection: Connection, mark: str) -> None:
-    """The mark is gone; the slot stays."""
-    with asking("removing the mark of a slot"):
-        (marked, *_) = _stand(connection, mark, "")
-        if marked is not None:
-            connection.execute("SELECT pg_drop_replication_slot(%s)", (marked,))
-
-
-def leftovers(connection: Connection, options: PostgresOptions, mark: str) -> list[str]:
-    """What `clean_up` would drop."""
-    with asking("checking for what a start left behind"):
-        marked, named, is_ours = _stand(connection, mark, options.slot)
-    names = [marked] if marked is not None else []
-    return [f"replication slot {name!r}" for name in (*names, *([named] if is_ours else []))]
-
-
-def _drop(connection: Connection, options: PostgresOptions, mark: str) -> None:
-    """Both are dropped, the mark last: until then it shows whose the slot is."""
-    marked, named, is_ours = _stand(connection, mark, options.slot)
-    for name in (named if is_ours else None, marked):
-        if name is not None:
-            connection.execute("SELECT pg_drop_replication_slot(%s)", (name,))
-
-
-def _stand(connection: Connection, mark: str, named: str) -> tuple[str | None, str | None, bool]:
-    """The names of mark and slot, None for one that does not exist, and whether both are at the same position.
-
-    Raises Transient while the server is still creating the mark for a start that was killed.
-    """
-    row = connection.execute(_STAND, (mark_name(mark), named)).fetchone()
-    assert row is not None
-    marked, pid, there, is_ours = row
-    if pid is not None:
-        raise Transient(
-            f"replication slot {marked!r} is still being created, by process {pid}, for a start that was killed",
-            "wait until the transactions that were open when its creation began have ended, or: "
-            + sql(f"SELECT pg_terminate_backend({pid})"),
-        )
-    return marked, there, is_ours
-
-
-def _has_room(connection: Connection) -> bool:
-    """Whether there is room for slot and mark."""
-    row = connection.execute(_FREE).fetchone()
-    return row is not None and row[0] > 1
-
-
-def mark_name(mark: str) -> str:
-    """The name of the mark's slot."""
-    return f"backfill_start_{mark}"
