@@ -143,7 +143,7 @@ def test_a_server_that_goes_away_at_the_end_of_the_log_is_waited_for(
 ) -> None:
     job.follow()
     job.db("UPDATE t SET v = 'new' WHERE id < 9")
-    read = take._Window._read
+    read = take._Window.read
 
     def ended(window: take._Window) -> int:
         end = read(window)
@@ -152,7 +152,7 @@ def test_a_server_that_goes_away_at_the_end_of_the_log_is_waited_for(
         return end
 
     with monkeypatch.context() as broken:
-        broken.setattr(take._Window, "_read", ended)
+        broken.setattr(take._Window, "read", ended)
         with pytest.raises(Transient) as refused:
             job.step()
     with typed(refused.value) as hint:
