@@ -3,8 +3,10 @@
 No I/O, no clock, no randomness, no Spark: that keeps them small, and thousands of schedules run in seconds.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Protocol, TypeVar
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.job import Control, Mutations, Phase
@@ -23,6 +25,8 @@ class StrategyState(Protocol):
     lag stays above what is allowed. snapshot_finished_ms, log_store_finished_ms: the barriers that ended the
     phases.
     """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def control(self) -> Control: ...
@@ -47,51 +51,45 @@ class StrategyState(Protocol):
 S = TypeVar("S", bound=StrategyState)
 
 
-class Strategy(Protocol[S]):
+class Strategy(ABC, Generic[S]):
     """One strategy over one pin. `plan` and `advance` are called once per barrier, in this order."""
 
     @property
+    @abstractmethod
     def name(self) -> str: ...
 
+    @abstractmethod
     def start(self, pin: Pin, control: Control) -> S:
         """The state before the first barrier."""
-        ...
 
     def apply(self, state: S, mutations: Mutations) -> S:
-        """The state after a barrier's mutations have taken effect."""
-        ...
+        """The state after a barrier's mutations have taken effect: control does from here on, the rest stays."""
+        return replace(state, control=mutations.control)
 
+    @abstractmethod
     def plan(self, state: S, view: UpstreamView, budget: Budget) -> EpochPlan:
         """What this epoch reads; empty when there is nothing to read, or nothing may be read."""
-        ...
 
+    @abstractmethod
     def advance(self, state: S, plan: EpochPlan, staged: Staged | None, budget: Budget) -> S:
         """The state after `plan` was read as `staged` reports; an empty plan (staged None) moves only the pace."""
-        ...
 
     def closes(self, before: S, after: S) -> tuple[str, ...]:
         """The tables whose snapshot became complete between `before` and `after`: their keys are checked then."""
-        ...
+        return ()
 
-    def durable(self, state: S) -> Position:
-        """What precedes this position is never read again once `state` is committed: the upstream may discard it.
-
-        It is what the sink has applied or, for a log that is taken into a spool first, what the spool holds.
-        """
-        ...
-
+    @abstractmethod
     def read_so_far(self, state: S) -> ReadSoFar:
         """How much of the snapshot, or of the history, has been read so far."""
-        ...
 
     def partitions(self, state: S, latest: Position) -> tuple[PartitionProgress, ...]:
         """Each partition of a log with its lag behind `latest`, furthest behind first; empty for files."""
-        ...
+        return ()
 
+    @abstractmethod
     def freeze(self, state: S) -> str:
         """The state as JSON, without splits and control, which the catalog keeps in separate tables."""
-        ...
 
+    @abstractmethod
     def thaw(self, state: str, splits: Mapping[SplitKey, SplitProgress], control: Control) -> S:
         """The state that `freeze` wrote."""
-        ...

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from backfill_cli.model.checkpoint import PartitionProgress
-from backfill_cli.model.job import Control, Mutations, Phase
+from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.pace import Allowance, Budget
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged
 from backfill_cli.model.position import Cursor, Position
-from backfill_cli.model.split import ReadSoFar, Split, SplitKey, SplitProgress, SplitStatus
+from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
-from backfill_cli.strategies.reading import Reading, allowed, observed, refilled
+from backfill_cli.strategies.reading import Reading, SplitStrategy, frozen, observed, refilled, thawed
 
 LEAST_LOG_ROWS = 250_000
 """Changes that every window may hold, however small the epochs of a slow snapshot became."""
@@ -48,10 +47,9 @@ class ArrangementState:
 
 
 @dataclass(frozen=True)
-class ArrangementStrategy:
-    """splits: all of the pin, in reading order; their row counts are estimates."""
+class ArrangementStrategy(SplitStrategy[ArrangementState]):
+    """The row counts of its splits are estimates."""
 
-    splits: tuple[Split, ...]
     name: str = "arrangement"
 
     @cached_property
@@ -62,16 +60,11 @@ class ArrangementStrategy:
         phase = Phase.SNAPSHOT if self.splits else Phase.UPSTREAM
         return ArrangementState(control, phase, pin.position, pin.position_ms, {})
 
-    def apply(self, state: ArrangementState, mutations: Mutations) -> ArrangementState:
-        """Control takes effect from this barrier on; the rest of the state stays."""
-        return replace(state, control=mutations.control)
-
     def plan(self, state: ArrangementState, view: UpstreamView, budget: Budget) -> EpochPlan:
         """The next rows and the log past them; only the log where no rows may be read."""
         reads: tuple[SnapshotRead, ...] = ()
         if state.phase == Phase.SNAPSHOT and not state.control.paused and not view.log_first:
-            rate = allowed(state.allowance, state.control, state.phase, budget)
-            reads = tuple(self._reading.reads(state.splits, rate, budget))
+            reads = tuple(self._reading.reads(state.splits, self._allowed(state, budget), budget))
         if state.control.paused or not (reads or view.pending):
             return observed(EpochPlan(), view.pending, state.position_ms, view.latest)
         window = self._window(state, view, bool(reads), budget)
@@ -107,7 +100,7 @@ class ArrangementStrategy:
     def advance(
         self, state: ArrangementState, plan: EpochPlan, staged: Staged | None, budget: Budget
     ) -> ArrangementState:
-        state = replace(state, allowance=refilled(state.allowance, state.control, state.phase, budget))
+        state = replace(state, allowance=refilled(state, budget))
         if staged is None:
             return state
         window = staged.window
@@ -116,47 +109,13 @@ class ArrangementStrategy:
         state = replace(state, position=window.up_to, position_ms=max(window.up_to_ms, state.position_ms or 0))
         if not plan.reads:
             return state
-        read_rows = sum(rows for _, rows in staged.reads)
-        allowance = state.allowance.spend(read_rows) if state.control.rate is not None else state.allowance
-        splits = self._reading.consumed(state.splits, staged.reads, budget.now_ms)
-        state = replace(state, splits=splits, allowance=allowance)
-        if next(self._reading.open(splits), None) is None:
+        state = self._consumed(state, staged, budget)
+        if self._is_read(state):
             return replace(state, phase=Phase.UPSTREAM, snapshot_finished_ms=budget.now_ms)
         return state
 
-    def closes(self, before: ArrangementState, after: ArrangementState) -> tuple[str, ...]:
-        return self._reading.completed(before.splits, after.splits) if before.phase == Phase.SNAPSHOT else ()
-
-    def durable(self, state: ArrangementState) -> Position:
-        return state.position
-
-    def read_so_far(self, state: ArrangementState) -> ReadSoFar:
-        return self._reading.so_far(state.splits)
-
-    def partitions(self, state: ArrangementState, latest: Position) -> tuple[PartitionProgress, ...]:
-        return ()
-
     def freeze(self, state: ArrangementState) -> str:
-        return json.dumps(
-            {
-                "phase": state.phase,
-                "position": dict(state.position.cursors),
-                "position_ms": state.position_ms,
-                "allowance": [state.allowance.tokens, state.allowance.at_ms],
-                "snapshot_finished_ms": state.snapshot_finished_ms,
-            },
-            sort_keys=True,
-        )
+        return json.dumps(frozen(state), sort_keys=True)
 
     def thaw(self, state: str, splits: Mapping[SplitKey, SplitProgress], control: Control) -> ArrangementState:
-        """The frozen state; the token bucket keeps its debt but earns nothing for the time without a runner."""
-        kept = json.loads(state)
-        return ArrangementState(
-            control=control,
-            phase=Phase(kept["phase"]),
-            position=Position.of(kept["position"]),
-            position_ms=kept["position_ms"],
-            splits=dict(splits),
-            allowance=Allowance(min(0.0, kept["allowance"][0]), None),
-            snapshot_finished_ms=kept["snapshot_finished_ms"],
-        )
+        return ArrangementState(**thawed(json.loads(state), splits, control))

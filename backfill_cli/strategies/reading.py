@@ -6,13 +6,15 @@ Row and byte counts of a split are exact for a pinned snapshot, and estimates wh
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, Protocol, TypeVar
 
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.pace import Allowance, Budget
-from backfill_cli.model.plan import EpochPlan, SnapshotRead
+from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import ReadSoFar, Split, SplitKey, SplitProgress, SplitStatus
 from backfill_cli.model.upstream import UpstreamEpoch
+from backfill_cli.strategies import Strategy, StrategyState
 
 BYTES_A_ROW = 100  # a guess, used only to size epochs of files whose metadata holds no row count
 FIRST_GUESS = 1_000  # rows of a range about which nothing is known; tripled each time it proves too low
@@ -131,16 +133,83 @@ class Reading:
         )
 
 
-def refilled(allowance: Allowance, control: Control, phase: Phase, budget: Budget) -> Allowance:
+class Limited(StrategyState, Protocol):
+    """position_ms: up to where the log is applied, by upstream time. allowance: what a rate leaves to be read."""
+
+    @property
+    def position_ms(self) -> int | None: ...
+    @property
+    def allowance(self) -> Allowance: ...
+
+
+L = TypeVar("L", bound=Limited)
+
+
+@dataclass(frozen=True)
+class SplitStrategy(Strategy[L]):
+    """splits: all of the pin, in reading order."""
+
+    splits: tuple[Split, ...]
+
+    @cached_property
+    def _reading(self) -> Reading:
+        return Reading(self.splits)
+
+    def _allowed(self, state: L, budget: Budget) -> Allowance | None:
+        """What the commanded rate allows to be read at this barrier; None without a rate."""
+        return None if state.control.rate is None else refilled(state, budget)
+
+    def _consumed(self, state: L, staged: Staged, budget: Budget) -> L:
+        """The state once the epoch's reads are in the sink."""
+        read_rows = sum(rows for _, rows in staged.reads)
+        allowance = state.allowance.spend(read_rows) if state.control.rate is not None else state.allowance
+        splits = self._reading.consumed(state.splits, staged.reads, budget.now_ms)
+        return replace(state, splits=splits, allowance=allowance)
+
+    def _is_read(self, state: L) -> bool:
+        return next(self._reading.open(state.splits), None) is None
+
+    def closes(self, before: L, after: L) -> tuple[str, ...]:
+        return self._reading.completed(before.splits, after.splits) if before.phase == Phase.SNAPSHOT else ()
+
+    def read_so_far(self, state: L) -> ReadSoFar:
+        return self._reading.so_far(state.splits)
+
+
+def frozen(state: Limited) -> dict[str, Any]:
+    """What every such strategy keeps of its state, as JSON holds it."""
+    return {
+        "phase": state.phase,
+        "position": dict(state.position.cursors),
+        "position_ms": state.position_ms,
+        "allowance": [state.allowance.tokens, state.allowance.at_ms],
+        "snapshot_finished_ms": state.snapshot_finished_ms,
+    }
+
+
+def thawed(kept: Mapping[str, Any], splits: Splits, control: Control) -> dict[str, Any]:
+    """The same as fields of the state; the token bucket keeps its debt but earns nothing without a runner."""
+    return {
+        "control": control,
+        "phase": Phase(kept["phase"]),
+        "position": Position.of(kept["position"]),
+        "position_ms": kept["position_ms"],
+        "splits": dict(splits),
+        "allowance": unpaid(kept),
+        "snapshot_finished_ms": kept["snapshot_finished_ms"],
+    }
+
+
+def unpaid(kept: Mapping[str, Any]) -> Allowance:
+    """The token bucket for a new runner: it keeps its debt, but earns nothing for the time without one."""
+    return Allowance(min(0.0, kept["allowance"][0]), None)
+
+
+def refilled(state: Limited, budget: Budget) -> Allowance:
     """The token bucket at this barrier: it earns tokens during the snapshot phase, unless the job is paused."""
-    if control.paused or phase != Phase.SNAPSHOT:
-        return allowance.hold(budget.steady_ms)
-    return allowance.fill(control.rate, budget.interval_ms, budget.steady_ms)
-
-
-def allowed(allowance: Allowance, control: Control, phase: Phase, budget: Budget) -> Allowance | None:
-    """What the commanded rate allows to be read at this barrier; None without a rate."""
-    return None if control.rate is None else refilled(allowance, control, phase, budget)
+    if state.control.paused or state.phase != Phase.SNAPSHOT:
+        return state.allowance.hold(budget.steady_ms)
+    return state.allowance.fill(state.control.rate, budget.interval_ms, budget.steady_ms)
 
 
 def observed(plan: EpochPlan, left: Sequence[UpstreamEpoch], begun_ms: int | None, latest: Position) -> EpochPlan:

@@ -8,17 +8,15 @@ For an upstream that can be read at a pinned position S and keeps its changes. P
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Literal
 
-from backfill_cli.model.checkpoint import PartitionProgress
-from backfill_cli.model.job import Control, Mutations, Phase
+from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.pace import Allowance, Budget
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, Staged
 from backfill_cli.model.position import Position
-from backfill_cli.model.split import ReadSoFar, Split, SplitKey, SplitProgress
+from backfill_cli.model.split import SplitKey, SplitProgress
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
-from backfill_cli.strategies.reading import BYTES_A_ROW, Reading, allowed, observed, refilled
+from backfill_cli.strategies.reading import BYTES_A_ROW, SplitStrategy, frozen, observed, refilled, thawed
 
 Measure = Literal["time", "barriers"]
 
@@ -59,31 +57,21 @@ class SnapshotState:
 
 
 @dataclass(frozen=True)
-class SnapshotStrategy:
-    """splits: all of the pin, in reading order. measure: how lag is counted in the log store."""
+class SnapshotStrategy(SplitStrategy[SnapshotState]):
+    """measure: how lag is counted in the log store."""
 
-    splits: tuple[Split, ...]
     measure: Measure = "time"
     name: str = "snapshot"
-
-    @cached_property
-    def _reading(self) -> Reading:
-        return Reading(self.splits)
 
     def start(self, pin: Pin, control: Control) -> SnapshotState:
         phase = Phase.SNAPSHOT if self.splits else Phase.LOG_STORE
         return SnapshotState(control, phase, pin.position, pin.position_ms, pin.complete_at, {})
 
-    def apply(self, state: SnapshotState, mutations: Mutations) -> SnapshotState:
-        """Control takes effect from this barrier on; the rest of the state stays."""
-        return replace(state, control=mutations.control)
-
     def plan(self, state: SnapshotState, view: UpstreamView, budget: Budget) -> EpochPlan:
         if state.control.paused:
             return observed(EpochPlan(), view.pending, state.position_ms, view.latest)
         if state.phase == Phase.SNAPSHOT:
-            rate = allowed(state.allowance, state.control, state.phase, budget)
-            plan = EpochPlan(tuple(self._reading.reads(state.splits, rate, budget)))
+            plan = EpochPlan(tuple(self._reading.reads(state.splits, self._allowed(state, budget), budget)))
             return observed(plan, view.pending, state.position_ms, view.latest)
         taken = self._take(state, view.pending, budget)
         if not taken:
@@ -94,29 +82,14 @@ class SnapshotStrategy:
     def advance(
         self, state: SnapshotState, plan: EpochPlan, staged: Staged | None, budget: Budget
     ) -> SnapshotState:
-        state = replace(state, allowance=refilled(state.allowance, state.control, state.phase, budget))
+        state = replace(state, allowance=refilled(state, budget))
         if staged is None:
             return self._advance_idle(state, plan, budget)
         if plan.reads:
-            return self._advance_snapshot(state, plan, staged, budget)
+            state = self._consumed(state, staged, budget)
+            return self._leave_snapshot(state, plan, budget) if self._is_read(state) else state
         assert staged.window is not None
         return self._advance_log(state, plan, staged.window, budget)
-
-    # -- snapshot phase ------------------------------------------------------------------------------------------
-
-    def closes(self, before: SnapshotState, after: SnapshotState) -> tuple[str, ...]:
-        return self._reading.completed(before.splits, after.splits) if before.phase == Phase.SNAPSHOT else ()
-
-    def _advance_snapshot(
-        self, state: SnapshotState, plan: EpochPlan, staged: Staged, budget: Budget
-    ) -> SnapshotState:
-        splits = self._reading.consumed(state.splits, staged.reads, budget.now_ms)
-        read_rows = sum(rows for _, rows in staged.reads)
-        allowance = state.allowance.spend(read_rows) if state.control.rate is not None else state.allowance
-        state = replace(state, splits=splits, allowance=allowance)
-        if next(self._reading.open(state.splits), None) is None:
-            return self._leave_snapshot(state, plan, budget)
-        return state
 
     def _leave_snapshot(self, state: SnapshotState, plan: EpochPlan, budget: Budget) -> SnapshotState:
         state = replace(state, snapshot_finished_ms=budget.now_ms)
@@ -170,50 +143,28 @@ class SnapshotStrategy:
             return _caught(state, budget)
         return state
 
-    # -- for display ---------------------------------------------------------------------------------------------
-
-    def read_so_far(self, state: SnapshotState) -> ReadSoFar:
-        return self._reading.so_far(state.splits)
-
-    def durable(self, state: SnapshotState) -> Position:
-        return state.position
-
-    def partitions(self, state: SnapshotState, latest: Position) -> tuple[PartitionProgress, ...]:
-        return ()
-
     # -- for the catalog -----------------------------------------------------------------------------------------
 
     def freeze(self, state: SnapshotState) -> str:
         return json.dumps(
             {
-                "phase": state.phase,
-                "position": dict(state.position.cursors),
-                "position_ms": state.position_ms,
+                **frozen(state),
                 "complete_at": None if state.complete_at is None else dict(state.complete_at.cursors),
-                "allowance": [state.allowance.tokens, state.allowance.at_ms],
                 "allowed": state.allowed,
                 "over": state.over,
-                "snapshot_finished_ms": state.snapshot_finished_ms,
                 "log_store_finished_ms": state.log_store_finished_ms,
             },
             sort_keys=True,
         )
 
     def thaw(self, state: str, splits: Mapping[SplitKey, SplitProgress], control: Control) -> SnapshotState:
-        """The frozen state; the token bucket keeps its debt but earns nothing for the time without a runner."""
         kept = json.loads(state)
         complete_at = kept["complete_at"]
         return SnapshotState(
-            control=control,
-            phase=Phase(kept["phase"]),
-            position=Position.of(kept["position"]),
-            position_ms=kept["position_ms"],
+            **thawed(kept, splits, control),
             complete_at=None if complete_at is None else Position.of(complete_at),
-            splits=dict(splits),
-            allowance=Allowance(min(0.0, kept["allowance"][0]), None),
             allowed=kept["allowed"],
             over=kept["over"],
-            snapshot_finished_ms=kept["snapshot_finished_ms"],
             log_store_finished_ms=kept["log_store_finished_ms"],
         )
 

@@ -21,12 +21,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from backfill_cli.model.checkpoint import PartitionProgress
-from backfill_cli.model.job import Control, Mutations, Phase
+from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.pace import Allowance, Budget
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import ReadSoFar, Split, SplitKey, SplitProgress, SplitStatus
 from backfill_cli.model.upstream import Pin, UpstreamView
+from backfill_cli.strategies import Strategy
 from backfill_cli.strategies.partitions import (
     HISTORY,
     STATUSES,
@@ -38,7 +39,7 @@ from backfill_cli.strategies.partitions import (
     spread,
     target_of,
 )
-from backfill_cli.strategies.reading import observed, refilled
+from backfill_cli.strategies.reading import observed, refilled, unpaid
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,11 @@ class SourceState:
     allowance: Allowance = field(default_factory=Allowance)
     snapshot_finished_ms: int | None = None
 
+    allowed: None = None  # there is no log store between history and live, so it has no lag
+    converging: bool = False
+    not_converging: bool = False
+    log_store_finished_ms: None = None
+
     @property
     def phase(self) -> Phase:
         done = all(p.status == SplitStatus.FINISHED for p in self.splits.values())
@@ -64,26 +70,9 @@ class SourceState:
     def position(self) -> Position:
         return Position.of({partition: offset_of(p) for (_, partition), p in self.splits.items()})
 
-    @property
-    def allowed(self) -> int | None:
-        """None: there is no log store between history and live, so it has no lag."""
-        return None
 
-    @property
-    def converging(self) -> bool:
-        return False
-
-    @property
-    def not_converging(self) -> bool:
-        return False
-
-    @property
-    def log_store_finished_ms(self) -> int | None:
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class SourceStrategy:
+@dataclass(frozen=True)
+class SourceStrategy(Strategy[SourceState]):
     """splits: the partitions of the pin. table: what the topic fills. accept_gap: whether offsets between the
     archive's end and the log's beginning may be missing."""
 
@@ -94,10 +83,6 @@ class SourceStrategy:
 
     def start(self, pin: Pin, control: Control) -> SourceState:
         return SourceState(control, self._known({}))
-
-    def apply(self, state: SourceState, mutations: Mutations) -> SourceState:
-        """Control takes effect from this barrier on; the rest of the state stays."""
-        return replace(state, control=mutations.control)
 
     def plan(self, state: SourceState, view: UpstreamView, budget: Budget) -> EpochPlan:
         """Live first, then as much history as the budget and the commanded rate leave.
@@ -124,8 +109,7 @@ class SourceStrategy:
     ) -> tuple[SnapshotRead, ...]:
         """History, spread over the partitions that have some left, so that tasks read in parallel."""
         if state.control.rate is not None:
-            bucket = refilled(state.allowance, state.control, state.phase, budget)
-            left = min(left, int(bucket.tokens))
+            left = min(left, int(refilled(state, budget).tokens))
         wanted = {p: target_of(now) - offset_of(now) for p, now in seen.items() if now.status in HISTORY}
         return tuple(
             SnapshotRead(self.table, p, offset_of(seen[p]), offset_of(seen[p]) + rows)
@@ -134,7 +118,7 @@ class SourceStrategy:
 
     def advance(self, state: SourceState, plan: EpochPlan, staged: Staged | None, budget: Budget) -> SourceState:
         """An idle barrier (staged None) moves only the pace: what it observed, the next one observes again."""
-        state = replace(state, allowance=refilled(state.allowance, state.control, state.phase, budget))
+        state = replace(state, allowance=refilled(state, budget))
         if staged is None:
             return _reported(state, budget)
         splits = dict(state.splits)
@@ -150,10 +134,6 @@ class SourceStrategy:
         if state.control.rate is not None:
             state = replace(state, allowance=state.allowance.spend(sum(rows for _, rows in staged.reads)))
         return _reported(replace(state, splits=splits), budget)
-
-    def closes(self, before: SourceState, after: SourceState) -> tuple[str, ...]:
-        """None: rows of a log are identified by their place."""
-        return ()
 
     # -- for display ---------------------------------------------------------------------------------------------
 
@@ -180,9 +160,6 @@ class SourceStrategy:
             share=done / total if total else 1.0,
         )
 
-    def durable(self, state: SourceState) -> Position:
-        return state.position
-
     def partitions(self, state: SourceState, latest: Position) -> tuple[PartitionProgress, ...]:
         ends = offsets(latest)
         lines = []
@@ -205,12 +182,9 @@ class SourceStrategy:
         )
 
     def thaw(self, state: str, splits: Mapping[SplitKey, SplitProgress], control: Control) -> SourceState:
-        """The frozen state; the token bucket keeps its debt but earns nothing for the time without a runner."""
         kept = json.loads(state)
-        allowance = Allowance(min(0.0, kept["allowance"][0]), None)
-        return SourceState(
-            control, self._known(splits), kept["position_ms"], allowance, kept["snapshot_finished_ms"]
-        )
+        known, finished_ms = self._known(splits), kept["snapshot_finished_ms"]
+        return SourceState(control, known, kept["position_ms"], unpaid(kept), finished_ms)
 
     def _known(self, kept: Mapping[SplitKey, SplitProgress]) -> dict[SplitKey, SplitProgress]:
         """Every partition; one without progress in the catalog is at the beginning of its pin."""

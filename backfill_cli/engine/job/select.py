@@ -5,7 +5,7 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import Any
 
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.config.effective import Difference, differences, moved
@@ -13,13 +13,11 @@ from backfill_cli.contracts import Capabilities, JobDefinition, Sink, SinkTable,
 from backfill_cli.engine.spool.folder import holds_entries, owned
 from backfill_cli.errors import START_OVER, UsageError, command, in_config, sql, start_over
 from backfill_cli.model.upstream import Pin
-from backfill_cli.strategies.arrangement import ArrangementState, ArrangementStrategy
+from backfill_cli.strategies import Strategy
+from backfill_cli.strategies.arrangement import ArrangementStrategy
 from backfill_cli.strategies.chain import ChainStrategy
-from backfill_cli.strategies.snapshot import SnapshotState, SnapshotStrategy
-from backfill_cli.strategies.source import SourceState, SourceStrategy
-
-if TYPE_CHECKING:
-    from backfill_cli.strategies import Strategy, StrategyState
+from backfill_cli.strategies.snapshot import SnapshotStrategy
+from backfill_cli.strategies.source import SourceStrategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,23 +173,17 @@ def constraints(strategy: str, upstream: Capabilities, transactional: bool) -> t
     return True, "one log orders all tables"
 
 
-def strategy_of(config: JobConfig, upstream: Capabilities, pin: Pin) -> "Strategy[StrategyState]":
+def strategy_of(config: JobConfig, upstream: Capabilities, pin: Pin) -> Strategy[Any]:
     """The strategy of a job, for its pin."""
     strategy = choose(config.job.strategy, upstream).strategy
     if strategy == "arrangement":
-        arrangement: Strategy[ArrangementState] = ArrangementStrategy(pin.splits)
-        return cast("Strategy[StrategyState]", arrangement)
+        return ArrangementStrategy(pin.splits)
     if strategy == "chain":
-        chain: Strategy[SnapshotState] = ChainStrategy(
-            pin.splits, config.catch_up.measure, current=upstream.log is not None
-        )
-        return cast("Strategy[StrategyState]", chain)
+        return ChainStrategy(pin.splits, config.catch_up.measure, current=upstream.log is not None)
     if upstream.partitions is not None:
         (table,) = config.tables
-        source: Strategy[SourceState] = SourceStrategy(pin.splits, table.name, upstream.partitions.accepts_gap)
-        return cast("Strategy[StrategyState]", source)
-    snapshot: Strategy[SnapshotState] = SnapshotStrategy(pin.splits, config.catch_up.measure)
-    return cast("Strategy[StrategyState]", snapshot)
+        return SourceStrategy(pin.splits, table.name, upstream.partitions.accepts_gap)
+    return SnapshotStrategy(pin.splits, config.catch_up.measure)
 
 
 _HOW_WRITTEN = (

@@ -8,7 +8,7 @@ from typing import Generic
 from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.loop.pace import Sizes
 from backfill_cli.engine.loop.ports import Job, Ports, commit_of
-from backfill_cli.engine.loop.recovery import Promises
+from backfill_cli.engine.loop.recovery import take_back
 from backfill_cli.errors import Fatal, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
@@ -73,7 +73,6 @@ class Flight(Generic[S]):
 
     def __init__(self, job: Job, ports: Ports, sink_schemas: Mapping[str, str]) -> None:
         self._job, self._ports = job, ports
-        self._promises = Promises(job, ports.store, ports.sink, ports.stager)
         self._sink_schemas = sink_schemas
         self._widens = False  # whether the epoch adds columns to the sink
         self._before = 0  # the epoch that the sink holds
@@ -115,7 +114,8 @@ class Flight(Generic[S]):
         try:
             commit.result()
         except (Fatal, UsageError) as refusal:
-            self._promises.take_back(epoch.checkpoint, refusal)
+            ports = self._ports
+            take_back(self._job, ports.store, ports.sink, ports.stager, epoch.checkpoint, refusal)
             raise
         self.epoch = None
         return epoch

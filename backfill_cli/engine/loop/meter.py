@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from backfill_cli.engine.loop.limit import Now, limit_of
+from backfill_cli.errors import command
 from backfill_cli.model.checkpoint import EpochRecord, Progress, Written
-from backfill_cli.model.job import Phase
+from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.plan import EpochPlan
 from backfill_cli.model.position import START
@@ -187,7 +187,7 @@ class Meter:
             lag_ms=None if observed_ms is None else max(0, observed_ms - (oldest_ms or observed_ms)),
             rows_per_s=self._rate(state.control.rate),
             eta_s=self._eta(state, rates, read),
-            limited_by=limit_of(self._job, state, self._now(waiting, steady_ms), self._interval_ms, self._follows),
+            limited_by=self._limit(state, waiting, steady_ms),
             allowed=state.allowed,
             measure=self._measure,
             not_converging=self._not_converging() if state.not_converging else None,
@@ -260,16 +260,52 @@ class Meter:
             return None
         return left / max(rates), left / min(rates)
 
-    def _now(self, waiting: Limit | None, steady_ms: int) -> Now:
-        doing, flying_ms = self._doing, self._flying_steady_ms
-        lasting = None
-        if doing is not None and steady_ms - doing.since_steady_ms >= LONG_MS:
-            lasting = doing.what
-        elif flying_ms is not None and steady_ms - flying_ms >= LONG_MS:
-            lasting = "the sink is committing it"
+    def _limit(self, state: StrategyState, waiting: Limit | None, steady_ms: int) -> Limit:
+        """What limits the job now, with the command that changes it. waiting: what holds the loop up."""
+        if state.control.paused:
+            return Limit(f"by {state.control.paused_by}", Kind.PAUSED, command(f"resume {self._job}"))
+        if waiting is not None:
+            return replace(waiting, kind=Kind.WAITING)
+        spool = self._view.spool
+        if spool is not None and spool.waits is not None:
+            return replace(spool.waits, text=f"the log is not being taken; waiting: {spool.waits.text}")
+        if spool is not None and spool.full:
+            return Limit(
+                "the log is not being taken: the spool is at spool.max_size; it resumes as the spool is drained"
+            )
+        if state.phase == Phase.SNAPSHOT and state.snapshot_finished_ms is not None:
+            return Limit("the log's end is before where history ended", Kind.AWAITING_LIVE)
+        if state.phase == Phase.SNAPSHOT:
+            return self._of_snapshot(state.control)
+        return self._of_log(state, steady_ms)
+
+    def _of_snapshot(self, control: Control) -> Limit:
+        lift = command(f"throttle {self._job} --rate none")
+        if control.rate == 0:
+            return Limit("rate 0: no row of the snapshot is read", hint=lift, to="read it")
+        if control.rate is not None:
+            return Limit(f"rate {control.rate:g} rows/s", hint=lift, to="change")
         staged = sum(epoch.record.stage_ms for epoch in self._recent)
         committed = sum(epoch.record.commit_ms for epoch in self._recent)
-        return Now(self._plan, self._view, waiting, lasting, committed > staged)
+        return Limit("sink (commits take longer than reads)" if committed > staged else "upstream reads")
+
+    def _of_log(self, state: StrategyState, steady_ms: int) -> Limit:
+        left = self._plan.pending_after
+        if state.phase == Phase.LOG_STORE or left:
+            epochs = "upstream epoch" if left == 1 else "upstream epochs"
+            return Limit(f"{left:,} {epochs} left" if left else "the last upstream epochs", Kind.CATCHING_UP)
+        if state.converging:
+            return Limit("following; the sink is converging until the change log passes the end of the load")
+        doing, flying_ms = self._doing, self._flying_steady_ms
+        if doing is not None and steady_ms - doing.since_steady_ms >= LONG_MS:
+            return Limit(f"the epoch in hand: {doing.what}")
+        if flying_ms is not None and steady_ms - flying_ms >= LONG_MS:
+            return Limit("the epoch in hand: the sink is committing it")
+        if not self._follows:
+            return Limit(
+                "nothing to follow: the config names no changes", hint=command(f"stop {self._job}"), to="end it"
+            )
+        return Limit(f"nothing: following, a barrier every {self._interval_ms / 1000:g} s")
 
     def _log_rates(self, steady_ms: int) -> tuple[float, Written] | None:
         """Changes read and rows written per second, recently; 0 if none for a while, None before MEANT_MS."""

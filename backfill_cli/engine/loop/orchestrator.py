@@ -195,7 +195,7 @@ class Orchestrator(Generic[S]):
         self._caught_up.note(flight.state, flight.plan)
         self._meter.landed()
         self._meter.settled(flight.state, flight.plan, self._time_of_day(flight.barrier_ms))
-        self._ports.upstream.acknowledge(self._strategy.durable(flight.state))
+        self._ports.upstream.acknowledge(flight.state.position)
         self._ports.stager.discard(flight.checkpoint.epoch, flight.checkpoint.attempt)
 
     def _barrier(self, steady_ms: int) -> Tick | None:

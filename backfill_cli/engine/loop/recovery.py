@@ -5,7 +5,7 @@ repeated: fencing and committing are idempotent by token, epoch and attempt.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Stager
 from backfill_cli.engine.loop.ports import Job, commit_of, record_of
@@ -102,7 +102,7 @@ def _keep_promise(
             hit("recovery-before-commit")
             sink.commit(commit)
         except (Fatal, UsageError) as refusal:
-            Promises(job, store, sink, stager).take_back(prepared, refusal)
+            take_back(job, store, sink, stager, prepared, refusal)
             raise
         hit("recovery-committed")
     store.mark(record, None)
@@ -145,41 +145,28 @@ def _record(prepared: Checkpoint, now_ms: int, mutations: str) -> EpochRecord:
     return record_of(prepared, Phase.SNAPSHOT if prepared.plan.reads else prepared.phase, now_ms, mutations)
 
 
-@dataclass(frozen=True, slots=True)
-class Promises:
-    """Where a prepared epoch is promised, staged and kept."""
+def take_back(
+    job: Job, store: JobStore, sink: Sink, stager: Stager, prepared: Checkpoint, refusal: Fatal | UsageError
+) -> None:
+    """Withdraws the prepared epoch; the hint of `refusal`, which ends the run, then says how to continue.
 
-    job: Job
-    store: JobStore
-    sink: Sink
-    stager: Stager
-
-    def take_back(self, prepared: Checkpoint, refusal: Fatal | UsageError) -> None:
-        """Withdraws the prepared epoch; the hint of `refusal`, which ends the run, then says how to continue.
-
-        If the sink's hint is to start over, a resume would fail again. Does nothing after a StateConflict, where
-        one side was restored. Raises BadData when some table has the epoch, Transient when sink or catalog cannot
-        be read now.
-        """
-        if isinstance(refusal, StateConflict):
-            return
-        has, lacks = self._tables(prepared)
-        if has:
-            raise BadData(
-                f"{refusal.message}\nepoch {prepared.epoch} is in {', '.join(has)} but not in {', '.join(lacks)}, "
-                "so it can be neither finished nor taken back",
-                START_OVER,
-            ) from refusal
-        self.store.unprepare(prepared.epoch)
-        hit("promise-taken-back")
-        self.stager.discard(prepared.epoch, prepared.attempt)
-        refusal.hint = refusal.hint or Hint.of("fix the cause that the message names")
-        refusal.hint = refusal.way_on(self.job.name)
-
-    def _tables(self, prepared: Checkpoint) -> tuple[list[str], list[str]]:
-        """The tables that have the epoch, and those that lack it."""
-        markers = self.sink.committed(self.job.name)
-        promised = (prepared.epoch, prepared.attempt)
-        has = {name for name, marker in markers.items() if (marker.epoch, marker.attempt) == promised}
-        names = [table.name for table in self.job.tables]
-        return [name for name in names if name in has], [name for name in names if name not in has]
+    If the sink's hint is to start over, a resume would fail again. Does nothing after a StateConflict, where one
+    side was restored. Raises BadData when some table has the epoch, Transient when sink or catalog cannot be read
+    now.
+    """
+    if isinstance(refusal, StateConflict):
+        return
+    promised = (prepared.epoch, prepared.attempt)
+    has = [name for name, marker in _markers(job, sink).items() if (marker.epoch, marker.attempt) == promised]
+    if has:
+        lacks = [table.name for table in job.tables if table.name not in has]
+        raise BadData(
+            f"{refusal.message}\nepoch {prepared.epoch} is in {', '.join(has)} but not in {', '.join(lacks)}, "
+            "so it can be neither finished nor taken back",
+            START_OVER,
+        ) from refusal
+    store.unprepare(prepared.epoch)
+    hit("promise-taken-back")
+    stager.discard(prepared.epoch, prepared.attempt)
+    refusal.hint = refusal.hint or Hint.of("fix the cause that the message names")
+    refusal.hint = refusal.way_on(job.name)

@@ -19,7 +19,7 @@ from backfill_cli.engine.loop import run as engine_run
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.loop.process import Heartbeat, Wake
-from backfill_cli.engine.loop.recovery import Promises
+from backfill_cli.engine.loop.recovery import take_back
 from backfill_cli.errors import BadData
 from backfill_cli.model.checkpoint import Owner
 from backfill_cli.model.job import Control
@@ -75,8 +75,9 @@ def refused_between_tables(s: Scene) -> str:
         promised = claim.store.load().prepared
         assert promised is not None
         job = Job("orders", claim.token, (*s.job.tables, replace(s.job.tables[0], name="more")), "")
-        promises = Promises(job, claim.store, s.config.open_sink(), NoStager())  # type: ignore[arg-type]
-        return s.failed(lambda: promises.take_back(promised, BadData("a row that the sink can never take")))
+        refusal = BadData("a row that the sink can never take")
+        world: Any = claim.store, s.config.open_sink(), NoStager()
+        return s.failed(lambda: take_back(job, *world, promised, refusal))
 
 
 def heartbeat_died(s: Scene) -> str:

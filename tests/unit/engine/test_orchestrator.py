@@ -10,8 +10,6 @@ from loop_world import World
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.errors import BadData, Transient
 from backfill_cli.model.job import Phase, Verb
-from backfill_cli.model.position import Position
-from backfill_cli.strategies.snapshot import SnapshotState, SnapshotStrategy
 
 DAY_MS = 86_400_000
 
@@ -39,22 +37,6 @@ def test_the_last_commit_is_recorded_once_the_ledger_has_it() -> None:
     assert seen[0] == 0
     assert seen[-1] == prepared.epoch
     assert world.store.ledger[-1].epoch == prepared.epoch
-
-
-def test_what_is_acknowledged_is_what_the_strategy_says_is_durable() -> None:
-    """A log that is taken into a spool is acknowledged long before the sink has applied it."""
-
-    class Spooling(SnapshotStrategy):
-        def durable(self, state: SnapshotState) -> Position:
-            return Position.of({"log": 7})
-
-    world = World()
-    world.strategy = Spooling(world.strategy.splits)
-    world.open()
-    world.step()
-    world.finish()
-    world.step()
-    assert "acknowledge 7" in world.seen()
 
 
 def test_while_an_epoch_commits_the_next_is_staged_and_none_further() -> None:

@@ -20,11 +20,6 @@ def test_a_state_that_is_frozen_and_thawed_is_the_same_and_owes_what_it_owed(run
 
 
 @given(driven)
-def test_what_is_durable_is_the_position(run: Run) -> None:
-    assert all(run.strategy.durable(state) == state.position for state in run.states)
-
-
-@given(driven)
 def test_control_moves_nothing_but_itself(run: Run) -> None:
     after = run.strategy.apply(run.state, Mutations(ANN))
     assert replace(after, control=run.state.control) == run.state
