@@ -1,17 +1,20 @@
-"""The net change of each key, once for each place where rows are: Spark frames, and rows in Python.
+"""The net change of each key, once for each place where rows are: Spark frames, Arrow tables, rows in Python.
 
 A log has several changes of a key; the last one counts. A row can lack columns that it did not change: each is
 taken from the key's newest earlier row that has it, as far as the log has one since the key's last delete. One set
-of properties (tests/cdc/test_net_changes.py) holds for both.
+of properties (tests/cdc/test_net_changes.py) holds for all.
 """
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import own
 from backfill_cli.spark.api import Column, DataFrame, F
 from backfill_cli.spark.names import quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # -- in Spark -----------------------------------------------------------------------------------------------------
 
@@ -68,6 +71,36 @@ def over(rows: DataFrame, changes: DataFrame, key: Sequence[str], lacking: Seque
 def _lacks(name: str) -> Column:
     """Whether a change is a row without this column; a delete names none."""
     return F.coalesce(F.array_contains(own.UNSENT, name), F.lit(False))
+
+
+# -- in Arrow -----------------------------------------------------------------------------------------------------
+
+
+def last_rows(changes: "pa.Table", key: Sequence[str]) -> "pa.Table":
+    """The last change of each key, with the same columns, in the order of the log.
+
+    changes: in the order of the log; none lacks a column, and no key is nested. 0 and -0 are one key, and so are
+    all NaNs, as in Spark and in sinks.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = [str(at) for at in range(len(key))]
+    number = pa.array(range(changes.num_rows), pa.int64())
+    keys = pa.table([*(compared(changes[name]) for name in key), number], [*names, "number"])
+    last = keys.group_by(names).aggregate([("number", "max")])["number_max"]
+    return changes if len(last) == changes.num_rows else changes.take(last.take(pc.sort_indices(last)))
+
+
+def compared(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
+    """A key's column as Spark and every sink compare it: 0 and -0 are equal, and so are all NaNs."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_floating(column.type):
+        return column
+    one = pa.scalar(float("nan"), column.type)
+    return pc.if_else(pc.is_nan(column), one, pc.add(column, pa.scalar(0, column.type)))
 
 
 # -- in Python ----------------------------------------------------------------------------------------------------

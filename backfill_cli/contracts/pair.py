@@ -94,6 +94,12 @@ class Pair(Source):
         self._taken()
         return self.log.changes(spark, table, after, up_to, schema)
 
+    def change_batches(
+        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
+    ) -> ArrowTasks | None:
+        self._taken()
+        return self.log.change_batches(spark, table, after, up_to, schema)
+
     def acknowledge(self, position: Position) -> None:
         self.log.acknowledge(position)
 

@@ -57,13 +57,11 @@ class ArrowTasks:
     own errors raised in it reach `failure` of the source as text.
     parts: the pieces of each task, in order. Every task is sent all of them: a few per core, however many pieces.
     schema: Spark schema of the rows as JSON; the batches have exactly these columns.
-    not_plain: whether a failure only means that some rows are not plain, so that `scan` has to read them.
     """
 
     make: "Callable[[Any], Iterator[pa.RecordBatch]]"
     parts: tuple[tuple[Piece, ...], ...]
     schema: str
-    not_plain: Callable[[Exception], bool] = lambda _failure: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +109,7 @@ class LogBatch:
     """
 
     window: ChangeWindow
-    tables: Mapping[str, TakenTable | ChangeFrame]
+    tables: Mapping[str, TakenTable | ChangeFrame | ArrowTasks]
     schemas: Mapping[str, str]
 
 
@@ -149,11 +147,9 @@ class SnapshotReads(ABC):
         return None
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
-        """The rows of these reads as source columns, to be produced and written in Python workers.
+        """The rows of these reads, as from `scan`, to be produced and written in Python workers.
 
-        None unless all of them can be expected to be good: `scan` then reads them. Rows that turn out not to be
-        plain may fail the task: if `ArrowTasks.not_plain` confirms that, the engine repeats the reads with `scan`.
-        Other failures are treated as failures of `scan`.
+        None if they cannot be: `scan` then reads them. Failures are treated as failures of `scan`.
         """
         return None
 
@@ -174,6 +170,16 @@ class ChangeReads:
         Rows that cannot be read as in `scan`, with a NULL `own.OP`. Not called where the log is consumed.
         """
         raise RuntimeError(f"the log of {type(self).__name__} is consumed, not read")
+
+    def change_batches(
+        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
+    ) -> ArrowTasks | None:
+        """The same changes, to be produced, netted and written in Python workers; None if they cannot be.
+
+        The rows of a part, and the parts, are in the order of the log; none only holds the state before an update.
+        `own.QUARANTINED`: see engine/staging/quarantine.py.
+        """
+        return None
 
     def acknowledge(self, position: Position) -> None:
         """Allow the log to discard what precedes `position`: sink or spool holds it. Called after each commit."""
@@ -476,15 +482,18 @@ class Source(SnapshotReads, ChangeReads, Connected):
     ) -> LogBatch:
         """The window's changes, of all tables: how the engine reads any log, once the epoch's reads are written.
 
-        Parameters and errors as those of `ConsumableLog.take`; a log that can be read again gives frames, and its
-        `schemas` have the columns of `window.schema`.
+        Parameters and errors as those of `ConsumableLog.take`; a log that can be read again gives tasks or frames,
+        and its `schemas` have the columns of `window.schema`.
         """
         log = self.capabilities.log
         if log is not None:
             return log.take(spark, window, within, schemas, folder)
         after, up_to = window.after, window.up_to
-        frames = {name: self.changes(spark, name, after, up_to, schema) for name, schema in schemas.items()}
-        return LogBatch(window, {name: ChangeFrame(one) for name, one in frames.items()}, dict(window.schema))
+        tables: dict[str, ChangeFrame | ArrowTasks] = {}
+        for name, schema in schemas.items():
+            tasks = self.change_batches(spark, name, after, up_to, schema)
+            tables[name] = tasks or ChangeFrame(self.changes(spark, name, after, up_to, schema))
+        return LogBatch(window, tables, dict(window.schema))
 
     def snapshot_only(self, begun: bool) -> None:
         """Another object takes the log (strategy chain): columns that are added are left out, it delivers them.

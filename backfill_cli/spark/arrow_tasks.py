@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PART_ROWS = 500_000  # what is repeated when a task fails
+LOG_ROWS = 500_000  # of a log in one part: netting several parts together costs another job
 
 
 def frame(
@@ -76,7 +77,15 @@ def packed(pieces: Sequence[tuple[Piece, int]], cores: int) -> tuple[tuple[Piece
 
     Starting a task costs as much as 10,000 rows. At most PART_ROWS per part, unless a single piece has more.
     """
-    share = max(1, min(PART_ROWS, math.ceil(sum(rows for _, rows in pieces) / max(1, cores))))
+    return _grouped(pieces, max(1, min(PART_ROWS, math.ceil(sum(rows for _, rows in pieces) / max(1, cores)))))
+
+
+def of_log(pieces: Sequence[tuple[Piece, int]], cores: int) -> tuple[tuple[Piece, ...], ...]:
+    """As `packed`, for changes, which each part nets by itself: a window that is not large is one part."""
+    return _grouped(pieces, max(LOG_ROWS, math.ceil(sum(rows for _, rows in pieces) / max(1, cores))))
+
+
+def _grouped(pieces: Sequence[tuple[Piece, int]], share: int) -> tuple[tuple[Piece, ...], ...]:
     parts: list[list[Piece]] = []
     held = 0
     for piece, rows in pieces:

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from net_cases import KEY, MAY_LACK, Change, Net, changes, few, found, frame, in_order, many
 
-from backfill_cli.cdc.net import UNSENT, NetChanges, net
+from backfill_cli.cdc.net import UNSENT, NetChanges, last_rows, net
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,6 +66,47 @@ def none() -> Any:
     from pyspark.sql import functions as F
 
     return F.lit(None)
+
+
+@given(changes)
+def test_in_arrow_rows_that_lack_nothing_are_the_last_ones(case: list[Change]) -> None:
+    rows = [{"op": c.op, "key": c.key, "v": c.v, "big": c.big, "doc": c.doc} for c in case]
+    kinds = {"op": pa.string(), "key": pa.int32(), "v": pa.int32(), "big": pa.string(), "doc": pa.string()}
+    last = last_rows(pa.Table.from_pylist(rows, pa.schema(kinds)), ["key"]).to_pylist()
+    net = {row["key"]: (row["v"], row["big"], row["doc"], ()) if row["op"] == "U" else None for row in last}
+    assert len(net) == len(last)
+    assert net == in_order([Change(c.op, c.key, c.v, c.big, c.doc) for c in case])
+    assert last == [row for at, row in enumerate(rows) if row["key"] not in {r["key"] for r in rows[at + 1 :]}]
+
+
+@given(st.lists(st.sampled_from((0.0, -0.0, float("nan"), -float("nan"), 1.5, None))))
+def test_in_arrow_zeros_are_one_key_and_so_are_all_that_are_no_number(keys: list[float | None]) -> None:
+    table = pa.table({"k": pa.array(keys, pa.float64()), "n": pa.array(range(len(keys)), pa.int64())})
+    expected = {("nan" if key is not None and key != key else key): n for n, key in enumerate(keys)}
+    assert last_rows(table, ["k"])["n"].to_pylist() == sorted(expected.values())
+
+
+@given(st.data())
+def test_in_arrow_keys_of_every_simple_type_are_compared(data: st.DataObject) -> None:
+    kinds = (
+        *(pa.bool_(), pa.int8(), pa.int64(), pa.float32(), pa.string(), pa.binary(), pa.date32()),
+        *(pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.decimal128(9, 2), pa.decimal128(38, 10)),
+    )
+    chosen = [data.draw(st.sampled_from(kinds)) for _ in range(data.draw(st.integers(1, 3)))]
+    drawn = data.draw(st.lists(st.tuples(*(st.sampled_from((0, 1, None)) for _ in chosen)), max_size=8))
+
+    def column(at: int) -> pa.Array:
+        kind, values = chosen[at], pa.array([row[at] for row in drawn], pa.int64())
+        through = (
+            pa.int32() if pa.types.is_date32(kind) else pa.string() if pa.types.is_binary(kind) else pa.int64()
+        )
+        if pa.types.is_decimal(kind):
+            through = pa.decimal128(kind.precision - kind.scale if kind.precision > 20 else 19, 0)
+        return values.cast(through).cast(kind)
+
+    table = pa.table({**{str(at): column(at) for at in range(len(chosen))}, "n": pa.array(range(len(drawn)))})
+    expected = sorted({row: n for n, row in enumerate(drawn)}.values())
+    assert last_rows(table, [str(at) for at in range(len(chosen))])["n"].to_pylist() == expected
 
 
 @given(changes)

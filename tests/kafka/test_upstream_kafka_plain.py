@@ -1,4 +1,4 @@
-"""Events that workers write: the same rows as those that pass through Spark, or none, and these follow."""
+"""Events that workers write: the same rows as those that pass through Spark."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -47,10 +47,9 @@ def test_workers_make_the_rows_that_spark_makes(
     topic.write(PLAIN)
     upstream = topic.open(value=value)
     reads = history(upstream)
-    checked = scanned(upstream, spark, reads)
-    marks = ("_backfill_read", "_backfill_error", "_backfill_raw")
-    assert made(upstream, spark, reads) == [{n: v for n, v in row.items() if n not in marks} for row in checked]
-    assert [row["_backfill_error"] for row in checked] == [None] * len(PLAIN)
+    rows = made(upstream, spark, reads)
+    assert rows == scanned(upstream, spark, reads)
+    assert [row["_backfill_error"] for row in rows] == [None] * len(PLAIN)
 
 
 def test_the_rows_of_each_part_belong_to_its_read(broker: Broker, spark: "SparkSession") -> None:
@@ -66,20 +65,13 @@ def test_the_rows_of_each_part_belong_to_its_read(broker: Broker, spark: "SparkS
     assert told == [(0, 1, 0, 3), (1, 0, 10, 30_005), (1, 0, 30_005, 60_000)]
 
 
-def test_a_record_that_is_not_plain_fails_the_read_and_the_next_ones_are_sparks(
-    topic: Topic, spark: "SparkSession"
-) -> None:
+def test_a_record_that_cannot_be_read_is_beside_the_others(topic: Topic, spark: "SparkSession") -> None:
     topic.write([b'{"id": 1}', b'{"id": "one"}'])
     upstream = topic.open()
     reads = history(upstream)
-    tasks = workers.made_in_workers(upstream, spark, TABLE, reads)
-    assert tasks is not None
-    with pytest.raises(Exception, match="partition 0, from offset 0 on") as caught:
-        workers.frame(spark, tasks).toArrow()
-    assert tasks.not_plain(caught.value)
-    assert not tasks.not_plain(Exception("backfill: [HistoryGone] gone :end"))
-    assert workers.made_in_workers(upstream, spark, TABLE, reads) is None
-    assert [row["_backfill_error"] is None for row in scanned(upstream, spark, reads)] == [True, False]
+    rows = made(upstream, spark, reads)
+    assert rows == scanned(upstream, spark, reads)
+    assert [row["_backfill_raw"] for row in rows] == [None, b'{"id": "one"}']
 
 
 def test_with_sparks_own_reader_nothing_is_made_in_workers(topic: Topic, spark: "SparkSession") -> None:

@@ -1,9 +1,6 @@
 """Kafka records that hardly anybody draws by chance, and the columns that Arrow's parser can read."""
 
-from oracle import tokens
-
 RECORDS = 1000
-SHORT = {n: k for n, k in tokens.COLUMNS.items() if k[0] == "decimal" or (isinstance(k, str) and k != "binary")}
 """The columns of simple types."""
 
 HOSTILE = (

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backfill_cli.engine.staging.partitions import PartitionStager
 from backfill_cli.errors import BadData
 from oracle import plain, tokens
 from oracle.inputs import SEED
-from oracle.kafka_inputs import HOSTILE, RECORDS, SHORT, TOLERATED
+from oracle.kafka_inputs import HOSTILE, RECORDS, TOLERATED
 from oracle.readers import kafka_json, kinds
 from oracle.topics import PLACE, Found, Message, read, written
 
@@ -69,7 +68,7 @@ def good(columns: dict[str, Any], records: list[bytes | None]) -> list[bytes | N
 @pytest.mark.parametrize(
     "transform", [None, {"select": ["*"], "where": "true"}], ids=["as they are", "transformed"]
 )
-def test_records_read_with_care(
+def test_records_by_workers_and_by_spark(
     broker: "Broker",
     spark: "SparkSession",
     tmp_path: Path,
@@ -81,33 +80,6 @@ def test_records_read_with_care(
     value = {"format": "json", "schema": kinds.ddl_of(tokens.COLUMNS)}
     found = read(topic, tmp_path / "job", value, transform=transform)
     agrees(tokens.COLUMNS, records, found, judged)
-
-
-@pytest.mark.parametrize(
-    "transform", [None, {"select": ["*"], "where": "true"}], ids=["as they are", "transformed"]
-)
-def test_plain_records_made_in_workers(
-    broker: "Broker",
-    spark: "SparkSession",
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    transform: dict[str, Any] | None,
-    judged: Callable[[int], None],
-) -> None:
-    ways: list[bool] = []
-    staged = PartitionStager._staged_events
-
-    def seen(self: Any, history: Any, ranges: Any, made: Any, *more: Any) -> Any:
-        ways.append(made is not None)
-        return staged(self, history, ranges, made, *more)
-
-    monkeypatch.setattr(PartitionStager, "_staged_events", seen)
-    texts = [text.encode() for text in tokens.records(SHORT, RECORDS)]
-    plain_ones = good(SHORT, [None, *HOSTILE, *texts])
-    topic = written(broker, [Message(raw) for raw in plain_ones])
-    found = read(topic, tmp_path / "job", {"format": "json", "schema": kinds.ddl_of(SHORT)}, transform=transform)
-    assert set(ways) == {True}  # the sample's too
-    agrees(SHORT, plain_ones, found, judged)
 
 
 @pytest.mark.parametrize("form", ["json", "parquet"])

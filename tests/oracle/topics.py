@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from broker import Broker
 
 COVERS = {
-    "staging.partitions._changes:changes": "test_kafka_json.py, keyed; test_kafka_debezium.py",
-    "staging.partitions._events:made_in_workers": "test_kafka_json.py, plain",
-    "staging.partitions._staged_events:events": "test_kafka_json.py",
-    "staging.partitions.events:scan": "test_kafka_json.py, checked",
+    "staging.stage._latest_of:changes": "test_kafka_json.py, keyed; test_kafka_debezium.py",
     "kafka.archive.format=json": "test_kafka_json.py, archive",
     "kafka.archive.format=parquet": "test_kafka_json.py, archive",
     "kafka.reader=confluent": "test_kafka_json.py",

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from backfill_cli.config import JobConfig
 from backfill_cli.config.sections import Table
-from backfill_cli.contracts import ChangeFrame, JobStore, Source, SpoolEntry, Taken, TakenTable, own
+from backfill_cli.contracts import ArrowTasks, ChangeFrame, JobStore, Source, SpoolEntry, Taken, TakenTable, own
 from backfill_cli.engine.spool.folder import Spool
-from backfill_cli.engine.staging import transform
+from backfill_cli.engine.staging import transform, workers
 from backfill_cli.engine.staging.files import folder_made, no_room, write_changes
 from backfill_cli.engine.staging.transform import evolved
 from backfill_cli.engine.staging.values import null_keys, refuse_null_keys_of_log
@@ -344,7 +344,9 @@ def take(
         again = log.capabilities.log is None
         now = evolved(schemas, dict(window.schema)) if again else schemas
         batch = log.read_log(spark, window, None, now, str(folder))
-        tables = {name: _written(log, config.table(name), found, folder) for name, found in batch.tables.items()}
+        tables = {
+            name: _written(spark, log, config.table(name), found, folder) for name, found in batch.tables.items()
+        }
         held = {name: one for name, one in tables.items() if one.changes or one.truncated}
         return Taken(batch.window, held, batch.schemas)
     except BackfillError:
@@ -356,10 +358,13 @@ def take(
         raise failure from exc
 
 
-def _written(log: Source, table: Table, found: TakenTable | ChangeFrame, folder: Path) -> TakenTable:
+def _written(
+    spark: SparkSession, log: Source, table: Table, found: TakenTable | ChangeFrame | ArrowTasks, folder: Path
+) -> TakenTable:
     """One table's changes in files. Every single one is written: a later drain nets them over many entries."""
     if isinstance(found, TakenTable):
         return found
+    found = ChangeFrame(workers.frame(spark, found)) if isinstance(found, ArrowTasks) else found
     keys = null_keys(table.key)
     if own.QUARANTINED in found.frame.columns:
         readable = F.col(own.QUARANTINED).isNull()

@@ -11,13 +11,16 @@ from pathlib import Path
 
 from backfill_cli.cdc.net import net
 from backfill_cli.config.sections import Table, Transform
-from backfill_cli.contracts import ChangeFrame, Source, TakenTable, own
-from backfill_cli.engine.staging import quarantine, transform
+from backfill_cli.contracts import ArrowTasks, ChangeFrame, LogBatch, Source, TakenTable, own
+from backfill_cli.engine.staging import quarantine, transform, workers
 from backfill_cli.engine.staging.files import observed, write_changes
+from backfill_cli.engine.staging.quarantine import side_name
 from backfill_cli.engine.staging.values import null_keys, refuse_null_keys_of_log
+from backfill_cli.engine.staging.workers import LogTasks, Net
 from backfill_cli.errors import START_OVER, BadData, sql
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
 from backfill_cli.model.position import Cursor
+from backfill_cli.model.schema import columns_of
 from backfill_cli.model.split import SplitKey
 from backfill_cli.spark.api import SparkSession
 
@@ -54,17 +57,43 @@ class StagedChanges:
     side: Mapping[str, StagedTable] = field(default_factory=dict)
 
 
+def netted(
+    spark: SparkSession, upstream: Source, tables: Sequence[Table], batch: LogBatch, folder: Path
+) -> Mapping[str, TakenTable | ChangeFrame | Net]:
+    """What a log gave of these tables, with all that workers produce netted and written by them, in one job."""
+    found: dict[str, TakenTable | ChangeFrame | Net] = {}
+    tasks: dict[str, LogTasks] = {}
+    for table in tables:
+        one = batch.tables.get(table.name, TakenTable())
+        if not isinstance(one, ArrowTasks):
+            found[table.name] = one
+        elif any(not isinstance(columns_of(one.schema)[name]["type"], str) for name in table.key):
+            found[table.name] = ChangeFrame(workers.frame(spark, one))  # Arrow does not compare nested keys
+        else:
+            path, apart = folder / FOLDER / table.name / "net", folder / side_name(table.name) / "changes"
+            tasks[table.name] = LogTasks(one, tuple(table.key), path, apart)
+    done = workers.net(spark, tasks, folder / FOLDER, folder)
+    for table in tables:
+        if table.name in done:
+            nulls = {f"null_{at}": count for at, count in enumerate(done[table.name].nulls)}
+            refuse_null_keys_of_log(upstream, table.name, table.key, nulls)
+    return {**found, **done}
+
+
 def staged(
     spark: SparkSession,
     upstream: Source,
     table: Table,
-    found: TakenTable | ChangeFrame,
+    found: TakenTable | ChangeFrame | Net,
     shape: Transform,
     folder: Path,
 ) -> StagedChanges:
     """One table's net changes, in the form that the sink takes, in the attempt's folder."""
     from backfill_cli.config.transforms import kept
 
+    if isinstance(found, Net):
+        apart = {side_name(table.name): found.apart} if found.apart.rows else {}
+        return replace(staged(spark, upstream, table, found.table, shape, folder), side=apart)
     require_whole(table.name, found.partial, shape)
     if isinstance(found, TakenTable):
         if not found.files:
@@ -75,13 +104,15 @@ def staged(
             return StagedChanges(replace(done, truncated=found.truncated, partial=found.partial), found.changes)
         frame = spark.read.parquet(*(str(folder / FOLDER / file.path) for file in found.files))
         found = ChangeFrame(frame, found.changes, found.netted, found.truncated, found.partial)
-    frame, side = quarantine.readable(spark, found.frame, table.name, folder)
+    frame, check = quarantine.judged(found.frame, upstream, table.name)
+    frame, side = quarantine.readable(spark, frame, table.name, folder)
     seen = None
     if found.changes is None:
         frame, seen = observed(frame, {**null_keys(table.key), "images": transform.images(frame)})
     whole = frame.drop(own.SEQ, own.MS) if found.netted else net(frame, table.key, found.partial)
     names = kept(shape, found.partial)
     done, _ = write_changes(transform.shaped(whole, shape, names), folder / table.name / "changes", folder)
+    check()
     done = replace(done, truncated=found.truncated, partial=tuple(names.values()))
     if seen is None:
         return StagedChanges(done, found.changes or 0, side=side)

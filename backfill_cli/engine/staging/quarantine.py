@@ -5,7 +5,7 @@ for a row that can be read.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from backfill_cli.config.sections import Transform
 from backfill_cli.contracts import SinkTable, Source, own
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import Footers, footers, listed, require_all, write
+from backfill_cli.errors import BadData, in_config
 from backfill_cli.model.plan import StagedFile, StagedTable
 from backfill_cli.model.schema import field, fields_of
 from backfill_cli.spark.api import DataFrame, F, SparkSession
@@ -88,6 +89,44 @@ def _side_rows(spark: SparkSession, bad: Path, count: int, side: str, folder: Pa
     files = listed(path, folder)
     require_all(path, count, footers(folder, files, ()))
     return {side: StagedTable(inserts=files, rows=count)}
+
+
+def judged(frame: DataFrame, upstream: Source, table: str) -> tuple[DataFrame, Callable[[], None]]:
+    """The frame without `own.ERROR` and `own.RAW`, and what is called once it is written.
+
+    Where the job quarantines, rows that cannot be read are marked instead; otherwise the function raises BadData
+    naming the first of them.
+    """
+    if own.ERROR not in frame.columns:
+        return frame, lambda: None
+    capabilities = upstream.capabilities
+    if capabilities.quarantines:
+        return marked(frame, capabilities.place), lambda: None
+    from pyspark.sql import Observation
+
+    seen = Observation()
+    first = F.min(F.when(F.col(own.ERROR).isNotNull(), F.struct(*capabilities.place, own.ERROR)))
+    frame = frame.observe(seen, F.count(own.ERROR).alias("bad"), first.alias("first"))
+
+    def check() -> None:
+        found = seen.get
+        if found["first"] is not None:
+            raise unreadable(table, found["bad"], tuple(found["first"]))
+
+    return frame.drop(own.ERROR, own.RAW), check
+
+
+def unreadable(table: str, count: int, first: tuple[int, int, str]) -> BadData:
+    """The error for records that cannot be read. first: partition, offset and fault of the first of them."""
+    partition, offset, fault = first
+    more = f" (and {count - 1} more)" if count > 1 else ""
+    return BadData(
+        f"table {table!r}: the record at partition {partition}, offset {offset} cannot be read: {fault}{more}",
+        in_config(
+            "put it, and all others that cannot be read, into a side table of the sink: "
+            'upstream.on_error = "quarantine"; to fix the program that writes them helps later records only'
+        ),
+    )
 
 
 def marked(frame: DataFrame, place: Sequence[str]) -> DataFrame:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.cdc.net import compared
 from backfill_cli.config import JobConfig
 from backfill_cli.config.sections import Table
 from backfill_cli.contracts import ArrowTasks, SinkTable, Source
@@ -306,7 +307,7 @@ def require_unique(table: SinkTable, keys: Keys) -> None:
         return
     names = [str(index) for index in range(len(columns))]
     try:
-        grouped = pa.table([_as_compared(column) for column in columns], names).group_by(names)
+        grouped = pa.table([compared(column) for column in columns], names).group_by(names)
         counted = grouped.aggregate([([], "count_all")])
     except pa.ArrowNotImplementedError:
         return
@@ -314,14 +315,6 @@ def require_unique(table: SinkTable, keys: Keys) -> None:
     if twice:
         shown = sorted((", ".join(_shown(row[name]) for name in names), row["count_all"]) for row in twice)
         raise duplicate_keys(table, shown, "the snapshot" if keys.whole else PART)
-
-
-def _as_compared(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """0 and -0 are one key in every sink, but not for Arrow."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.add(column, pa.scalar(0, column.type)) if pa.types.is_floating(column.type) else column
 
 
 def _shown(value: Any) -> str:

@@ -13,9 +13,10 @@ from functools import cached_property
 from pathlib import Path
 
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import Source, StagedEpoch, TakenTable, own
+from backfill_cli.config.sections import Table
+from backfill_cli.contracts import ChangeFrame, Source, StagedEpoch, own
 from backfill_cli.engine.staging import transform, workers
-from backfill_cli.engine.staging.changes import FOLDER, over, reached, staged
+from backfill_cli.engine.staging.changes import FOLDER, netted, over, reached, staged
 from backfill_cli.engine.staging.files import (
     column_names,
     copy_renamed,
@@ -26,14 +27,14 @@ from backfill_cli.engine.staging.files import (
     older_names,
     sync,
 )
-from backfill_cli.engine.staging.partitions import PartitionStager
-from backfill_cli.engine.staging.quarantine import write_rows
+from backfill_cli.engine.staging.quarantine import judged, side_name, unreadable, write_rows
 from backfill_cli.engine.staging.scratch import sweep as sweep_copies
 from backfill_cli.engine.staging.transform import evolved, require_apart, require_same_meaning, sink_schema
 from backfill_cli.engine.staging.values import refuse_null_keys_of_snapshot
 from backfill_cli.errors import BackfillError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
+from backfill_cli.model.position import Position
 from backfill_cli.spark.api import DataFrame, F, SparkSession
 
 RENAMED = "renamed"
@@ -115,10 +116,10 @@ class SparkStager:
             batch = self._upstream.read_log(self._spark, window, within, in_force, str(taken))
             window, now = batch.window, evolved(schemas, batch.schemas)
             sinks = self._sink_schemas(now, before)
+            found = netted(self._spark, self._upstream, self._config.tables, batch, folder)
             for table in self._config.tables:
-                found = batch.tables.get(table.name, TakenTable())
                 shape = self._config.transform_of(table.name)
-                done = staged(self._spark, self._upstream, table, found, shape, folder)
+                done = staged(self._spark, self._upstream, table, found[table.name], shape, folder)
                 tables |= {table.name: over(tables.get(table.name, StagedTable()), done.table)}
                 for name, side in done.side.items():
                     tables[name] = _together(tables.get(name, StagedTable()), side)
@@ -133,15 +134,51 @@ class SparkStager:
     def _stage_partitions(
         self, plan: EpochPlan, attempt: str, folder: Path, schemas: Mapping[str, str]
     ) -> StagedEpoch:
+        """Ranges of a partitioned log, history and live ones together.
+
+        Events (`appends`) are inserts; keyed rows are changes, netted by key, including those of history.
+        """
         (table,) = self._config.tables
-        source = schemas[table.name]
-        done = PartitionStager(self._spark, self._upstream, self._config).stage(plan, source, folder)
+        partitions, source = self._upstream.capabilities.partitions, schemas[table.name]
+        ranges = (*plan.reads, *_live(table.name, plan))
+        tables: Mapping[str, StagedTable] = {}
+        counts: Sequence[int] = ()
+        if ranges and partitions is not None and partitions.appends:
+            tables, counts = self._rows_of(table.name, ranges, folder / table.name / "inserts", folder)
+        elif ranges:
+            tables, counts = self._latest_of(table, ranges, len(plan.reads), source, folder)
         hit("table-staged")
-        if done.tables:
+        if tables:
             sync(folder)
         shape = self._sink_schema(table.name, source, source)
-        staged = Staged(attempt, done.tables, done.reads, done.live, plan.window)
-        return StagedEpoch(staged, dict(schemas), {table.name: shape})
+        history = len(plan.reads)
+        reads, live = tuple(zip(plan.reads, counts[:history], strict=True)), sum(counts[history:])
+        return StagedEpoch(Staged(attempt, tables, reads, live, plan.window), dict(schemas), {table.name: shape})
+
+    def _latest_of(
+        self, table: Table, ranges: Sequence[SnapshotRead], history: int, schema: str, folder: Path
+    ) -> tuple[Mapping[str, StagedTable], list[int]]:
+        """The last row of each key of these ranges, the first `history` of which are history.
+
+        Also returns how many rows each of those held, and then all the others.
+        """
+        after = {r.split: min(int(o.after or 0) for o in ranges if o.split == r.split) for r in ranges}
+        up_to = {r.split: max(int(o.up_to or 0) for o in ranges if o.split == r.split) for r in ranges}
+        frame = self._upstream.changes(self._spark, table.name, Position.of(after), Position.of(up_to), schema)
+        partition, offset = (F.col(name) for name in self._upstream.capabilities.place)
+        within = {
+            f"read_{i}": F.when(
+                (partition == int(r.split)) & (offset >= F.lit(r.after)) & (offset < F.lit(r.up_to)), 1
+            )
+            for i, r in enumerate(ranges[:history])
+        }
+        frame, seen = observed(frame, within)
+        shape = self._config.transform_of(table.name)
+        found = ChangeFrame(frame, changes=0)  # counted here, and none has a NULL key
+        done = staged(self._spark, self._upstream, table, found, shape, folder)
+        counted = seen()
+        read = [counted[name] for name in within]
+        return {table.name: done.table, **done.side}, [*read, counted["rows"] - sum(read)]
 
     def _rows(
         self, plan: EpochPlan, folder: Path
@@ -171,12 +208,18 @@ class SparkStager:
         made = workers.made_in_workers(self._upstream, self._spark, name, worth) if shape.is_empty else None
         side: Mapping[str, StagedTable] = {}
         if made is not None:
-            done = workers.write(self._spark, made, path, folder, key)
+            apart, place = folder / side_name(name) / path.name, self._upstream.capabilities.place
+            done = workers.write(self._spark, made, path, folder, key, apart, place)
+            if done.first is not None and not self._upstream.capabilities.quarantines:
+                raise unreadable(name, done.bad, done.first)
+            side = {side_name(name): StagedTable(inserts=done.apart, rows=done.bad)} if done.bad else {}
             files, found, counts = done.files, done.found, [done.rows.get(i, 0) for i in range(len(worth))]
         else:
             source = self._upstream.scan(self._spark, name, worth)
             source, counted = self._counted(source, [rows for rows in known if rows != 0])
-            rows = write_rows(self._spark, source.drop(own.READ), shape, name, path, folder, key)
+            source, check = judged(source.drop(own.READ), self._upstream, name)
+            rows = write_rows(self._spark, source, shape, name, path, folder, key)
+            check()
             files, found, side, counts = rows.files, rows.found, rows.side, counted()
         refuse_null_keys_of_snapshot(name, key, [found.nulls[column] for column in key])
         held = iter(counts)
@@ -225,6 +268,14 @@ class SparkStager:
         for folder in self._root.glob("*-*"):
             if folder.name not in kept and folder.name.split("-")[0].isdigit():
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _live(table: str, plan: EpochPlan) -> tuple[SnapshotRead, ...]:
+    """The plan's window as ranges."""
+    if plan.window is None:
+        return ()
+    begun = dict(plan.window.after)
+    return tuple(SnapshotRead(table, p, int(begun[p]), int(end)) for p, end in plan.window.up_to)
 
 
 def _together(some: StagedTable, more: StagedTable) -> StagedTable:

@@ -1,27 +1,29 @@
 """Rows that Spark's Python workers produce are written there, as Parquet files of the task that produced them.
 
 Moving them into the JVM for writing costs ten times as much CPU as writing them here (measured: 1.3 and 0.1 µs per
-row of 100 bytes). Each attempt of a task has its own file; only what a task returns, file name and row counts, is
-used, so files of losing attempts are ignored.
+row of 100 bytes). Each attempt of a task has its own files; only what a task returns, their names and row counts,
+is used, so files of losing attempts are ignored.
 """
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from operator import itemgetter
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import ArrowTasks, Piece, Source
+from backfill_cli.cdc.net import last_rows
+from backfill_cli.contracts import ArrowTasks, Piece, Source, TakenTable, own
 from backfill_cli.engine.staging.files import Footers, folder_made, footers, require_all
 from backfill_cli.engine.staging.values import require_storable
 from backfill_cli.errors import Transient, in_config
 from backfill_cli.formats import row_groups
 from backfill_cli.formats.parquet_writer import encoding
-from backfill_cli.model.plan import SnapshotRead, StagedFile
+from backfill_cli.model.plan import SnapshotRead, StagedFile, StagedTable
+from backfill_cli.model.schema import names_of
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, SparkSession
 
@@ -37,11 +39,17 @@ _GROUP_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """files: in the order of the parts, found: their footers. rows: by read (index)."""
+    """files: in the order of the parts, found: their footers. rows: by read (index).
+
+    apart: the files of rows that cannot be read, bad: how many these are, first: (partition, offset, why) of one.
+    """
 
     files: tuple[StagedFile, ...]
     rows: dict[int, int]
     found: Footers
+    apart: tuple[StagedFile, ...] = ()
+    bad: int = 0
+    first: tuple[int, int, str] | None = None
 
 
 def made_in_workers(
@@ -81,68 +89,255 @@ def storable(make: Make, piece: Piece) -> "Iterator[pa.RecordBatch]":
 
 
 def write(
-    spark: SparkSession, tasks: ArrowTasks, path: Path, folder: Path, columns: Sequence[str] = ()
+    spark: SparkSession,
+    tasks: ArrowTasks,
+    path: Path,
+    folder: Path,
+    columns: Sequence[str] = (),
+    apart: Path | None = None,
+    place: Sequence[str] = (),
 ) -> Written:
     """The rows are files in the new folder `path`, named relative to the attempt's `folder`.
 
-    columns: those whose NULLs are counted. Raises Transient when the folder cannot be created, or when the visible
+    columns: those whose NULLs are counted. apart: the new folder for files of rows with `own.ERROR`, place: the
+    columns that say where such a row is. Raises Transient when a folder cannot be created, or when the visible
     files do not hold the rows that were written; a failure of Spark passes through.
     """
     folder_made(path)
-    if not tasks.parts:
-        return Written((), {}, footers(folder, (), columns))
-    done = arrow_tasks.frame(spark, partial(_write, tasks.make, str(path)), tuple(enumerate(tasks.parts)), _TOLD)
-    # sorted here: Spark would compute all parts twice, the first time to find its sort ranges
-    told = sorted(done.toArrow().to_pylist(), key=itemgetter("part"))
-    names = dict.fromkeys(path / one["name"] for one in told if one["name"] is not None)
+    if apart is not None and own.ERROR in names_of(tasks.schema):
+        folder_made(apart)
+    make = partial(_write, tasks.make, str(path), str(apart), tuple(place))
+    told = _told(spark, make, tuple(enumerate(tasks.parts)))
     rows: dict[int, int] = {}
-    for one in told:
-        rows[one["read"]] = rows.get(one["read"], 0) + one["rows"]
-    seen = [name for name in names if name.exists()]
-    files = tuple(StagedFile(str(name.relative_to(folder)), name.stat().st_size) for name in seen)
-    found = footers(folder, files, columns)
-    require_all(path, sum(rows.values()), found)
-    return Written(files, rows, found)
+    for read, count in (one for done in told for one in done["rows"]):
+        rows[read] = rows.get(read, 0) + count
+    files = _visible(path, folder, (done["name"] for done in told))
+    bad = () if apart is None else _visible(apart, folder, (done["apart"] for done in told))
+    found, found_bad = footers(folder, files, columns), footers(folder, bad, ())
+    require_all(path, sum(rows.values()), found, found_bad)
+    first = min((tuple(done["first"]) for done in told if done["first"]), default=None)
+    return Written(files, rows, found, bad, found_bad.rows, first)
 
 
-_TOLD = "part INT, name STRING, read INT, rows BIGINT"
-"""What a task reports about its part: one row per read; no name if it had no rows."""
+def _told(spark: SparkSession, make: Callable[[Any], Any], parts: Sequence[Any]) -> list[dict[str, Any]]:
+    """What `make` tells of each part, in their order, once it has written it. make: runs in a worker."""
+    if not parts:
+        return []
+    numbered = tuple(enumerate(parts))
+    done = arrow_tasks.frame(spark, partial(_telling, make), numbered, "part INT, told STRING").toArrow()
+    # sorted here: Spark would compute all parts twice, the first time to find its sort ranges
+    return [json.loads(told) for _, told in sorted(zip(*done.to_pydict().values(), strict=True))]
 
 
-def _write(make: Make, path: str, part: tuple[int, Sequence[Piece]]) -> "Iterator[pa.RecordBatch]":
-    """Runs in a worker: writes the part's rows to one file, none if there are no rows, and yields _TOLD."""
+def _telling(make: Callable[[Any], Any], part: tuple[int, Any]) -> "Iterator[pa.RecordBatch]":
     import pyarrow as pa
 
+    kinds = pa.schema([("part", pa.int32()), ("told", pa.string())])
+    yield pa.RecordBatch.from_pydict({"part": [part[0]], "told": [json.dumps(make(part[1]))]}, kinds)
+
+
+def _visible(path: Path, folder: Path, names: Iterable[str | None]) -> tuple[StagedFile, ...]:
+    """Those of the files in `path` that exist here."""
+    paths = dict.fromkeys(path / name for name in names if name is not None)
+    there = [one for one in paths if one.exists()]
+    return tuple(StagedFile(str(one.relative_to(folder)), one.stat().st_size) for one in there)
+
+
+def _write(
+    make: Make, path: str, apart: str, place: tuple[str, ...], part: tuple[int, Sequence[Piece]]
+) -> dict[str, Any]:
+    """Runs in a worker: writes the part's rows to one file, those that cannot be read to another.
+
+    Returns their names (None for no row), the rows of each read, and the first row that cannot be read.
+    """
     number, pieces = part
-    rows = dict.fromkeys((piece.read for piece in pieces), 0)
+    name = f"part-{number}-{uuid.uuid4().hex}.parquet"
+    good, bad = _File(path, name), _File(apart, name)
+    rows, first = dict.fromkeys((piece.read for piece in pieces), 0), None
+    for piece in pieces:
+        for batch in storable(make, piece):
+            rows[piece.read] += batch.num_rows
+            readable, unreadable = _divided(batch, place)
+            good.add(readable)
+            bad.add(unreadable)
+            if first is None and unreadable.num_rows:
+                first = [unreadable.column(name)[0].as_py() for name in (*place, "reason")]
+    return {"name": good.close(), "apart": bad.close(), "rows": list(rows.items()), "first": first}
 
-    def counted() -> Iterator[pa.RecordBatch]:
+
+def _divided(batch: "pa.RecordBatch", place: Sequence[str]) -> "tuple[pa.RecordBatch, pa.RecordBatch]":
+    """The rows that can be read, without marks, and the others as `(place…, value, reason)`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = [name for name in batch.schema.names if name not in _MARKS]
+    mark = next((name for name in (own.QUARANTINED, own.ERROR) if name in batch.schema.names), None)
+    if mark is None:
+        return batch.select(names), batch.slice(0, 0)
+    bad = batch.filter(pc.is_valid(batch.column(mark)))
+    readable = batch.filter(pc.is_null(batch.column(mark))) if bad.num_rows else batch
+    if mark == own.QUARANTINED:
+        return readable.select(names), pa.RecordBatch.from_struct_array(bad.column(mark))
+    columns = {name: bad.column(name) for name in place}
+    kept = {"value": bad.column(own.RAW), "reason": bad.column(own.ERROR)}
+    return readable.select(names), pa.RecordBatch.from_pydict({**columns, **kept})
+
+
+_MARKS = (own.READ, own.ERROR, own.RAW, own.QUARANTINED)
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """One table's changes, netted and written by workers.
+
+    nulls: how many changes have NULL in each column of the key. apart: the files of those that cannot be read.
+    """
+
+    table: TakenTable
+    nulls: tuple[int, ...]
+    apart: StagedTable
+
+
+@dataclass(frozen=True, slots=True)
+class LogTasks:
+    """One table's changes, to be netted by `key` and written to the new folder `path`; apart: as for `write`."""
+
+    tasks: ArrowTasks
+    key: tuple[str, ...]
+    path: Path
+    apart: Path
+
+
+def net(spark: SparkSession, tables: Mapping[str, LogTasks], taken: Path, folder: Path) -> Mapping[str, Net]:
+    """The changes of these tables are files, net where a table has one part that fits into memory; in one job.
+
+    Files are named relative to `taken`, those of changes that cannot be read to `folder`. Raises as `write`.
+    """
+    parts = []
+    for name, one in tables.items():
+        folder_made(one.path)
+        if own.QUARANTINED in names_of(one.tasks.schema):
+            folder_made(one.apart)
+        alone = len(one.tasks.parts) == 1
+        for number, pieces in enumerate(one.tasks.parts):
+            parts.append((name, number, alone, replace(one, tasks=replace(one.tasks, parts=(pieces,)))))
+    told = _told(spark, _net, parts)
+    return {
+        name: _net_of(one, taken, folder, [done for done in told if done["table"] == name])
+        for name, one in tables.items()
+    }
+
+
+def _net_of(table: LogTasks, taken: Path, folder: Path, told: Sequence[Mapping[str, Any]]) -> Net:
+    files = _visible(table.path, taken, (one["name"] for one in told))
+    apart = _visible(table.apart, folder, (one["apart"] for one in told))
+    changes, bad, changed, deleted = (
+        sum(one[what] for one in told) for what in ("changes", "bad", "changed", "deleted")
+    )
+    require_all(table.path, changed + deleted, footers(taken, files, ()))
+    require_all(table.apart, bad, footers(folder, apart, ()))
+    whole = len(told) <= 1 and all(one["whole"] for one in told)
+    nulls = tuple(sum(one["nulls"][at] for one in told) for at in range(len(table.key)))
+    return Net(TakenTable(files, whole, changes, changed, deleted), nulls, StagedTable(inserts=apart, rows=bad))
+
+
+def _net(part: "tuple[str, int, bool, LogTasks]") -> dict[str, Any]:
+    """Runs in a worker: writes the part's net changes to one file, those that cannot be read to another.
+
+    part: its table and number, whether it is alone, and what to do, with its pieces only. Returns the files' names
+    (None for no row), how many changes there were, and without a key, and whether each key occurs once in it.
+    """
+    import pyarrow.compute as pc
+
+    table, number, alone, one = part
+    key, (pieces,) = one.key, one.tasks.parts
+    name = f"part-{number}-{uuid.uuid4().hex}.parquet"
+    good, bad = _File(str(one.path), name), _File(str(one.apart), name)
+    changes, nulls = 0, [0] * len(key)
+
+    def readable() -> "Iterator[pa.RecordBatch]":
+        nonlocal changes
         for piece in pieces:
-            for batch in storable(make, piece):
-                rows[piece.read] += batch.num_rows
-                yield batch
+            for batch in storable(one.tasks.make, piece):
+                rows, unreadable = _divided(batch, ())
+                bad.add(unreadable)
+                changes += rows.num_rows
+                for at, column in enumerate(key):
+                    nulls[at] += rows.column(column).null_count
+                if rows.num_rows:
+                    yield rows
 
-    batches = counted()
-    first, name = next(batches, None), None
-    if first is not None:
-        name = f"part-{number}-{uuid.uuid4().hex}.parquet"
-        _write_file(f"{path}/{name}", first, batches)
-    kinds = pa.schema([("part", pa.int32()), ("name", pa.string()), ("read", pa.int32()), ("rows", pa.int64())])
-    told = [{"part": number, "name": name, "read": read, "rows": count} for read, count in rows.items()]
-    yield pa.RecordBatch.from_pylist(told, kinds)
+    tables = _last_rows(readable(), key)
+    held = list(islice(tables, 2))
+    whole, changed = len(held) < 2, 0
+    for rows in chain(held, tables):
+        changed += pc.sum(pc.equal(rows[own.OP], "U")).as_py() or 0
+        for batch in (rows.drop_columns([own.SEQ, own.MS]) if whole and alone else rows).to_batches():
+            good.add(batch)
+    names = {"table": table, "name": good.close(), "apart": bad.close(), "whole": whole, "nulls": nulls}
+    counts = {"changes": changes, "bad": bad.rows, "changed": changed, "deleted": good.rows - changed}
+    return {**names, **counts}
 
 
-def _write_file(path: str, first: "pa.RecordBatch", more: "Iterator[pa.RecordBatch]") -> None:
-    """Raises Transient when the file cannot be written."""
-    import pyarrow.parquet as pq
+def _last_rows(batches: "Iterator[pa.RecordBatch]", key: Sequence[str]) -> "Iterator[pa.Table]":
+    """The last change of each key; in several tables, each net by itself, if one would be too large."""
+    import pyarrow as pa
 
-    with _writing(path):
-        writer = pq.ParquetWriter(path, first.schema, **encoding(first.schema))
-    for group in _groups(first, more):
-        with _writing(path):
-            writer.write_table(group, row_group_size=_GROUP_ROWS)
-    with _writing(path):
-        writer.close()
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size > _NET_BYTES:
+            yield last_rows(pa.Table.from_batches(held), key)
+            held, size = [], 0
+    if held:
+        yield last_rows(pa.Table.from_batches(held), key)
+
+
+_NET_BYTES = 256 << 20
+"""Changes that a worker holds to net them."""
+
+
+class _File:
+    """A Parquet file that exists once it has a row. rows: so far. Raises Transient when it cannot be written."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        self._path, self._name = f"{folder}/{name}", name
+        self._writer: Any = None
+        self._held: list[pa.RecordBatch] = []
+        self.rows = self._rows = self._size = 0
+
+    def add(self, batch: "pa.RecordBatch") -> None:
+        if not batch.num_rows:
+            return
+        if self._rows + batch.num_rows > _GROUP_ROWS or self._size + batch.nbytes > _GROUP_BYTES:
+            self._write()
+        self._held.append(batch)
+        self.rows += batch.num_rows
+        self._rows, self._size = self._rows + batch.num_rows, self._size + batch.nbytes
+
+    def _write(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if not self._held:
+            return
+        group = pa.Table.from_batches(self._held)
+        with _writing(self._path):
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(self._path, group.schema, **encoding(group.schema))
+            self._writer.write_table(group, row_group_size=_GROUP_ROWS)
+        self._held, self._rows, self._size = [], 0, 0
+
+    def close(self) -> str | None:
+        """The file's name; None if it had no row."""
+        self._write()
+        if self._writer is None:
+            return None
+        with _writing(self._path):
+            self._writer.close()
+        return self._name
 
 
 @contextmanager
@@ -153,16 +348,3 @@ def _writing(path: str) -> Iterator[None]:
         raise Transient(
             f"staging file {path}: {exc}", in_config("free disk space there, or change job.staging")
         ) from exc
-
-
-def _groups(first: "pa.RecordBatch", more: "Iterator[pa.RecordBatch]") -> "Iterator[pa.Table]":
-    import pyarrow as pa
-
-    held, rows, size = [first], first.num_rows, first.nbytes
-    for batch in more:
-        if rows + batch.num_rows > _GROUP_ROWS or size + batch.nbytes > _GROUP_BYTES:
-            yield pa.Table.from_batches(held)
-            held, rows, size = [], 0, 0
-        held.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-    yield pa.Table.from_batches(held)

@@ -13,12 +13,10 @@ from pyspark.sql.types import StructType
 
 from backfill_cli.cdc.net import net
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import ArrowTasks, SinkCopy, SinkTable, Source, TakenTable, own
+from backfill_cli.contracts import SinkCopy, SinkTable, Source, TakenTable, own
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, write
-from backfill_cli.engine.staging.partitions import events
 from backfill_cli.engine.staging.quarantine import marked, quarantined, side_name, sound
-from backfill_cli.engine.staging.workers import made_in_workers
 from backfill_cli.errors import BackfillError, LogFirst, UsageError, command
 from backfill_cli.lake.unique import refuse_duplicates
 from backfill_cli.model.checkpoint import Checkpoint
@@ -35,20 +33,12 @@ from backfill_cli.spark.names import backticked, quoted
 
 @dataclass
 class Expected:
-    """The upstream's side of `verify`: called with a table and a checkpoint, it returns that table's rows there.
-
-    made: what workers were asked to produce from plain rows.
-    """
+    """The upstream's side of `verify`: called with a table and a checkpoint, it returns its rows there."""
 
     spark: SparkSession
     upstream: Source
     config: JobConfig
     pin: Pin
-    made: list[ArrowTasks] = field(default_factory=list)
-
-    def again_checked(self, exc: Exception) -> bool:
-        """Whether a failure only means that some rows are not plain: repeated, they take the checked path."""
-        return any(made.not_plain(exc) for made in self.made[-1:])
 
     def __call__(self, table: SinkTable, at: Checkpoint) -> DataFrame:
         """f(upstream at the checkpoint) of one table: the sink's columns, unique by key."""
@@ -112,9 +102,7 @@ class Expected:
         if not reads:
             return _empty(self.spark, table)
         if appends:
-            made = made_in_workers(self.upstream, self.spark, source.name, reads)
-            self.made += [] if made is None else [made]
-            frame = events(self.upstream, self.spark, source.name, reads, made)
+            frame = self.upstream.scan(self.spark, source.name, reads).drop(own.READ)
         else:
             after = Position.of({read.split: read.after for read in reads if read.after is not None})
             up_to = Position.of({read.split: read.up_to for read in reads if read.up_to is not None})

@@ -25,7 +25,7 @@ from backfill_cli.engine.staging.scratch import folder_of
 from backfill_cli.engine.verify.expected import CurrentRows, Expected, IndependentRows
 from backfill_cli.engine.verify.progress import Steps, TaskCounts
 from backfill_cli.engine.verify.table import compare
-from backfill_cli.errors import RETRIED, BackfillError, Hint, HistoryGone, Transient, UsageError, command
+from backfill_cli.errors import BackfillError, Hint, HistoryGone, Transient, UsageError, command
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import Phase
@@ -237,8 +237,6 @@ class Verification:
         except BackfillError:
             raise
         except Exception as exc:
-            if rows.again_checked(exc):
-                raise Transient("some records have to take the checked path", RETRIED) from exc
             failure = upstream.failure(exc) or transform.failure(exc, self.config)
             if failure is None:
                 raise

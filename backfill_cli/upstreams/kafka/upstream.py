@@ -3,8 +3,9 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from backfill_cli.contracts import ArrowTasks, Capabilities, Extras, Partitions, Source, TableSpec
+from backfill_cli.contracts import ArrowTasks, Capabilities, Extras, Partitions, Piece, Source, TableSpec
 from backfill_cli.errors import BackfillError, Fatal, HistoryGone, in_config
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
@@ -17,8 +18,7 @@ from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.kafka import columns
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.archive.index import Span
-from backfill_cli.upstreams.kafka.log import plain, spark_source
-from backfill_cli.upstreams.kafka.log.breaker import CircuitBreaker
+from backfill_cli.upstreams.kafka.log import reader, spark_source
 from backfill_cli.upstreams.kafka.log.cluster import Seen
 from backfill_cli.upstreams.kafka.log.growth import PART_ROWS, Growth
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
@@ -47,7 +47,6 @@ class KafkaUpstream(Source):
         self.extras = Extras(warnings=self._warnings)
         self._growth = Growth(PART_ROWS)
         self._looked = False
-        self._breaker = CircuitBreaker()
         self._pin: Pin | None = None
 
     def pin(self) -> Pin:
@@ -104,14 +103,15 @@ class KafkaUpstream(Source):
 
     def batches(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         value = columns.of_value(columns_of(self._taken().schema[self._topic.table.name]))
-        if self._options.reader != "confluent" or not self._breaker.closed():
+        if self._options.reader != "confluent":
             return None
         tasks = self._topic.records.log_tasks(spark, _ranges(reads), self._topic.oldest)
         if tasks is None:
             return None
-        topic, cores = self._options.topic, arrow_tasks.cores(spark)
         reading = self._topic.events(value, self._taken().identity)
-        return plain.tasks(self._topic.connection, topic, reading, tasks, cores, self._breaker.trip)
+        make = partial(reader.rows, self._topic.connection, self._options.topic, reading)
+        pieces = [(Piece(one.read, one), one.up_to - one.after) for one in tasks]
+        return ArrowTasks(make, arrow_tasks.packed(pieces, arrow_tasks.cores(spark)), schema_text(reading.columns))
 
     def scan(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
         value = columns.of_value(columns_of(self._taken().schema[self._topic.table.name]))

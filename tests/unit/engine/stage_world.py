@@ -106,22 +106,46 @@ class Upstream(Source):
         return BadData("part-1 is no Parquet file") if "part-1" in str(exc) else None
 
 
+@dataclass
 class WorkersUpstream(Upstream):
-    """The same, with rows produced in workers if there is no transform."""
+    """The same, with rows and changes produced in workers; rows only if there is no transform.
+
+    parts: how many the changes are.
+    """
+
+    parts: int = 1
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks:
-        schema = json.loads(SCHEMAS[table])
-        names = [field["name"] for field in schema["fields"]]
-        kinds = [{"long": "int64", "integer": "int32"}.get(field["type"], "string") for field in schema["fields"]]
+        return tasks([(i, self.part(table, r)) for i, r in enumerate(reads)], SCHEMAS[table])
 
-        def make(rows: list[tuple[Any, ...]]) -> Iterator[Any]:
-            import pyarrow as pa
+    def change_batches(
+        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
+    ) -> ArrowTasks | None:
+        if self.place != "INT":
+            return None
+        self.asked.append(schema)
+        rows = sorted(self.log[table], key=lambda row: int(row[1]))
+        size = -(-len(rows) // self.parts)
+        marks = struct(_backfill_op="string", _backfill_seq="integer", _backfill_ms="long")
+        fields = json.loads(marks)["fields"] + json.loads(schema)["fields"]
+        cut = [(0, rows[at : at + size]) for at in range(0, len(rows), size)] if rows else []
+        return tasks(cut, json.dumps({"type": "struct", "fields": fields}))
 
-            arrow = pa.schema(list(zip(names, map(pa.type_for_alias, kinds), strict=True)))
-            yield pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in rows], arrow)
 
-        parts = tuple((Piece(i, self.part(table, r)),) for i, r in enumerate(reads))
-        return ArrowTasks(make, parts, SCHEMAS[table])
+def tasks(parts: Sequence[tuple[int, list[tuple[Any, ...]]]], schema: str) -> ArrowTasks:
+    """parts: the index of a read, and its rows."""
+    fields = json.loads(schema)["fields"]
+    names = [field["name"] for field in fields]
+    alike = {"long": "int64", "integer": "int32", "double": "float64"}
+    kinds = [alike.get(field["type"], "string") for field in fields]
+
+    def make(rows: list[tuple[Any, ...]]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        arrow = pa.schema(list(zip(names, map(pa.type_for_alias, kinds), strict=True)))
+        yield pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in rows], arrow)
+
+    return ArrowTasks(make, tuple((Piece(read, rows),) for read, rows in parts), schema)
 
 
 def ddl(schema: str) -> str:

@@ -6,7 +6,19 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from stage_world import JOB, SCHEMAS, WINDOW, Upstream, config, held, read, stager, struct, upstream
+from stage_world import (
+    JOB,
+    SCHEMAS,
+    WINDOW,
+    Upstream,
+    WorkersUpstream,
+    config,
+    held,
+    read,
+    stager,
+    struct,
+    upstream,
+)
 
 from backfill_cli.config import JobConfig, load
 from backfill_cli.engine.staging.stage import SparkStager
@@ -82,6 +94,23 @@ def test_changes_are_net_by_key_and_counted_before_and_after(stager: SparkStager
     assert (items.changed, items.deleted) == (1, 1)
     assert (staged.changes_read, staged.images) == (5, 0)
     assert orders.inserts == items.inserts == ()
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_changes_that_workers_net_are_net_whatever_their_parts(
+    spark: "SparkSession", config: JobConfig, parts: int
+) -> None:
+    upstream = WorkersUpstream(parts=parts)
+    upstream.log["orders"] = [
+        (op, n, 7, key, n) for n, (op, key) in enumerate(zip("UUDUUD", "121132", strict=True))
+    ]
+    upstream.log["orders"] = [(op, n, ms, int(key), v) for op, n, ms, key, v in upstream.log["orders"]]
+    stager = SparkStager(lambda: spark, upstream, config)
+    staged = stager.stage(EpochPlan(window=WINDOW), 7, SCHEMAS).staged
+    found = held(stager, staged, staged.tables["orders"].changes)
+    assert [row[:2] for row in found] == [("D", 2), ("U", 1), ("U", 3)]
+    assert (staged.tables["orders"].changed, staged.tables["orders"].deleted) == (2, 1)
+    assert staged.changes_read == 8
 
 
 def test_a_row_that_says_what_was_there_before_an_update_is_no_change_of_its_own(

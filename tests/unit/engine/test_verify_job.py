@@ -13,11 +13,10 @@ import pytest
 from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.contracts import ArrowTasks, JobDefinition, SinkCopy, SinkTable
+from backfill_cli.contracts import JobDefinition, SinkCopy, SinkTable
 from backfill_cli.engine.job.ownership import start_over_named
 from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.verify import fix
-from backfill_cli.engine.verify.expected import Expected
 from backfill_cli.engine.verify.job import Verification, converging, history_named, require_known, why_not
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.errors import START_OVER, BadData, HistoryGone, Transient, UsageError
@@ -153,28 +152,6 @@ def test_a_repeated_attempt_says_which_one_it_is() -> None:
         Verification(JOB, config, resources, copied, True, Asked(), steps).report()
     assert opened == ["shop", "shop"]
     assert [one.doing for one in said] == ["taking a copy of the sink", "taking a copy of the sink, attempt 2"]
-
-
-def test_records_that_need_the_checked_path_are_read_again_that_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    equal = VerifyReport("shop", 5, (), 1.0)
-    fast: list[bool] = []
-
-    def compared(_self: Verification, rows: Expected, _take: Any) -> VerifyReport:
-        if len(fast) % 2:
-            return equal
-        fast.append(True)
-        rows.made.append(ArrowTasks(lambda _: iter(()), (), "{}", lambda failure: isinstance(failure, KeyError)))
-        raise KeyError("a worker met a record that is not plain")
-
-    monkeypatch.setattr(Verification, "_compared", compared)
-    resources: Any = SimpleNamespace(spark=None, upstream=None)
-    verification = Verification(JOB, None, resources, None, True, Asked(), Steps.untold())  # type: ignore[arg-type]
-    with pytest.raises(Transient, match="checked path") as caught:
-        verification._tried(None)
-    with typed(caught.value) as hint:
-        hint.says("it is retried automatically")
-        fast.clear()
-        assert verification.report() is equal
 
 
 def test_an_error_that_only_starting_over_corrects_names_the_command() -> None:

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hint_typed import typed
+from hypothesis import given
+from hypothesis import strategies as st
 
 from backfill_cli.contracts import ArrowTasks, Piece
 from backfill_cli.engine.staging import workers
@@ -104,6 +106,81 @@ def test_rows_are_counted_by_read_and_a_part_without_rows_has_no_file(
     assert len(list((tmp_path / "t" / "inserts").iterdir())) == 3, "each part is made once"
 
 
+def test_rows_that_cannot_be_read_are_in_files_of_their_own(spark: "SparkSession", tmp_path: Path) -> None:
+    def make(offsets: tuple[int, ...]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        faults = ["no number" if offset % 3 == 1 else None for offset in offsets]
+        raws = [None if fault is None else b"x%d" % n for n, fault in zip(offsets, faults, strict=True)]
+        columns = {
+            "_backfill_read": [0] * len(offsets),
+            "p": pa.array([7] * len(offsets), pa.int32()),
+            "o": offsets,
+        }
+        marks = {
+            "_backfill_error": pa.array(faults, pa.string()),
+            "_backfill_raw": pa.array(raws, pa.binary()),
+        }
+        yield pa.RecordBatch.from_pydict({**columns, **marks, "v": [f"v{n}" for n in offsets]})
+
+    names = {"_backfill_read": "integer", "p": "integer", "o": "long", "_backfill_error": "string"}
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in names.items()]
+    parts = ((Piece(0, (3, 4, 5)),), (Piece(1, (0, 1)), Piece(2, (2,))), (Piece(2, (6,)),))
+    tasks = ArrowTasks(make, parts, json.dumps({"type": "struct", "fields": fields}))
+    done = workers.write(spark, tasks, tmp_path / "t" / "i", tmp_path, ("o",), tmp_path / "t.bad", ("p", "o"))
+    assert (done.rows, done.found.rows, done.bad) == ({0: 3, 1: 2, 2: 2}, 5, 2)
+    assert done.first == (7, 1, "no number")
+    rows = [row for file in done.files for row in pq.read_table(tmp_path / file.path).to_pylist()]
+    assert rows == [{"p": 7, "o": n, "v": f"v{n}"} for n in (3, 5, 0, 2, 6)]
+    apart = [row for file in done.apart for row in pq.read_table(tmp_path / file.path).to_pylist()]
+    assert apart == [{"p": 7, "o": n, "value": b"x%d" % n, "reason": "no number"} for n in (4, 1)]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("UD"), st.integers(0, 3), st.booleans()), max_size=12), st.integers(1, 3)
+)
+def test_a_part_of_a_log_is_netted_or_says_that_it_is_not(
+    tmp_path_factory: pytest.TempPathFactory, log: list[tuple[str, int, bool]], size: int
+) -> None:
+    folder = tmp_path_factory.mktemp("part")
+    kind = pa.struct([("line", pa.int64()), ("reason", pa.string())])
+    rows = [
+        {
+            "_backfill_op": op,
+            "_backfill_seq": n,
+            "_backfill_ms": 1,
+            "_backfill_quarantined": {"line": n, "reason": "no"} if bad else None,
+            "k": key,
+        }
+        for n, (op, key, bad) in enumerate(log)
+    ]
+    names = {"_backfill_op": pa.string(), "_backfill_seq": pa.int64(), "_backfill_ms": pa.int64()}
+    schema = pa.schema({**names, "_backfill_quarantined": kind, "k": pa.int32()})
+
+    def make(at: int) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist(rows[at : at + size], schema)
+
+    pieces = tuple(Piece(0, at) for at in range(0, len(rows), size))
+    one = workers.LogTasks(ArrowTasks(make, (pieces,), "{}"), ("k",), folder / "net", folder / "apart")
+    for path in (one.path, one.apart):
+        path.mkdir()
+    for most in (1 << 20, 1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(workers, "_NET_BYTES", most)
+            told = workers._net(("t", 0, True, one))
+        good = [(n, op, key) for n, (op, key, bad) in enumerate(log) if not bad]
+        written = [] if told["name"] is None else pq.read_table(one.path / told["name"]).to_pylist()
+        last = {key: (op, key) for _, op, key in good}
+        assert {row["k"]: (row["_backfill_op"], row["k"]) for row in written} == last
+        assert told["whole"] == (most > 1 or len({n // size for n, _, _ in good}) < 2)
+        assert not told["whole"] or len(written) == len(last)
+        assert ("_backfill_seq" in (written or [{}])[0]) == (not told["whole"] and bool(written))
+        assert (told["changes"], told["changed"] + told["deleted"]) == (len(good), len(written))
+        assert told["changed"] == sum(row["_backfill_op"] == "U" for row in written)
+        apart = [] if told["apart"] is None else pq.read_table(one.apart / told["apart"]).to_pylist()
+        assert apart == [{"line": n, "reason": "no"} for n, (_, _, bad) in enumerate(log) if bad]
+
+
 def test_nothing_to_make_is_no_file_and_no_row(spark: "SparkSession", tmp_path: Path) -> None:
     nothing = ArrowTasks(numbers(), (), SCHEMA)
     assert workers.write(spark, nothing, tmp_path / "a", tmp_path) == workers.Written((), {}, Footers(0, {}))
@@ -123,9 +200,9 @@ def test_a_row_group_is_no_more_than_a_task_can_hold(
 ) -> None:
     monkeypatch.setattr(workers, "_GROUP_BYTES", 50_000)
     monkeypatch.setattr(workers, "_GROUP_ROWS", 400)
-    wide = list(workers._write(numbers(10, 1_000), str(tmp_path), (0, (Piece(0, (0, 100)),))))
-    thin = list(workers._write(numbers(10, 1), str(tmp_path), (1, (Piece(0, (0, 1_000)),))))
-    (wide_file,), (thin_file,) = (batch[0]["name"].to_pylist() for batch in (wide, thin))
+    wide = workers._write(numbers(10, 1_000), str(tmp_path), "", (), (0, (Piece(0, (0, 100)),)))
+    thin = workers._write(numbers(10, 1), str(tmp_path), "", (), (1, (Piece(0, (0, 1_000)),)))
+    wide_file, thin_file = wide["name"], thin["name"]
     assert [rows_of_group(tmp_path / wide_file, i) for i in range(3)] == [40, 40, 20]
     assert [rows_of_group(tmp_path / thin_file, i) for i in range(3)] == [400, 400, 200]
 
@@ -157,11 +234,11 @@ def test_a_disk_that_is_full_is_told_by_the_worker_that_wrote(
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
     with pytest.raises(Transient, match=r"staging file .*No space left on device") as refused:
-        list(workers._write(numbers(), str(tmp_path), (0, (Piece(0, (0, 10)),))))
+        workers._write(numbers(), str(tmp_path), "", (), (0, (Piece(0, (0, 10)),)))
     with typed(refused.value) as hint:
         hint.says("free disk space there, or change job.staging")
         monkeypatch.undo()
-        assert list(workers._write(numbers(), str(tmp_path), (0, (Piece(0, (0, 10)),))))
+        assert workers._write(numbers(), str(tmp_path), "", (), (0, (Piece(0, (0, 10)),)))
 
 
 def test_columns_whose_paths_are_alike_and_nested_ones_are_written(tmp_path: Path) -> None:
@@ -173,7 +250,9 @@ def test_columns_whose_paths_are_alike_and_nested_ones_are_written(tmp_path: Pat
             "m": pa.array([[("k", 1)]] * 1000, pa.map_(pa.string(), pa.int64())),
         }
     )
-    workers._write_file(str(tmp_path / "f"), held, iter(()))
+    file = workers._File(str(tmp_path), "f")
+    file.add(held)
+    assert file.close() == "f"
     assert pq.read_table(tmp_path / "f").to_pylist() == held.to_pylist()
     footer = pq.read_metadata(tmp_path / "f").row_group(0)
     encodings = {
@@ -219,7 +298,7 @@ def test_a_value_that_its_type_cannot_have_is_named_and_never_staged(
         yield pa.RecordBatch.from_pydict({"n": range(7), "v": column.slice(3, 7)})
 
     with pytest.raises(BadData, match=f"orders.parquet, row 6 of it: {said}"):
-        list(workers._write(make, str(tmp_path), (0, (Piece(0, "orders.parquet"),))))
+        workers._write(make, str(tmp_path), "", (), (0, (Piece(0, "orders.parquet"),)))
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("us", "UTC")])
