@@ -20,7 +20,7 @@ BackfillError
 
 Each has a `Hint`: what to do or type next, as a value. What raises an error builds it; nothing looks for words in
 it. Commands of this program, SQL and commands of other programs are parts of their own: what prints a hint can
-name the catalog and the config that were typed (`view/hints.py`), and give each a line of its own.
+name the catalog and the config that were typed (`view/console.py`), and give each a line of its own.
 """
 
 import shlex

@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from backfill_cli import __version__
 from backfill_cli.errors import BackfillError, Transient, UsageError
-from backfill_cli.view.hints import as_typed, from_here, typed_file
+from backfill_cli.view.console import as_typed, from_here, typed_file
 
 VERBS = (
     "start",

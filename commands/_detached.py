@@ -9,17 +9,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import typer
 
+from backfill_cli.catalog import Catalog
 from backfill_cli.errors import BackfillError, Held, Hint, NoSuchJob, UsageError, WaitTimedOut, command
 from backfill_cli.model.units import spell_exit
 from backfill_cli.view.console import ERROR_FILE, answer_json, complain_json, say
 from backfill_cli.view.log import LOG_BYTES, Unless, error_of, kept, log_of, opened
-
-if TYPE_CHECKING:
-    from backfill_cli.catalog import Catalog
 
 POLL_S = 0.2
 LOG = "BACKFILL_DETACHED_LOG"  # tells the background process where its output goes
@@ -27,7 +25,7 @@ LOOK_S = 5.0
 
 
 def start_detached(
-    job: str, catalog: "Catalog", words: list[str], as_json: bool, barrier_within_s: float | None = None
+    job: str, catalog: Catalog, words: list[str], as_json: bool, barrier_within_s: float | None = None
 ) -> None:
     """The job runs in the background and holds its lease, or has already ended successfully.
 
@@ -146,7 +144,7 @@ def _opened(log: Path) -> BinaryIO:
         ) from None
 
 
-def _holds(catalog: "Catalog", job: str, pid: int) -> bool:
+def _holds(catalog: Catalog, job: str, pid: int) -> bool:
     """Whether the runner has the job."""
     try:
         row = catalog.job(job)
@@ -155,10 +153,9 @@ def _holds(catalog: "Catalog", job: str, pid: int) -> bool:
     return row.live and row.lease.pid == pid
 
 
-def _passed_barrier(catalog: "Catalog", job: str, pid: int) -> bool:
+def _passed_barrier(catalog: Catalog, job: str, pid: int) -> bool:
     """Whether the runner has observed the upstream after taking every earlier command, a resume included."""
     if not _holds(catalog, job, pid):
         return False
     row = catalog.job(job)
-    told = row.progress
-    return told is not None and told.token == row.lease.token and told.looked_ms is not None and not row.waiting
+    return row.reported is not None and row.reported.looked_ms is not None and not row.waiting

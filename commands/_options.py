@@ -2,21 +2,19 @@
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from backfill_cli.catalog import Catalog, JobRow
+from backfill_cli.catalog.store import told_of
 from backfill_cli.errors import BackfillError, NoSuchJob, UsageError, command
-from backfill_cli.view.console import say
-from backfill_cli.view.hints import as_typed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from backfill_cli.catalog import Catalog, JobRow
-    from backfill_cli.view.model import JobView
+from backfill_cli.model.units import duration_s
+from backfill_cli.view.console import as_typed, say
+from backfill_cli.view.model import JobView
 
 DEFAULT_CATALOG = ".backfill/catalog.duckdb"
 DEFAULT_CONFIG = "job.toml"
@@ -24,8 +22,6 @@ DEFAULT_CONFIG = "job.toml"
 
 def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """For shell completion: job names with this prefix; none if the catalog is absent or busy (it never waits)."""
-    from backfill_cli.catalog import Catalog
-
     try:
         known = Catalog(catalog_file(ctx.params.get("catalog") or "", above=True), wait_s=0.0).names()
     except BackfillError:
@@ -35,8 +31,6 @@ def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def known_config(typed: dict[str, Any]) -> str:
     """The config file that the named job, or the only one, was last started with; empty if that is not known."""
-    from backfill_cli.catalog import Catalog
-
     try:
         store = Catalog(catalog_file(typed["catalog"] or "", above=True), wait_s=0.0)
         return named_job(store, typed["job"]).config_file
@@ -116,14 +110,12 @@ TimeoutOption = Annotated[
 ]
 
 
-def open_catalog(path: str, *, above: bool = True) -> "Catalog":
+def open_catalog(path: str, *, above: bool = True) -> Catalog:
     """The catalog at this path; nothing is opened or created yet. above: see `catalog_file`."""
-    from backfill_cli.catalog import Catalog
-
     return Catalog(catalog_file(path, above))
 
 
-def tell_if_above(store: "Catalog") -> None:
+def tell_if_above(store: Catalog) -> None:
     """The catalog's path is printed if it was found in a folder above this one."""
     if store.path.parent.parent in Path.cwd().parents and store.path.parts[-2:] == Path(DEFAULT_CATALOG).parts:
         say(f"catalog {store.path}")
@@ -164,7 +156,7 @@ def config_file(argument: str | None, option: str | None) -> Path:
     return Path(argument or option or DEFAULT_CONFIG)
 
 
-def named_job(catalog: "Catalog", name: str | None) -> "JobRow":
+def named_job(catalog: Catalog, name: str | None) -> JobRow:
     """The job of that name; without a name, the only job, or the only one that has not ended. Raises NoSuchJob."""
     if name is None:
         jobs = catalog.jobs()
@@ -177,17 +169,15 @@ def named_job(catalog: "Catalog", name: str | None) -> "JobRow":
     return catalog.job(name)
 
 
-def listed_job(catalog: "Catalog", name: str | None) -> "JobRow":
+def listed_job(catalog: Catalog, name: str | None) -> JobRow:
     """As `named_job`, also a job that is being created, or whose start was killed before it was."""
     if name is None and not catalog.jobs() and (starting := catalog.listed()):
         return starting[0]
     return named_job(catalog, name) if name is None else catalog.listed_job(name)
 
 
-def no_job(catalog: "Catalog") -> NoSuchJob:
+def no_job(catalog: Catalog) -> NoSuchJob:
     """The error for a catalog without jobs. One in a folder above, only used for a named job, is shown."""
-    from backfill_cli.catalog.store import told_of
-
     if not os.path.lexists(catalog.path) and catalog.path == Path(DEFAULT_CATALOG).absolute():
         above = catalog_file("", above=True)
         if os.path.lexists(above):
@@ -201,7 +191,7 @@ def no_job(catalog: "Catalog") -> NoSuchJob:
     return NoSuchJob(f"there is no job in {catalog.path}", start)
 
 
-def is_limited(catalog: "Catalog", name: str) -> bool:
+def is_limited(catalog: Catalog, name: str) -> bool:
     """Whether the job's config limits the log that its upstream keeps."""
     upstream = json.loads(catalog.definition(name).config).get("upstream", {})
     changes = upstream.get("changes")  # a table where the changes come from another system
@@ -211,15 +201,13 @@ def is_limited(catalog: "Catalog", name: str) -> bool:
 
 def seconds(text: str, option: str) -> float:
     """The duration in seconds. Raises UsageError naming the option."""
-    from backfill_cli.model.units import duration_s
-
     try:
         return duration_s(text)
     except ValueError as error:
         raise UsageError(f"{option} {text!r}: {error}", f"{option} 30m") from None
 
 
-def limits_typed(views: "Sequence[JobView]", ctx: typer.Context) -> "list[JobView]":
+def limits_typed(views: Sequence[JobView], ctx: typer.Context) -> list[JobView]:
     """The jobs, each with the command that changes its limit as this command's user would type it."""
     limits = [replace(view.limited_by, hint=as_typed(view.limited_by.hint, ctx)) for view in views]
     return [replace(view, limited_by=limit) for view, limit in zip(views, limits, strict=True)]

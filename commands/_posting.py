@@ -1,21 +1,18 @@
 """How a command gets into the inbox: post it, wait for its barrier if asked to, report the outcome."""
 
 import time
-from typing import TYPE_CHECKING
 
 import typer
 
+from backfill_cli.catalog import Catalog, JobRow, wall_clock_ms
+from backfill_cli.catalog.lease import actor
 from backfill_cli.errors import Hint, WaitTimedOut, command
 from backfill_cli.model.job import JobState, Phase, Verb
 from backfill_cli.model.units import spell_epoch
-from backfill_cli.view.console import answer_json, say
-from backfill_cli.view.hints import as_typed
+from backfill_cli.view.console import answer_json, as_typed, say
 from backfill_cli.view.lines import spell_held
 
 from ._options import is_limited, named_job, open_catalog, seconds
-
-if TYPE_CHECKING:
-    from backfill_cli.catalog import Catalog, JobRow
 
 POLL_S = 0.1
 
@@ -53,12 +50,10 @@ def post(
     ctx: that of the verb. Raises NoSuchJob; with `wait` WaitTimedOut.
     """
     limit_s = seconds(timeout, "--timeout")
-    from backfill_cli.catalog.lease import actor
-
     store = open_catalog(catalog, above=job is not None)
     before = named_job(store, job)
     name = before.name
-    posted = store.post(name, verb, rate, actor(), time.time_ns() // 1_000_000, before.lease)
+    posted = store.post(name, verb, rate, actor(), wall_clock_ms(), before.lease)
     if wait:
         epoch: int | None = _waited(store, name, posted, verb, limit_s)
     else:  # a live runner takes it at its next barrier
@@ -83,7 +78,7 @@ def post(
             say(f"only a live runner enforces upstream.max_retained; to check: {check}")
 
 
-def _note(before: "JobRow", verb: Verb, rate: float | None) -> Hint | str:
+def _note(before: JobRow, verb: Verb, rate: float | None) -> Hint | str:
     """Why a command has no effect, or what a rate of 0 does; else empty. before: the job as it was."""
     asked = before.asked
     if before.state == JobState.DONE and not before.live and verb is not Verb.THROTTLE:
@@ -105,7 +100,7 @@ def _note(before: "JobRow", verb: Verb, rate: float | None) -> Hint | str:
     return ""
 
 
-def _held_back(row: "JobRow", verb: Verb) -> str | None:
+def _held_back(row: JobRow, verb: Verb) -> str | None:
     """What the upstream keeps for the job, as last observed; None if it keeps nothing.
 
     With strategy chain the log is still taken while the job is paused.
@@ -123,14 +118,14 @@ def _rate(verb: Verb, rate: float | None) -> str:
     return ": no limit" if rate is None else f" to {rate:g} rows/s"
 
 
-def _goes_on(row: "JobRow", verb: Verb) -> bool:
+def _goes_on(row: JobRow, verb: Verb) -> bool:
     """Whether a command was taken but its state is not reached yet."""
     return row.live and (
         verb is Verb.STOP or (verb in (Verb.PAUSE, Verb.PAUSE_ALL) and row.state == JobState.PAUSING)
     )
 
 
-def _waited(catalog: "Catalog", job: str, posted: int, verb: Verb, limit_s: float) -> int:
+def _waited(catalog: Catalog, job: str, posted: int, verb: Verb, limit_s: float) -> int:
     """The epoch of the barrier that took the command. A stop is complete once the runner has gone, a pause once it
     is reached: the sink then has everything that was being committed.
 
@@ -139,7 +134,7 @@ def _waited(catalog: "Catalog", job: str, posted: int, verb: Verb, limit_s: floa
     deadline = time.monotonic() + limit_s
     while (epoch := catalog.taken(job, posted)) is None or _goes_on(catalog.job(job), verb):
         if epoch is None and not catalog.job(job).live:
-            catalog.settle(job, time.time_ns() // 1_000_000, deadline - time.monotonic())
+            catalog.settle(job, wall_clock_ms(), deadline - time.monotonic())
         if time.monotonic() > deadline:
             raise WaitTimedOut(
                 f"job {job!r}: the {verb.value} did not complete within {limit_s:g} s; the request stays in place",

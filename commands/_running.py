@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import typer
 
+from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.errors import BackfillError, BadData, UsageError
 from backfill_cli.model.job import JobState
 from backfill_cli.model.units import spell_exit
@@ -26,7 +27,6 @@ from backfill_cli.view.journal import (
     REBUILT,
     Entry,
     Journal,
-    Known,
     Weight,
     event_json,
     known_before,
@@ -34,6 +34,7 @@ from backfill_cli.view.journal import (
     stamped,
 )
 from backfill_cli.view.log import JobLog, Unless, log_of
+from backfill_cli.view.metrics import measured
 from backfill_cli.view.model import as_json as to_json
 from backfill_cli.view.model import look_at, read_jobs, spell_quarantined
 from backfill_cli.view.running import RunView, Tally, Viewer, closing_lines, run_json
@@ -42,45 +43,21 @@ from ._detached import LOG, bounded_log, in_background
 from ._options import limits_typed, seconds
 
 if TYPE_CHECKING:
-    from backfill_cli.catalog import Catalog
     from backfill_cli.config.sections import Hooks
-
 
 WAITING_AT_MOST = 100
 SAID_BYTES = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
-    """Where a run's metrics go: --metrics-file, --metrics-port; None for nowhere."""
-
-    file: str | None
-    port: str | None
-
-    @property
-    def words(self) -> list[str]:
-        """As command line arguments."""
-        return [
-            *(() if self.file is None else ("--metrics-file", str(Path(self.file).resolve()))),
-            *(() if self.port is None else ("--metrics-port", self.port)),
-        ]
-
-    def kept(self, name: str, catalog: "Catalog") -> AbstractContextManager[None]:
-        """Inside the block the metrics are provided. Raises UsageError, and Held while a runner has the job."""
-        if self.file is None and self.port is None:
-            return nullcontext()
-        from backfill_cli.view.metrics import measured
-
-        if catalog.path.exists():
-            catalog.lock_job(name).release()  # a runner that has the job also has the port
-        return measured(lambda: (read_jobs(catalog, name)[0], catalog.totals(name)), self.file, self.port)
-
-
-@dataclass(frozen=True, slots=True)
 class Telling:
-    """How a run is reported. every_s: between progress lines. quiet: only warnings, errors, closing lines."""
+    """How a run is reported. every_s: between progress lines. quiet: only warnings, errors, closing lines.
 
-    metrics: Metrics
+    metrics_file, metrics_port: where its metrics go; None for nowhere.
+    """
+
+    metrics_file: str | None
+    metrics_port: str | None
     every_s: float
     quiet: bool
     fail_on_quarantine: bool
@@ -90,7 +67,8 @@ class Telling:
     def words(self) -> list[str]:
         """As command line arguments for a run in the background, whose log has every line."""
         return [
-            *self.metrics.words,
+            *(() if self.metrics_file is None else ("--metrics-file", str(Path(self.metrics_file).resolve()))),
+            *(() if self.metrics_port is None else ("--metrics-port", self.metrics_port)),
             *(("--progress-interval", f"{self.every_s:g}") if self.every_s != EVERY_S else ()),
             *(("--fail-on-quarantine",) if self.fail_on_quarantine else ()),
         ]
@@ -98,6 +76,16 @@ class Telling:
     @property
     def drawn(self) -> bool:
         return interactive(sys.stderr) and not self.quiet
+
+    def metrics(self, name: str, catalog: Catalog) -> AbstractContextManager[None]:
+        """Inside the block the metrics are provided. Raises UsageError, and Held while a runner has the job."""
+        if self.metrics_file is None and self.metrics_port is None:
+            return nullcontext()
+        if catalog.path.exists():
+            catalog.lock_job(name).release()  # a runner that has the job also has the port
+        return measured(
+            lambda: (read_jobs(catalog, name)[0], catalog.totals(name)), self.metrics_file, self.metrics_port
+        )
 
 
 def telling(
@@ -112,7 +100,7 @@ def telling(
     every_s = EVERY_S if progress_interval is None else seconds(progress_interval, "--progress-interval")
     if every_s < 1:
         raise UsageError(f"--progress-interval {progress_interval}: less than a second", "--progress-interval 1m")
-    return Telling(Metrics(metrics_file, metrics_port), every_s, quiet, fail_on_quarantine, as_json)
+    return Telling(metrics_file, metrics_port, every_s, quiet, fail_on_quarantine, as_json)
 
 
 class Voice:
@@ -130,7 +118,7 @@ class Voice:
 
     def tell(self, entry: Entry) -> None:
         if entry.event is not None:
-            self._hooks.hear(event_json(entry.event, time.time_ns() // 1_000_000))
+            self._hooks.hear(event_json(entry.event, wall_clock_ms()))
         if entry.text:
             self._tell(entry)
 
@@ -139,7 +127,7 @@ class Voice:
         self._hooks.close()
 
     def _tell(self, entry: Entry) -> None:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_clock_ms()
         if self._log is None:
             # stderr is the log: the error that ends the process is printed there in full afterwards.
             say(stamped(self._name, entry.brief or entry.text, now_ms))
@@ -160,7 +148,7 @@ class Voice:
 def run_shown(
     ctx: typer.Context,
     name: str,
-    catalog: "Catalog",
+    catalog: Catalog,
     telling: Telling,
     hooks: "Hooks",
     run: Callable[[Viewer], JobState],
@@ -179,7 +167,7 @@ def run_shown(
     voice = Voice(name, catalog.path, telling, hooks)
     viewer = Viewer(
         name,
-        lambda after: look(catalog, name, after, time.time_ns() // 1_000_000),
+        lambda after: look(catalog, name, after, wall_clock_ms()),
         journal,
         voice.tell,
         (lambda: limits_typed(read_jobs(catalog, name), ctx)) if telling.drawn else None,
@@ -187,13 +175,14 @@ def run_shown(
     with ExitStack() as ending, closing(voice):
         ending.push(lambda kind, *_: _left_out(fresh, catalog, name) if kind is not None else None)
         try:
-            with telling.metrics.kept(name, catalog), bounded_log(), viewer.shown():
+            with telling.metrics(name, catalog), bounded_log(), viewer.shown():
                 state = run(viewer)
             took_s = time.monotonic() - began_s
         finally:
             voice.hooks_ended()
         after = known_before(catalog, name)
-        told = run_view(name, journal.before, after, took_s)
+        then, now = (Tally(known.totals, known.quarantined or {}) for known in (journal.before, after))
+        told = RunView(name, now.since(then), now, took_s)
         if state == JobState.DONE:
             voice.tell(Entry("\n".join(closing_lines(told)), Weight.END))
     if telling.as_json:
@@ -207,17 +196,11 @@ def run_shown(
         raise error
 
 
-def _left_out(fresh: Unless, catalog: "Catalog", name: str) -> None:
+def _left_out(fresh: Unless, catalog: Catalog, name: str) -> None:
     """A job that was refused has no log; in the background, who started it shows the log before."""
     with suppress(BackfillError):  # the catalog cannot be read: the log stays
         if not in_background() and name not in {row.name for row in catalog.listed()}:
             fresh.left_out()
-
-
-def run_view(name: str, before: Known, after: Known, took_s: float) -> RunView:
-    """What the run did."""
-    then, now = (Tally(known.totals, known.quarantined or {}) for known in (before, after))
-    return RunView(name, now.since(then), now, took_s)
 
 
 class HookRunner:

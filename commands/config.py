@@ -4,6 +4,9 @@ from dataclasses import asdict
 
 import typer
 
+from backfill_cli.view.console import answer_json
+from backfill_cli.view.reports import show_settings
+
 from ._options import ConfigOption, FileArgument, JsonOption, config_file
 
 app = typer.Typer(
@@ -23,7 +26,6 @@ def config() -> None:
 def schema() -> None:
     """Print the JSON Schema of the config file, for editors and checks."""
     from backfill_cli.config.schema import json_schema
-    from backfill_cli.view.console import answer_json
 
     answer_json(json_schema())
 
@@ -40,11 +42,7 @@ def show(file: FileArgument = None, config: ConfigOption = None, as_json: JsonOp
     path = config_file(file, config)
     settings = effective(load(path), read(path))
     if as_json:
-        from backfill_cli.view.console import answer_json
-
         answer_json({"schema": 1, "file": str(path), "options": [asdict(one) for one in settings]})
         return
-    from backfill_cli.view.reports import show_settings
-
     noted = [(one.path, f"{one.origin}: {one.note}" if one.note else one.origin, one.value) for one in settings]
     show_settings(noted)

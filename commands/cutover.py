@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from backfill_cli.errors import UsageError
-from backfill_cli.view.hints import as_typed
+from backfill_cli.view.console import as_typed
+from backfill_cli.view.reports import show_cutover
 
 from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog, seconds
 
@@ -35,8 +36,6 @@ def cutover(
     behind. Whatever had a name before is kept under another one. The job continues. Exit code 2 if a
     gate is closed: nothing has changed then.
     """
-    from backfill_cli.view.reports import show_cutover
-
     if dry_run and reverse:
         raise UsageError("--dry-run and --reverse cannot be used together", "leave one of them out")
     window_s = seconds(window, "--window")

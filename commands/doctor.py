@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import typer
 
-from backfill_cli.view.hints import as_typed
+from backfill_cli.view.console import as_typed
+from backfill_cli.view.reports import show_checks
 
 from ._options import CatalogOption, ConfigOption, FileArgument, JsonOption, config_file, open_catalog
 
@@ -22,7 +23,6 @@ def doctor(
     Without FILE or --config, only the machine is checked. Exit code 1 if a check failed.
     """
     from backfill_cli.engine.doctor import examine
-    from backfill_cli.view.reports import show_checks
 
     named = None if file is None and config is None else config_file(file, config)
     found = examine(named, open_catalog(catalog, above=named is None), os.environ)

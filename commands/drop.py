@@ -1,21 +1,20 @@
 """`backfill drop`: forget a job; its rows in the sink are kept, or dropped with it."""
 
 import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from backfill_cli.errors import Hint, UsageError, command
+from backfill_cli.model.cutover import LiveName
 from backfill_cli.view.console import answer_json, say
 
 from ._options import CatalogOption, JsonOption, job_names, open_catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from backfill_cli.engine.job.drop import Dropped
-    from backfill_cli.model.cutover import LiveName
 
 NameArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job to forget.", autocompletion=job_names)]
 ConfirmOption = Annotated[
@@ -104,7 +103,7 @@ def drop(
             say(f"  {statement};")
 
 
-def _of_live(live: "Sequence[LiveName]") -> "Iterator[str]":
+def _of_live(live: Sequence[LiveName]) -> Iterator[str]:
     """What happens to the names that people query once the job no longer fills their tables."""
     for one in live:
         kept = f"; what was there before is kept as {one.now.kept}" if one.now.kept else ""

@@ -4,7 +4,10 @@ from typing import Annotated
 
 import typer
 
+from backfill_cli.catalog.ledger import KEPT
 from backfill_cli.errors import UsageError
+from backfill_cli.view.model import read_jobs
+from backfill_cli.view.reports import show_history
 
 from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog, tell_if_above
 
@@ -20,10 +23,6 @@ def history(
     catalog: CatalogOption = "",
 ) -> None:
     """List a job's newest epochs, oldest first: times, rows, durations, and the commands taken."""
-    from backfill_cli.catalog.ledger import KEPT
-    from backfill_cli.view.history import show_history
-    from backfill_cli.view.model import read_jobs
-
     if not last.isdecimal() or int(last) < 1:
         raise UsageError(f"--last {last}: not a whole number above 0", "name a number: --last 100")
     store = open_catalog(catalog)

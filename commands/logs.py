@@ -1,14 +1,13 @@
 """`backfill logs`: a job's log, as its runners wrote it. Changes nothing."""
 
 import re
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from backfill_cli.catalog.jobs import check_name
 from backfill_cli.errors import UsageError, command
-from backfill_cli.view.console import answer, answer_json, say
-from backfill_cli.view.hints import as_typed
+from backfill_cli.view.console import answer, answer_json, as_typed, say
 from backfill_cli.view.log import follow, log_of, newest
 
 from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog, tell_if_above
@@ -33,8 +32,6 @@ def logs(
     """Print a job's log, oldest line first: progress and commits, commands, waits, failures. Times are UTC."""
     if not last.isdecimal() or int(last) < 1:
         raise UsageError(f"--last {last}: not a whole number above 0", "name a number: --last 1000")
-    from backfill_cli.catalog.jobs import check_name
-
     store = open_catalog(catalog)
     tell_if_above(store)
     # A start that failed before there was a job has a log, too.
@@ -46,17 +43,13 @@ def logs(
         answer_json({"schema": 1, "job": name, "log": str(log), "lines": [_parts(line) for line in lines]})
         return
     if not lines and file is None:
-        _say_there_is_none(name, log, ctx)
+        go_on = as_typed(command(f"resume {name}"), ctx)
+        say(f"job {name}: there is no log at {log} yet\nTry: {go_on}, which writes one")
     for line in lines:
         _show(line, as_json)
     if following:
         for line in follow(log, file):
             _show(line, as_json)
-
-
-def _say_there_is_none(job: str, log: Path, ctx: typer.Context) -> None:
-    go_on = as_typed(command(f"resume {job}"), ctx)
-    say(f"job {job}: there is no log at {log} yet\nTry: {go_on}, which writes one")
 
 
 def _show(line: str, as_json: bool) -> None:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import typer
 
 from backfill_cli.errors import UsageError
-from backfill_cli.view.hints import as_typed
+from backfill_cli.view.console import as_typed
+from backfill_cli.view.reports import show_plan
 
 from ._options import (
     CatalogOption,
@@ -28,8 +29,7 @@ def plan(
 ) -> None:
     """Show the strategy and why, splits, rows, estimated time and what start would refuse, with its exit code."""
     from backfill_cli.config import load
-    from backfill_cli.engine.job.preflight import plan as plan_job
-    from backfill_cli.view.reports import show_plan
+    from backfill_cli.engine.job.checks import plan as plan_job
 
     report = plan_job(load(config_file(file, config)), open_catalog(catalog, above=False), into_existing)
     refused = tuple(replace(one, hint=as_typed(one.hint, ctx)) for one in report.refused)

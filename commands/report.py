@@ -1,20 +1,20 @@
 """`backfill report`: a job as one HTML page, or two side by side. Changes nothing."""
 
 import secrets
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from backfill_cli.catalog import Catalog, wall_clock_ms
+from backfill_cli.catalog.ledger import KEPT
 from backfill_cli.errors import UsageError
 from backfill_cli.view.console import answer_json, say
+from backfill_cli.view.model import read_jobs
+from backfill_cli.view.report import Reported
+from backfill_cli.view.report import report as page
 
 from ._options import CatalogOption, JobArgument, JsonOption, job_names, named_job, open_catalog
-
-if TYPE_CHECKING:
-    from backfill_cli.catalog import Catalog
-    from backfill_cli.view.report import Reported
 
 OutOption = Annotated[
     str, typer.Option("--out", metavar="FILE", help="Where to write it; an existing file is replaced.")
@@ -33,8 +33,6 @@ def report(
     catalog: CatalogOption = "",
 ) -> None:
     """Write a job's report as one HTML file: progress, curves with commands marked, splits, config."""
-    from backfill_cli.view.report import report as page
-
     store = open_catalog(catalog)
     name = named_job(store, job).name
     jobs = [name] if beside is None else [name, named_job(store, beside).name]
@@ -62,11 +60,7 @@ def _write_whole(file: Path, text: str) -> None:
             raise
 
 
-def _reported(store: "Catalog", name: str) -> "Reported":
-    from backfill_cli.catalog.ledger import KEPT
-    from backfill_cli.view.model import read_jobs
-    from backfill_cli.view.report import Reported
-
+def _reported(store: Catalog, name: str) -> Reported:
     (view,) = read_jobs(store, name)
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_clock_ms()
     return Reported(view, store.totals(name), store.ledger(name, KEPT), store.definition(name).config, now_ms)

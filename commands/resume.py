@@ -26,6 +26,7 @@ from ._options import (
     seconds,
 )
 from ._posting import post
+from ._running import run_shown, telling
 
 FromSinkOption = Annotated[
     str | None,
@@ -98,8 +99,6 @@ def resume(
                 )
             post(ctx, catalog, name, Verb.RESUME, rate=None, wait=wait, timeout=timeout, as_json=as_json)
             return
-    from ._running import run_shown, telling
-
     told = telling(metrics_file, metrics_port, progress_interval, quiet, fail_on_quarantine, as_json)
     if detach:
         words = ["resume", name, *(() if until is None else ("--until", until)), *told.words]

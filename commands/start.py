@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from ._detached import start_detached
 from ._options import (
     CatalogOption,
     ConfigOption,
@@ -20,6 +21,7 @@ from ._options import (
     config_file,
     open_catalog,
 )
+from ._running import run_shown, telling
 
 UntilOption = Annotated[Until, typer.Option("--until", help="End once caught up, or follow until stopped.")]
 
@@ -45,12 +47,8 @@ def start(
     path = config_file(file, config)
     job = load(path)
     store = open_catalog(catalog, above=False)
-    from ._running import run_shown, telling
-
     told = telling(metrics_file, metrics_port, progress_interval, quiet, fail_on_quarantine, as_json)
     if detach:
-        from ._detached import start_detached
-
         words = ["start", "--config", str(path.resolve()), "--until", until, *told.words]
         start_detached(job.job.name, store, [*words, "--into-existing"] if into_existing else words, as_json)
         return

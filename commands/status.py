@@ -5,7 +5,10 @@ from typing import Annotated
 import typer
 
 from backfill_cli.errors import UsageError
-from backfill_cli.view.hints import as_typed
+from backfill_cli.view.console import answer_json, as_typed
+from backfill_cli.view.model import as_json as to_json
+from backfill_cli.view.model import read_jobs, watched_jobs
+from backfill_cli.view.status import nothing_in, show_health, show_status, unattended, watch_jobs
 
 from ._options import (
     CatalogOption,
@@ -46,9 +49,6 @@ def status(
     catalog: CatalogOption = "",
 ) -> None:
     """Show all jobs, one per line, or one job in full. With --watch --json: one line per second."""
-    from backfill_cli.view.model import as_json as to_json
-    from backfill_cli.view.model import read_jobs, watched_jobs
-
     if (max_lag is not None or fail_on_quarantine) and not check:
         named = "--fail-on-quarantine" if max_lag is None else "--max-lag"
         raise UsageError(f"{named} works only with --check", "add --check")
@@ -58,8 +58,6 @@ def status(
     if not as_json:
         tell_if_above(store)
     if check:
-        from backfill_cli.view.health import show_health, unattended
-
         limit_s = None if max_lag is None else seconds(max_lag, "--max-lag")
         views = limits_typed(read_jobs(store, job), ctx)
         if not views:
@@ -76,7 +74,6 @@ def status(
             raise typer.Exit(1)
         return
     if watch:
-        from backfill_cli.view.status import nothing_in, watch_jobs
 
         def nothing() -> str:
             said, hint = nothing_in(store)
@@ -86,10 +83,6 @@ def status(
         return
     views = limits_typed(read_jobs(store, job), ctx)
     if as_json:
-        from backfill_cli.view.console import answer_json
-
         answer_json(to_json(views))
     else:
-        from backfill_cli.view.status import show_status
-
         show_status(views, job is not None, store, lambda said: as_typed(said, ctx))

@@ -5,6 +5,9 @@ from typing import Annotated
 import typer
 
 from backfill_cli.errors import UsageError, command
+from backfill_cli.model.units import share
+from backfill_cli.model.verify import Asked
+from backfill_cli.view.verify import show_verify, shown, tell_before
 
 from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog
 
@@ -57,8 +60,6 @@ def verify(
     catalog: CatalogOption = "",
 ) -> None:
     """Compare counts and hashes by key range, then count and list the rows that differ. Exit code 3 if any do."""
-    from backfill_cli.model.verify import Asked
-
     asked = Asked(tuple(dict.fromkeys(table or ())), None if sample is None else _share(sample))
     if fix and (independent or sample is not None or restart):
         other = "--independent" if independent else "--restart" if sample is None else "--sample"
@@ -70,8 +71,6 @@ def verify(
             f"--confirm names {confirm!r}, the job is {name!r}" if fix else "--confirm works only with --fix",
             command(f"verify {name} --fix --confirm {name}") if fix else "leave --confirm out",
         )
-    from backfill_cli.view.verify import show_verify, shown, tell_before
-
     with shown() as tell:
         if not fix:
             from backfill_cli.engine.verify.job import verify as verify_job
@@ -90,8 +89,6 @@ def verify(
 
 def _share(text: str) -> float:
     """The share, 0 to 1. Raises UsageError naming the option."""
-    from backfill_cli.model.units import share
-
     try:
         return share(text)
     except ValueError as error:

@@ -2,17 +2,17 @@
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from backfill_cli.catalog import JobRow, wall_clock_ms
 from backfill_cli.catalog.lease import this_host
 from backfill_cli.errors import Fatal, StoppedEarly, WaitTimedOut, command
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.units import spell_epoch
 from backfill_cli.view.console import answer_json, say
-from backfill_cli.view.limits import limited_by, reason_of
-from backfill_cli.view.model import committed_epoch, shown_state
+from backfill_cli.view.model import committed_epoch, limited_by, reason_of, shown_state
 
 from ._options import (
     CatalogOption,
@@ -24,9 +24,6 @@ from ._options import (
     seconds,
     tell_if_above,
 )
-
-if TYPE_CHECKING:
-    from backfill_cli.catalog import JobRow
 
 POLL_S = 0.5
 GONE_AFTER_S = 10.0  # a job without a runner this long is not about to be taken over
@@ -68,7 +65,7 @@ def wait(
             go_on = why.hint or command(f"resume {name}")
             raise Fatal(f"job {name!r} failed before it was {goal}: {why.said}", go_on)
         if (row.ended and not row.live) or now - live > GONE_AFTER_S:
-            limit = limited_by(row, row.progress)
+            limit = limited_by(row)
             state = f"is {row.state} ({row.reason})" if row.ended else f"has {limit.said}"
             raise StoppedEarly(f"job {name!r} {state} before it was {goal}", limit.hint)
         if now - began > limit_s:
@@ -85,14 +82,14 @@ def wait(
         say(f"job {name}: {goal}, at epoch {spell_epoch(epoch)}")
 
 
-def _now_of(row: "JobRow") -> int:
+def _now_of(row: JobRow) -> int:
     """The latest time that the runner's own clock can show; on another machine, from its last lease renewal."""
     if row.lease.host in (None, this_host()):
-        return time.time_ns() // 1_000_000
+        return wall_clock_ms()
     return (row.lease.renewed_ms or 0) + SIGN_MS
 
 
-def reached(row: "JobRow", goal: Goal, since_ms: int) -> bool:
+def reached(row: JobRow, goal: Goal, since_ms: int) -> bool:
     """Whether the job has reached the goal; caught up: with all that the upstream had at `since_ms`.
 
     A job that is done counts as caught up and as stopped. Stopped and done are reached once the runner has gone,
@@ -109,11 +106,11 @@ def reached(row: "JobRow", goal: Goal, since_ms: int) -> bool:
     return stays or row.state is JobState.PAUSED
 
 
-def _follows(row: "JobRow", since_ms: int) -> bool:
+def _follows(row: JobRow, since_ms: int) -> bool:
     """Whether the live runner follows the upstream and has reported that all up to `since_ms` is in the sink."""
-    told = row.progress
+    told = row.reported
     if told is None or not row.live or row.state is not JobState.RUNNING or not row.lease.is_there:
         return False
-    its_word = told.token == row.lease.token and told.caught_up_ms is not None
     settled = told.settled_ms is not None and told.settled_ms >= since_ms
-    return its_word and told.phase == Phase.UPSTREAM and settled and told.waiting_for is None
+    caught_up = told.caught_up_ms is not None and told.phase == Phase.UPSTREAM
+    return caught_up and settled and told.waiting_for is None

@@ -65,7 +65,7 @@ WITHOUT_SPARK = (
     "engine.job.drop",
     "engine.job.held",
     "engine.doctor",
-    "engine.job.preflight",
+    "engine.job.checks",
     *(
         f"{side}.{path.name}"
         for side in ("upstreams", "sinks")

@@ -1,9 +1,9 @@
 """The catalog: what the program knows of its jobs, in one small DuckDB file that users can query."""
 
-from backfill_cli.catalog.catalog import Catalog
+from backfill_cli.catalog.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.inbox import Taken
 from backfill_cli.catalog.job_rows import JobRow, SplitGroup
 from backfill_cli.catalog.lease import JobLock, Lease
 from backfill_cli.catalog.runner import Claim
 
-__all__ = ["Catalog", "Claim", "JobLock", "JobRow", "Lease", "SplitGroup", "Taken"]
+__all__ = ["Catalog", "Claim", "JobLock", "JobRow", "Lease", "SplitGroup", "Taken", "wall_clock_ms"]

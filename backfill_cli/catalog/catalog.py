@@ -7,22 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog import (
-    checkpoints,
-    inbox,
-    job_rows,
-    jobs,
-    lease,
-    ledger,
-    starts,
-    verified,
-)
+from backfill_cli.catalog import checkpoints, inbox, job_rows, jobs, lease, ledger, starts, verified
+from backfill_cli.catalog.checkpoints import ChangeLogs
 from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.catalog.job_rows import JobRow
 from backfill_cli.catalog.jobs import check_name
 from backfill_cli.catalog.lease import JobLock, Liveness
 from backfill_cli.catalog.runner import Claim, RunnerStore
-from backfill_cli.catalog.spool import ChangeLogs
 from backfill_cli.catalog.starts import Starter, Starters
 from backfill_cli.catalog.store import Store, left_behind
 from backfill_cli.errors import NoSuchJob, UsageError
@@ -34,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def wall_clock_ms() -> int:
-    return int(time.time() * 1000)
+    return time.time_ns() // 1_000_000
 
 
 class Catalog:

@@ -2,18 +2,25 @@
 
 While an epoch is only prepared, the splits that it changes are kept in its own row: the table of splits has the
 committed state. Marking the epoch committed writes those splits and no others.
+
+And what the catalog knows of a job's spool; each entry also describes itself on disk.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import jobs
 from backfill_cli.catalog.files import DuckDBPyConnection
+from backfill_cli.catalog.store import Store
 from backfill_cli.errors import StateConflict, command
 from backfill_cli.model.checkpoint import Checkpoint, Recovered
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.position import Position, cursor_of, cursor_text
 from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
+
+if TYPE_CHECKING:
+    from backfill_cli.contracts import SpoolEntry
 
 COMMITTED, PREPARED = "committed", "prepared"
 _NOT_STARTED = SplitProgress()
@@ -167,3 +174,57 @@ def _all_splits(db: DuckDBPyConnection, job: str) -> dict[SplitKey, SplitProgres
         (table, split): _NOT_STARTED if status is None else SplitProgress(statuses[status], cursor_of(at), *moved)
         for table, split, status, at, *moved in found
     }
+
+
+def spooled(db: DuckDBPyConnection, job: str) -> tuple["SpoolEntry", ...]:
+    from backfill_cli.contracts import SpoolEntry
+
+    found = db.execute("SELECT body FROM spool WHERE job = ? ORDER BY number", [job]).fetchall()
+    return tuple(decode(SpoolEntry, body) for (body,) in found)
+
+
+def holds_any(db: DuckDBPyConnection, job: str) -> bool:
+    return db.execute("SELECT 1 FROM spool WHERE job = ? LIMIT 1", [job]).fetchone() is not None
+
+
+def spool(db: DuckDBPyConnection, job: str, entry: "SpoolEntry") -> None:
+    """The entry is recorded; a repeat changes nothing."""
+    db.execute("DELETE FROM spool WHERE job = ? AND number = ?", [job, entry.number])
+    db.execute(
+        "INSERT INTO spool VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            job,
+            entry.number,
+            entry.attempt,
+            entry.due_ms,
+            entry.taken_ms,
+            entry.changes,
+            entry.size_bytes,
+            encode(entry.window.up_to),
+            encode(entry),
+        ],
+    )
+
+
+class ChangeLogs:
+    """The change logs of one catalog's jobs."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def has_been_read(self, job: str) -> bool:
+        """Whether any part of it was decoded: applied, promised or taken into a spool."""
+        with self._store.reading() as db:
+            at_pin = stands_at(db, job, jobs.definition(db, job).pin.position)
+            return not at_pin or holds_any(db, job)
+
+    def is_spooled(self, job: str) -> bool:
+        """Whether the job's spool has entries."""
+        with self._store.reading() as db:
+            return holds_any(db, job)
+
+    def acknowledged(self, job: str) -> Position:
+        """The position up to which it may be acknowledged: spool or sink have all before it."""
+        with self._store.reading() as db:
+            entries = spooled(db, job)
+            return entries[-1].window.up_to if entries else reached(db, job)

@@ -53,6 +53,12 @@ class JobRow:
         return self.state in ENDED
 
     @property
+    def reported(self) -> Progress | None:
+        """The numbers of its last runner; None before that has reported any."""
+        told = self.progress
+        return told if told is not None and told.token == self.lease.token else None
+
+    @property
     def dead(self) -> bool:
         """Whether the job's runner died without releasing the job: it was killed, or its machine is gone."""
         return not self.ended and not self.live and self.lease.pid is not None
@@ -181,27 +187,11 @@ _GROUPS = """
 
 def split_groups(db: DuckDBPyConnection, job: str, at_most: int) -> tuple[SplitGroup, ...]:
     """The tables of a job, or the files of its only table in at most `at_most` groups, in the pin's order."""
-    found = db.execute(_GROUPS, {"job": job, "groups": at_most}).fetchall()
-    return tuple(_group(*row) for row in found)
-
-
-def _group(
-    table: str,
-    first: int,
-    last: int,
-    splits: int,
-    read: int,
-    rows: int,
-    total: int | None,
-    share: float,
-    tables: int,
-) -> SplitGroup:
-    numbers = f"split {first}" if first == last else f"splits {first}–{last}"
-    return SplitGroup(
-        table if tables > 1 else numbers,
-        splits,
-        read,
-        rows,
-        total,
-        max(0.0, min(1.0 if read == splits else ALMOST, float(share))),
-    )
+    groups = []
+    for table, first, last, splits, read, rows, total, share, tables in db.execute(
+        _GROUPS, {"job": job, "groups": at_most}
+    ).fetchall():
+        numbers = f"split {first}" if first == last else f"splits {first}–{last}"
+        share = max(0.0, min(1.0 if read == splits else ALMOST, float(share)))
+        groups.append(SplitGroup(table if tables > 1 else numbers, splits, read, rows, total, share))
+    return tuple(groups)

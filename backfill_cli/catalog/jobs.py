@@ -10,13 +10,7 @@ from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.errors import NoSuchJob, StateConflict, UsageError, command
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.codec import decode, encode
-from backfill_cli.model.job import (
-    TRANSITIONS,
-    Control,
-    JobState,
-    Phase,
-    may_become,
-)
+from backfill_cli.model.job import TRANSITIONS, Control, JobState, Phase, may_become
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin
@@ -74,7 +68,7 @@ def create(db: DuckDBPyConnection, definition: "JobDefinition", control: Control
             "config": definition.config,
             "fingerprint": definition.fingerprint,
             "pin": encode(pin),
-            "tables": _spell_tables(definition.tables),
+            "tables": spell_tables(definition.tables),
             "now": now_ms,
             "paused_by": control.paused_by,
             "paused_since": control.paused_since_ms,
@@ -155,19 +149,8 @@ def set_control(db: DuckDBPyConnection, job: str, control: Control) -> None:
     )
 
 
-def redefine(db: DuckDBPyConnection, job: str, config: str, until: str, file: str) -> None:
-    """Later runs use this config and end at `until`. file: the one it was read from."""
-    db.execute(
-        "UPDATE jobs SET config = ?, until = ?, config_file = ? WHERE name = ?", [config, until, file or None, job]
-    )
-
-
-def widen(db: DuckDBPyConnection, job: str, tables: Sequence["SinkTable"]) -> None:
-    """The job writes these tables from now on: its own, and side tables that its config asked for later."""
-    db.execute("UPDATE jobs SET sink_tables = ? WHERE name = ?", [_spell_tables(tables), job])
-
-
-def _spell_tables(tables: Sequence["SinkTable"]) -> str:
+def spell_tables(tables: Sequence["SinkTable"]) -> str:
+    """As the catalog keeps them: JSON."""
     return f"[{', '.join(encode(table) for table in tables)}]"
 
 

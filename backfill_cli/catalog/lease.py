@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from filelock import FileLock, Timeout
+
 from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.errors import Held, command
 from backfill_cli.model.units import spell_moment
@@ -71,8 +73,6 @@ class JobLock:
     """
 
     def __init__(self, catalog: Path, job: str, folders: Sequence[Path] = (), new: bool = False) -> None:
-        from filelock import FileLock
-
         self.folders, self.new = folders, new
 
         # Not local to a thread: a runner may end in another thread than it began in.
@@ -86,8 +86,6 @@ class JobLock:
 
     def take(self) -> bool:
         """Take the lock if it is free. Returns whether it was."""
-        from filelock import Timeout
-
         try:
             self._lock.acquire(timeout=0)
         except Timeout:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog import checkpoints, inbox, jobs, lease, ledger, spool
+from backfill_cli.catalog import checkpoints, inbox, jobs, lease, ledger
 from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.catalog.lease import JobLock
 from backfill_cli.catalog.store import Store
@@ -86,12 +86,15 @@ class RunnerStore:
     def redefine(self, config: str, until: str, file: str) -> None:
         """Later runs use this config and end at `until`. file: the one it was read from."""
         with self._ours() as db:
-            jobs.redefine(db, self._job, config, until, file)
+            db.execute(
+                "UPDATE jobs SET config = ?, until = ?, config_file = ? WHERE name = ?",
+                [config, until, file or None, self._job],
+            )
 
     def widen(self, tables: Sequence["SinkTable"]) -> None:
         """The job writes these tables from now on."""
         with self._ours() as db:
-            jobs.widen(db, self._job, tables)
+            db.execute("UPDATE jobs SET sink_tables = ? WHERE name = ?", [jobs.spell_tables(tables), self._job])
 
     def become(self, state: JobState, reason: Limit | str) -> None:
         with self._ours() as db:
@@ -99,15 +102,15 @@ class RunnerStore:
 
     def spooled(self) -> tuple["SpoolEntry", ...]:
         with self._mutex, self._store.reading() as db:
-            return spool.entries(db, self._job)
+            return checkpoints.spooled(db, self._job)
 
     def spool(self, entry: "SpoolEntry") -> None:
         with self._ours() as db:
-            spool.add(db, self._job, entry)
+            checkpoints.spool(db, self._job, entry)
 
     def trim(self, number: int) -> None:
         with self._ours() as db:
-            spool.trim(db, self._job, number)
+            db.execute("DELETE FROM spool WHERE job = ? AND number <= ?", [self._job, number])
 
     def release(self) -> None:
         """The lease is released; unchanged if another runner has claimed the job since."""

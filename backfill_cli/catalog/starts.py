@@ -4,20 +4,17 @@ import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.catalog.job_rows import JobRow
 from backfill_cli.catalog.lease import LEASE_MS, Lease, this_host
+from backfill_cli.catalog.store import Store
 from backfill_cli.errors import BackfillError, Held, Hint, NoSuchJob, command, shell
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.units import spell_moment
 from backfill_cli.model.upstream import Begun, Pin
-
-if TYPE_CHECKING:
-    from backfill_cli.catalog.store import Store
 
 _COLUMNS = "job, owner, host, pid, begun_ms, renewed_ms, doing, config, config_file, why"
 
@@ -100,7 +97,7 @@ class Starter:
 class Starters:
     """The starts of one catalog. Only the holder of the job's lock (`lock_job`) writes its row."""
 
-    def __init__(self, store: "Store", now_ms: Callable[[], int]) -> None:
+    def __init__(self, store: Store, now_ms: Callable[[], int]) -> None:
         self._store, self._now_ms = store, now_ms
 
     def begin(self, job: str, owner: str, doing: str, config: str, config_file: str) -> None:
@@ -160,7 +157,7 @@ def end(db: DuckDBPyConnection, job: str) -> None:
 class Starts:
     """The starts of one catalog that are in progress or were interrupted. `lock_job` keeps them apart."""
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     def begin(self, begun: Begun) -> None:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from filelock import BaseFileLock, FileLock, Timeout
 
 from backfill_cli.catalog.files import (
     DuckDBPyConnection,
@@ -25,9 +26,6 @@ from backfill_cli.catalog.files import (
 )
 from backfill_cli.catalog.lease import is_locked
 from backfill_cli.errors import Hint, NoSuchJob, Transient, UsageError, command, shell
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
 
 # 30 s: a thousand times the longest open, write and close seen.
 WAIT_S = 30.0
@@ -120,7 +118,13 @@ class Store:
         and again cannot overtake it.
         """
         with our_errors(self.path):
-            door = self._through_queue()
+            deadline = time.monotonic() + self._wait_s
+            queue, door = self._lock("queue"), self._lock("lock")
+            self._acquire(queue, deadline)
+            try:
+                self._acquire(door, deadline)
+            finally:
+                queue.release()
             try:
                 with suppress(OSError):  # only a note for others; readers must work on a full disk
                     Path(door.lock_file).write_text(f"{act}, pid {os.getpid()}")
@@ -155,24 +159,10 @@ class Store:
                 door.release()
                 queue.release()
 
-    def _through_queue(self) -> "BaseFileLock":
-        deadline = time.monotonic() + self._wait_s
-        queue, door = self._lock("queue"), self._lock("lock")
-        self._acquire(queue, deadline)
-        try:
-            self._acquire(door, deadline)
-        finally:
-            queue.release()
-        return door
-
-    def _lock(self, suffix: str) -> "BaseFileLock":
-        from filelock import FileLock
-
+    def _lock(self, suffix: str) -> BaseFileLock:
         return FileLock(f"{self.path}.{suffix}", mode=0o600, poll_interval=POLL_S)
 
-    def _acquire(self, lock: "BaseFileLock", deadline: float) -> None:
-        from filelock import Timeout
-
+    def _acquire(self, lock: BaseFileLock, deadline: float) -> None:
         try:
             lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
         except Timeout as exc:
@@ -186,8 +176,8 @@ class Store:
     def _opened(self, read_only: bool, act: str, create: bool = False) -> Iterator[DuckDBPyConnection]:
         if create:
             self.make_folder()
-        else:
-            self._require_file()
+        elif not self.exists():
+            raise self._missing(left_behind(self))
         with self.locked(act):
             if create and not self.exists():
                 self._create()
@@ -203,10 +193,6 @@ class Store:
                     self._upgrade(version)
                     db = opened.enter_context(self._attached(self.path, read_only))
                 yield db
-
-    def _require_file(self) -> None:
-        if not self.exists():
-            raise self._missing(left_behind(self))
 
     def _missing(self, left: dict[str, bool]) -> NoSuchJob:
         return NoSuchJob(*told_of(self.path, left, command("start --config job.toml")))
@@ -279,8 +265,6 @@ class Store:
 
     def _refuse_while_run(self, version: int) -> None:
         """Raise UsageError while an older runner is live: it could not use the upgraded file."""
-        from filelock import FileLock, Timeout
-
         for file in self.path.parent.glob(f"{self.path.name}.*.runner"):
             try:
                 with FileLock(file, timeout=0):

@@ -2,14 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import jobs
 from backfill_cli.catalog.files import DuckDBPyConnection
-
-if TYPE_CHECKING:
-    from backfill_cli.catalog.store import Store
-    from backfill_cli.model.verify import TableVerdict, VerifyReport
+from backfill_cli.catalog.store import Store
+from backfill_cli.model.verify import TableVerdict, VerifyReport
 
 EQUAL, DIFFERENT = "equal", "different"
 
@@ -37,16 +34,35 @@ class Verified:
 class Verifies:
     """The results of `verify` for one catalog's jobs, finished and unfinished."""
 
-    def __init__(self, store: "Store", now_ms: Callable[[], int]) -> None:
+    def __init__(self, store: Store, now_ms: Callable[[], int]) -> None:
         self._store, self._now_ms = store, now_ms
 
-    def note(self, report: "VerifyReport") -> None:
-        """The result of a verify is recorded until the next one, which reads everything."""
+    def note(self, report: VerifyReport) -> None:
+        """The report replaces what was recorded for its tables; the next verify reads everything."""
+        at_ms = self._now_ms()
         with self._store.writing() as db:
             jobs.standing(db, report.job)
-            _record(db, report, self._now_ms())
+            _forget_equal(db, report.job)
+            for one in report.tables:
+                db.execute("DELETE FROM verified WHERE job = ? AND table_name = ?", [report.job, one.table])
+                db.execute(
+                    "INSERT INTO verified VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    [
+                        report.job,
+                        one.table,
+                        report.epoch,
+                        at_ms,
+                        report.sample,
+                        one.missing,
+                        one.extra,
+                        one.changed,
+                        EQUAL if one.equal else DIFFERENT,
+                        report.not_compared.get(one.table, 0),
+                        one.rows_sink,
+                    ],
+                )
 
-    def note_equal(self, job: str, basis: str, equal: "TableVerdict") -> None:
+    def note_equal(self, job: str, basis: str, equal: TableVerdict) -> None:
         """An unfinished verify found a table equal: recorded for this basis only, until a verify ends."""
         with self._store.writing() as db:
             jobs.standing(db, job)
@@ -69,29 +85,6 @@ class Verifies:
         """The job's next verify reads every table."""
         with self._store.writing() as db:
             _forget_equal(db, job)
-
-
-def _record(db: DuckDBPyConnection, report: "VerifyReport", at_ms: int) -> None:
-    """The report replaces what was recorded for its tables; the next verify reads everything."""
-    _forget_equal(db, report.job)
-    for one in report.tables:
-        db.execute("DELETE FROM verified WHERE job = ? AND table_name = ?", [report.job, one.table])
-        db.execute(
-            "INSERT INTO verified VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                report.job,
-                one.table,
-                report.epoch,
-                at_ms,
-                report.sample,
-                one.missing,
-                one.extra,
-                one.changed,
-                EQUAL if one.equal else DIFFERENT,
-                report.not_compared.get(one.table, 0),
-                one.rows_sink,
-            ],
-        )
 
 
 def _forget_equal(db: DuckDBPyConnection, job: str) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import tomli
 from pydantic import BaseModel, ValidationError
 
 from backfill_cli.config.connectors import (
@@ -18,7 +19,7 @@ from backfill_cli.config.connectors import (
 )
 from backfill_cli.config.faults import spell_faults, spell_path, table_faults
 from backfill_cli.config.loading import absolute, hook_faults, with_event_key, with_primary_keys, without_key
-from backfill_cli.config.secrets import REFERENCE, each_string, reference_faults, resolve, secret_faults
+from backfill_cli.config.secrets import REFERENCE, leaves, reference_faults, resolve, secret_faults
 from backfill_cli.config.sections import (
     JOB_NAME,
     Barrier,
@@ -133,15 +134,9 @@ class JobConfig:
 
     def _is_on_s3(self) -> bool:
         """Whether a path of either side, or a setting of a catalog, is on S3."""
-        found: list[bool] = []
-
-        def look(_path: tuple[str | int, ...], text: str) -> str:
-            found.append(text.startswith(ON_S3))
-            return text
-
-        for part, told in (("upstream", self.upstream), ("sink", self.sink), ("spark", self.spark)):
-            each_string(resolve(told, part, self._context).model_dump(mode="json"), look)
-        return any(found)
+        parts = (("upstream", self.upstream), ("sink", self.sink), ("spark", self.spark))
+        told = (resolve(options, part, self._context).model_dump(mode="json") for part, options in parts)
+        return any(str(value).startswith(ON_S3) for options in told for _, value in leaves(options))
 
     def spark_conf(self) -> dict[str, str]:
         """The user's Spark settings, secrets resolved."""
@@ -179,8 +174,6 @@ def load(path: Path) -> JobConfig:
 
 def read(path: Path) -> Tree:
     """The content of a TOML file, unchanged. Raises ConfigError if it cannot be read."""
-    import tomli
-
     try:
         return tomli.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -282,13 +275,9 @@ def _folder_faults(file: JobFile) -> list[str]:
 
 
 def _misplaced_references(tree: Tree) -> list[str]:
-    faults = []
-
-    def look(path: tuple[str | int, ...], text: str) -> str:
-        found = {kind for kind, _ in REFERENCE.findall(text)}
-        if path[0] not in _MAY_HOLD_REFERENCES and found & {"env", "file"}:
-            faults.append(f"{spell_path(path)}: references are allowed only in upstream, sink and spark")
-        return text
-
-    each_string(tree, look)
-    return faults
+    return [
+        f"{spell_path(path)}: references are allowed only in upstream, sink and spark"
+        for path, text in leaves(tree)
+        if path[0] not in _MAY_HOLD_REFERENCES
+        and {kind for kind, _ in REFERENCE.findall(str(text))} & {"env", "file"}
+    ]

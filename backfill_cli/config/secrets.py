@@ -34,18 +34,26 @@ def each_string(value: Any, leaf: Leaf, at: Steps = ()) -> Any:
     return value
 
 
+def leaves(value: Any, at: Steps = ()) -> Iterator[tuple[Steps, Any]]:
+    """Texts and numbers with their paths. A number can be a secret as well; true and false cannot."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, (*at, key))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from leaves(item, (*at, index))
+    elif not isinstance(value, bool):
+        yield at, value
+
+
 def reference_faults(part: Any, at: Steps) -> list[str]:
     """The faults of references of an unknown kind in a part of the config."""
-    faults: list[str] = []
-
-    def look(path: Steps, text: str) -> str:
-        for kind, name in REFERENCE.findall(text):
-            if kind not in ("env", "file") or not name:
-                faults.append(f"{spell_path(path)}: a reference must be ${{env:NAME}} or ${{file:PATH}}")
-        return text
-
-    each_string(part, look, at)
-    return faults
+    return [
+        f"{spell_path(path)}: a reference must be ${{env:NAME}} or ${{file:PATH}}"
+        for path, text in leaves(part, at)
+        for kind, name in REFERENCE.findall(str(text))
+        if kind not in ("env", "file") or not name
+    ]
 
 
 def resolve(options: Model, at: str, context: Any = None) -> Model:
@@ -131,21 +139,9 @@ def secret_faults(part: str, told: Any, model: type[BaseModel] | None) -> list[s
     """
     return [
         f"{spell_path((part, *path))}: {HOW}: this option is stored in the catalog"
-        for path, value in _leaves(told)
+        for path, value in leaves(told)
         if _holds_secret(str(value), _declared(model, path), _name(path))
     ]
-
-
-def _leaves(value: Any, at: Steps = ()) -> Iterator[tuple[Steps, Any]]:
-    """Texts and numbers with their paths. A number can be a secret as well; true and false cannot."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _leaves(item, (*at, key))
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _leaves(item, (*at, index))
-    elif not isinstance(value, bool):
-        yield at, value
 
 
 def _name(path: Steps) -> str:

@@ -4,12 +4,11 @@ The sink does everything in one transaction, and remembers it; the catalog is on
 """
 
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from backfill_cli.catalog import Catalog, JobRow
+from backfill_cli.catalog import Catalog, JobRow, wall_clock_ms
 from backfill_cli.catalog.lease import user
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.config import from_stored
@@ -62,7 +61,7 @@ def cut_over(job: str, catalog: Catalog, window_s: float) -> CutoverReport:
         if not (names.in_place if before.is_cut_over else before.open):
             return before
         with _alone_with(job, catalog, sink, names.in_place) as fence:
-            now_ms = _now_ms()
+            now_ms = wall_clock_ms()
             until_ms = now_ms + int(window_s * 1000)
             if _report(catalog, definition, sink, names, swaps, names.in_place).is_cut_over:
                 if names.in_place:  # completes what a kill near the end left undone
@@ -102,7 +101,7 @@ def _alone_with(job: str, catalog: Catalog, sink: Sink, in_place: bool) -> Itera
     if not in_place:
         yield lambda: None
         return
-    with catalog.lock_job(job) as lock, catalog.claim(job, user(), _now_ms(), lock) as claim:
+    with catalog.lock_job(job) as lock, catalog.claim(job, user(), wall_clock_ms(), lock) as claim:
         require_kept(job, catalog, sink)
         yield lambda: sink.fence(job, claim.token)
 
@@ -292,7 +291,7 @@ def _require_reversible(job: str, names: Sequence[LiveName], in_place: bool) -> 
             command(f"cutover {job} --dry-run"),
         )
     until_ms = min(one.now.until_ms or 0 for one in ours)
-    if until_ms < _now_ms():
+    if until_ms < wall_clock_ms():
         kept = ", ".join(one.now.kept for one in ours if one.now.kept) or "nothing"
         how = ", ".join(_read_before(one) if in_place else _put_back(one) for one in ours)
         raise UsageError(
@@ -312,7 +311,3 @@ def _put_back(name: LiveName) -> str:
 def _read_before(name: LiveName) -> str:
     """The table itself stays cut over: it has what the job and others wrote since."""
     return f"read {name.live} VERSION AS OF '{name.now.kept}'" if name.now.kept else f"leave {name.live} as it is"
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -58,13 +58,11 @@ class UpstreamView:
 class HeldLog:
     """Log that an upstream keeps for a job, as it is now.
 
-    limit_bytes: what the options allow, enforced by a runner; None for no limit. bounded: whether the upstream
-    itself limits what it keeps, even without a runner.
+    limit_bytes: what the options allow, enforced by a runner; None for no limit.
     """
 
     size_bytes: int
     limit_bytes: int | None = None
-    bounded: bool = False
 
     @property
     def is_over(self) -> bool:

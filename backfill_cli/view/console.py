@@ -1,4 +1,7 @@
-"""Where output goes: answers to stdout, everything else to stderr. No control codes off a terminal."""
+"""Where output goes: answers to stdout, everything else to stderr. No control codes off a terminal.
+
+Hints are printed so that they can be typed as they are: for the same catalog, with the job's config file.
+"""
 
 import json
 import os
@@ -9,12 +12,12 @@ import unicodedata
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
 from typing import Any, TextIO
 
-from backfill_cli.errors import BackfillError, ConfigError, Hint
+from backfill_cli.errors import BackfillError, Command, ConfigError, Hint
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.reports import Refusal
-from backfill_cli.view.hints import laid_out
 
 RED, DIM, RESET = "\x1b[31m", "\x1b[2m", "\x1b[0m"
 ERROR_FILE = "BACKFILL_DETACHED_ERROR"  # tells a background process where to write the error that ends it
@@ -134,3 +137,59 @@ def shown(value: object) -> str:
 def shown_lines(value: object) -> str:
     """As `shown`, line by line."""
     return "\n".join(map(shown, str(value).split("\n")))
+
+
+_WITHOUT_CATALOG = ("init", "config")
+
+
+def laid_out(hint: Hint, width: int) -> list[str]:
+    """The hint in lines of this width; if it takes several, each command has one of its own, so it can be copied.
+
+    Only a command that is wider than a line, a setting (`name = value`), or a word, makes a longer line.
+    """
+    if len(str(hint)) <= width:
+        return [str(hint)]
+    lines = []
+    for part in hint.said:
+        if not isinstance(part, str):
+            lines.append(str(part))
+            continue
+        said = part.strip(" ;,")
+        if " = " in said:
+            lines.append(said)
+        elif any(map(str.isalnum, said)):
+            lines += textwrap.wrap(said, max(1, width), break_long_words=False, break_on_hyphens=False)
+    return lines
+
+
+def as_typed(hint: Hint, ctx: Any) -> Hint:
+    """The hint for the user of this command: its commands name the same catalog and the same config."""
+    hint = hint.of_file(typed_file(ctx.params))
+    told = ctx.get_parameter_source("catalog")
+    return in_catalog(hint, ctx.params["catalog"]) if told is not None and told.name == "COMMANDLINE" else hint
+
+
+def typed_file(typed: dict[str, Any]) -> str:
+    """The config that a command was given; empty if none."""
+    if "config" in typed:  # FILE can also be given without the option
+        return typed["config"] or typed["file"] or "job.toml"
+    named = typed.get("from_sink") or (typed.get("sink") if "with_rows" in typed else None)
+    return named or ""
+
+
+def in_catalog(hint: Hint, catalog: str) -> Hint:
+    """The hint, its commands with the `--catalog` that was typed, unless they name one: else they miss the job."""
+
+    def there(one: Command) -> Command:
+        known = "--catalog" in one.words or one.words[0] in _WITHOUT_CATALOG
+        return one if known else Command((*one.words, "--catalog", catalog))
+
+    return hint.with_commands(there)
+
+
+def from_here(file: str) -> str:
+    """The path as typed from this folder: relative if the file is in or below it."""
+    try:
+        return str(Path(file).relative_to(Path.cwd())) if file else ""
+    except (ValueError, OSError):  # elsewhere; or the folder is gone
+        return file

@@ -98,9 +98,9 @@ REBUILT = Known(Totals(), 0, None, 0)
 def look(catalog: Catalog, job: str, after: int, now_ms: int) -> News:
     """The job now, and the commands taken after that epoch. Raises NoSuchJob."""
     row, totals, taken = catalog.news(job, after)
-    told = row.progress
-    caught_up = told is not None and told.token == row.lease.token and told.caught_up_ms is not None
-    return News(job_view(row, now_ms=now_ms), totals, taken, row.lease.token, caught_up, told is not None)
+    caught_up = row.reported is not None and row.reported.caught_up_ms is not None
+    view = job_view(row, now_ms=now_ms)
+    return News(view, totals, taken, row.lease.token, caught_up, row.progress is not None)
 
 
 def known_before(catalog: Catalog, job: str) -> Known:

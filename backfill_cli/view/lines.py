@@ -53,7 +53,9 @@ def jobs_table(views: Sequence[JobView]) -> str:
 
 def job_details(view: JobView) -> str:
     """One fact per line, `name: value`."""
-    return _listed(_facts(view) if view.created else _facts_of_start(view))
+    facts = _facts(view) if view.created else _facts_of_start(view)
+    width = max(len(name) for name, _ in facts) + 1
+    return "\n".join(f"{(name + ':').ljust(width)} {value}" for name, value in facts)
 
 
 def _facts_of_start(view: JobView) -> list[tuple[str, str]]:
@@ -100,11 +102,6 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
     ]
 
 
-def _listed(facts: Sequence[tuple[str, str]]) -> str:
-    width = max(len(name) for name, _ in facts) + 1
-    return "\n".join(f"{(name + ':').ljust(width)} {value}" for name, value in facts)
-
-
 def spell_splits(view: JobView) -> str:
     """`8 consumed, 1 consuming, 11 not started`."""
     told = {LIVE if view.partitions and status == FOLLOWED else status: n for status, n in view.splits.items()}
@@ -122,11 +119,6 @@ def spell_partition(partition: PartitionProgress) -> str:
 def spell_partition_state(partition: PartitionProgress) -> str:
     """A partition whose history is finished is followed: live."""
     return LIVE if partition.state == FOLLOWED else partition.state
-
-
-def progress_line(view: JobView) -> str:
-    """A job in one line, as `status --watch` prints it."""
-    return f"{view.name}: {spell_progress(view)}"
 
 
 def spell_progress(view: JobView, since: Totals | None = None, why: bool = True) -> str:

@@ -25,10 +25,8 @@ class Unless:
     """
 
     def __init__(self, log: Path) -> None:
-        self._log, self._had_one = (
-            log,
-            os.path.exists(log),
-        )  # False, not an error, in a folder that is closed to us
+        self._log = log
+        self._had_one = os.path.exists(log)  # False, not an error, in a folder that is closed to us
         self._folders = [folder for folder in log.parents if not os.path.exists(folder)]
 
     def left_out(self) -> None:

@@ -1,22 +1,20 @@
 """What people see of a job: one read model, rendered as a table, as lines and as JSON."""
 
 import re
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from backfill_cli.catalog import Catalog, JobRow, SplitGroup
+from backfill_cli.catalog import Catalog, JobRow, SplitGroup, wall_clock_ms
 from backfill_cli.catalog.verified import Verified
-from backfill_cli.errors import Hint, NoSuchJob, sql
+from backfill_cli.errors import Hint, NoSuchJob, command, sql
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, Written
 from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase
-from backfill_cli.model.limit import Limit
-from backfill_cli.model.units import spell_duration, spell_moment
+from backfill_cli.model.limit import Kind, Limit
+from backfill_cli.model.units import spell_duration, spell_epoch, spell_moment
 from backfill_cli.model.upstream import SpoolView
-from backfill_cli.view.console import plain
-from backfill_cli.view.limits import limited_by
+from backfill_cli.view.console import from_here, plain
 
 SCHEMA = 1
 ENDED = frozenset(state.value for state in ENDED_STATES)
@@ -60,19 +58,16 @@ class VerifiedView:
 class JobView:
     """A job as `status` shows it; the fields of `--json`, to which new ones are only ever added.
 
-    rows_estimated: whether rows_total is an estimate. share: 0 to 1 of the snapshot, None if not known. eta_s:
-    (least, most) seconds to the end of the snapshot. pending_epochs: None if not known, as before a runner has
-    observed the upstream: a 0 is true only while a runner observes it, or as of the end of a job that is done.
-    lag_s: the present age of the oldest change that the sink lacks, None before it is known; an upper bound if no
-    runner is live. as_of_ms: when a runner last observed the upstream, age_s: how long ago that was; None before
-    any did. interval_s: between two observations. allowed: the lag allowed to remain while catching up, in
-    `measure`: seconds or upstream epochs. limited_by: what limits the job now, and the command that changes it.
-    held_bytes: log that the upstream keeps for the job, None if it keeps none. spool: log that was taken and is
-    not in the sink yet (strategy chain), None if the log is read directly. quarantined: sink table → rows that
-    could not be read and are kept in it, since the job began. verified: what the last verify found, None before
-    one. changes_per_s, written_per_s: recent rates, None while the snapshot is read. doing: what the runner is
-    doing; doing_s: for how long; None between two barriers, and if the runner has not reported it. created: False
-    for a job that is being created, or whose start died before it was (state `dead`).
+    What a runner reports is as in `Progress`. share: 0 to 1 of the snapshot, None if not known. eta_s: (least,
+    most) seconds to the end of the snapshot. pending_epochs: None if not known, as before a runner has observed
+    the upstream: a 0 is true only while a runner observes it, or as of the end of a job that is done. lag_s:
+    the present age of the oldest change that the sink lacks, None before it is known; an upper bound if no
+    runner is live. as_of_ms: when a runner last observed the upstream, age_s: how long ago that was; None
+    before any did. interval_s: between two observations. allowed: the lag allowed to remain while catching up,
+    in `measure`: seconds or upstream epochs. limited_by: what limits the job now, and the command that changes
+    it. quarantined: sink table → rows that could not be read and are kept in it, since the job began. verified:
+    what the last verify found, None before one. doing_s: for how long the runner has been doing that. created:
+    False for a job that is being created, or whose start died before it was (state `dead`).
     """
 
     name: str
@@ -133,7 +128,9 @@ def job_view(
     now_ms: int | None = None,
 ) -> JobView:
     """The read model of one job. ledger: oldest first. now_ms: None to treat its numbers as just reported."""
-    progress = row.progress or _nothing_yet(row)
+    progress = row.progress or Progress(
+        row.phase, row.epoch, 0, None, 0, 0, {}, 0, None, None, None, Limit("starting")
+    )
     share = _share(progress)
     at_work = row.live and not row.control.paused
     in_snapshot = progress.phase == Phase.SNAPSHOT
@@ -148,7 +145,7 @@ def job_view(
         lag_s=_lag_s(row, progress, now_ms),
         pending_epochs=_pending_epochs(row, progress),
         eta_s=progress.eta_s if at_work and share is not None and share >= LEAST_SHARE else None,
-        limited_by=limited_by(row, progress),
+        limited_by=limited_by(row),
         splits=dict(progress.splits),
         share=share,
         bytes_read=progress.bytes_read,
@@ -202,8 +199,7 @@ def _doing_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | Non
 
 def committed_epoch(row: JobRow) -> int:
     """The newest epoch that the sink has: a runner reports it; the catalog records it with the next epoch."""
-    told = row.progress
-    return max(row.epoch, told.epoch if told is not None and told.token == row.lease.token else 0)
+    return max(row.epoch, 0 if row.reported is None else row.reported.epoch)
 
 
 def _pending_epochs(row: JobRow, progress: Progress) -> int | None:
@@ -223,13 +219,56 @@ def _lag_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | None:
     return 0.0 if progress.oldest_ms is None and row.live and lag_s < fresh_s else lag_s
 
 
+def limited_by(row: JobRow) -> Limit:
+    """What limits the job now, and the command that changes it; for a job without a runner, the lack of one."""
+    go_on = command(f"resume {row.name}")
+    if row.state == JobState.FAILED:
+        why = reason_of(row)
+        return replace(why, text=f"failed: {why.text}", kind=Kind.ENDED, hint=why.hint or go_on)
+    paused = f", paused by {row.control.paused_by}" if row.control.paused else ""
+    if row.state == JobState.DONE and not paused:
+        follow = command(f"resume {row.name} --until forever")
+        return Limit(f"done: {row.reason}", Kind.ENDED, follow, "follow")
+    if row.state == JobState.DONE:
+        return Limit(f"done: {row.reason}{paused}: the next run will wait", Kind.ENDED, go_on)
+    if row.shown_state == JobState.STARTING and row.ended:
+        return Limit("starting: a new runner has not claimed the job yet")
+    if row.ended:
+        return Limit(f"stopped{paused}", Kind.ENDED, go_on)
+    if not row.created and not row.live:
+        who = f"pid {row.lease.pid} on {row.lease.host}"
+        died = f"the start, {who}, died before the job was created (it was at: {row.reason})"
+        again = command("start --config FILE").of_file(from_here(row.config_file))
+        return Limit(died, Kind.NO_RUNNER, again)
+    if not row.live:
+        seen = f" (last seen {spell_moment(row.lease.renewed_ms)})" if row.dead else ""
+        return Limit(f"the last one, {_runner(row)}, is gone{seen}{paused}", Kind.NO_RUNNER, go_on)
+    if row.state == JobState.STARTING:
+        return row.why
+    if row.shown_state == JobState.STOPPING:
+        waits = None if row.progress is None else row.progress.waiting_for
+        return waits or Limit("the current epoch commits first", Kind.STOPPING)
+    if row.control.paused:
+        too = ", including the taking of its change log (pause --all)" if row.control.pause_all else ""
+        since = spell_epoch(row.control.paused_since_ms or 0)
+        return Limit(f"by {row.control.paused_by} since epoch {since}{too}", Kind.PAUSED, go_on)
+    if row.reported is None:  # what the runner before reported was of a control that was another
+        return Limit("starting")
+    return row.reported.not_converging or row.reported.limited_by
+
+
+def reason_of(row: JobRow) -> Limit:
+    """Why the job is in its state and, after a failure, what to type, with the config file it was started with."""
+    return replace(row.why, hint=row.why.hint.of_file(from_here(row.config_file)))
+
+
+def _runner(row: JobRow) -> str:
+    return f"pid {row.lease.pid} on {row.lease.host}" if row.lease.pid else "whose process is not known"
+
+
 def as_json(views: Sequence[JobView]) -> dict[str, Any]:
     """What `--json` prints."""
     return {"schema": SCHEMA, "jobs": plain(views)}
-
-
-def _nothing_yet(row: JobRow) -> Progress:
-    return Progress(row.phase, row.epoch, 0, None, 0, 0, {}, 0, None, None, None, Limit("starting"))
 
 
 def _share(progress: Progress) -> float | None:
@@ -351,7 +390,7 @@ GROUPS = 6  # bars of one table's files
 
 def read_jobs(catalog: Catalog, name: str | None) -> list[JobView]:
     """One job in full, or all of them, oldest first. Raises NoSuchJob for an unknown name."""
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_clock_ms()
     if name is not None:
         return [job_view(*catalog.close_look(name, GROUPS, LEDGER), now_ms=now_ms)]
     return [job_view(row, now_ms=now_ms) for row in catalog.listed()]

@@ -15,8 +15,7 @@ from backfill_cli.catalog import SplitGroup
 from backfill_cli.errors import Hint
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.units import spell_duration, spell_epoch
-from backfill_cli.view.console import shown, shown_lines
-from backfill_cli.view.hints import laid_out
+from backfill_cli.view.console import laid_out, shown, shown_lines
 from backfill_cli.view.lines import (
     spell_allowed,
     spell_doing,

@@ -19,7 +19,6 @@ from backfill_cli.errors import UsageError, shell
 from backfill_cli.model.checkpoint import EpochRecord, Totals
 from backfill_cli.model.job import Phase
 from backfill_cli.model.units import spell_duration, spell_moment, spell_size
-from backfill_cli.view.history import HEAD, history_row
 from backfill_cli.view.lines import (
     spell_lag,
     spell_partition,
@@ -31,6 +30,7 @@ from backfill_cli.view.lines import (
     spell_written,
 )
 from backfill_cli.view.model import JobView, spell_quarantined, spell_share, spell_verified
+from backfill_cli.view.reports import HISTORY, history_row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,7 +146,7 @@ def _splits(view: JobView) -> str:
 
 
 def _epochs(records: Sequence[EpochRecord]) -> str:
-    head = "".join(f"<th>{_text(name)}</th>" for name in HEAD)
+    head = "".join(f"<th>{_text(name)}</th>" for name in HISTORY)
     rows = "\n".join(
         f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in history_row(one))}</tr>" for one in records[-LISTED:]
     )

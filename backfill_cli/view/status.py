@@ -1,17 +1,23 @@
-"""`status`: drawn on a terminal, in plain lines elsewhere; once, or live with --watch."""
+"""`status`: drawn on a terminal, in plain lines elsewhere; once, or live with --watch.
+
+With --check, whether each job is healthy, in one line: for cron, probes and load balancers.
+"""
 
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog import Catalog
+from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.store import told_of
-from backfill_cli.errors import Hint, command
+from backfill_cli.errors import BackfillError, Fatal, Hint, HistoryGone, Transient, UsageError, command
+from backfill_cli.model.units import spell_duration
+from backfill_cli.model.upstream import HeldLog
 from backfill_cli.view.console import answer, answer_json, coloured, interactive, say
-from backfill_cli.view.lines import progress_line
-from backfill_cli.view.model import ENDED, JobView
+from backfill_cli.view.lines import job_details, jobs_table, spell_held_up, spell_progress
+from backfill_cli.view.model import DEAD, ENDED, SCHEMA, JobView, look_at, spell_phase, spell_quarantined
 from backfill_cli.view.model import as_json as to_json
 
 if TYPE_CHECKING:
@@ -32,8 +38,6 @@ def show_status(views: Sequence[JobView], in_full: bool, catalog: Catalog, typed
 
         console_of(stderr=False).print(job_picture(views[0]) if in_full else Jobs(views))
         return
-    from backfill_cli.view.lines import job_details, jobs_table
-
     answer(job_details(views[0]) if in_full else jobs_table(views))
 
 
@@ -63,8 +67,7 @@ def watch_jobs(look: Look, as_json: bool, nothing: Callable[[], str]) -> None:
     elif interactive(sys.stdout):
         _watch_drawn(look, nothing)
     else:
-        lines = Lines(time.monotonic)
-        _follow(look, lines.tell_all)
+        _follow(look, Lines(time.monotonic).tell)
 
 
 def _follow(look: Look, tell: Callable[[Sequence[JobView]], None]) -> None:
@@ -106,14 +109,136 @@ class Lines:
         self._now_s = now_s
         self._told: dict[str, tuple[str, str, float]] = {}
 
-    def tell_all(self, views: Sequence[JobView]) -> None:
+    def tell(self, views: Sequence[JobView]) -> None:
         for view in views:
-            self.tell(view)
+            now = self._now_s()
+            state, phase, at = self._told.get(view.name, ("", "", -LINE_S))
+            if (state, phase) != (view.state, view.phase) or now - at >= LINE_S:
+                self._told[view.name] = (view.state, view.phase, now)
+                say(f"{view.name}: {spell_progress(view)}")
 
-    def tell(self, view: JobView) -> None:
-        now = self._now_s()
-        state, phase, at = self._told.get(view.name, ("", "", -LINE_S))
-        if (state, phase) == (view.state, view.phase) and now - at < LINE_S:
-            return
-        self._told[view.name] = (view.state, view.phase, now)
-        say(progress_line(view))
+
+SILENT_S = 60.0
+"""Time without an observation of the upstream, beyond the interval; normally staging an epoch takes longest."""
+
+STARTING_S = 600.0
+"""How long Java, Spark, a recovery and a sink held by another program (retry.limit) may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The health of one job. reason: why it is not healthy, else what it is doing; one line."""
+
+    job: str
+    healthy: bool
+    reason: str
+
+
+Told = HeldLog | BackfillError
+"""What an upstream answers about a job without a runner: the log that it keeps, or why the job cannot continue."""
+
+
+def health(
+    view: JobView,
+    max_lag_s: float | None,
+    now_ms: int,
+    fail_on_quarantine: bool = False,
+    told: Told | None = None,
+    limited: bool = False,
+    typed: Callable[[Hint], Hint] = lambda hint: hint,
+) -> Health:
+    """Not healthy: failed, stopped, dead, upstream not observed for a minute, further behind than `max_lag_s`.
+
+    A job that is done is healthy within `max_lag_s` of its last observation; a paused one while its lag is within
+    it. fail_on_quarantine: a job with quarantined rows is not healthy. told: nor is one whose upstream keeps more
+    log for it than the options allow, or no longer has what it needs; nor one whose stored config cannot be used
+    to ask it, or, if `limited` (the options limit that log), whose upstream does not answer.
+    """
+    healthy, reason = _judged(view, max_lag_s, now_ms)
+    healthy, reason, hint = _of_upstream(view, healthy, reason, told, limited)
+    reason = f"{reason}: {typed(hint)}" if hint else reason
+    if healthy and fail_on_quarantine and view.quarantined:
+        kept = f"quarantined {spell_quarantined(view.quarantined)}; look at them: {look_at(view.quarantined)}"
+        healthy, reason = False, f"{reason}, {kept}"
+    return Health(view.name, healthy, " ".join(reason.split()))
+
+
+def _of_upstream(
+    view: JobView, healthy: bool, reason: str, told: Told | None, limited: bool
+) -> tuple[bool, str, Hint]:
+    """hint: what to do about the last part of the reason."""
+    if isinstance(told, HeldLog) and told.is_over:
+        way_on = "raise the limit, or let a runner give the log up: " + command(f"resume {view.name}")
+        return False, f"{reason}; {told}, and no runner is live", way_on
+    if isinstance(told, HistoryGone | Fatal) and healthy:
+        return False, f"{reason}; it cannot continue: {told.message}", Hint()
+    if isinstance(told, Transient | UsageError):
+        why = " ".join(told.message.split())
+        said = f"{reason}; its upstream could not be asked how much log it keeps: {why}"
+        if isinstance(told, Transient) and not limited:
+            return healthy, said, Hint()
+        return False, said, told.hint or Hint.of("set here, too, what the config refers to")
+    return healthy, reason, Hint()
+
+
+def _judged(view: JobView, max_lag_s: float | None, now_ms: int) -> tuple[bool, str]:
+    paused = view.paused_by is not None and view.state != DEAD
+    if view.state in ("failed", "stopped"):
+        return False, f"{view.state}: {view.reason}"
+    if view.state == "done":
+        if max_lag_s is not None and view.age_s is not None and view.age_s > max_lag_s:
+            return False, f"done, but its upstream was last observed {spell_duration(view.age_s)} ago"
+        return True, "done"
+    if not view.runner.alive and not paused:
+        return False, f"{view.state}: {view.limited_by}"
+    if max_lag_s is not None and (view.lag_s is None or view.lag_s > max_lag_s):
+        far = (
+            "N/A" if view.lag_s is None else f"{spell_duration(view.lag_s)}, more than {spell_duration(max_lag_s)}"
+        )
+        return False, f"{view.state}, {spell_phase(view.phase)}, lag {far}; {spell_held_up(view)}"
+    if view.state == "starting":
+        since_s = (now_ms - (view.runner.claimed_ms or view.created_ms)) / 1000
+        return since_s <= STARTING_S, f"starting for {spell_duration(max(0.0, since_s))}: {view.limited_by}"
+    lag = "" if view.lag_s is None else f", lag {spell_duration(view.lag_s)}"
+    doing = f"{view.state}, {spell_phase(view.phase)}{lag}"
+    if view.runner.alive and view.age_s is not None and view.age_s > SILENT_S + view.interval_s:
+        return False, f"{doing}: upstream not observed for {spell_duration(view.age_s)}; {view.limited_by}"
+    if view.spool is not None and (view.spool.full or view.spool.waits is not None):
+        return False, f"{doing}: {view.limited_by}"
+    return True, doing
+
+
+def unattended(views: Sequence[JobView]) -> list[str]:
+    """The jobs for which an upstream keeps log while no runner is live to bound it."""
+    return [view.name for view in views if view.held_bytes is not None and not view.runner.alive]
+
+
+def show_health(
+    views: Sequence[JobView],
+    max_lag_s: float | None,
+    as_json: bool,
+    fail_on_quarantine: bool = False,
+    told: Mapping[str, Told] | None = None,
+    limited: Collection[str] = (),
+    *,
+    typed: Callable[[Hint], Hint],
+) -> bool:
+    """Print a line per job. Returns whether all are healthy.
+
+    told: upstreams' answers about the `unattended`. limited: the jobs whose options limit that log. typed: a hint,
+    its commands as the user would type them.
+    """
+    now_ms = wall_clock_ms()
+    said = told or {}
+    found = [
+        health(view, max_lag_s, now_ms, fail_on_quarantine, said.get(view.name), view.name in limited, typed)
+        for view in views
+    ]
+    all_well = all(one.healthy for one in found)
+    if as_json:
+        answer_json({"schema": SCHEMA, "healthy": all_well, "jobs": [asdict(one) for one in found]})
+    else:
+        answer(
+            "\n".join(f"{one.job}: {'healthy' if one.healthy else 'NOT healthy'}: {one.reason}" for one in found)
+        )
+    return all_well

@@ -1,5 +1,6 @@
 """What `verify` does meanwhile, on stderr, and its result, as text and as JSON."""
 
+import shutil
 import sys
 import threading
 import time
@@ -155,66 +156,40 @@ def progress_text(at: VerifyProgress) -> str:
     return ": ".join([at.job, *([", ".join(told)] if told else []), at.doing])
 
 
-def holds_text(at: VerifyProgress) -> str:
-    """What is held up, and for how long; the lines that follow say how much is left."""
-    return f"{at.job}: until this verify has ended (Ctrl-C ends it): {at.holds}"
-
-
 @contextmanager
-def shown() -> Iterator[Callable[[VerifyProgress], None]]:
-    """Yields the function that takes the progress; a drawn line is gone at the end."""
-    if not interactive(sys.stderr):
-        yield Lines(time.monotonic).tell
-        return
-    line = Drawn()
-    try:
-        yield line.tell
-    finally:
-        line.clear()
+def shown(now_s: Callable[[], float] = time.monotonic) -> Iterator[Callable[[VerifyProgress], None]]:
+    """Yields the function that takes the progress, from several threads.
 
+    On a terminal it is one line, overwritten each time, cut at the terminal's width and gone at the end; elsewhere
+    a plain line when a new step begins, and every 10 s. What is held up stays on a line of its own; the lines that
+    follow say how much is left. now_s: a monotonic clock.
+    """
+    drawn, turn = interactive(sys.stderr), threading.Lock()
+    holds, doing, told_s = "", "", 0.0
 
-class Lines:
-    """A plain line when a new step begins, and every 10 s. now_s: a monotonic clock."""
-
-    def __init__(self, now_s: Callable[[], float]) -> None:
-        self._now_s = now_s
-        self._told = ("", 0.0)
-        self._holds = ""
-        self._turn = threading.Lock()
-
-    def tell(self, at: VerifyProgress) -> None:
-        with self._turn:
-            if at.holds != self._holds:
-                self._holds = at.holds
-                say(holds_text(at))
-            doing, told_s = self._told
-            if at.doing == doing and self._now_s() - told_s < LINE_S:
-                return
-            self._told = (at.doing, self._now_s())
-            say(progress_text(at))
-
-
-class Drawn:
-    """One line of a terminal, overwritten each time; cut at the terminal's width."""
-
-    def __init__(self) -> None:
-        self._turn = threading.Lock()
-        self._holds = ""
-
-    def tell(self, at: VerifyProgress) -> None:
-        import shutil
-
-        with self._turn:
-            if at.holds != self._holds:
-                self._holds = at.holds
-                print(CLEARED, end="", file=sys.stderr)
-                say(holds_text(at))
-            width = shutil.get_terminal_size().columns - 1
-            print(f"{CLEARED}{shown_lines(progress_text(at))[:width]}", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        with self._turn:
+    def clear() -> None:
+        if drawn:
             print(CLEARED, end="", file=sys.stderr, flush=True)
+
+    def tell(at: VerifyProgress) -> None:
+        nonlocal holds, doing, told_s
+        with turn:
+            if at.holds != holds:
+                holds = at.holds
+                clear()
+                say(f"{at.job}: until this verify has ended (Ctrl-C ends it): {holds}")
+            if drawn:
+                width = shutil.get_terminal_size().columns - 1
+                print(f"{CLEARED}{shown_lines(progress_text(at))[:width]}", end="", file=sys.stderr, flush=True)
+            elif at.doing != doing or now_s() - told_s >= LINE_S:
+                doing, told_s = at.doing, now_s()
+                say(progress_text(at))
+
+    try:
+        yield tell
+    finally:
+        with turn:
+            clear()
 
 
 def tell_before(report: VerifyReport) -> None:

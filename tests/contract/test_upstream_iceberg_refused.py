@@ -12,7 +12,7 @@ from backfill_cli.errors import BackfillError, Fatal, HistoryGone, UsageError
 from backfill_cli.lake.iceberg.places import SPARK_CATALOG
 from backfill_cli.model.schema import names_of
 from backfill_cli.upstreams.iceberg import connector
-from backfill_cli.view.hints import laid_out
+from backfill_cli.view.console import laid_out
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,8 +11,8 @@ from postgres_database import Database, database
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
+from backfill_cli.engine.job.checks import plan
 from backfill_cli.engine.job.held import told_by_upstreams
-from backfill_cli.engine.job.preflight import plan
 from backfill_cli.engine.loop.run import start
 from backfill_cli.errors import HistoryGone
 from backfill_cli.model.reports import PlanReport

@@ -11,10 +11,10 @@ from postgres_job import Run, db
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
-from backfill_cli.engine.doctor import place
+from backfill_cli.engine import doctor
 from backfill_cli.engine.job import held
+from backfill_cli.engine.job.checks import plan
 from backfill_cli.engine.job.drop import drop
-from backfill_cli.engine.job.preflight import plan
 from backfill_cli.errors import BackfillError, NoSuchJob, Transient, UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def test_what_a_start_that_was_cut_off_holds_is_told_and_dropped(
     assert db(slots) == [(2,)]
     (note,) = [said for said in run.planned().notes if "did not complete" in said]
     assert "start will remove what it left: replication slot 'backfill_start_" in note
-    (check,) = [one for one in place.checks(run.catalog, "orders") if "did not complete" in one.said]
+    (check,) = [one for one in doctor.of_place(run.catalog, "orders") if "did not complete" in one.said]
     assert db(slots) == [(2,)]
     with typed(check.fix) as hint:
         assert hint.commands()[1] == ["drop", "orders", "--confirm", "orders"]

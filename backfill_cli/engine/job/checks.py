@@ -1,18 +1,25 @@
-"""What a new job needs before anything is created for it: one list, which `start` requires and `plan` reports."""
+"""What a new job needs before anything is created for it: one list, which `start` requires and `plan` reports.
+
+`plan` says what a job would do, from metadata and a sample; nothing is written.
+"""
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, Lease, Sink, SinkTable, Source, own
-from backfill_cli.engine.job.ownership import owners_sought, require_kept, require_new
+from backfill_cli.engine.job.held import held_without_runner, spell_begun
+from backfill_cli.engine.job.ownership import owners_sought, require_kept, require_new, start_over_named
+from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import (
     Selected,
     choose,
+    constraints,
+    nothing_follows,
     require_apart,
     require_keys,
     require_same,
@@ -24,16 +31,14 @@ from backfill_cli.engine.staging.files import nothing_left, require_shared
 from backfill_cli.engine.staging.quarantine import side_name, side_table
 from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.engine.staging.transform import require_own_columns, sink_schema
-from backfill_cli.errors import UsageError, in_config
+from backfill_cli.errors import BackfillError, NoSuchJob, SinkInUse, Transient, UsageError, in_config
 from backfill_cli.model.checkpoint import Owner
-from backfill_cli.model.job import Phase
-from backfill_cli.model.schema import names_of
+from backfill_cli.model.job import JobState, Phase
+from backfill_cli.model.reports import PlannedTable, PlanReport, Refusal
+from backfill_cli.model.schema import fields_of, names_of, shown_column
+from backfill_cli.model.units import spell_epoch
 from backfill_cli.model.upstream import Pin
 from backfill_cli.spark.api import SparkSession
-
-if TYPE_CHECKING:
-    from backfill_cli.engine.job.resources import Resources
-
 
 Answer = TypeVar("Answer")
 
@@ -65,7 +70,7 @@ class Asking(Protocol):
 
 
 def require_all(
-    config: JobConfig, catalog: Catalog, resources: "Resources", into_existing: bool, asking: Asking
+    config: JobConfig, catalog: Catalog, resources: Resources, into_existing: bool, asking: Asking
 ) -> Checked:
     """Everything that can be checked of a new job holds; nothing is created, and nothing left behind.
 
@@ -87,7 +92,7 @@ def require_all(
     return Checked(choice, pin, tables, owner)
 
 
-def require_again(config: JobConfig, catalog: Catalog, resources: "Resources", asking: Asking) -> Checked:
+def require_again(config: JobConfig, catalog: Catalog, resources: Resources, asking: Asking) -> Checked:
     """As `require_all`, for a job that exists: what its next run needs, from metadata alone."""
     job, sink = catalog.definition(config.job.name), resources.sink
     require_same(job, config, catalog.change_logs.has_been_read(job.name))
@@ -101,7 +106,7 @@ def require_again(config: JobConfig, catalog: Catalog, resources: "Resources", a
     return Checked(choice, pin, tables, owner)
 
 
-def _require_as_left(job: JobDefinition, catalog: Catalog, resources: "Resources") -> None:
+def _require_as_left(job: JobDefinition, catalog: Catalog, resources: Resources) -> None:
     """The upstream has what the job's next run observes first. Raises what that run would.
 
     A runner observes it by itself; what an upstream holds for the job is asked by `held.held_without_runner`.
@@ -113,7 +118,7 @@ def _require_as_left(job: JobDefinition, catalog: Catalog, resources: "Resources
     upstream.observe(catalog.change_logs.acknowledged(job.name), row.phase == Phase.SNAPSHOT)
 
 
-def _pinned(config: JobConfig, resources: "Resources") -> tuple[Selected, Pin]:
+def _pinned(config: JobConfig, resources: Resources) -> tuple[Selected, Pin]:
     """The upstream fits the config's strategy, keys and transforms."""
     upstream = resources.upstream
     choice = choose(config.job.strategy, upstream.capabilities)
@@ -123,7 +128,7 @@ def _pinned(config: JobConfig, resources: "Resources") -> tuple[Selected, Pin]:
     return choice, pin
 
 
-def _placed(config: JobConfig, resources: "Resources", pin: Pin, plain: bool) -> tuple[SinkTable, ...]:
+def _placed(config: JobConfig, resources: Resources, pin: Pin, plain: bool) -> tuple[SinkTable, ...]:
     """The sink's tables are no table of the upstream's, and staging has a folder that everything shares."""
     upstream, sink, spark = resources.upstream, resources.sink, resources.spark
     tables = sink_tables(config, spark, upstream, pin, plain)
@@ -208,3 +213,142 @@ def _side_tables(tables: Sequence[SinkTable], upstream: Source, pin: Pin) -> tup
             in_config('set upstream.on_error = "fail", or give a new job\'s table another name in [[tables]]'),
         )
     return tuple(side_table(table, upstream, pin.schema[table.name]) for table in tables)
+
+
+ROWS_PER_S = (1_500_000.0, 100_000.0)  # five narrow columns on two cores; wide rows, a slow disk
+LEAST_S = 5.0  # until Spark has started
+
+
+@dataclass
+class _Noting:
+    """See Asking: what a report can hold is noted, and the next check asked; nothing is waited for.
+
+    readable: whether the upstream's rows and log may be looked at.
+    """
+
+    config: JobConfig
+    catalog: Catalog
+    refused: list[Refusal] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    readable: bool = True
+
+    def ask(self, check: Callable[[], Answer]) -> Answer | None:
+        try:
+            return check()
+        except SinkInUse as error:
+            self.refused.append(Refusal(error.message, error.hint))
+        except Transient as error:
+            self.warnings.append(f"{error.message}; start would wait: {error.hint}")
+        return None
+
+    def clear(self) -> None:
+        """What is left there is noted once the upstream is pinned."""
+
+    def may_create(self, lease: Lease) -> bool:
+        begun = self.catalog.starts.of(self.config.job.name)
+        refused = lease.obstacles(None if begun is None else begun.mark)
+        self.refused += refused
+        self.readable = not refused
+        if begun is not None and (left := lease.leftovers(begun.mark)):
+            self.notes.append(f"{spell_begun(begun)}; start will remove what it left: {', '.join(left)}")
+        self.notes += lease.preview() if self.readable else ()
+        return self.readable
+
+    def cost(self, lease: Lease) -> None:
+        """What the job, which exists, holds in its upstream while no runner has it."""
+        held = held_without_runner(self.config.job.name, self.catalog, lease)
+        if held is not None and held.is_over:
+            self.warnings.append(f"{held}: start would give it up and exit with code 7; raise the limit first")
+        elif held is not None:
+            self.notes.append(str(held))
+
+
+def plan(config: JobConfig, catalog: Catalog, into_existing: bool = False) -> PlanReport:
+    """Pin, observe and check what `start` checks, and report the result.
+
+    Raises what `start` would raise for a config that cannot run.
+    """
+    noting = _Noting(config, catalog)
+    noting.notes += _known_job(config, catalog)
+    known = bool(noting.notes)
+    with start_over_named(config.job.name, catalog), Resources(config) as resources:
+        upstream, sink = resources.upstream, resources.sink
+        noting.notes += nothing_follows(config.job.name, upstream.capabilities)
+        if known:
+            checked = require_again(config, catalog, resources, noting)
+        else:
+            try:
+                checked = require_all(config, catalog, resources, into_existing, noting)
+            except BackfillError as error:
+                raise error.without_job() from error.__cause__
+        noting.warnings += upstream.extras.warnings()
+        if known and upstream.lease is not None:
+            noting.cost(upstream.lease)
+        pin, tables = checked.pin, checked.tables
+        # once refused, the upstream is not read further: the object with its name may belong to somebody else
+        view = upstream.observe(pin.position, snapshot_open=True) if noting.readable else None
+        hold, why = constraints(checked.choice.strategy, upstream.capabilities, sink.capabilities.transactional)
+    kept = sink.capabilities.logical_types
+    estimated = upstream.capabilities.log is not None
+    planned = [_planned(table, pin, estimated, kept) for table in tables if not table.side]
+    exact = pin.complete_at is None
+    return PlanReport(
+        job=config.job.name,
+        strategy=checked.choice.strategy,
+        why=checked.choice.why,
+        tables=tuple(planned),
+        position=_shown(pin),
+        pending_epochs=len(view.pending) if view else None,
+        pending_bytes=sum(e.size_bytes for e in view.pending) if view else 0,
+        converging_until=None if exact else ", ".join(str(c) for _, c in pin.complete_at or ()),
+        retention=checked.choice.retention,
+        constraints_hold=hold,
+        constraints_why=why,
+        estimate_s=_estimate_s(planned, config.throttle.rate),
+        refused=tuple(noting.refused),
+        warnings=tuple(noting.warnings),
+        notes=tuple(noting.notes),
+        follows=upstream.capabilities.follows,
+    )
+
+
+def _planned(table: SinkTable, pin: Pin, estimated: bool, kept: Collection[str]) -> PlannedTable:
+    splits = [s for s in pin.splits if s.table == table.name]
+    counted = all(s.rows is not None for s in splits)
+    return PlannedTable(
+        name=table.name,
+        target=table.target,
+        key=table.key,
+        splits=len(splits),
+        rows=sum(s.rows or 0 for s in splits) if counted else None,
+        size_bytes=sum(s.size_bytes for s in splits),
+        columns=tuple((f["name"], shown_column(f, kept)) for f in fields_of(table.schema)),
+        estimated=estimated,
+    )
+
+
+def _shown(pin: Pin) -> str:
+    cursors = ", ".join(f"{log}: {cursor}" for log, cursor in pin.position)
+    return pin.shown or cursors or "the start of the change log"
+
+
+def _known_job(config: JobConfig, catalog: Catalog) -> Iterator[str]:
+    """What a start would find of the job."""
+    try:
+        row = catalog.job(config.job.name)
+    except NoSuchJob:
+        return
+    then = "start exits with code 5 while its runner is alive" if row.live else "start continues it"
+    yield f"job {row.name!r} already exists ({row.state}, epoch {spell_epoch(row.epoch)}): {then}"
+    if row.state == JobState.FAILED:
+        yield f"its last run failed: {row.reason}"
+
+
+def _estimate_s(tables: Sequence[PlannedTable], rate: float | None) -> tuple[float, float] | None:
+    """A guess at the snapshot's time; None if the row count is unknown, or no rows may be read."""
+    if rate == 0 or any(table.rows is None for table in tables):
+        return None
+    rows = sum(table.rows or 0 for table in tables)
+    quick, slow = (min(rows_per_s, rate or rows_per_s) for rows_per_s in ROWS_PER_S)
+    return LEAST_S + rows / quick, 2 * LEAST_S + rows / slow

@@ -5,12 +5,11 @@ Everything is checked first, then done in an order that the same command can rep
 
 import json
 import shutil
-import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from backfill_cli.catalog import Catalog
+from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.lease import JobLock, user
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, Sink, SinkTable, Swap
@@ -90,7 +89,7 @@ def drop(
         if ours:
             left.require_able(resources)
         # Claimed, so that no runner elsewhere resumes the job between the check and the end.
-        with catalog.claim(name, user(), time.time_ns() // 1_000_000, lock):
+        with catalog.claim(name, user(), wall_clock_ms(), lock):
             hit("drop-claimed")
             if ours:
                 if known and dropped:  # first, because it can be refused while nothing has changed
@@ -113,7 +112,7 @@ def _forgotten(name: str, definition: JobDefinition, catalog: Catalog, lock: Job
 
     Both can be asked by another config afterwards (`drop_from_sink`).
     """
-    with catalog.claim(name, user(), time.time_ns() // 1_000_000, lock):
+    with catalog.claim(name, user(), wall_clock_ms(), lock):
         catalog.drop(name, lock)
         catalog.leave_nothing(lock)
     shutil.rmtree(Path(json.loads(definition.config)["job"]["staging"]) / name, ignore_errors=True)
@@ -299,35 +298,30 @@ def drop_from_sink(
             )
         require_lost(name, catalog, sink)
         saved = sink.saved(name)
-        definition = None if saved is None else decode(JobDefinition, saved.definition)
-        dropped = _to_drop(definition) if with_rows and definition is not None else ()
-        stored = _as_saved(definition, config)
-        live = () if definition is None else _live(definition, stored, sink)
+        if saved is None:
+            _remove_files(config, name)
+            hit("drop-unstaged")
+            sink.forget(name)
+            return Dropped(True)
+        definition, stored = decode(JobDefinition, saved.definition), config
+        with suppress(ConfigError):
+            stored = from_stored(definition.config)  # it determines the job's folders, if it is accepted
+        dropped = _to_drop(definition) if with_rows else ()
+        live = _live(definition, stored, sink)
         if dropped:
             _refuse_queried(name, live)
         rows = " --with-rows" if with_rows else ""
         instead = f"drop {name} --sink job.toml{rows} --without-upstream --confirm {name}"
-        left = None if definition is None else _Left(instead, config, definition.pin, without_upstream)
-        if left is not None:
-            left.require_able(resources)
+        left = _Left(instead, config, definition.pin, without_upstream)
+        left.require_able(resources)
         if dropped:
             sink.drop(dropped)
             hit("drop-tables-dropped")
-        if left is not None:
-            left.release(resources, None)
+        left.release(resources, None)
         _remove_files(stored, name)
         hit("drop-unstaged")
         sink.forget(name)
-        if definition is None or left is None:
-            return Dropped(True)
         return Dropped(True, left.statements, left.why, _tables(definition), bool(dropped), live)
-
-
-def _as_saved(definition: JobDefinition | None, config: JobConfig) -> JobConfig:
-    """The config that determines the job's folders: the saved one; this one if there is none that is accepted."""
-    with suppress(ConfigError):
-        return config if definition is None else from_stored(definition.config)
-    return config
 
 
 def _remove_files(config: JobConfig, name: str) -> None:

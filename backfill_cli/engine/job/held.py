@@ -5,7 +5,6 @@ itself, whose disk it fills.
 """
 
 import json
-import queue
 import threading
 import time
 import uuid
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
-from backfill_cli.catalog import Catalog
+from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import Lease, Source
 from backfill_cli.engine.job.resources import Resources
@@ -97,36 +96,28 @@ def _of_stored(name: str, catalog: Catalog) -> Ask | None:
 def _side_by_side(asked: dict[str, Ask], limit_s: float) -> dict[str, HeldLog | Exception | None]:
     """Each job's answer or error; Transient for those without an answer in time, whose threads are abandoned."""
     until = time.monotonic() + limit_s
-    waiting: queue.SimpleQueue[tuple[str, Ask]] = queue.SimpleQueue()
-    answers: queue.SimpleQueue[tuple[str, HeldLog | Exception | None]] = queue.SimpleQueue()
+    late = Transient(f"no answer within {limit_s:g} s", "check the upstream's load and the network")
+    answers: dict[str, HeldLog | Exception | None] = dict.fromkeys(asked, late)
+    turns = threading.Semaphore(AT_ONCE)
 
-    def work() -> None:
-        while time.monotonic() < until:
-            try:
-                name, ask = waiting.get_nowait()
-            except queue.Empty:
+    def work(name: str, ask: Ask) -> None:
+        with turns:
+            if time.monotonic() >= until:
                 return
             try:
-                answers.put((name, ask()))
+                answers[name] = ask()
             except BackfillError as error:
-                answers.put((name, error))
+                answers[name] = error
             except Exception as error:
-                answers.put((name, error))
+                answers[name] = error
                 raise SystemExit from error  # ends only this thread: the caller raises it
 
-    for one in asked.items():
-        waiting.put(one)
-    for _ in range(min(AT_ONCE, len(asked))):
-        threading.Thread(target=work, daemon=True).start()
-    late = Transient(f"no answer within {limit_s:g} s", "check the upstream's load and the network")
-    found: dict[str, HeldLog | Exception | None] = dict.fromkeys(asked, late)
-    for _ in asked:
-        try:
-            name, answer = answers.get(timeout=max(0.0, until - time.monotonic()))
-        except queue.Empty:
-            break
-        found[name] = answer
-    return found
+    threads = [threading.Thread(target=work, args=one, daemon=True) for one in asked.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return dict(answers)
 
 
 LOOK_S = 0.5
@@ -145,7 +136,7 @@ def holding(
     if lease is None:
         yield pin
         return
-    mark, now_ms = uuid.uuid4().hex[:16], time.time_ns() // 1_000_000
+    mark, now_ms = uuid.uuid4().hex[:16], wall_clock_ms()
     begun = Begun(config.job.name, mark, config.stored(), replace(pin, splits=()), now_ms)
     resources.patiently(lambda: catalog.starts.begin(begun))
     hit("start-begun")

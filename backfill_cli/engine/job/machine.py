@@ -6,16 +6,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module, metadata
-from typing import TYPE_CHECKING
 
+from backfill_cli.config import JobConfig
 from backfill_cli.errors import UsageError, shell
 from backfill_cli.model.reports import Check, failed, ok, refused, warning
 from backfill_cli.spark import class_data
 from backfill_cli.spark.java import Java, asked, find_java
 from backfill_cli.tried import TRIED
-
-if TYPE_CHECKING:
-    from backfill_cli.config import JobConfig
 
 OURS = "backfill-cli"
 SHOWN = ("pyspark", "pyarrow", "duckdb")
@@ -73,7 +70,7 @@ def checks(env: Mapping[str, str], needed: frozenset[str]) -> Iterator[Check]:
         yield _class_archive(java)
 
 
-def extras(config: "JobConfig") -> frozenset[str]:
+def extras(config: JobConfig) -> frozenset[str]:
     """The extras that the job requires; one of our connectors has the same name as its extra."""
     told = config.tree["upstream"]
     sides = [told, *(side for side in told.values() if isinstance(side, dict)), config.tree["sink"]]

@@ -9,6 +9,8 @@ from functools import cached_property
 from types import TracebackType
 from typing import Protocol, TypeVar
 
+import tenacity
+
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import Sink, Source
 from backfill_cli.errors import Transient
@@ -93,9 +95,8 @@ class Resources:
 
     def patiently(self, act: Callable[[], Answer]) -> Answer:
         """What `act` returns; transient failures are retried with backoff, up to `retry.limit`."""
-        import tenacity
 
-        def waits(attempt: "tenacity.RetryCallState") -> None:
+        def waits(attempt: tenacity.RetryCallState) -> None:
             error = attempt.outcome.exception() if attempt.outcome else None
             if isinstance(error, Transient):
                 self.tell(replace(Limit.cause(error), kind=Kind.WAITING))

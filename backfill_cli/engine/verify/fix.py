@@ -18,7 +18,7 @@ from shlex import quote
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from backfill_cli.catalog import Catalog
+from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.lease import user
 from backfill_cli.config import from_stored
 from backfill_cli.contracts import JobDefinition, JobStore, SinkTable
@@ -33,7 +33,6 @@ from backfill_cli.engine.verify.job import (
     Changes,
     Tell,
     Verification,
-    converging,
     history_named,
     noted,
     require_drained,
@@ -83,9 +82,9 @@ def fix(
         opened.enter_context(steps)  # it reads its progress from Spark, so it ends first
         require_drained(definition, catalog, False)
         require_kept(job, catalog, resources.sink)
-        with catalog.claim(job, user(), _now_ms(), lock) as claim:
+        with catalog.claim(job, user(), wall_clock_ms(), lock) as claim:
             limit_ms = int(config.retry.limit_s * 1000)
-            heartbeat = Heartbeat(job, lambda: claim.store.heartbeat(_now_ms(), None), limit_ms, Wake())
+            heartbeat = Heartbeat(job, lambda: claim.store.heartbeat(wall_clock_ms(), None), limit_ms, Wake())
             with heartbeat:
                 held = resources.patiently(lambda: require_kept(job, catalog, resources.sink))
                 verification = Verification.of(definition, config, resources, False, asked, steps)
@@ -126,7 +125,7 @@ def _leave(store: JobStore, state: JobState) -> None:
 
 def _refuse(definition: JobDefinition, at: Checkpoint) -> None:
     """Raises UsageError if the job cannot be fixed at this checkpoint."""
-    found = why_not(definition, at, converging(definition, at))
+    found = why_not(definition, at)
     if found is not None:
         why, instead = found
         raise UsageError(f"job {definition.name!r} cannot be fixed now: {why}", instead)
@@ -159,7 +158,7 @@ class _Fixing:
         recovered = self._recovered("recovered")
         at = recovered.committed
         _refuse(self.definition, at)
-        epoch = Barrier.next(recovered.last_epoch, _now_ms(), Mutations(recovered.control))
+        epoch = Barrier.next(recovered.last_epoch, wall_clock_ms(), Mutations(recovered.control))
         self.stager.begin()
         stage = _Stage(lambda attempt: Path(self.stager.folder(epoch.epoch, attempt)))
         try:
@@ -178,7 +177,7 @@ class _Fixing:
 
     def _recovered(self, what: str) -> Recovered:
         """Keeps any outstanding promise: the sink has the epoch afterwards. what: for the ledger."""
-        sink, now_ms = self.resources.sink, _now_ms
+        sink, now_ms = self.resources.sink, wall_clock_ms
         return self.resources.patiently(lambda: recover(self.job, self.store, sink, self.stager, now_ms(), what))
 
     def _commit(self, at: Checkpoint, epoch: Barrier, stage: "_Stage", found: VerifyReport) -> None:
@@ -241,7 +240,3 @@ class _Stage:
                 f"({', '.join(table.key)}) is NULL: a fix changes rows by key",
                 "delete them there with SQL, then verify again",
             )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -4,15 +4,15 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+import tenacity
+from pyspark.sql import DataFrame
 
 from backfill_cli import __version__
 from backfill_cli.catalog import Catalog
@@ -73,9 +73,7 @@ def verify(
     ):
         if restart:
             catalog.verified.forget_equal(job)
-        memory = Memory(catalog, job, asked, independent)
-        of = Verification.of(definition, config, resources, live, asked, steps, independent, memory)
-        report = of.report()
+        report = Verification.of(definition, config, resources, live, asked, steps, independent, catalog).report()
     return noted(report, catalog)
 
 
@@ -130,35 +128,15 @@ class Memory:
     """What an unfinished `verify` had compared: whole tables that were equal, kept in the catalog.
 
     A table is skipped only if nothing that its comparison depends on can have changed: the basis covers all of
-    that, and nothing is remembered for another basis. basis: None if nothing is kept, see `at`.
+    that, and nothing is remembered for another basis.
     """
 
     catalog: Catalog
     job: str
-    asked: Asked
-    independent: bool
-    basis: str | None = None
-
-    def at(self, definition: JobDefinition, at: Checkpoint, copy: SinkCopy) -> "Memory":
-        """The memory for exactly this comparison; empty if the sink cannot tell whether it was written to."""
-        mark = copy.mark()
-        if mark is None:
-            return self
-        told = [
-            __version__,
-            encode(definition),
-            encode(at),
-            list(self.asked.tables),
-            self.asked.sample,
-            self.independent,
-            mark,
-        ]
-        return replace(self, basis=hashlib.sha256(json.dumps(told).encode()).hexdigest())
+    basis: str
 
     def equal(self, tables: Sequence[SinkTable]) -> Mapping[str, tuple[TableVerdict, int]]:
         """By table that was found equal: its verdict, and when it was found, ms."""
-        if self.basis is None:
-            return {}
         targets = {table.name: table.target for table in tables}
         return {
             name: (TableVerdict(name, targets[name], True, upstream, sink), at_ms)
@@ -167,14 +145,17 @@ class Memory:
 
     def note(self, verdict: TableVerdict) -> None:
         """Remembers an equal table for later verifies with this basis. A table that differs is read again."""
-        if self.basis is not None and verdict.equal:
+        if verdict.equal:
             with suppress(BackfillError):  # the verdict is valid even if the catalog cannot be written
                 self.catalog.verified.note_equal(self.job, self.basis, verdict)
 
 
 @dataclass(frozen=True)
 class Verification:
-    """One job's comparison, which can be repeated. live: a runner has the job."""
+    """One job's comparison, which can be repeated. live: a runner has the job.
+
+    catalog: remembers which tables an unfinished verify found equal; None: nothing is remembered.
+    """
 
     definition: JobDefinition
     config: JobConfig
@@ -184,7 +165,7 @@ class Verification:
     asked: Asked
     steps: Steps
     independent: bool = False
-    memory: Memory | None = None
+    catalog: Catalog | None = None
 
     @classmethod
     def of(
@@ -196,7 +177,7 @@ class Verification:
         asked: Asked,
         steps: Steps,
         independent: bool = False,
-        memory: Memory | None = None,
+        catalog: Catalog | None = None,
     ) -> "Verification":
         """Starts Spark and resumes the pin. Raises UsageError for a sink that cannot be read back."""
         copied = resources.sink.extras.copied
@@ -212,15 +193,13 @@ class Verification:
         steps.counts = TaskCounts(spark)
         steps.doing("reading the upstream's metadata")
         upstream.restore(definition.pin)
-        return cls(definition, config, resources, copied, live, asked, steps, independent, memory)
+        return cls(definition, config, resources, copied, live, asked, steps, independent, catalog)
 
     def report(self, begin: Callable[[], Changes] | None = None) -> VerifyReport:
         """Compares upstream and sink as they are now. begin: called per attempt, returns the receiver of changes.
 
         A transient failure is retried once: a reader that must read again, a commit in between.
         """
-        import tenacity
-
         passing = tenacity.retry_if_exception_type(Transient)
         retrying = tenacity.Retrying(retry=passing, stop=tenacity.stop_after_attempt(2), reraise=True)
         for attempt in retrying:
@@ -244,97 +223,85 @@ class Verification:
 
     def _compared(self, rows: Expected, take: Changes | None) -> VerifyReport:
         upstream, spark = self.resources.upstream, self.resources.spark
-        staging = Path(self.config.job.staging)
-        against = partial(
-            verify_against,
-            spark,
-            self.definition,
-            self.copied,
-            self.live,
-            staging,
-            asked=self.asked,
-            steps=self.steps,
-            take=take,
-        )
         log = upstream.capabilities.log
-        writes = self.independent or log is not None
-        needs = folder_of(staging / self.definition.name) if writes else nullcontext(Path())
-        with needs as folder:
+        with self._folder() if self.independent or log is not None else nullcontext(Path()) as folder:
             if self.independent:
                 read = IndependentRows(spark, upstream, self.config, self.definition.pin, folder)
-                return replace(against(read, memory=self.memory), independent=True)
+                return replace(self.against(read, take), independent=True)
             if log is None:
-                return against(rows, memory=self.memory)
+                return self.against(rows, take)
             now = CurrentRows(spark, upstream, self.config, folder, self.live, self.asked.tables)
             held_back = log.retained() if self.live else nullcontext("")  # while a runner lets the log go
             with held_back as held_up:  # before the sink's checkpoint is known: it is not older
                 self.steps.holds(held_up)
-                return replace(against(now), not_compared=now.not_compared)
+                return replace(self.against(now, take), not_compared=now.not_compared)
 
+    def _folder(self) -> AbstractContextManager[Path]:
+        """A place that both Spark and the sink can write to; nothing of it is left."""
+        return folder_of(Path(self.config.job.staging) / self.definition.name)
 
-def verify_against(
-    spark: SparkSession,
-    definition: JobDefinition,
-    copied: Copied,
-    live: bool,
-    staging: Path,
-    expected: Rows | CurrentRows,
-    asked: Asked = EVERYTHING,
-    steps: Steps | None = None,
-    take: Changes | None = None,
-    memory: Memory | None = None,
-) -> VerifyReport:
-    """Compare the sink, as it is between two commits, with the upstream's rows at the sink's checkpoint.
+    def against(self, expected: Rows | CurrentRows, take: Changes | None = None) -> VerifyReport:
+        """Compare the sink, as it is between two commits, with the upstream's rows at the sink's checkpoint.
 
-    The checkpoint is read from the same copy as the rows, so that they match while the job continues.
-    take: called with each table that differs. live: a runner has the job. staging: a place that both Spark and the
-    sink can write to; left as it was. memory: tells which tables can be skipped, and records equal ones.
-    Raises UsageError when the sink has no record of the job yet.
-    """
-    began_s = time.monotonic()
-    steps = steps or Steps.untold()
-    again = f", attempt {steps.attempt}" if steps.attempt > 1 else ""
-    steps.doing(f"{'taking a copy of the sink' if live else 'opening the sink'}{again}")
-    with folder_of(staging / definition.name) as folder, copied(definition.name, live, folder) as copy:
-        steps.holds(copy.blocks())
-        saved = copy.saved()
-        if saved is None:
-            raise UsageError(
-                f"job {definition.name!r} has committed nothing yet: there is nothing to compare",
-                command(f"status {definition.name}"),
-            )
-        at = saved.checkpoint
-        tables = [one for one in tables_at(definition, at) if one.name in (asked.tables or (one.name,))]
-        memory = None if memory is None else memory.at(definition, at, copy)
-        known = {} if memory is None else memory.equal(tables)
-        weights = [_weight(table.name, at) for table in tables]
-        steps.expect([weight for table, weight in zip(tables, weights, strict=True) if table.name not in known])
-        rows = expected if callable(expected) else expected.beside(copy)
-        verdicts = []
-        for table, weight in zip(tables, weights, strict=True):
-            if table.name in known:
-                verdicts.append(known[table.name][0])
-                continue
-            steps.table(weight)
-            compared = compare(spark, rows(table, at), copy, table, ROWS_NAMED, asked.sample, steps)
-            verdicts.append(compared.verdict)
-            if memory is not None:
-                memory.note(compared.verdict)
-            if take is not None and not compared.verdict.equal:
-                with steps.work(f"writing the rows that make table {table.target} equal", further=True):
-                    take(table, compared.changes())
-    return VerifyReport(
-        definition.name,
-        at.epoch,
-        tuple(verdicts),
-        time.monotonic() - began_s,
-        converging(definition, at),
-        sample=asked.sample,
-        left_out=tuple(t.name for t in definition.tables if asked.tables and t.name not in asked.tables),
-        fixable=why_not(definition, at, converging(definition, at)) is None,
-        live=live,
-        recalled={name: at_ms for name, (_, at_ms) in known.items()},
-    )
+        The checkpoint is read from the same copy as the rows, so that they match while the job continues.
+        take: called with each table that differs. Raises UsageError when the sink has no record of the job yet.
+        """
+        began_s = time.monotonic()
+        definition, asked, steps = self.definition, self.asked, self.steps
+        again = f", attempt {steps.attempt}" if steps.attempt > 1 else ""
+        steps.doing(f"{'taking a copy of the sink' if self.live else 'opening the sink'}{again}")
+        with self._folder() as folder, self.copied(definition.name, self.live, folder) as copy:
+            steps.holds(copy.blocks())
+            saved = copy.saved()
+            if saved is None:
+                raise UsageError(
+                    f"job {definition.name!r} has committed nothing yet: there is nothing to compare",
+                    command(f"status {definition.name}"),
+                )
+            at = saved.checkpoint
+            tables = [one for one in tables_at(definition, at) if one.name in (asked.tables or (one.name,))]
+            memory = None if isinstance(expected, CurrentRows) else self._memory(at, copy)
+            known = {} if memory is None else memory.equal(tables)
+            weights = {table.name: _weight(table.name, at) for table in tables}
+            steps.expect([weight for name, weight in weights.items() if name not in known])
+            rows = expected if callable(expected) else expected.beside(copy)
+            verdicts = []
+            for table in tables:
+                if table.name in known:
+                    verdicts.append(known[table.name][0])
+                    continue
+                steps.table(weights[table.name])
+                compared = compare(
+                    self.resources.spark, rows(table, at), copy, table, ROWS_NAMED, asked.sample, steps
+                )
+                verdicts.append(compared.verdict)
+                if memory is not None:
+                    memory.note(compared.verdict)
+                if take is not None and not compared.verdict.equal:
+                    with steps.work(f"writing the rows that make table {table.target} equal", further=True):
+                        take(table, compared.changes())
+        return VerifyReport(
+            definition.name,
+            at.epoch,
+            tuple(verdicts),
+            time.monotonic() - began_s,
+            converging(definition, at),
+            sample=asked.sample,
+            left_out=tuple(t.name for t in definition.tables if asked.tables and t.name not in asked.tables),
+            fixable=why_not(definition, at) is None,
+            live=self.live,
+            recalled={name: at_ms for name, (_, at_ms) in known.items()},
+        )
+
+    def _memory(self, at: Checkpoint, copy: SinkCopy) -> Memory | None:
+        """The memory for exactly this comparison; None if the sink cannot tell whether it was written to."""
+        mark = None if self.catalog is None else copy.mark()
+        if self.catalog is None or mark is None:
+            return None
+        asked = [list(self.asked.tables), self.asked.sample, self.independent]
+        told = [__version__, encode(self.definition), encode(at), *asked, mark]
+        basis = hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        return Memory(self.catalog, self.definition.name, basis)
 
 
 def tables_at(definition: JobDefinition, at: Checkpoint) -> Sequence[SinkTable]:
@@ -350,7 +317,7 @@ def _weight(table: str, at: Checkpoint) -> float:
 BY_SQL = "correct the rows that verify lists with SQL"
 
 
-def why_not(definition: JobDefinition, at: Checkpoint, converging: bool) -> tuple[str, Hint | str] | None:
+def why_not(definition: JobDefinition, at: Checkpoint) -> tuple[str, Hint | str] | None:
     """Why `verify --fix` cannot repair a job at a checkpoint, and what to do instead; None if it can: if the sink
     must hold the upstream's rows there."""
     name = definition.name
@@ -370,7 +337,7 @@ def why_not(definition: JobDefinition, at: Checkpoint, converging: bool) -> tupl
     later = command(*wait, f"stop {name} --wait", f"verify {name} --fix")
     if at.phase == Phase.SNAPSHOT:
         return "its snapshot is still being read", later
-    if converging:
+    if converging(definition, at):
         return "it is converging: present differences may disappear by themselves", later
     return None
 

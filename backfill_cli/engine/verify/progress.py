@@ -1,7 +1,6 @@
 """How far a `verify` has come: what it is doing, how much of the work is done, and when it may end."""
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -99,11 +98,6 @@ class Steps:
         self._thread = threading.Thread(target=self._go_on, name="progress", daemon=True)
         self.counts: TaskCounts | None = None
         self.attempt = 1
-
-    @classmethod
-    def untold(cls) -> "Steps":
-        """Reports to nobody."""
-        return cls("", lambda _said: None, time.monotonic)
 
     def holds(self, what: str) -> None:
         """Reports what is held up from now until the end; nothing if it is empty."""

@@ -45,15 +45,14 @@ def compare(
     copy: SinkCopy,
     table: SinkTable,
     limit: int,
-    sample: float | None = None,
-    steps: Steps | None = None,
+    sample: float | None,
+    steps: Steps,
 ) -> "Compared":
     """Whether the sink's table holds exactly the rows of `expected`; of the differences, `limit` are listed.
 
     expected: the table's columns, unique by key. Differing hashes alone are no verdict: rows are compared before
     anything is called different. sample: the share of the keys that is compared, on both sides.
     """
-    steps = steps or Steps.untold()
     with steps.work(f"comparing table {table.target}"):
         comparison = _Comparison.of(spark, expected, copy, table, sample)
         upstream, sink = comparison.digests(None)
@@ -164,7 +163,7 @@ class _Comparison:
         """SQL for the number of a row's range."""
         if self.spec is None:
             return hashed_part(self.table)
-        return "0L" if ranges is None else key_part(self.spec, ranges)
+        return "0L" if ranges is None else range_sql(ranges, DIALECT, word(self.spec.columns[0]))
 
     def rows_in(self, ranges: KeyRanges | None, parts: Sequence[int]) -> tuple[DataFrame, DataFrame]:
         """The rows of some ranges: (upstream's, sink's)."""
@@ -389,10 +388,6 @@ def sampled(table: SinkTable, parts: int) -> str:
         for name, column in zip(table.key, columns, strict=True)
     ]
     return sampled_sql(parts, words, DIALECT)
-
-
-def key_part(spec: DigestSpec, ranges: KeyRanges) -> str:
-    return range_sql(ranges, DIALECT, word(spec.columns[0]))
 
 
 def comparable(table: SinkTable, name: str) -> str:

@@ -185,7 +185,7 @@ class SlotLease(LogLease):
             found = identity.of(seen, options.slot, published, tables)
             identity.require_not_replaced(pin.identity, found, lambda oid: called(connection, oid))
             identity.require_same_tables(pin.identity, found)
-            return HeldLog(seen.held_bytes, options.max_retained, slot.is_bounded(connection))
+            return HeldLog(seen.held_bytes, options.max_retained)
 
     def _held_bytes(self, at: int) -> int:
         seen = slot.now(self._alive(), self._options.slot)

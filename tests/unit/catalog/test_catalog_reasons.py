@@ -6,7 +6,7 @@ import pytest
 from backfill_cli.catalog.store import shipped_migrations
 from backfill_cli.errors import Hint, command
 from backfill_cli.model.limit import Limit
-from backfill_cli.view.hints import in_catalog
+from backfill_cli.view.console import in_catalog
 
 
 def taken_apart(reason: str) -> tuple[Limit, str]:

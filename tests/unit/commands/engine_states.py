@@ -3,8 +3,10 @@
 Each function brings one about in a scene of `hint_scene`, and returns the hint of the error.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,14 +26,19 @@ from backfill_cli.errors import BadData
 from backfill_cli.model.checkpoint import Owner
 from backfill_cli.model.job import Control
 from backfill_cli.model.plan import Staged
+from backfill_cli.model.verify import EVERYTHING
 
 
 def nothing_to_verify(s: Scene) -> str:
-    from backfill_cli.engine.verify.job import verify_against
+    from backfill_cli.engine.verify.job import Verification
+    from backfill_cli.engine.verify.progress import Steps
 
     s.sql(s.sink, "DELETE FROM _backfill_jobs")
     sink: Any = s.config.open_sink()
-    return s.failed(lambda: verify_against(None, s.job, sink.copied, False, s.folder / "v", None))  # type: ignore[arg-type]
+    config: Any = SimpleNamespace(job=SimpleNamespace(staging=str(s.folder / "v")))
+    untold = Steps("", lambda _: None, time.monotonic)
+    verification = Verification(s.job, config, None, sink.copied, False, EVERYTHING, untold)  # type: ignore[arg-type]
+    return s.failed(lambda: verification.against(lambda *_: None))  # type: ignore[arg-type,return-value]
 
 
 def history_gone_for_verify(s: Scene) -> str:
@@ -206,7 +213,7 @@ def with_live_name(s: Scene) -> JobConfig:
 
 
 STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
-    "backfill_cli/engine/verify/job.py:verify_against": (nothing_to_verify,),
+    "backfill_cli/engine/verify/job.py:against": (nothing_to_verify,),
     "backfill_cli/engine/verify/job.py:history_named": (history_gone_for_verify,),
     "backfill_cli/engine/loop/recovery.py:_drop": (staging_damaged_between_tables,),
     "backfill_cli/engine/loop/recovery.py:_require_agreement": (sink_newer, sink_older),

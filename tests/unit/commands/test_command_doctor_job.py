@@ -12,7 +12,7 @@ from hint_typed import typed
 
 from backfill_cli.catalog import Catalog, lease
 from backfill_cli.catalog.store import Store
-from backfill_cli.engine.doctor import job as of_job
+from backfill_cli.engine import doctor
 from backfill_cli.engine.job import machine
 from backfill_cli.errors import Hint, HistoryGone, Transient, UsageError, command
 from backfill_cli.model.job import JobState
@@ -30,7 +30,7 @@ PLAN = PlanReport("orders", "snapshot", "x", (TABLE,), "0", retention="its files
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, report: PlanReport = PLAN) -> None:
-    monkeypatch.setattr(of_job, "plan", lambda config, catalog: report)
+    monkeypatch.setattr(doctor, "plan", lambda config, catalog: report)
 
 
 def test_a_catalog_is_looked_at_as_it_is(run: Run, catalog: Catalog, folder: Path) -> None:
@@ -159,5 +159,5 @@ def test_what_plan_raises_is_a_check_that_failed(run: Run, folder: Path, monkeyp
         def plan(config: object, catalog: object, error: Exception = error) -> PlanReport:
             raise error
 
-        monkeypatch.setattr(of_job, "plan", plan)
+        monkeypatch.setattr(doctor, "plan", plan)
         assert [one["status"] for one in found(run, write_config(folder))[name]] == ["failed"]

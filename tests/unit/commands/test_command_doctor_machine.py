@@ -16,8 +16,7 @@ from hint_typed import typed
 
 from backfill_cli.catalog import Catalog, lease
 from backfill_cli.catalog.store import Store
-from backfill_cli.engine.doctor import job as of_job
-from backfill_cli.engine.doctor import place
+from backfill_cli.engine import doctor
 from backfill_cli.engine.job import machine
 from backfill_cli.model.reports import Status
 from backfill_cli.tried import TRIED
@@ -106,21 +105,23 @@ def test_a_clock_behind_what_the_catalog_has_seen_is_told(run: Run, catalog: Cat
     assert (clock["status"], "1h" in clock["said"] or "59m" in clock["said"]) == ("warning", True)
     with typed(clock["fix"]) as hint, pytest.MonkeyPatch.context() as patch:
         hint.says("set the clocks (ntp)")
-        patch.setattr(place.time, "time_ns", lambda: (later_ms + 1) * 1_000_000)
-        assert place._clock(later_ms + 1, later_ms + 1, catalog.look(), catalog.path).status is OK
+        patch.setattr(doctor.time, "time_ns", lambda: (later_ms + 1) * 1_000_000)
+        assert doctor._clock(later_ms + 1, later_ms + 1, catalog.look(), catalog.path).status is OK
 
 
 def test_a_folder_that_cannot_be_written_fails(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(**_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(place.tempfile, "mkstemp", refused)
+    monkeypatch.setattr(doctor.tempfile, "mkstemp", refused)
     (told,) = found(run)["catalog"]
     assert told["status"] == "failed"
     with typed(told["fix"]) as hint:
         monkeypatch.undo()
         hint.run_in_shell("chmod")
-        (there,) = [one for one in place.checks(Catalog(folder / "catalog.duckdb"), None) if one.name == "catalog"]
+        (there,) = [
+            one for one in doctor.of_place(Catalog(folder / "catalog.duckdb"), None) if one.name == "catalog"
+        ]
         assert there.status is OK
 
 
@@ -132,7 +133,7 @@ def test_a_file_system_without_our_lock_fails(
         if kept is None:
             raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(place.fcntl, "flock", flock)
+    monkeypatch.setattr(doctor.fcntl, "flock", flock)
     (lock,) = found(run)["lock"]
     assert lock["status"] == "failed"
     assert list(folder.iterdir()) == []
@@ -144,15 +145,15 @@ def test_a_file_system_without_our_lock_fails(
 
 def test_a_full_disk_fails_and_little_room_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for free, status in ((0, FAILED), (1 << 20, WARNING), (1 << 40, OK)):
-        monkeypatch.setattr(place.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))  # noqa: B023
-        check = place.room("disk", tmp_path / "not" / "there")
+        monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))  # noqa: B023
+        check = doctor.room("disk", tmp_path / "not" / "there")
         assert check.status is status
         if check.fix:
             with typed(check.fix) as hint:
                 hint.says("free disk space there")
-                monkeypatch.setattr(place.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 40))
-                assert place.room("disk", tmp_path).status is OK
-    assert place.room("staging", tmp_path, 1 << 41, "the snapshot").status is WARNING
+                monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 40))
+                assert doctor.room("disk", tmp_path).status is OK
+    assert doctor.room("staging", tmp_path, 1 << 41, "the snapshot").status is WARNING
 
 
 @pytest.mark.parametrize(
@@ -204,21 +205,21 @@ def test_a_systems_clock_is_compared_within_what_the_answer_took(
     times: tuple[int, int, int], said: str, status: Status
 ) -> None:
     watch = Watch(*times)
-    check = of_job.clock("sink", watch.clock_ms, watch.now_ms)
+    check = doctor.clock("sink", watch.clock_ms, watch.now_ms)
     assert (check.said, check.status) == (said, status)
     if check.fix:
         with typed(check.fix) as hint:
             hint.says("set the clocks (ntp)")
             watch = Watch(5, 5, 5)
-            assert of_job.clock("sink", watch.clock_ms, watch.now_ms).status is OK
+            assert doctor.clock("sink", watch.clock_ms, watch.now_ms).status is OK
 
 
 def test_the_clock_of_a_file_system_is_compared_with_this_machines(tmp_path: Path) -> None:
-    apart = place._clock(1_000, 61_000, (), tmp_path)
+    apart = doctor._clock(1_000, 61_000, (), tmp_path)
     assert (apart.status, "1m apart" in apart.said) == (WARNING, True)
     with typed(apart.fix) as hint:
         hint.says("set the clocks (ntp)")
-        assert place._clock(61_000, 61_000, (), tmp_path).status is OK
+        assert doctor._clock(61_000, 61_000, (), tmp_path).status is OK
 
 
 def test_an_old_python_is_named_with_one_that_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,12 @@ import pytest
 from command_builders import Run, end_job, fake_engine, make_job, write_config
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.engine.job import preflight
+from backfill_cli.engine.job import checks
 from backfill_cli.errors import START_OVER, BackfillError, Fatal, Hint, Transient, command, retried
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.limit import Limit
-from backfill_cli.view.hints import from_here, in_catalog
+from backfill_cli.view.console import from_here, in_catalog
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_failure_that_may_pass_is_not_said_to_be_retried_by_a_command_that_end
     def plan(*_: object) -> None:
         raise Transient("s3://b: the object store does not answer", retried("check the network"))
 
-    monkeypatch.setattr(preflight, "plan", plan)
+    monkeypatch.setattr(checks, "plan", plan)
     ended = run("plan", write_config(folder))
     assert ended.exit_code == 6
     assert ended.stderr.endswith("Try: check the network; then type the command again\n")

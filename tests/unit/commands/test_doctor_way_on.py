@@ -51,9 +51,9 @@ def table_in_use(s: Scene) -> list[str]:
 
 
 STATES: dict[str, tuple[Callable[[Scene], list[str]], ...]] = {
-    "engine/doctor/place.py:_left_behind": (runner_died,),
-    "engine/doctor/place.py:_failed": (failed, failed_of_the_config, failed_with_a_way_on),
-    "engine/doctor/job.py:_planned": (table_in_use,),
+    "engine/doctor.py:_left_behind": (runner_died,),
+    "engine/doctor.py:_failed": (failed, failed_of_the_config, failed_with_a_way_on),
+    "engine/doctor.py:_planned": (table_in_use,),
 }
 """By function that makes the check: how its state is reached, and what `doctor` is given then."""
 

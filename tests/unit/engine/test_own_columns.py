@@ -15,8 +15,7 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, load
 from backfill_cli.config.sections import Transform
 from backfill_cli.contracts import JobDefinition
-from backfill_cli.engine.job.checks import require_again, require_all
-from backfill_cli.engine.job.preflight import _Noting
+from backfill_cli.engine.job.checks import _Noting, require_again, require_all
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.errors import BadData, UsageError
 from backfill_cli.model.checkpoint import Checkpoint

@@ -14,7 +14,7 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
 from backfill_cli.config.sections import Table, Transform
 from backfill_cli.contracts import Capabilities, ConsumableLog, Current, Partitions, Pinned, TableSpec
-from backfill_cli.engine.job.preflight import plan
+from backfill_cli.engine.job.checks import plan
 from backfill_cli.engine.job.select import choose, constraints, nothing_follows, require_keys, require_whole
 from backfill_cli.errors import UsageError
 from backfill_cli.upstreams import files

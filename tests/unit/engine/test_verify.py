@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hint_typed import typed
-from verify_case import COLUMNS, ROWS, Case, a_field, everything, orders
+from verify_case import COLUMNS, ROWS, UNTOLD, Case, a_field, everything, orders
 
 from backfill_cli.contracts import JobDefinition
 from backfill_cli.engine.verify.fix import _refuse, _Stage
@@ -138,7 +138,7 @@ def test_a_row_without_a_key_is_deleted_before_a_fix(orders: Case) -> None:
     orders.stranger("ALTER TABLE t ALTER id DROP NOT NULL; INSERT INTO t (word) VALUES ('of others')")
     take = _Stage(lambda attempt: orders.folder / "fix" / attempt).begun()
     with orders.sink.copied("j", False, orders.folder) as copy:
-        compared = compare(orders.spark, orders.expected(), copy, orders.table, 20)
+        compared = compare(orders.spark, orders.expected(), copy, orders.table, 20, None, UNTOLD)
         with pytest.raises(BadData, match=r"has 1 row\(s\) whose key \(id\) is NULL") as refused:
             take(orders.table, compared.changes())
     with typed(refused.value) as hint:

@@ -78,7 +78,7 @@ def test_the_time_of_a_fix_is_that_of_both_comparisons_and_of_what_it_writes(
 
 @pytest.mark.parametrize("phase", Phase)
 def test_a_fix_waits_for_the_end_of_the_snapshot(phase: Phase) -> None:
-    assert (why_not(JOB, replace(AT, phase=phase), False) is None) == (phase != Phase.SNAPSHOT)
+    assert (why_not(JOB, replace(AT, phase=phase)) is None) == (phase != Phase.SNAPSHOT)
 
 
 def test_a_fix_waits_until_a_fuzzy_load_has_converged() -> None:
@@ -92,7 +92,7 @@ def test_a_fix_waits_until_a_fuzzy_load_has_converged() -> None:
         job = replace(JOB, pin=Pin(START, None, complete_at, ()))
         at = replace(AT, state=json.dumps(state))
         assert converging(job, at) is expected
-        assert (why_not(job, at, converging(job, at)) is not None) is expected
+        assert (why_not(job, at) is not None) is expected
 
 
 @pytest.mark.parametrize("hint", ["put it back, or " + START_OVER, START_OVER, ""])
@@ -120,19 +120,19 @@ def test_what_brings_history_back_is_still_told() -> None:
     ],
 )
 def test_a_fix_goes_by_no_log_that_compaction_thins(upstream: dict[str, object]) -> None:
-    found = why_not(replace(JOB, config=json.dumps({"upstream": upstream})), AT, False)
+    found = why_not(replace(JOB, config=json.dumps({"upstream": upstream})), AT)
     assert found is not None
     assert "compacted" in found[0]
-    assert why_not(replace(JOB, config=json.dumps({"upstream": {"compacted": False}})), AT, False) is None
+    assert why_not(replace(JOB, config=json.dumps({"upstream": {"compacted": False}})), AT) is None
 
 
 def test_a_fix_leaves_tables_alone_that_had_rows_of_others() -> None:
     existing = replace(JOB, tables=tuple(replace(table, plain_inserts=False) for table in JOB.tables))
-    found = why_not(existing, AT, False)
+    found = why_not(existing, AT)
     assert found is not None
     assert "--into-existing" in found[0]
     quarantine = tuple(replace(table, plain_inserts=False, side=True) for table in JOB.tables)
-    assert why_not(replace(JOB, tables=quarantine), AT, False) is None
+    assert why_not(replace(JOB, tables=quarantine), AT) is None
 
 
 def test_a_repeated_attempt_says_which_one_it_is() -> None:

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from verify_case import Case, orders
+from verify_case import Case, orders, verification
 
 from backfill_cli.contracts import JobDefinition, SinkTable
-from backfill_cli.engine.verify.job import verify_against
 from backfill_cli.errors import UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.position import START, Position
@@ -33,7 +32,7 @@ def definition(case: Case, complete_at: Position | None = None) -> JobDefinition
 
 
 def compared(case: Case, job: JobDefinition, live: bool) -> VerifyReport:
-    return verify_against(case.spark, job, case.sink.copied, live, case.folder, lambda *_: case.expected())
+    return verification(case, job, live).against(lambda *_: case.expected())
 
 
 def test_a_live_job_commits_while_it_is_verified(orders: Case) -> None:
@@ -42,8 +41,7 @@ def test_a_live_job_commits_while_it_is_verified(orders: Case) -> None:
         assert at.epoch == 1
         return orders.expected()
 
-    copied = orders.sink.copied
-    report = verify_against(orders.spark, definition(orders), copied, True, orders.folder / "st", expected)
+    report = verification(orders, definition(orders), True, orders.folder / "st").against(expected)
     assert (report.equal, report.epoch, report.live) == (True, 1, True)
     assert orders.sink.committed("j")["t"].epoch == 2
     assert list((orders.folder / "st").glob("*")) == []

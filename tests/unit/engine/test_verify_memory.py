@@ -5,15 +5,17 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
 import pytest
+from verify_case import UNTOLD
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.contracts import JobDefinition, SavedJob, SinkTable
 from backfill_cli.engine.verify import job as verify_job
-from backfill_cli.engine.verify.job import Memory
+from backfill_cli.engine.verify.job import Verification
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.position import START, Position
@@ -70,10 +72,11 @@ class World:
     def verify(self, asked: Asked = EVERYTHING, independent: bool = False) -> VerifyReport:
         """Runs verify as the command does, until it ends or is killed; `read` is what this call read."""
         self.read.clear()
-        memory = Memory(self.catalog, "shop", asked, independent)
-        sides: Any = (None, self.job, lambda *_: self, False, self.folder, lambda *_: None)
-        report = verify_job.verify_against(*sides, asked, memory=memory)
-        return verify_job.noted(report, self.catalog)
+        config: Any = SimpleNamespace(job=SimpleNamespace(staging=str(self.folder)))
+        resources: Any = SimpleNamespace(spark=None)
+        of: Any = (self.job, config, resources, lambda *_: self, False, asked, UNTOLD, independent, self.catalog)
+        nothing: Any = lambda *_: None  # noqa: E731
+        return verify_job.noted(Verification(*of).against(nothing), self.catalog)
 
 
 @pytest.fixture

@@ -4,23 +4,30 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
 
-from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
+from backfill_cli.contracts import EpochCommit, JobDefinition, SavedJob, SinkTable
+from backfill_cli.engine.verify.job import Verification
+from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.engine.verify.table import compare
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
-from backfill_cli.model.verify import TableVerdict
+from backfill_cli.model.verify import EVERYTHING, TableVerdict
 from backfill_cli.sinks.duckdb import DuckDBOptions
 from backfill_cli.sinks.duckdb.sink import DuckDBSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+UNTOLD = Steps("", lambda _: None, time.monotonic)
+"""Progress that nobody is told of."""
 
 
 def a_field(name: str, kind: object, logical: str | None = None) -> dict[str, object]:
@@ -113,7 +120,13 @@ class Case:
         folder = self.folder / f"v{time.monotonic_ns()}"
         folder.mkdir()
         with self.sink.copied("j", False, folder) as copy:
-            return compare(self.spark, self.expected(), copy, self.table, limit, sample).verdict
+            return compare(self.spark, self.expected(), copy, self.table, limit, sample, UNTOLD).verdict
+
+
+def verification(case: Case, job: JobDefinition, live: bool, staging: Path | None = None) -> Verification:
+    config: Any = SimpleNamespace(job=SimpleNamespace(staging=str(staging or case.folder)))
+    resources: Any = SimpleNamespace(spark=case.spark)
+    return Verification(job, config, resources, case.sink.copied, live, EVERYTHING, UNTOLD)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from backfill_cli.errors import START_OVER
 from backfill_cli.lake.iceberg.places import Place
 from backfill_cli.upstreams.iceberg.table import copied_on_write
-from backfill_cli.view.hints import laid_out
+from backfill_cli.view.console import laid_out
 
 
 def test_for_a_folder_the_catalog_is_described_in_which_the_statements_can_be_typed() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from backfill_cli.errors import START_OVER, BackfillError, Hint, command, joined, shell, sql
 from backfill_cli.model.reports import ok, warning
 from backfill_cli.view import console
-from backfill_cli.view.hints import laid_out
+from backfill_cli.view.console import laid_out
 from backfill_cli.view.reports import check_text
 
 SAID = "/srv/orders/.backfill/catalog.duckdb is accessible only to its owner, and to nobody else"

@@ -10,8 +10,8 @@ from backfill_cli.errors import HistoryGone, StateConflict, Transient, UsageErro
 from backfill_cli.model.job import Control, JobState
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.upstream import HeldLog, SpoolView
-from backfill_cli.view.health import SILENT_S, Told, health, unattended
 from backfill_cli.view.model import job_view
+from backfill_cli.view.status import SILENT_S, Told, health, unattended
 
 NOW_MS = 10_000_000
 FRESH = {"looked_ms": NOW_MS - 1_000, "oldest_ms": NOW_MS - 30_000}

@@ -3,7 +3,7 @@
 import pytest
 from view_builders import ledger
 
-from backfill_cli.view.history import HEAD, history_table
+from backfill_cli.view.reports import HEAD, history_table
 
 RECORDS = ledger([1000, 3000, 90_000])
 

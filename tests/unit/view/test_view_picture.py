@@ -161,7 +161,7 @@ def test_details_say_all_that_is_known() -> None:
 def test_a_log_gets_a_line_every_ten_seconds_and_at_each_change(capsys: pytest.CaptureFixture[str]) -> None:
     clock = iter([0.0, 1.0, 9.9, 10.0, 11.0, 12.0])
     caught_up = job_view(row(progress=progress(phase=Phase.UPSTREAM)))
-    Lines(lambda: next(clock)).tell_all([FULL, FULL, FULL, FULL, caught_up, caught_up])
+    Lines(lambda: next(clock)).tell([FULL, FULL, FULL, FULL, caught_up, caught_up])
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 3
     assert told[0] == progress_line(FULL)

@@ -3,7 +3,7 @@
 import pytest
 
 from backfill_cli.model.verify import VerifyProgress
-from backfill_cli.view.verify import Lines, progress_text, shown
+from backfill_cli.view.verify import progress_text, shown
 
 
 def test_a_line_says_what_is_done_how_far_it_is_and_until_when() -> None:
@@ -19,9 +19,9 @@ def test_off_a_terminal_a_line_comes_when_something_else_begins_and_every_10_s(
 ) -> None:
     moments = ((0.0, "a"), (0.5, "a"), (9.9, "a"), (10.0, "a"), (10.5, "b"), (11.0, "b"))
     clock = {"s": 0.0}
-    lines = Lines(lambda: clock["s"])
-    for clock["s"], doing in moments:
-        lines.tell(VerifyProgress("j", doing))
+    with shown(lambda: clock["s"]) as tell:
+        for clock["s"], doing in moments:
+            tell(VerifyProgress("j", doing))
     told = capsys.readouterr()
     assert told.err.splitlines() == ["j: a", "j: a", "j: b"]
     assert told.out == ""

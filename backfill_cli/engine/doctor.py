@@ -1,22 +1,29 @@
-"""The place where the catalog is, or would be: files, locks, space, clocks, and what dead runners left."""
+"""`backfill doctor`: checks what a job needs before it runs. Changes nothing; starts Spark only to check a job.
+
+This machine is looked at by `engine/job/machine.py`; here, the place of the catalog (files, locks, space, clocks,
+what dead runners left), and what a job needs beyond that: its plan, space for staging, other systems' clocks.
+"""
 
 import fcntl
 import os
 import shutil
 import stat
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 from shlex import quote
 
-from backfill_cli.catalog import Catalog, JobRow
+from backfill_cli.catalog import Catalog, JobRow, wall_clock_ms
 from backfill_cli.catalog.files import refuse_unsafe
 from backfill_cli.catalog.lease import runs_at
+from backfill_cli.config import JobConfig, load
+from backfill_cli.engine.job import machine
+from backfill_cli.engine.job.checks import plan
 from backfill_cli.engine.job.held import spell_begun
-from backfill_cli.errors import BackfillError, Hint, command, shell
+from backfill_cli.errors import BackfillError, Hint, HistoryGone, command, shell
 from backfill_cli.model.job import JobState
-from backfill_cli.model.reports import Check, failed, ok, refused, warning
+from backfill_cli.model.reports import Check, PlanReport, Status, failed, ok, refused, warning
 from backfill_cli.model.units import spell_duration, spell_moment, spell_size
 
 LITTLE_BYTES = 1 << 30
@@ -25,10 +32,45 @@ LITTLE_BYTES = 1 << 30
 CLOCKS_APART_MS = 2_000
 """File systems store times with a resolution of up to 2 s."""
 
+APART_MS = 1_000
+"""A lag is shown in tenths of a second, and a barrier's interval is a second: a smaller offset misleads nobody."""
+
 ELSEWHERE = "use a file on a local disk: --catalog FILE"
 
 
-def checks(catalog: Catalog, job: str | None) -> Iterator[Check]:
+def examine(file: Path | None, catalog: Catalog, env: Mapping[str, str]) -> Iterator[Check]:
+    """Checks the machine, the catalog's place and, if a config is named, its job; yields each check when done.
+
+    With a config it connects to what that names, as `plan` does; if an upstream or sink cannot be reached, its
+    check reports that, and the others are still made.
+    """
+    config: JobConfig | None = None
+    fault: BackfillError | None = None
+    if file is not None:
+        try:
+            config = load(file)
+        except BackfillError as error:
+            fault = error
+    unfit = False
+    for check in machine.checks(env, frozenset() if config is None else machine.extras(config)):
+        unfit = unfit or check.status is Status.FAILED
+        yield check
+    for check in of_place(catalog, None if config is None else config.job.name):
+        # a plan would upgrade the catalog to this version
+        unfit = unfit or (check.name == "jobs" and check.status is Status.FAILED)
+        yield check
+    if fault is not None:
+        yield refused("config", fault)
+    if config is None:
+        return
+    yield _described(config)
+    if unfit:
+        yield warning("plan", "not checked, because of the failures above", "correct those first")
+        return
+    yield from _of_job(config, catalog)
+
+
+def of_place(catalog: Catalog, job: str | None) -> Iterator[Check]:
     """Leaves nothing behind: the probe file is removed. job: that of the config, None without one."""
     path = catalog.path
     there = nearest(path.parent)
@@ -39,7 +81,7 @@ def checks(catalog: Catalog, job: str | None) -> Iterator[Check]:
         yield failed("catalog", f"{there} cannot be written: {error.strerror}", fix)
         return
     try:
-        made_ms, now_ms = os.fstat(handle).st_mtime_ns // 1_000_000, time.time_ns() // 1_000_000
+        made_ms, now_ms = os.fstat(handle).st_mtime_ns // 1_000_000, wall_clock_ms()
         yield _place(path, there)
         yield _lock(handle, Path(probe))
     finally:
@@ -164,3 +206,79 @@ def _clock(now_ms: int, made_ms: int, rows: tuple[JobRow, ...], there: Path) -> 
             "clock", f"{spell_moment(now_ms)}, but the catalog has an epoch or lease {ahead} later", fix
         )
     return ok("clock", spell_moment(now_ms))
+
+
+def _described(config: JobConfig) -> Check:
+    """The config in one line; names a cluster's own Python, which cannot be checked from here."""
+    said = f"job {config.job.name!r}, no errors"
+    if not config.spark.is_local:
+        theirs = config.spark.conf.get("spark.pyspark.python", "the cluster's")
+        said += f"; executors use their own Python ({theirs}), which must have the same minor version as this one"
+    return ok("config", said)
+
+
+def _of_job(config: JobConfig, catalog: Catalog) -> Iterator[Check]:
+    """Connects to upstream, sink and Spark."""
+    try:
+        report = plan(config, catalog)
+    except HistoryGone as error:
+        yield refused("retention", error)
+        return
+    except BackfillError as error:
+        yield refused("plan", error)
+        return
+    yield from _planned(report, _has_failed(config.job.name, catalog))
+    size = sum(table.size_bytes for table in report.tables)
+    yield room(
+        "staging", Path(config.job.staging), size, "the whole snapshot, of which it holds two epochs at a time"
+    )
+    if config.job.strategy == "chain":
+        most = config.spool.max_size
+        of = "spool.max_size" if most else "waiting in the log"
+        yield room("spool", Path(config.spool.path), most or report.pending_bytes, of)
+    yield from _clocks(config)
+
+
+def _has_failed(job: str, catalog: Catalog) -> bool:
+    return any(row.name == job and row.state is JobState.FAILED for row in catalog.jobs())
+
+
+def _planned(report: PlanReport, has_failed: bool) -> Iterator[Check]:
+    """has_failed: the job's last run failed, for a reason that a plan may not detect."""
+    rows = [table.rows for table in report.tables]
+    count = "rows unknown until read" if None in rows else f"{sum(row or 0 for row in rows):,} rows"
+    size = spell_size(sum(table.size_bytes for table in report.tables))
+    if not report.refused:
+        start = "start would continue where it failed" if has_failed else "nothing that start would refuse"
+        yield ok("plan", f"strategy {report.strategy}, {count}, {size}; {start}")
+    for refusal in report.refused:
+        yield failed("plan", refusal.message, refusal.hint)
+    for one in report.warnings:
+        yield warning("plan", one)
+    if report.retention:
+        yield ok("retention", f"the upstream must keep {report.retention}")
+
+
+def _clocks(config: JobConfig) -> Iterator[Check]:
+    """The clocks of those systems that tell the time."""
+    with ExitStack() as stack:
+        upstream, sink = stack.enter_context(closing(config.open_upstream())), config.open_sink()
+        for side, clock_ms in (("upstream", upstream.extras.clock_ms), ("sink", sink.extras.clock_ms)):
+            if clock_ms is not None:
+                try:
+                    yield clock(side, clock_ms, wall_clock_ms)
+                except BackfillError as error:
+                    yield refused(f"{side} clock", error)
+
+
+def clock(side: str, clock_ms: Callable[[], int], now_ms: Callable[[], int]) -> Check:
+    """A system's time compared with this machine's, allowing for the time that the answer took."""
+    before_ms = now_ms()
+    theirs_ms = clock_ms()
+    after_ms = now_ms()
+    ahead_ms = theirs_ms - (before_ms + after_ms) / 2
+    apart = spell_duration(abs(ahead_ms) / 1000)
+    if abs(ahead_ms) > APART_MS + (after_ms - before_ms) / 2:
+        said = f"{apart} {'ahead of' if ahead_ms > 0 else 'behind'} this machine's"
+        return warning(f"{side} clock", said, "set the clocks (ntp); lag and --max-lag are wrong by that much")
+    return ok(f"{side} clock", f"within {apart} of this machine's")
