@@ -82,7 +82,7 @@ class PlanReport:
     at every checkpoint after the snapshots; constraints_why: what that rests on. estimate_s: (least, most) seconds
     until caught up, None if unknown. refused: why start would refuse, each with what to do; warnings: what to
     check before the start, one sentence each; notes: what a start would do. follows: whether there is a change log
-    to follow.
+    to follow. side_tables: for rows that cannot be read, where these are quarantined; they have no splits.
     """
 
     job: str
@@ -101,3 +101,4 @@ class PlanReport:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     follows: bool = True
+    side_tables: tuple[PlannedTable, ...] = ()

@@ -56,6 +56,8 @@ def plan_text(report: PlanReport) -> str:
     lines = [wrapped(f"{name:<12}{value}", 12) for name, value in facts]
     for table in report.tables:
         lines += ["", *_table_lines(table)]
+    for table in report.side_tables:
+        lines += ["", f"table {table.target}: for rows that cannot be read", *_column_lines(table)]
     said = [f"start would refuse: {one}" for one in report.refused]
     said += [f"warning: {one}" for one in report.warnings] + [f"note: {one}" for one in report.notes]
     if said:
@@ -78,8 +80,12 @@ def _table_lines(table: PlannedTable) -> list[str]:
     name = table.name if table.name == table.target else f"{table.name} → {table.target}"
     size = spell_size(table.size_bytes)
     head = f"table {name}: {spell_count(table.splits, 'split')}, {rows}, {size}; key {', '.join(table.key)}"
+    return [head, *_column_lines(table)]
+
+
+def _column_lines(table: PlannedTable) -> list[str]:
     width = max((len(column) for column, _ in table.columns), default=0)
-    return [head, *(f"  {column:<{width}}  {kind}" for column, kind in table.columns)]
+    return [f"  {column:<{width}}  {kind}" for column, kind in table.columns]
 
 
 GREEN, YELLOW = "\x1b[32m", "\x1b[33m"

@@ -14,6 +14,7 @@ from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
+from backfill_cli.engine.job.checks import plan
 from backfill_cli.engine.loop.run import start
 from backfill_cli.engine.verify.job import verify
 from backfill_cli.errors import BadData, ConfigError, UsageError
@@ -144,6 +145,38 @@ def test_a_job_that_stopped_at_a_row_continues_once_rows_are_quarantined(
     run.catch_up()
     assert run.rows() == [(1, 1), (2, 2)]
     assert run.kept() == [("b.csv", 2, b"U,1,x")]
+
+
+def test_verify_reads_past_rows_that_were_kept_once_such_rows_stop_the_job_again(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    run = Run(tmp_path, DMS)
+    (tmp_path / "snapshot" / "a.csv").write_text("id,v\n1,1\n2,x\n")
+    (tmp_path / "changes" / "a.csv").write_text("Op,id,v\nU,1,10\nU,3,y\n")
+    run.catch_up()
+    run.config.write_text(run.config.read_text().replace('on_error = "quarantine"\n', ""))
+    run.catch_up()
+    assert verify("orders", run.catalog).equal
+    (tmp_path / "changes" / "b.csv").write_text("Op,id,v\nU,4,z\n")
+    with pytest.raises(BadData, match=r"b\.csv: line 2"):
+        run.catch_up()
+    with duckdb.connect(str(tmp_path / "sink.duckdb")) as db:
+        db.execute("DELETE FROM _backfill_quarantine_orders WHERE value = '2,x'::BLOB")
+    assert [(one.table, one.missing) for one in verify("orders", run.catalog).tables if not one.equal] == [
+        ("orders.quarantine", 1)
+    ]
+
+
+def test_a_plan_lists_the_table_of_rows_that_cannot_be_read(spark: "SparkSession", tmp_path: Path) -> None:
+    run = Run(tmp_path, DMS)
+    (tmp_path / "snapshot" / "a.csv").write_text("id,v\n1,1\n")
+    report = plan(load(run.config), run.catalog)
+    assert [table.target for table in report.tables] == ["orders"]
+    assert [(table.target, [name for name, _ in table.columns]) for table in report.side_tables] == [
+        ("_backfill_quarantine_orders", ["file", "line", "value", "reason"])
+    ]
+    run.config.write_text(run.config.read_text().replace('on_error = "quarantine"\n', ""))
+    assert plan(load(run.config), run.catalog).side_tables == ()
 
 
 @pytest.mark.parametrize("changes", ['format = "debezium"', DMS + ', epoch = "tx"'])

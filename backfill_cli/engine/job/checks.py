@@ -292,6 +292,7 @@ def plan(config: JobConfig, catalog: Catalog, into_existing: bool = False) -> Pl
     kept = sink.capabilities.logical_types
     estimated = upstream.capabilities.log is not None
     planned = [_planned(table, pin, estimated, kept) for table in tables if not table.side]
+    beside = [_planned(table, pin, False, kept) for table in tables if table.side]
     exact = pin.complete_at is None
     return PlanReport(
         job=config.job.name,
@@ -310,6 +311,7 @@ def plan(config: JobConfig, catalog: Catalog, into_existing: bool = False) -> Pl
         warnings=tuple(noting.warnings),
         notes=tuple(noting.notes),
         follows=upstream.capabilities.follows,
+        side_tables=tuple(beside),
     )
 
 

@@ -33,6 +33,7 @@ from backfill_cli.engine.verify.job import (
     Changes,
     Tell,
     Verification,
+    config_of,
     history_named,
     noted,
     require_drained,
@@ -70,7 +71,7 @@ def fix(
     the job, UsageError if the upstream's rows at the checkpoint are not what the sink must hold.
     """
     definition = _require_fixable(job, catalog, asked)
-    config = from_stored(definition.config)
+    config = config_of(definition)
     with (
         catalog.lock_job(job) as lock,
         history_named(job),

@@ -64,7 +64,7 @@ def verify(
     live = catalog.job(job).live
     require_known(definition, asked)
     require_drained(definition, catalog, live)
-    config = from_stored(definition.config)
+    config = config_of(definition)
     with (
         history_named(job),
         start_over_named(job, catalog),
@@ -75,6 +75,15 @@ def verify(
             catalog.verified.forget_equal(job)
         report = Verification.of(definition, config, resources, live, asked, steps, independent, catalog).report()
     return noted(report, catalog)
+
+
+def config_of(definition: JobDefinition) -> JobConfig:
+    """The job's config. One that has quarantined rows goes on reading past them, whatever is set by now."""
+    config = from_stored(definition.config)
+    if any(table.side for table in definition.tables) and "on_error" in type(config.upstream).model_fields:
+        upstream = config.tree["upstream"] | {"on_error": "quarantine"}
+        return from_stored(json.dumps(config.tree | {"upstream": upstream}))
+    return config
 
 
 def noted(report: VerifyReport, catalog: Catalog) -> VerifyReport:

@@ -33,6 +33,9 @@ PLAN = PlanReport(
     estimate_s=(40.0, 90.0),
     refused=(Refusal("sink table orders has rows", Hint.of("--into-existing")),),
     warnings=("the staging folder is on another disk",),
+    side_tables=(
+        PlannedTable("l.quarantine", "_backfill_quarantine_l", ("file",), 0, 0, 0, (("file", "string"),)),
+    ),
 )
 
 SAME = TableVerdict("orders", "orders", True, 200_000, 200_000)
@@ -69,6 +72,7 @@ def test_a_plan_tells_all_that_it_knows() -> None:
         "  status  VARCHAR",
         "table lines: 1 split, rows unknown until read, 100 B; key id",
         "table l: 1 split, about 9,000 rows, 100 B; key id",
+        "\n\ntable _backfill_quarantine_l: for rows that cannot be read\n  file  string\n\n",
         "start would refuse: sink table orders has rows. Try: --into-existing",
         "warning: the staging folder is on another disk",
     ):
