@@ -9,14 +9,7 @@ from typing import Any, TypeVar
 import tomli
 from pydantic import BaseModel, ValidationError
 
-from backfill_cli.config.connectors import (
-    known_upstream,
-    model_of,
-    of_one_system,
-    options_of,
-    sink_of,
-    upstream_of,
-)
+from backfill_cli.config.connectors import known, of_one_system, options_of, sink_of, upstream_of
 from backfill_cli.config.faults import spell_faults, spell_path, table_faults
 from backfill_cli.config.loading import absolute, hook_faults, with_event_key, with_primary_keys, without_key
 from backfill_cli.config.secrets import REFERENCE, leaves, reference_faults, resolve, secret_faults
@@ -34,7 +27,7 @@ from backfill_cli.config.sections import (
     Throttle,
     Transform,
 )
-from backfill_cli.contracts import BrokenContract, Sink, Source, TableSpec
+from backfill_cli.contracts import BrokenContract, Sink, Source, TableSpec, UpstreamConnector
 from backfill_cli.contracts.options import STORED
 from backfill_cli.errors import ConfigError, Hint, UsageError, command
 
@@ -241,8 +234,8 @@ def _file(tree: Tree, faults: list[str], context: Any) -> JobFile | None:
 
 def _unkeyed(tree: Tree) -> list[str]:
     """The tables without a key in the config, if the upstream knows their primary keys."""
-    connector = known_upstream(tree.get("upstream"))
-    return [] if connector is None or connector.primary_keys is None else without_key(tree)
+    connector = known("upstream", tree.get("upstream"))
+    return without_key(tree) if isinstance(connector, UpstreamConnector) and connector.primary_keys else []
 
 
 def _primary_keys(tree: Tree, upstream: BaseModel, tables: list[str]) -> Mapping[str, Sequence[str]]:
@@ -253,7 +246,9 @@ def _primary_keys(tree: Tree, upstream: BaseModel, tables: list[str]) -> Mapping
 
 
 def _written_secrets(tree: Tree) -> list[str]:
-    models = {part: model_of(part, tree.get(part)) for part in ("upstream", "sink")} | {"spark": Spark}
+    connectors = {part: known(part, tree.get(part)) for part in ("upstream", "sink")}
+    options = {part: None if found is None else found.options for part, found in connectors.items()}
+    models: dict[str, type[BaseModel] | None] = {**options, "spark": Spark}
     return [fault for part, model in models.items() for fault in secret_faults(part, tree.get(part), model)]
 
 

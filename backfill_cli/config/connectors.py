@@ -20,10 +20,10 @@ def upstream_of(told: Mapping[str, Any]) -> UpstreamConnector:
     return registry.upstream(told["type"]) if "type" in told else registry.two_systems(*_side_types(told))
 
 
-def known_upstream(told: Any) -> UpstreamConnector | None:
-    """The connector of an `[upstream]` that may have faults; None if it names no known one."""
-    found = _connector("upstream", told) if isinstance(told, dict) else None
-    return found if isinstance(found, UpstreamConnector) else None
+def known(part: str, told: Any) -> UpstreamConnector | SinkConnector | None:
+    """The connector of an `[upstream]` or `[sink]` that may have faults; None if it names no known one."""
+    found = _connector(part, told) if isinstance(told, dict) else None
+    return None if isinstance(found, str) else found
 
 
 def sink_of(told: Mapping[str, Any]) -> SinkConnector:
@@ -41,12 +41,6 @@ def of_one_system(tree: Tree) -> Tree:
         return tree
     sides = {side: {k: v for k, v in told[side].items() if k != "type"} for side in SIDES}
     return {**tree, "upstream": {"type": kind, **told, **sides}}
-
-
-def model_of(part: str, told: Any) -> type[BaseModel] | None:
-    """The options model of `[upstream]` or `[sink]`; None if the connector is not known."""
-    found = _connector(part, told) if isinstance(told, dict) else None
-    return None if found is None or isinstance(found, str) else found.options
 
 
 def options_of(part: str, told: Any, faults: list[str], context: Any) -> BaseModel | None:

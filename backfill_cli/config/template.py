@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from backfill_cli import registry
+from backfill_cli.config.faults import models_in
 from backfill_cli.contracts import Looked, Told, UpstreamConnector
 from backfill_cli.contracts.options import Example
 from backfill_cli.errors import UsageError
@@ -118,7 +119,7 @@ def _options(
         key = field.alias or name
         if key == "type":
             continue
-        inner = _model(field.annotation)
+        inner = next(iter(models_in(field.annotation)), None)
         if inner is None:
             default = field.get_default(call_default_factory=True) if defaults is None else getattr(defaults, name)
             own += ["", *_comment(field.description), _option(key, field, default)]
@@ -157,14 +158,6 @@ def _first(kind: Any) -> Any:
     if get_origin(kind) is Literal:
         return get_args(kind)[0]
     return {int: 0, float: 0.0, bool: False, list: [], dict: {}}.get(get_origin(kind) or kind, "")
-
-
-def _model(annotation: Any) -> type[BaseModel] | None:
-    """The model of an option that is a nested table; None for a plain value."""
-    for one in (annotation, *get_args(annotation)):
-        if isinstance(one, type) and issubclass(one, BaseModel):
-            return one
-    return None
 
 
 def _toml(value: Any) -> str:

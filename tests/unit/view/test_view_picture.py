@@ -16,7 +16,7 @@ from backfill_cli.model.checkpoint import PartitionProgress, Written
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.view.console import shown, shown_lines
-from backfill_cli.view.lines import job_details, jobs_table, progress_line
+from backfill_cli.view.lines import job_details, jobs_table, spell_progress
 from backfill_cli.view.model import JobView, job_view
 from backfill_cli.view.picture import Jobs, beginning_picture, job_picture, live_picture
 from backfill_cli.view.status import Lines
@@ -86,14 +86,14 @@ def test_a_live_job_tells_apart_what_it_writes() -> None:
 
 def test_one_pending_epoch_is_one_and_a_reason_is_not_a_limit() -> None:
     one = progress(pending_epochs=1, limited_by=Limit("1 upstream epoch left", Kind.CATCHING_UP))
-    assert progress_line(job_view(row(progress=one))).split("; ")[3:] == [
+    assert spell_progress(job_view(row(progress=one))).split("; ")[3:] == [
         "eta 6.2s to 9.4s",
         "lag 1.2s",
         "1 upstream epoch pending",
         "epoch 1763692800123",
         "catching up: 1 upstream epoch left",
     ]
-    paused = progress_line(job_view(row(state=JobState.PAUSED, control=Control("me@box", 5))))
+    paused = spell_progress(job_view(row(state=JobState.PAUSED, control=Control("me@box", 5))))
     assert "limited by" not in paused
     assert "; paused by me@box since" in paused
 
@@ -164,7 +164,7 @@ def test_a_log_gets_a_line_every_ten_seconds_and_at_each_change(capsys: pytest.C
     Lines(lambda: next(clock)).tell([FULL, FULL, FULL, FULL, caught_up, caught_up])
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 3
-    assert told[0] == progress_line(FULL)
+    assert told[0] == f"orders: {spell_progress(FULL)}"
     assert "orders: running, upstream (live); lag 1.2s" in told[2]
 
 
@@ -281,10 +281,10 @@ def test_phases_and_epochs_are_told_in_words_and_times() -> None:
 def test_a_job_that_has_ended_is_not_limited_by_its_end() -> None:
     limit = Limit("done: caught up", Kind.ENDED, command("start"), "follow")
     ended = replace(FULL, state="done", limited_by=limit)
-    assert progress_line(ended).endswith("; done: caught up; to follow: backfill start")
+    assert spell_progress(ended).endswith("; done: caught up; to follow: backfill start")
     assert "ended:" in job_details(ended)
     assert "limited by" not in job_details(ended)
-    assert progress_line(FULL).endswith(f"; limited by {FULL.limited_by}")
+    assert spell_progress(FULL).endswith(f"; limited by {FULL.limited_by}")
 
 
 TABLES = tuple(SplitGroup(f"table_{n}", 4, int(n == 0) * 4, 10, 40, 1.0 if n == 0 else 0.25) for n in range(6))
