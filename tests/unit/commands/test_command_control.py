@@ -104,7 +104,7 @@ def test_a_command_whose_runner_dies_before_it_takes_it_is_written_without_one(r
     claim = catalog.claim("orders", "test", 5).__enter__()
     claim.store.become(JobState.RUNNING, "")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("backfill_cli.catalog.Catalog", Dying)
+        patch.setattr("backfill_cli.commands._options.Catalog", Dying)
         result = run("stop", "orders", "--wait", "--timeout", "5")
     assert (result.exit_code, result.stderr) == (0, f"job orders: stopped, at epoch {newest(catalog)}\n")
     assert catalog.job("orders").state is JobState.STOPPED

@@ -105,7 +105,7 @@ def test_a_clock_behind_what_the_catalog_has_seen_is_told(run: Run, catalog: Cat
     assert (clock["status"], "1h" in clock["said"] or "59m" in clock["said"]) == ("warning", True)
     with typed(clock["fix"]) as hint, pytest.MonkeyPatch.context() as patch:
         hint.says("set the clocks (ntp)")
-        patch.setattr(doctor.time, "time_ns", lambda: (later_ms + 1) * 1_000_000)
+        patch.setattr(time, "time_ns", lambda: (later_ms + 1) * 1_000_000)
         assert doctor._clock(later_ms + 1, later_ms + 1, catalog.look(), catalog.path).status is OK
 
 

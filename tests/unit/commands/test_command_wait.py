@@ -35,7 +35,7 @@ def test_wait_prints_the_epoch_that_took_the_command(run: Run, catalog: Catalog,
             return super().taken(job, command_id)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("backfill_cli.catalog.Catalog", Taking)
+        patch.setattr("backfill_cli.commands._options.Catalog", Taking)
         result = run("pause", "orders", "--wait", "--json")
     assert result.exit_code == 0
     told = json.loads(result.stdout)
