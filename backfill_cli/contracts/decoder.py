@@ -6,6 +6,7 @@ columns there are; what `open` returns is asked, for each window, for a function
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum, auto
 from typing import TYPE_CHECKING, Any, Protocol
 
 from backfill_cli.model.schema import Columns
@@ -13,6 +14,20 @@ from backfill_cli.model.schema import Columns
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
+
+
+class Fault(StrEnum):
+    """Faults of a record for which its place (a topic, a folder of files) has a way on of its own."""
+
+    OTHER_TABLE = auto()
+    NOT_SENT = auto()
+    TRUNCATED = auto()
+    HEARTBEAT = auto()
+    UNWRAPPED = auto()
+    DOCUMENT = auto()
+    TIME_UNIT = auto()
+    DECIMAL_FORM = auto()
+    SCHEMA_BLOCK = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +38,8 @@ class Decoded:
     record: INT32, the index of the record that a row is of; None: one row for each record.
     op: 'U' is the row after a change, 'D' a deleted one (at least its key is set); None: all are 'U'.
     ms: INT64, when the source made the change, milliseconds since 1970, NULL where unknown; None: everywhere.
-    error: STRING, why a record cannot be read, its columns are NULL then; None: all can be.
+    error: STRING, why a record cannot be read, its columns are NULL then; None: all can be. fault: STRING, which
+    `Fault` an error is, NULL for any other.
     beside: what `Decode.beside` announces.
     """
 
@@ -32,7 +48,22 @@ class Decoded:
     op: "pa.Array | None" = None
     ms: "pa.Array | None" = None
     error: "pa.Array | None" = None
+    fault: "pa.Array | None" = None
     beside: "dict[str, pa.Array]" = field(default_factory=dict)
+
+    def within(self) -> "pa.Array":
+        """INT32: the number of each row within its record."""
+        import pyarrow as pa
+
+        if self.record is None:
+            return pa.array([0] * len(next(iter(self.columns.values()))), pa.int32())
+        records = self.record.to_pylist()
+        numbers, before = [0] * len(records), None
+        for n, record in enumerate(records):
+            if record == before:
+                numbers[n] = numbers[n - 1] + 1
+            before = record
+        return pa.array(numbers, pa.int32())
 
 
 class Decode(Protocol):

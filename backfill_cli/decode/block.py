@@ -118,12 +118,16 @@ def encoding_of(told: Connect, target: SparkType) -> Encoding:
 
 
 def disagreement(
-    row: Sequence[Connect] | None, columns: Columns, how: Mapping[str, Encoding], others: frozenset[str] | None
+    row: Sequence[Connect] | None,
+    columns: Columns,
+    how: Mapping[str, Encoding],
+    others: frozenset[str] | None,
+    may_lack: bool,
 ) -> str | None:
     """How a record's block differs from how the record is read; None for no difference.
 
     row: the block's fields of the row. others: the columns that the table may have besides these; any other is a
-    fault. None: any.
+    fault. None: any. may_lack: whether a block can lack any column, which is then NULL.
     """
     by_name = {str(one.get("field")): one for one in reversed(row or ())}
     for name, column in columns.items():
@@ -131,7 +135,7 @@ def disagreement(
         if mine is not None and not _agrees(mine, how[name], column["type"]):
             read = _shown(column, how[name])
             return f"column '{name}': its schema block says {_said(mine)}, but it is read as {read}"
-        if mine is None and told_of(column) is None:
+        if mine is None and not may_lack and told_of(column) is None:
             return f"column '{name}' is not {IN_BLOCK}"
     return None if others is None else new_column(by_name, columns, others, IN_BLOCK)
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from backfill_cli.contracts import own
-from backfill_cli.contracts.decoder import Asked, Decode, Decoded, Found, Opened
+from backfill_cli.contracts.decoder import Asked, Decode, Decoded, Fault, Found, Opened
 from backfill_cli.decode import block, order, stored, values
 from backfill_cli.decode.tokens import NOT_WHOLE, Token, first_value, parsed, text_of, whole_object, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unreadable
@@ -23,30 +23,29 @@ from backfill_cli.formats import debezium_forms
 from backfill_cli.formats.debezium_changes import HEARTBEAT, NO_HEARTBEATS, NO_TRUNCATES
 from backfill_cli.formats.debezium_order import blanks, can_be_late, comparable
 from backfill_cli.formats.debezium_types import Connect, encoding, is_time
-from backfill_cli.formats.exact import decimal_of
+from backfill_cli.formats.exact import SHOWN, decimal_of
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.source_table import Known, matching, source_of
 from backfill_cli.formats.unsent import UNAVAILABLE
 from backfill_cli.formats.values import Encoding, Undecided, schemaless
-from backfill_cli.model.schema import Columns, SparkType, columns_of, schema_text
+from backfill_cli.model.schema import Columns, SparkType, columns_of, field, schema_text
 from backfill_cli.spark.api import Column, DataFrame
 
-_FLAT = (
-    "no 'op': not a Debezium envelope; rows that ExtractNewRecordState has unwrapped are read with "
-    'value.format = "json"'
-)
-_MONGODB = (
-    "an envelope of MongoDB, which holds documents as text: let ExtractNewDocumentState unwrap them, and read "
-    'them with value.format = "json"'
-)
-_TRUNCATE = (
-    f"truncate is not supported: set {NO_TRUNCATES} in the connector, and fill the table from a topic without "
-    "such a record, as the rows that it removed would stay"
-)
+_FLAT = "no 'op': not a Debezium envelope"
+_MONGODB = "an envelope of MongoDB, which holds documents as text"
 _ROUNDED = "a number with a fraction in a column that is read as text: its digits would be rounded"
 _NO_ENVELOPE = "not a Debezium envelope of the table's columns"
 _NO_BLOCK = "a schema block that is not Kafka Connect's"
-_NOT_EXACT = "does not fit its type exactly"
+_OF_TOPICS = {
+    Fault.OTHER_TABLE: "; name the tables to read: {at}.tables",
+    Fault.NOT_SENT: "; ALTER TABLE … REPLICA IDENTITY FULL at the source sends it",
+    Fault.TRUNCATED: f": set {NO_TRUNCATES} in the connector, and fill the table from a topic without such a "
+    "record, as the rows that it removed would stay",
+    Fault.HEARTBEAT: f": {NO_HEARTBEATS}",
+    Fault.UNWRAPPED: '; rows that ExtractNewRecordState has unwrapped are read with value.format = "json"',
+    Fault.DOCUMENT: ': let ExtractNewDocumentState unwrap them, and read them with value.format = "json"',
+}
+"""How an error of a topic's record goes on: what to do about it."""
 
 _WRITES = ("c", "r", "u")
 _BEGIN = re.compile(r'\s*\{\s*"schema"\s*:\s*')
@@ -58,25 +57,28 @@ _KNOWN_BLOCKS = 64
 class Envelopes:
     """A `Decode` of Debezium's envelopes.
 
-    schema: of the columns. how: each column's encoding. others: columns that rows may have besides those that are
-    read; None: any. required: columns that no row may lack. blockless: the fault of a record without a block, None
-    if it is read as the others are. images: the columns whose old values `order` compares; None: the order of the
-    records cannot prove anything.
+    schema: of the columns. how: each column's encoding. at: where a topic's options stand, which errors name;
+    None: records are lines of files. others: columns that rows may have besides those that are read; None: any.
+    required: columns that no row may lack. blockless: the fault of a record without a block, None if it is read as
+    the others are. images: the columns whose old values `order` compares; None: the order of the records cannot
+    prove anything. epoch: a member (dotted if nested) that `own.EPOCH` holds as text.
     """
 
     schema: str
     key: tuple[str, ...]
     how: tuple[tuple[str, Encoding], ...]
-    at: str
+    at: str | None
     known: Known
     others: frozenset[str] | None = None
     required: frozenset[str] = frozenset()
     blockless: str | None = None
     images: tuple[str, ...] | None = None
+    epoch: str | None = None
 
     @property
     def beside(self) -> Columns:
-        return {} if self.images is None else order.beside(self.images, columns_of(self.schema))
+        found = {} if self.epoch is None else {own.EPOCH: field(own.EPOCH, "string")}
+        return found if self.images is None else found | order.beside(self.images, columns_of(self.schema))
 
     def __call__(self, records: Sequence[bytes | None]) -> Decoded:
         return _reading(self)(records)
@@ -101,12 +103,13 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one row of an envelope is. row: by column, as stored. trace: for `own.TRACE`, as stored."""
+    """What one row of an envelope is. row: by column, as stored. epoch, trace: what stands beside it."""
 
     op: str
     ms: int | None
     row: tuple[Any, ...]
-    trace: tuple[Any, ...] | None = None
+    epoch: str | None
+    trace: tuple[Any, ...] | None
 
 
 class OneByOne:
@@ -155,7 +158,7 @@ class OneByOne:
             return None
         row = block.row_of(told) if isinstance(told, dict) else None
         try:
-            fault = block.disagreement(row, self.columns, self.how, self.of.others)
+            fault = block.disagreement(row, self.columns, self.how, self.of.others, self.of.at is None)
             by_name = {str(one.get("field")): one for one in row or ()}
             certain = {n: found for n, one in by_name.items() if (found := blanks(one)) is not None}
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
@@ -182,10 +185,9 @@ class OneByOne:
 
     def _of_envelope(self, envelope: Token, known: Block | None) -> list[Change]:
         if envelope is None:
-            raise Unreadable(_FLAT)
-        shape = self._shape_fault(envelope)
-        if shape is not None:
-            raise Unreadable(_MONGODB if _is_mongodb(envelope) else shape)
+            raise Unreadable(_FLAT, Fault.UNWRAPPED)
+        if not self._has_shape(envelope):
+            raise _no_documents() if _is_mongodb(envelope) else Unreadable(_NO_ENVELOPE)
         source = envelope.get("source") or {}
         of = source_of(envelope)
         if not self.of.known.reads(of):
@@ -197,30 +199,31 @@ class OneByOne:
         self._refuse_kinds(new_faults, old_faults, _is_mongodb(envelope))
         if op is None:
             if envelope.keys() == {"ts_ms"}:
-                raise Unreadable(f"{HEARTBEAT}: {NO_HEARTBEATS}")
-            raise Unreadable(_FLAT)
+                raise Unreadable(HEARTBEAT, Fault.HEARTBEAT)
+            raise Unreadable(_FLAT, Fault.UNWRAPPED)
         self._refuse(op, before, after, known, of)
         for name in self.columns:
-            for fault in (new_faults.get(name), old_faults.get(name)):
-                if fault is not None:
-                    raise Unreadable(f"column '{name}': {_NOT_EXACT}")
-            if after is not None and op in _WRITES and self._is_unsent(name, after.get(name)):
-                raise Unreadable(not_sent(name))
+            for image, faults in ((after, new_faults), (before, old_faults)):
+                if (fault := faults.get(name)) is not None:
+                    raise Unreadable(f"column '{name}': {fault}: {_shown(image[name])}", fault.fault)
+            used = [after] if op in _WRITES else []
+            used += [before] if op in ("u", "d") and name in self.of.key else []
+            if any(image is not None and self._is_unsent(name, image.get(name)) for image in used):
+                why = f"column '{name}': {UNAVAILABLE}: the value did not change and was not sent"
+                raise Unreadable(why, Fault.NOT_SENT)
         return self._rows(op, envelope, source, before, new, old, known)
 
-    def _shape_fault(self, envelope: Token) -> str | None:
+    def _has_shape(self, envelope: Token) -> bool:
         if not isinstance(envelope, dict):
-            return _NO_ENVELOPE
-        for part in ("source", "before", "after"):
-            if not isinstance(envelope.get(part), dict | None):
-                return _NO_ENVELOPE
-        for holder in (envelope, envelope.get("source") or {}):
-            ms = holder.get("ts_ms")
-            if ms is None:
-                continue
-            if not (isinstance(ms, str) and re.fullmatch("-?[0-9]{1,19}", ms) and -(2**63) <= int(ms) < 2**63):
-                return _NO_ENVELOPE
-        return None
+            return False
+        if not all(isinstance(envelope.get(part), dict | None) for part in ("source", "before", "after")):
+            return False
+        times = [holder.get("ts_ms") for holder in (envelope, envelope.get("source") or {})]
+        return all(
+            ms is None
+            or (isinstance(ms, str) and re.fullmatch("-?[0-9]{1,19}", ms) and -(2**63) <= int(ms) < 2**63)
+            for ms in times
+        )
 
     def _row(self, image: Token, names: Any) -> tuple[dict[str, Any], dict[str, Unreadable]]:
         """The values of these columns, None for what cannot be read, and why it cannot."""
@@ -240,19 +243,19 @@ class OneByOne:
         faults = [(name, fault) for part in (new, old) for name, fault in part.items()]
         for name, fault in faults:
             if isinstance(fault, Rounded):
-                raise Unreadable(f"{_ROUNDED}: column '{name}': {fault}")
+                raise Unreadable(f"{_ROUNDED}: column '{name}': {fault}", fault.fault)
         if is_mongodb:
-            raise Unreadable(_MONGODB)
+            raise _no_documents()
         for name, fault in faults:
             if isinstance(fault, Misfit):
-                raise Unreadable(f"{_NO_ENVELOPE}: column '{name}': {fault}")
+                raise Unreadable(f"{_NO_ENVELOPE}: column '{name}': {fault}", fault.fault)
 
     def _refuse(self, op: str, before: Any, after: Any, known: Block | None, of: str) -> None:
         rules = self.of
-        if (other := self._other(of)) is not None:
-            raise Unreadable(other)
+        if op != "m" and rules.known.is_other(of):
+            raise Unreadable(rules.known.fault(of), Fault.OTHER_TABLE)
         if op == "t":
-            raise Unreadable(_TRUNCATE)
+            raise Unreadable("truncate is not supported", Fault.TRUNCATED)
         if op not in (*_WRITES, "d", "m"):
             raise Unreadable(f"unknown op {op}")
         if op in _WRITES and after is None:
@@ -264,26 +267,16 @@ class OneByOne:
         if lacking is not None:
             raise Unreadable(f"column '{lacking}': the key is NULL")
         if known is not None and known.fault is not None:
-            raise Unreadable(known.fault)
+            raise Unreadable(known.fault, Fault.SCHEMA_BLOCK)
         fault = None
         if rules.others is not None and known is None and after is not None:
             fault = new_column(after, self.columns, rules.others, IN_ROW)
         if fault is None and op in _WRITES:
             fault = lacking_column(after, rules.required)
-        if fault is None and known is None:
-            fault = rules.blockless
         if fault is not None:
             raise Unreadable(fault)
-
-    def _other(self, of: str) -> str | None:
-        """The fault of a record of another table than the topic's; none if the options name tables."""
-        known = self.of.known
-        if known.named is None or not known.is_other(of):
-            return None
-        meant = (
-            f", not of '{known.named[1]}'" if known.source is None else f", but the topic's are of {known.source}"
-        )
-        return f"a record of table {of}{meant}; name the tables to read: {self.of.at}.tables"
+        if known is None and rules.blockless is not None:
+            raise Unreadable(rules.blockless, Fault.SCHEMA_BLOCK)
 
     def _is_unsent(self, name: str, token: Token) -> bool:
         return token is not None and is_unsent(token, self.how[name], self.columns[name]["type"])
@@ -297,12 +290,20 @@ class OneByOne:
         ms = None if told is None else int(told)
         gone = tuple(old.get(name) if name in self.of.key else None for name in self.columns)
         there = tuple(new.get(name) for name in self.columns)
-        removes = self._trace(source, before or {}, known)
+        epoch = self._epoch(envelope)
+        removes, puts = self._trace(source, before or {}, known), self._trace(source, None, known)
         if op == "d":
-            return [Change("D", ms, gone, removes)]
+            return [Change("D", ms, gone, epoch, removes)]
         if op == "u" and any(old.get(n) is not None and old[n] != new[n] for n in self.of.key):
-            return [Change("D", ms, gone, removes), Change("U", ms, there, self._trace(source, None, known))]
-        return [Change("U", ms, there, removes if op == "u" else self._trace(source, None, known))]
+            return [Change("D", ms, gone, epoch, removes), Change("U", ms, there, epoch, puts)]
+        return [Change("U", ms, there, epoch, removes if op == "u" else puts)]
+
+    def _epoch(self, envelope: Token) -> str | None:
+        if self.of.epoch is None:
+            return None
+        for name in self.of.epoch.split("."):
+            envelope = envelope.get(name) if isinstance(envelope, dict) else None
+        return _text(envelope)
 
     def _trace(self, source: Any, before: Any, known: Block | None) -> tuple[Any, ...] | None:
         """before: the old row that the change removes, None if it removes none."""
@@ -334,30 +335,45 @@ class OneByOne:
         """The rows of these records. at: their indices."""
         import pyarrow as pa
 
-        found: list[tuple[int, Change | None, str | None]] = []
+        indices: list[int] = []
+        changes: list[Change | None] = []
+        faults: list[Unreadable | None] = []
         for index, record in zip(at, records, strict=True):
+            made: list[Change | None] = [None]
+            fault = None
             try:
-                found += [(index, change, None) for change in self.changes(record)]
+                made = [*self.changes(record)]
             except Unreadable as exc:
-                found.append((index, None, str(exc.args[0])))
+                fault = exc
             except RecursionError:  # nested hundreds deep
-                found.append((index, None, NOT_WHOLE))
+                fault = Unreadable(NOT_WHOLE)
+            indices += [index] * len(made)
+            changes += made
+            faults += [fault] * len(made)
         columns = {
-            name: stored.array([None if c is None else c.row[i] for _, c, _ in found], column["type"])
+            name: stored.array([None if c is None else c.row[i] for c in changes], column["type"])
             for i, (name, column) in enumerate(self.columns.items())
         }
-        beside = {}
-        if self.of.images is not None:
-            kind = self.of.beside[own.TRACE]["type"]
-            beside = {own.TRACE: stored.array([None if c is None else c.trace for _, c, _ in found], kind)}
+        of_names = {own.EPOCH: "epoch", own.TRACE: "trace"}
+        beside = {
+            name: stored.array([None if c is None else getattr(c, of_names[name]) for c in changes], kind["type"])
+            for name, kind in self.of.beside.items()
+        }
         return Decoded(
             columns,
-            pa.array([index for index, _, _ in found], pa.int32()),
-            pa.array(["U" if c is None else c.op for _, c, _ in found], pa.string()),
-            pa.array([None if c is None else c.ms for _, c, _ in found], pa.int64()),
-            pa.array([error for _, _, error in found], pa.string()),
+            pa.array(indices, pa.int32()),
+            pa.array(["U" if c is None else c.op for c in changes], pa.string()),
+            pa.array([None if c is None else c.ms for c in changes], pa.int64()),
+            pa.array([None if fault is None else self._told(fault) for fault in faults], pa.string()),
+            pa.array([None if fault is None else fault.fault for fault in faults], pa.string()),
             beside,
         )
+
+    def _told(self, fault: Unreadable) -> str:
+        why = str(fault.args[0])
+        if self.of.at is None or fault.fault is None:
+            return why
+        return why + _OF_TOPICS.get(fault.fault, "").format(at=self.of.at)
 
 
 def _is_mongodb(envelope: Token) -> bool:
@@ -369,9 +385,12 @@ def _text(token: Token) -> str | None:
     return None if token is None else token if isinstance(token, str) else written(token)
 
 
-def not_sent(name: str) -> str:
-    hint = "ALTER TABLE … REPLICA IDENTITY FULL at the source sends it"
-    return f"column '{name}': {UNAVAILABLE}: the value did not change and was not sent; {hint}"
+def _shown(token: Token) -> str:
+    return str(_text(token))[:SHOWN]
+
+
+def _no_documents() -> Unreadable:
+    return Unreadable(_MONGODB, Fault.DOCUMENT)
 
 
 # On the driver

@@ -34,7 +34,7 @@ class ByArrow:
         self._of, self._slow = of, slow
         raw = {n: arrow_values.read_as(c["type"], slow.how[n], False) for n, c in slow.columns.items()}
         self._raw: dict[str, pa.DataType] | None = None
-        if None not in raw.values():
+        if None not in raw.values() and of.epoch is None:
             self._raw = {name: kind for name, kind in raw.items() if kind is not None}
         self._unsent = {
             n: pa.array(texts) for n, c in slow.columns.items() if (texts := placeholders(slow.how[n], c["type"]))
@@ -108,8 +108,7 @@ class ByArrow:
             record,
             pc.if_else(rows.deletes, pa.scalar("D"), pa.scalar("U")),
             ms.cast(pa.int64()),
-            None,
-            beside,
+            beside=beside,
         )
         return _filtered(found, good), sorted(left)
 
@@ -260,6 +259,5 @@ def _filtered(found: Decoded, good: pa.Array) -> Decoded:
         found.record.filter(good),
         found.op.filter(good),
         found.ms.filter(good),
-        None,
-        {name: column.filter(good) for name, column in found.beside.items()},
+        beside={name: column.filter(good) for name, column in found.beside.items()},
     )

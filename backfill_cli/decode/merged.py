@@ -42,6 +42,7 @@ def merged(parts: Sequence[Decoded]) -> Decoded:
         joined("op", pa.string()),
         joined("ms", pa.int64()),
         joined("error", pa.string()),
+        joined("fault", pa.string()),
         {name: beside(name, kind) for name, kind in kinds.items()},
     )
 

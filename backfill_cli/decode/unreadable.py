@@ -1,8 +1,14 @@
 """Why a record has no exact row."""
 
+from backfill_cli.contracts.decoder import Fault
+
 
 class Unreadable(Exception):
-    """A record, or a value in it, that cannot be read. args[0]: why, for people."""
+    """A record, or a value in it, that cannot be read. args[0]: why, for people. fault: see `Decoded.fault`."""
+
+    def __init__(self, why: str, fault: Fault | None = None) -> None:
+        super().__init__(why)
+        self.fault = fault
 
 
 class Misfit(Unreadable):

@@ -13,6 +13,7 @@ from binascii import a2b_base64
 from collections.abc import Callable
 from typing import Any, TypeGuard
 
+from backfill_cli.contracts.decoder import Fault
 from backfill_cli.decode.tokens import Constant, Number, Token, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unfit, Unreadable
 from backfill_cli.formats.exact import FIRST_DAY, LAST_DAY, MOST_PLACES, PER_SECOND, article, decimal_of
@@ -186,23 +187,28 @@ def to_single(value: float) -> float:
 
 def of_days(days: int) -> int:
     if not FIRST_DAY <= days <= LAST_DAY:
-        raise inexact("date")
+        raise Unreadable("a date outside the years 1 to 9999 (days since 1970)")
     return days
 
 
-def of_units(count: int, unit: str, kind: str) -> int:
+def of_units(count: int, unit: str) -> int:
     """Milli-, micro- or nanoseconds since 1970 as microseconds. Raises Unreadable beyond the years 1 to 9999."""
     micros, rest = divmod(count * 10**6, PER_SECOND[unit])
-    if rest or not FIRST_DAY * _DAY_MICROS <= micros < (LAST_DAY + 1) * _DAY_MICROS:
-        raise inexact(kind)
+    if not FIRST_DAY * _DAY_MICROS <= micros < (LAST_DAY + 1) * _DAY_MICROS:
+        raise Unreadable(f"a time outside the years 1 to 9999 ({unit} since 1970)")
+    if rest:
+        raise Unreadable("nanoseconds would be cut to microseconds")
     return micros
 
 
 def of_unscaled(encoded: str, scale: int, kind: str) -> int:
     """Base64 of a big-endian two's complement integer, times ten to the minus `scale`."""
-    raw = of_base64(encoded)
+    try:
+        raw = of_base64(encoded)
+    except Unreadable:
+        raw = b""
     if not 1 <= len(raw) <= 16 or abs(scale) > MOST_PLACES:
-        raise inexact(kind)
+        raise Unreadable("not a decimal of at most 38 digits in base64")
     return scaled(int.from_bytes(raw, "big", signed=True), scale, kind)
 
 
@@ -291,7 +297,7 @@ def _present(kind: SparkType, how: Encoding, text: Callable[[Token], str], is_js
         return lambda token: of_days(_count(token, "days since 1970"))
     if how.kind == "units":
         unit = how.unit or "us"
-        return lambda token: of_units(_count(token, _SINCE[unit]), unit, kind)
+        return lambda token: of_units(_count(token, _SINCE[unit]), unit)
     if how.kind == "instant":
         return _instant(kind, how.unit, text)
     if how.kind == "double":
@@ -299,8 +305,7 @@ def _present(kind: SparkType, how: Encoding, text: Callable[[Token], str], is_js
     if how.kind == "base64":
         return _base64
     if how.kind == "unscaled":
-        scale = decimal_of(kind)[1] if how.scale is None else how.scale
-        return lambda token: of_unscaled(text(token), scale, kind)
+        return _unscaled(kind, how.scale, text)
     if is_json:
         return _json_decimal(kind) if kind.startswith("decimal") else lambda token: of_text(_raw(token), kind)
     return lambda token: of_text(text(token), kind)
@@ -380,9 +385,22 @@ def _instant(kind: str, unit: str | None, text: Callable[[Token], str]) -> Reade
         said = text(token)
         if re.fullmatch("-?[0-9]+", said) is None:
             return _moment(said, kind)
-        if unit is None or not _fits(value := _int(said), "long"):
-            raise inexact(kind)
-        return of_units(value, unit, kind)
+        if unit is None:
+            raise Unreadable("a time as a number of unknown unit", Fault.TIME_UNIT)
+        return of_units(_int(said), unit)
+
+    return read
+
+
+def _unscaled(kind: str, scale: int | None, text: Callable[[Token], str]) -> Reader:
+    """scale: None: only the options say that decimals are written so, and with the type's scale."""
+
+    def read(token: Token) -> int:
+        try:
+            return of_unscaled(text(token), decimal_of(kind)[1] if scale is None else scale, kind)
+        except Unreadable as exc:
+            exc.fault = Fault.DECIMAL_FORM if scale is None else None
+            raise
 
     return read
 

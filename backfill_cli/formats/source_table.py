@@ -49,11 +49,10 @@ class Known:
         by_place = qualified is not None and f".{place}".endswith(f".{qualified[0]}")
         return of != "" and not by_place and (last is None or last[0] != table)
 
-    @property
-    def meant(self) -> str:
-        """The error for an envelope of another table."""
+    def fault(self, of: str) -> str:
+        """What is wrong with an envelope of this other table."""
         one = self.source or (self.named[1] if self.named else "")
-        return f"a line of another table than '{one}'"
+        return f"a record of another table than '{one}': {of or NAMELESS}"
 
     def read(self, of: Column) -> Column:
         """`reads` as an expression."""

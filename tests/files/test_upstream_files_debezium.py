@@ -197,7 +197,8 @@ def test_a_line_of_another_table_between_others_is_refused_by_name(tmp_path: Pat
     upstream = opened(tmp_path, ONE, {"format": "debezium"})
     (tmp_path / "changes" / "1.json").write_text("\n".join([of("t", 1), of("customers", 1), of("t", 2)]))
     error = failure(upstream, spark)
-    assert "1.json: a line of another table than 'shop.public.t': shop.public.customers" in error.message
+    said = "1.json: line 2 (of id 1): a record of another table than 'shop.public.t': shop.public.customers"
+    assert error.message == said
     assert "upstream.changes.tables" in str(error.hint)
 
 

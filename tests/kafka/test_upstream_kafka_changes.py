@@ -258,8 +258,8 @@ def test_case_25_debezium_values_are_exact_or_a_fault(topic: Topic, spark: "Spar
     assert rows[0]["at"] == dt.datetime(2023, 11, 14, 22, 13, 20, 123456, dt.UTC)
     assert [r["_backfill_error"] for r in rows] == [
         None,
-        "column 'small': does not fit its type exactly",
-        "column 'amount': does not fit its type exactly",
+        "column 'small': not exactly a tinyint: 200",
+        "column 'amount': not a decimal of at most 38 digits in base64: !",
     ]
 
 

@@ -97,7 +97,7 @@ class Reading:
             return pa.RecordBatch.from_pydict({own.READ: read, **told})
         op = pa.repeat(pa.scalar("U"), count) if found.op is None else found.op
         seq = pa.StructArray.from_arrays(
-            [at["kafka_partition"], at["kafka_offset"], _within(found)],
+            [at["kafka_partition"], at["kafka_offset"], found.within()],
             fields=list(arrow_type(_SEQ)),
         )
         ms = ms if found.ms is None else pc.coalesce(found.ms, ms)
@@ -137,21 +137,6 @@ def _raw(found: Decoded, keys: Sequence[bytes | None], values: Sequence[bytes | 
         for i, is_bad in zip(record, bad, strict=True)
     ]
     return pa.array(raws, pa.binary())
-
-
-def _within(found: Decoded) -> "pa.Array":
-    """The number of each row within its record."""
-    import pyarrow as pa
-
-    if found.record is None:
-        return pa.array([0] * len(next(iter(found.columns.values()))), pa.int32())
-    records = found.record.to_pylist()
-    numbers, before = [0] * len(records), None
-    for n, record in enumerate(records):
-        if record == before:
-            numbers[n] = numbers[n - 1] + 1
-        before = record
-    return pa.array(numbers, pa.int32())
 
 
 def named() -> Column:

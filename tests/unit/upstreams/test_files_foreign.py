@@ -150,7 +150,7 @@ def test_a_file_of_another_table_is_named_with_the_option(root: Path) -> None:
     land(root / "changes", "1.json", of("orders"))
     upstream.pin()
     land(root / "changes", "2.json", of("customers"))
-    with pytest.raises(BadData, match=r"2\.json: a line of another table than 'shop\.public\.orders'") as caught:
+    with pytest.raises(BadData, match=r"2\.json: a record of another table than 'shop\.public\.orders'") as caught:
         upstream.observe(START, False)
     assert caught.value.message.endswith("shop.public.customers")
     assert "upstream.changes.tables" in str(caught.value.hint)
@@ -176,7 +176,7 @@ def test_in_a_folder_that_was_empty_lines_are_of_the_configured_table(
     later.restore(made)
     for one in (upstream, later):
         if refused:
-            with pytest.raises(BadData, match="a line of another table than 't'"):
+            with pytest.raises(BadData, match="a record of another table than 't'"):
                 one.observe(START, False)
         else:
             assert len(one.observe(START, False).pending) == 1

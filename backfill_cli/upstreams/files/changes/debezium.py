@@ -6,44 +6,66 @@ nothing to the delete before them.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar
 
-from backfill_cli.contracts import TableSpec, own
+import pyarrow as pa
+
+from backfill_cli.contracts import Piece, TableSpec, own
+from backfill_cli.contracts.decoder import Fault
+from backfill_cli.decode import order
 from backfill_cli.decode.block import meaning, row_of
-from backfill_cli.errors import BadData, ConfigError, in_config
-from backfill_cli.formats import frames
-from backfill_cli.formats.debezium_changes import (
-    HEARTBEAT,
-    HEARTBEAT_HINT,
-    NEW_SNAPSHOT,
-    TABLES_HINT,
-    UNWRAPPED,
-    changes,
-    envelope_columns,
-)
+from backfill_cli.decode.debezium import Envelopes
+from backfill_cli.errors import START_OVER, BadData, ConfigError, Hint, in_config, sql
+from backfill_cli.formats.debezium_changes import HEARTBEAT, NO_HEARTBEATS, UNWRAPPED
 from backfill_cli.formats.debezium_forms import Lack, lacks
 from backfill_cli.formats.debezium_forms import undeclared as undeclared_columns
-from backfill_cli.formats.debezium_order import blanks, can_be_late, comparable, is_placed
+from backfill_cli.formats.debezium_order import can_be_late, comparable, is_placed
 from backfill_cli.formats.debezium_types import Connect, encoding, own_type
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.formats.schemas import Unsupported
-from backfill_cli.formats.source_table import NAMELESS, Known, source_of
-from backfill_cli.formats.values import DECIMALS_HINT, Encoding, read_as_text, schemaless, textual
+from backfill_cli.formats.source_table import Known, source_of
+from backfill_cli.formats.values import Encoding, schemaless, textual
 from backfill_cli.model.balanced import balanced
-from backfill_cli.model.schema import Columns, SparkType, field
-from backfill_cli.spark import arrow_tasks
-from backfill_cli.spark.api import DataFrame, SparkSession
-from backfill_cli.spark.failures import CHANGES_HINT
+from backfill_cli.model.schema import Columns, SparkType, field, schema_text
+from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
+from backfill_cli.spark.failures import CHANGES_HINT, reading
+from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.changes.change_format import Inspected, declared, undeclared
 from backfill_cli.upstreams.files.options import ChangesOptions
-from backfill_cli.upstreams.files.reading import json_rows, lines
+from backfill_cli.upstreams.files.reading import json_rows, lines, text_rows
 from backfill_cli.upstreams.files.reading.rows import THREADS
+from backfill_cli.upstreams.files.reading.text_rows import BadRows, TextRows
 
 _ONE_FORM = "divide the file where that changes, in the order of its lines: one not yet applied may be replaced"
+_MIXED = "some lines have a schema block and some do not"
+_NEW_SNAPSHOT = (
+    "take a new snapshot, set upstream.snapshot.as_of to the newest change file before it; then " + START_OVER
+)
+_HEARTBEAT = f"{NO_HEARTBEATS}; then remove such lines from the change file"
+_TABLES = in_config('name the tables whose changes are meant, as in upstream.changes.tables = ["public.orders"]')
+_AS_TEXT = in_config(
+    'set decimal.handling.mode = string in the connector and upstream.changes.decimals = "string", and write such '
+    "changes again"
+)
+_DECIMALS = in_config(
+    'set upstream.changes.decimals = "precise", or "double", if they are written so; or ' + _AS_TEXT
+)
+_HINTS: Mapping[str, Hint | str] = {
+    Fault.OTHER_TABLE: _TABLES,
+    Fault.NOT_SENT: "at the source: " + sql("ALTER TABLE … REPLICA IDENTITY FULL") + "; then " + _NEW_SNAPSHOT,
+    Fault.TRUNCATED: _NEW_SNAPSHOT,
+    Fault.HEARTBEAT: _HEARTBEAT,
+    Fault.TIME_UNIT: in_config('set upstream.changes.timestamps = "ms", or "us", or "ns"'),
+    Fault.DECIMAL_FORM: "a NUMERIC without a scale is written as {scale, value}, which can be read only with "
+    "schema blocks (value.converter.schemas.enable); or " + _AS_TEXT,
+    Fault.SCHEMA_BLOCK: _ONE_FORM,
+}
+"""What to do about the faults of a line; for others: correct the file."""
 
 _SAMPLED = 20
 """Lines read at each end of a file to see how its values are written."""
@@ -53,12 +75,10 @@ _SAMPLED = 20
 class _Shape:
     """How one file writes its lines. told: each column's field in the schema block, None without a block.
 
-    blanks: those of the columns (see debezium_order), as far as they are known. late: whether the order of the
-    lines can prove that the source checks its key late.
+    late: whether the order of the lines can prove that the source checks its key late.
     """
 
     told: Mapping[str, Connect] | None
-    blanks: Mapping[str, frozenset[str]]
     late: bool
 
     @property
@@ -149,7 +169,7 @@ class Debezium:
             if not self._known.reads(of) or payload.get("op") == "m":
                 continue
             if self._known.is_other(of):
-                raise BadData(f"{file.path}: {self._known.meant}: {of or NAMELESS}", TABLES_HINT)
+                raise BadData(f"{file.path}: {self._known.fault(of)}", _TABLES)
             told, image = told_of(envelope), payload.get("after")
             if told is not None:
                 return Inspected(file, None, ms, self._told_columns(file, told, known))
@@ -217,37 +237,112 @@ class Debezium:
         shapes: Sequence[_Shape],
         columns: Columns,
     ) -> DataFrame:
-        shape = shapes[0]
-        encodings: dict[str, Encoding] = {}
+        told, key = shapes[0].told, self._table.key
+        how = self._encodings(files[0], told, columns)
+        images = comparable(key, columns, how) if any(one.late for one in shapes) else None
+        decode = Envelopes(
+            schema_text(columns),
+            key,
+            tuple(how.items()),
+            None,
+            self._known,
+            blockless=None if told is None else _MIXED,
+            images=images,
+            epoch=self._options.epoch,
+        )
+        read = {name: field(name, kind) for name, kind in _MARKS.items()} | decode.beside | columns
+        rows = TextRows(self._options.csv, tuple(columns), read, CHANGES_HINT, key)
+        found = text_rows.frame(spark, lines.parts(where, files, cut=True), partial(_made, decode), rows)
+        seq = F.struct(F.col(own.AT).alias("at"), own.SUB).alias(own.SEQ)
+        beside = [name for name in read if name not in _MARKS and name not in columns]
+        values = [quoted(name) for name in columns]
+        changes = found.select(own.OP, seq, own.MS, own.LINE, *beside, *values)
+        if images is not None:
+            changes = order.refusing(changes, key, images, told is not None, _named())
+        return changes.drop(own.LINE)
+
+    def _encodings(
+        self, file: File, told: Mapping[str, Connect] | None, columns: Columns
+    ) -> Mapping[str, Encoding]:
+        """How each column is written in a file. Raises BadData for one that cannot be read into its type."""
+        found = {}
         for name, column in columns.items():
             try:
-                encodings[name] = self._encoding(shape, name, column["type"])
+                found[name] = self._encoding(told, name, column["type"])
             except Unsupported as exc:
-                what = f"{files[0].path}: column '{name}': {exc}"
-                if shape.told is None:
-                    raise BadData(what, DECIMALS_HINT) from exc
-                raise BadData(what, NEW_SNAPSHOT) from exc
-        key, epoch = self._table.key, self._options.epoch
-        images = comparable(key, columns, encodings) if any(one.late for one in shapes) else None
-        envelope = envelope_columns(key, columns, encodings, epoch, images)
-        at = "r" if shape.told is None else "r.payload"
-        if shape.told is not None:
-            envelope = {"payload": field("payload", {"type": "struct", "fields": list(envelope.values())})}
-        numbered = arrow_tasks.workers_know_us(spark)
-        told = (
-            json_rows.line_frame(spark, where, files, CHANGES_HINT)
-            if numbered
-            else frames.text_lines(spark, where, files)
-        )
-        parsed = frames.json_objects(told, envelope, read_as_text(columns, encodings))
-        told_blanks = None if shape.told is None else _together([one.blanks for one in shapes])
-        return changes(parsed, at, key, columns, encodings, epoch, self._known, numbered, images, told_blanks)
+                what = f"{file.path}: column '{name}': {exc}"
+                raise BadData(what, _DECIMALS if told is None else _NEW_SNAPSHOT) from exc
+        return found
 
-    def _encoding(self, shape: _Shape, name: str, target: SparkType) -> Encoding:
-        if shape.told is None:
+    def _encoding(self, told: Mapping[str, Connect] | None, name: str, target: SparkType) -> Encoding:
+        if told is None:
             return schemaless(target, self._options.timestamps, self._options.decimals)
         # in a file older than the column, the column is NULL
-        return encoding(shape.told[name], target) if name in shape.told else textual(target)
+        return encoding(told[name], target) if name in told else textual(target)
+
+
+_MARKS = {own.SUB: "integer", own.LINE: "long", own.OP: "string", own.MS: "long"}
+"""What workers tell of each change. `own.SUB`: its number within its line. `own.LINE`: the line's, from 1; NULL
+beyond a file's first part, where nobody has counted the lines."""
+
+
+def _named() -> Column:
+    """A change's line, as errors name it."""
+    at = F.col(own.SEQ)["at"]
+    line = F.coalesce(
+        F.concat(F.lit("line "), F.col(own.LINE).cast("string")),
+        F.concat(F.lit("the line at byte "), at["row"].cast("string")),
+    )
+    return F.concat(at["file"], F.lit(": "), line)
+
+
+def _made(decode: Envelopes, rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
+    """Runs in a worker."""
+    for piece in pieces:
+        before = 0 if piece.what.start == 0 else None
+        with reading(piece.what.path, "json", rows.hint), BadRows(piece.what, rows) as bad:
+            for offset, block in json_rows.blocks(piece.what):
+                if block.strip():
+                    made = _Block(rows, decode, offset, block, before)
+                    yield from bad.apart(made, made.hints)
+                before = None if before is None else before + block.count(b"\n")
+
+
+class _Block(json_rows.Lines):
+    """See text_rows.Block: the changes of a block's lines. before: how many lines precede it, if that is known."""
+
+    def __init__(self, rows: TextRows, decode: Envelopes, offset: int, block: bytes, before: int | None) -> None:
+        super().__init__(offset, block)
+        self._key = rows.key
+        found = decode([None if line == b"null" else line for line in self.records])
+        assert found.record is not None, "a line can be no change, or two"
+        self._of = found.record
+        numbers = [None if before is None else before + number + 1 for number, _, _ in self._lines]
+        count = len(self._of)
+        marks = {
+            own.SUB: found.within(),
+            own.LINE: pa.array(numbers, pa.int64()).take(self._of),
+            own.OP: pa.repeat(pa.scalar("U"), count) if found.op is None else found.op,
+            own.MS: pa.nulls(count, pa.int64()) if found.ms is None else found.ms,
+        }
+        self.columns = marks | found.beside | found.columns
+        errors = [] if found.error is None else found.error.to_pylist()
+        faults = [] if found.fault is None else found.fault.to_pylist()
+        self.faults = {index: error for index, error in enumerate(errors) if error is not None}
+        self.hints = {index: _HINTS[fault] for index, fault in enumerate(faults) if fault in _HINTS}
+
+    @property
+    def places(self) -> pa.Array:
+        return super().places.take(self._of)
+
+    def record(self, index: int) -> tuple[int, bytes]:
+        return super().record(self._of[index].as_py())
+
+    def key(self, index: int) -> Mapping[str, object]:
+        event = payload_of(self.object(self._of[index].as_py())) or {}
+        image = event.get("before" if event.get("op") == "d" else "after")
+        row = image if isinstance(image, dict) else {}
+        return {name: row[name] for name in self._key if name in row}
 
 
 def _fits(told: Connect, target: SparkType) -> bool:
@@ -270,23 +365,14 @@ def _shape(where: Place, file: File, known: Known) -> _Shape | None:
     late = can_be_late(payload for one in (first, last) if (payload := payload_of(one)) is not None)
     begin, end = told_of(first), told_of(last)
     if (begin is None) != (end is None):
-        raise BadData(f"{file.path}: some lines have a schema block and some do not", _ONE_FORM)
+        raise BadData(f"{file.path}: {_MIXED}", _ONE_FORM)
     if begin is None or end is None:
-        return _Shape(None, {}, late)
+        return _Shape(None, late)
     for name in begin.keys() & end.keys():
         if meaning(begin[name]) != meaning(end[name]):
             raise BadData(f"{file.path}: column '{name}' changes its type within the file", _ONE_FORM)
     told = {name: meaning(one) for name, one in {**begin, **end}.items()}
-    certain = [
-        {name: of for name, one in ends.items() if (of := blanks(one)) is not None} for ends in (begin, end)
-    ]
-    return _Shape(told, _together(certain), late)
-
-
-def _together(found: Sequence[Mapping[str, frozenset[str]]]) -> Mapping[str, frozenset[str]]:
-    """The blanks of the columns that all of these know."""
-    common = set(found[0]).intersection(*found[1:])
-    return {name: frozenset().union(*(one[name] for one in found)) for name in common}
+    return _Shape(told, late)
 
 
 def _first_read(file: File, some: Iterable[str], known: Known) -> Mapping[str, Any] | None:
@@ -314,7 +400,7 @@ def refuse_other(file: File, payload: Mapping[str, Any], line: str) -> None:
     if "op" in payload:
         return
     if payload.keys() == {"ts_ms"}:
-        raise BadData(f"{file.path}: {HEARTBEAT}: {line[:120]}", HEARTBEAT_HINT)
+        raise BadData(f"{file.path}: {HEARTBEAT}: {line[:120]}", _HEARTBEAT)
     if any(name in payload for name in UNWRAPPED):
         raise BadData(
             f"{file.path}: flattened by Debezium's ExtractNewRecordState, so without the old row: {line[:120]}",

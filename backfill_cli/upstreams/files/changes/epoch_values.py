@@ -114,7 +114,7 @@ def _of_json(where: Place, file: File, column: str, skip: bool) -> dict[Any, int
     (part,) = lines.parts(where, [file], cut=False)
     with reading(file.path, "json"):
         for _, block in json_rows.blocks(part):
-            left = [line for _, line in json_rows.numbered(block) if line != b"null"]
+            left = [line for _, _, line in json_rows.numbered(block) if line != b"null"]
             for leaf in (pa.int64(), pa.string()):
                 kind = leaf
                 for name in reversed(path[1:]):

@@ -240,6 +240,7 @@ class _Block:
         texts = self._texts(part.path).slice(skip)
         self._texts_by_name = dict(zip(rows.names, texts.columns, strict=True))
         self.columns = self._values(texts.num_rows)
+        self.places = pa.array(range(offset, offset + texts.num_rows), pa.int64())
 
     def _texts(self, path: str) -> pa.Table:
         """The fields of all records; of one that has more or fewer, or is not UTF-8, NULLs, and a fault."""

@@ -5,15 +5,13 @@ Planning looks at the first lines: a declared column that none of them has is pr
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
 
 import pyarrow as pa
 
-from backfill_cli.contracts import Piece, own
+from backfill_cli.contracts import Piece
 from backfill_cli.decode.json_rows import JsonRows
-from backfill_cli.decode.tokens import NOT_WHOLE
-from backfill_cli.errors import BadData, Hint, in_config
+from backfill_cli.errors import BadData, in_config
 from backfill_cli.formats.exact import SHOWN
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, schema_text
@@ -41,41 +39,62 @@ def _made(rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
                     yield from bad.apart(_Block(rows, decode, offset, block))
 
 
-class _Block:
-    """See text_rows.Block: the lines of a block that are not blank."""
+class Lines:
+    """Of a text_rows.Block: the lines of a block that are not blank, each with its number and its byte there."""
 
     line_end = b"\n"
 
+    def __init__(self, offset: int, block: bytes) -> None:
+        self.offset, self._lines = offset, list(_numbered(block))
+
+    @property
+    def records(self) -> list[bytes]:
+        """What is decoded: nothing instead of a line that is no JSON, though the decoders would take it."""
+        return [line if _is_strict(line) else b"" for _, _, line in self._lines]
+
+    @property
+    def places(self) -> pa.Array:
+        """INT64, the byte of the file at which each begins."""
+        return pa.array([self.offset + at for _, at, _ in self._lines], pa.int64())
+
+    def record(self, index: int) -> tuple[int, bytes]:
+        number, _, line = self._lines[index]
+        return number, line
+
+    def object(self, index: int) -> Mapping[str, object]:
+        """A line's members; none if it is no object."""
+        try:
+            found = json.loads(self._lines[index][2], parse_float=str)
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+class _Block(Lines):
+    """See text_rows.Block."""
+
     def __init__(self, rows: TextRows, decode: JsonRows, offset: int, block: bytes) -> None:
-        self.offset, self._key = offset, rows.key
-        self._lines = list(numbered(block))
-        decoded = decode([line for _, line in self._lines])
+        super().__init__(offset, block)
+        self._key = rows.key
+        decoded = decode(self.records)
         self.columns = decoded.columns
         errors = [] if decoded.error is None else decoded.error.to_pylist()
         self.faults = {index: error for index, error in enumerate(errors) if error is not None}
-        for index, (_, line) in enumerate(self._lines):
-            odd = b"\t" in line or b"Infinity" in line
-            if odd and index not in self.faults and not _is_strict(line):
-                self.faults[index] = NOT_WHOLE
         if not rows.quarantine:  # which keeps the line
             self.faults = {index: f"{error}: {self._shown(index)}" for index, error in self.faults.items()}
 
     def _shown(self, index: int) -> str:
-        return self._lines[index][1].decode("utf-8", "replace")[:SHOWN]
-
-    def record(self, index: int) -> tuple[int, bytes]:
-        return self._lines[index]
+        return self.record(index)[1].decode("utf-8", "replace")[:SHOWN]
 
     def key(self, index: int) -> Mapping[str, object]:
-        try:
-            row = json.loads(self._lines[index][1], parse_float=str)
-        except (ValueError, RecursionError):
-            return {}
-        return {name: row[name] for name in self._key if name in row} if isinstance(row, dict) else {}
+        row = self.object(index)
+        return {name: row[name] for name in self._key if name in row}
 
 
 def _is_strict(line: bytes) -> bool:
-    """Whether a line is JSON: the decoder takes a tab inside a text and a bare infinity, which topics can have."""
+    """Whether a line is JSON: the decoders take a tab inside a text and a bare infinity, which topics can have."""
+    if b"\t" not in line and b"Infinity" not in line:
+        return True
     try:
         json.loads(line, parse_constant=_only_nan)
     except (ValueError, RecursionError):
@@ -88,33 +107,13 @@ def _only_nan(constant: str) -> None:
         raise ValueError(constant)
 
 
-def numbered(block: bytes) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, each with the number of lines before it."""
+def _numbered(block: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """The lines that are not blank, each with the number of lines and of bytes before it."""
+    at = 0
     for number, one in enumerate(block.split(b"\n")):
         if line := one.strip(_WHITE):
-            yield number, line
-
-
-def line_frame(spark: SparkSession, where: Place, files: Sequence[File], hint: Hint | str) -> DataFrame:
-    """`own.FILE, own.AT, own.LINE BINARY`: the lines that are not blank. Executors need this package.
-
-    hint: of a damaged file.
-    """
-    schema = f"{own.FILE} STRING, {own.ROW} BIGINT, {own.LINE} BINARY"
-    parts = lines.parts(where, files, cut=True)
-    return text_rows.placed(spark, parts, partial(_line_batches, hint), schema, own.LINE)
-
-
-def _line_batches(hint: Hint | str, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
-    """Runs in a worker."""
-    for piece in pieces:
-        with reading(piece.what.path, "json", hint):
-            for offset, block in blocks(piece.what):
-                found = [line for _, line in numbered(block)]
-                files = pa.repeat(pa.scalar(piece.what.name, pa.string()), len(found))
-                at = pa.array(range(offset, offset + len(found)), pa.int64())
-                made = {own.FILE: files, own.ROW: at, own.LINE: pa.array(found, pa.binary())}
-                yield pa.RecordBatch.from_pydict(made)
+            yield number, at, line
+        at += len(one) + 1
 
 
 def blocks(part: TextPart) -> Iterator[tuple[int, bytes]]:

@@ -101,12 +101,14 @@ def placed(
 class Block(Protocol):
     """Rows that were read together. faults: the index of each that cannot be read, and why.
 
-    offset: the byte of the file at which they begin. line_end: of the file's lines.
+    offset: the byte of the file at which they begin. line_end: of the file's lines. places: INT64, of each row in
+    its file, rising.
     """
 
     offset: int
     line_end: bytes
     columns: dict[str, pa.Array]
+    places: pa.Array
     faults: dict[int, str]
 
     def record(self, index: int) -> tuple[int, bytes]:
@@ -136,12 +138,15 @@ class BadRows:
         if self._source is not None:
             self._source.close()
 
-    def apart(self, block: Block) -> Iterator[pa.RecordBatch]:
-        """The block's rows: see `schema`. Raises BadData for the first that cannot be read, unless quarantined."""
+    def apart(self, block: Block, hints: Mapping[int, Hint | str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The block's rows: see `schema`. Raises BadData for the first that cannot be read, unless quarantined.
+
+        hints: by row, of faults that have one of their own.
+        """
         count = len(next(iter(block.columns.values())))
         columns = {
             own.FILE: pa.repeat(pa.scalar(self._part.name, pa.string()), count),
-            own.ROW: pa.array(range(block.offset, block.offset + count), pa.int64()),
+            own.ROW: block.places,
             **block.columns,
         }
         if self._rows.reads is not None:
@@ -152,17 +157,18 @@ class BadRows:
         kind = pa.struct({name: stored.arrow_type(kind) for name, kind in QUARANTINED})
         if not self._rows.quarantine:
             if block.faults:
-                raise self._error(block, min(block.faults))
+                first = min(block.faults)
+                raise self._error(block, first, (hints or {}).get(first, self._rows.hint))
             yield pa.RecordBatch.from_pydict(columns)
             return
         kept = [self._kept(block, index) if index in block.faults else None for index in range(count)]
         yield pa.RecordBatch.from_pydict({**columns, own.QUARANTINED: pa.array(kept, kind)})
 
-    def _error(self, block: Block, index: int) -> BadData:
+    def _error(self, block: Block, index: int, hint: Hint | str) -> BadData:
         line, _ = block.record(index)
         keys = ", ".join(f"{name} {value}" for name, value in block.key(index).items())
         where = f"line {self._before(block) + line + 1}{f' (of {keys})' if keys else ''}"
-        return BadData(f"{self._part.name}: {where}: {block.faults[index]}", self._rows.hint)
+        return BadData(f"{self._part.name}: {where}: {block.faults[index]}", hint)
 
     def _kept(self, block: Block, index: int) -> dict[str, object]:
         line, record = block.record(index)
