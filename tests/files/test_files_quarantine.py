@@ -120,6 +120,91 @@ def test_rows_of_a_feed_that_cannot_be_applied_are_kept(spark: "SparkSession", t
     assert verify("orders", run.catalog).equal
 
 
+def envelope(op: str, before: Any, after: Any, **source: Any) -> bytes:
+    return json.dumps({"op": op, "before": before, "after": after, "source": {"table": "t", **source}}).encode()
+
+
+UNSENT = "__debezium_unavailable_value"
+BAD: tuple[tuple[bytes, str], ...] = (
+    (envelope("c", None, {"id": 2, "v": "x"}), "column 'v': not a whole number: \"x\""),
+    (envelope("x", None, {"id": 2, "v": 2}), "unknown op x"),
+    (b'{"op": "c", "after": {"id": 3', "not one whole JSON object"),
+    (b'{"op": "c", "after": {"id": 3, "v": 3}, "\xff": 1}', "not UTF-8 text"),
+    (b'{"id": 3, "v": 3}', "no 'op': not a Debezium envelope"),
+    (b'{"ts_ms": 5}', "a heartbeat of Debezium"),
+    (envelope("t", None, None), "truncate is not supported"),
+    (envelope("d", None, None), "no 'before', so no key, in an envelope with op d"),
+    (envelope("d", {"id": None}, None), "column 'id': the key is NULL"),
+    (envelope("c", None, {"id": 1, "v": 9}, table="other"), "a record of another table than 't': other"),
+)
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["in the middle", "at both ends"])
+def test_lines_of_debezium_that_cannot_be_read_are_kept(spark: "SparkSession", tmp_path: Path, last: bool) -> None:
+    run = Run(tmp_path, 'format = "debezium"')
+    (tmp_path / "snapshot" / "a.csv").write_text("id,v\n1,1\n9,9\n")
+    (tmp_path / "changes" / "a.json").write_bytes(envelope("u", None, {"id": 1, "v": 10}) + b"\n")
+    run.catch_up()
+    bad = [line for line, _ in BAD]
+    good = [envelope("c", None, {"id": 4, "v": 4}), envelope("d", {"id": 9}, None)]
+    lines = [*bad, *good, *bad] if last else [good[0], *bad, good[1]]
+    (tmp_path / "changes" / "b.json").write_bytes(b"\n\n".join(lines) + b"\n")
+    run.catch_up()
+    assert run.rows() == [(1, 10), (4, 4)]
+    assert run.kept() == [("b.json", 2 * n + 1, line) for n, line in enumerate(lines) if line not in good]
+    reasons = run.rows("SELECT value, reason FROM _backfill_quarantine_orders")
+    for value, reason in reasons:
+        assert dict(BAD)[value] in reason
+    (tmp_path / "changes" / "c.json").write_bytes(b"\n".join(bad))
+    run.catch_up()
+    assert len(run.kept()) == len(reasons) + len(bad)
+    assert run.rows() == [(1, 10), (4, 4)]
+    assert verify("orders", run.catalog).equal
+
+
+def block(*names: str) -> dict[str, Any]:
+    kinds = {"id": "int64", "v": "int32", "w": "string"}
+    fields = [{"field": name, "type": kinds[name]} for name in names]
+    return {"fields": [{"field": image, "fields": fields} for image in ("before", "after")]}
+
+
+def in_block(block: Any, payload: bytes) -> bytes:
+    return json.dumps({"schema": block, "payload": json.loads(payload)}).encode()
+
+
+def test_a_line_of_debezium_whose_schema_block_says_otherwise_is_kept(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    run = Run(tmp_path, 'format = "debezium"')
+    (tmp_path / "snapshot" / "a.csv").write_text("id,v\n1,1\n")
+    row = [envelope("c", None, {"id": id, "v": 7}) for id in range(5)]
+    text = {"fields": [{"field": "after", "fields": [{"field": "v", "type": "string"}]}]}
+    told = block("id", "v")
+    lines = [in_block(told, row[1]), in_block(text, row[2]), row[3], in_block(told, row[4])]
+    (tmp_path / "changes" / "a.json").write_bytes(b"\n".join(lines))
+    run.catch_up()
+    assert run.rows() == [(1, 7), (4, 7)]
+    assert run.rows("SELECT line, reason FROM _backfill_quarantine_orders ORDER BY ALL") == [
+        (2, "column 'v': its schema block says string, but it is read as int plain"),
+        (3, "some lines have a schema block and some do not"),
+    ]
+
+
+def test_an_applied_line_that_was_kept_does_not_stop_the_job_later(spark: "SparkSession", tmp_path: Path) -> None:
+    """The file before is read again where its last transaction goes on in the next one."""
+    run = Run(tmp_path, 'format = "debezium"')
+    (tmp_path / "snapshot" / "a.csv").write_text("id,v\n1,1\n")
+    placed = {"txId": 7, "lsn": 3}
+    lines = [envelope("c", None, {"id": 2, "v": "x"}), envelope("c", None, {"id": 3, "v": 3}, **placed)]
+    (tmp_path / "changes" / "a.json").write_bytes(b"\n".join(lines))
+    run.catch_up()
+    run.config.write_text(run.config.read_text().replace('on_error = "quarantine"\n', ""))
+    (tmp_path / "changes" / "b.json").write_bytes(envelope("c", None, {"id": 4, "v": 4}, txId=7, lsn=4))
+    run.catch_up()
+    assert run.rows() == [(1, 1), (3, 3), (4, 4)]
+    assert run.kept() == [("a.json", 1, lines[0])]
+
+
 def test_lines_of_json_in_a_snapshot_that_cannot_be_read_are_kept(spark: "SparkSession", tmp_path: Path) -> None:
     run = Run(tmp_path, DMS)
     told = run.config.read_text().replace('format = "csv"', 'format = "json"')
@@ -179,9 +264,8 @@ def test_a_plan_lists_the_table_of_rows_that_cannot_be_read(spark: "SparkSession
     assert plan(load(run.config), run.catalog).side_tables == ()
 
 
-@pytest.mark.parametrize("changes", ['format = "debezium"', DMS + ', epoch = "tx"'])
-def test_what_cannot_be_quarantined_is_refused(tmp_path: Path, changes: str) -> None:
-    run = Run(tmp_path, changes)
+def test_what_cannot_be_quarantined_is_refused(tmp_path: Path) -> None:
+    run = Run(tmp_path, DMS + ', epoch = "tx"')
     with pytest.raises(ConfigError, match="on_error"):
         load(run.config)
 

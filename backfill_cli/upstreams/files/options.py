@@ -221,8 +221,6 @@ class FilesOptions(_Options):
     def _names_need_changes(self) -> Self:
         if self.changes is None and (self.snapshot.as_of or self.snapshot.complete_at):
             raise ValueError("as_of and complete_at name change files: set changes, or remove both")
-        if self.on_error == "quarantine" and self.changes is not None and self.changes.format == "debezium":
-            raise ValueError('on_error = "quarantine" is for files of rows, not for changes of debezium')
         if self.on_error == "quarantine" and self.changes is not None and self.changes.epoch is not None:
             raise ValueError(
                 'on_error = "quarantine": a row that cannot be read has no epoch; remove changes.epoch'

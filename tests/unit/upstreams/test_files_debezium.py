@@ -14,7 +14,6 @@ from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.values import Encoding, schemaless
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, field, shown
-from backfill_cli.upstreams.files.changes.debezium import _shape
 
 
 def logical(kind: str, name: str, **parameters: str) -> dict[str, Any]:
@@ -209,7 +208,7 @@ def test_a_file_is_divided_where_its_form_changes(tmp_path: Path, lines: tuple[s
         for number, line in enumerate(lines, 1):
             land(tmp_path / "changes", f"{number}.json", line)
         assert len(upstream.observe(Position(), False).pending) == 2
-        assert all(_shape(log.where, file, log.form._known) for file in log.files().values())
+        assert all(log.form._shape(log.where, file) for file in log.files().values())
 
 
 def test_a_type_that_no_longer_fits_needs_a_new_snapshot(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ nothing to the delete before them.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,7 +31,7 @@ from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.source_table import Known, source_of
 from backfill_cli.formats.values import Encoding, schemaless, textual
 from backfill_cli.model.balanced import balanced
-from backfill_cli.model.schema import Columns, SparkType, field, schema_text
+from backfill_cli.model.schema import Columns, SparkType, columns_of, field, schema_text
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.failures import CHANGES_HINT, reading
 from backfill_cli.spark.names import quoted
@@ -67,6 +67,11 @@ _HINTS: Mapping[str, Hint | str] = {
 }
 """What to do about the faults of a line; for others: correct the file."""
 
+_Lines = Callable[[Place, File, str, bool], Iterator[str]]
+
+_NOTHING: Mapping[str, Any] = {"payload": {}, "schema": {}}
+"""Stands for a line that is quarantined: it says of no column how it is written."""
+
 _SAMPLED = 20
 """Lines read at each end of a file to see how its values are written."""
 
@@ -95,6 +100,7 @@ class Debezium:
         self, table: TableSpec, options: ChangesOptions, declared: Columns, quarantines: bool = False
     ) -> None:
         self._table, self._options, self._declared = table, options, declared
+        self._quarantines = quarantines
         self._known = Known(tuple(one.replace("{table}", table.name) for one in options.tables))
 
     def expect(self, source: str | None, folder: str) -> None:
@@ -110,7 +116,7 @@ class Debezium:
             return None
         found = set[str]()
         for file, read in ((files[0], lines.forward), (files[-1], lines.last)):
-            payloads = (payload_of(lines.parsed(file, line)) for line in read(where, file, "debezium"))
+            payloads = map(payload_of, self._objects(where, file, read))
             found.add(source_of(next((one for one in payloads if one and one.get("op") != "m"), {})))
         names = sorted(found - {""})
         if len(names) > 1:
@@ -147,8 +153,7 @@ class Debezium:
         """Rows of the file's first and last lines that have no schema block."""
         found: list[Mapping[str, Any]] = []
         for read in (lines.forward, lines.last):
-            for line in islice(read(where, file, "debezium"), _SAMPLED):
-                envelope = lines.parsed(file, line, numbers=float)
+            for envelope in islice(self._objects(where, file, read, numbers=float), _SAMPLED):
                 payload = payload_of(envelope) or {}
                 if told_of(envelope) is None and self._known.reads(source_of(payload)):
                     images = payload.get("before"), payload.get("after")
@@ -158,24 +163,45 @@ class Debezium:
     def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
         ms: int | None = None
         # back to the last row image: any number of deletes, which have none, can follow it
-        for number, line in enumerate(lines.last(where, file, "debezium")):
-            envelope = lines.parsed(file, line)
+        for number, envelope in enumerate(self._backwards(where, file)):
             payload = payload_of(envelope)
             if payload is None:
                 continue
-            refuse_other(file, payload, line)
             ms = source_ms(payload) if number == 0 else ms
-            of = source_of(payload)
-            if not self._known.reads(of) or payload.get("op") == "m":
+            if not self._known.reads(source_of(payload)) or payload.get("op") == "m":
                 continue
-            if self._known.is_other(of):
-                raise BadData(f"{file.path}: {self._known.fault(of)}", _TABLES)
             told, image = told_of(envelope), payload.get("after")
             if told is not None:
                 return Inspected(file, None, ms, self._told_columns(file, told, known))
             if isinstance(image, dict):
                 return Inspected(file, None, ms, self._shown_columns(file, image, known))
         return Inspected(file, None, ms, None)
+
+    def _objects(
+        self, where: Place, file: File, read: _Lines, numbers: Callable[[str], Any] = str
+    ) -> Iterator[dict[str, Any]]:
+        """A file's lines as objects, without those that are quarantined. read: how, `lines.forward` or `last`."""
+        return lines.objects(file, read(where, file, "debezium", self._quarantines), self._quarantines, numbers)
+
+    def _backwards(self, where: Place, file: File) -> Iterator[dict[str, Any]]:
+        """The same from the last one, tombstones among them. Raises BadData for what is no change of the table."""
+        for line in lines.last(where, file, "debezium", self._quarantines):
+            for envelope in lines.objects(file, [line], self._quarantines):
+                try:
+                    self._refuse_other(file, payload_of(envelope), line)
+                except BadData:
+                    if not self._quarantines:
+                        raise
+                else:
+                    yield envelope
+
+    def _refuse_other(self, file: File, payload: Mapping[str, Any] | None, line: str) -> None:
+        if payload is None:
+            return
+        refuse_other(file, payload, line)
+        of = source_of(payload)
+        if self._known.reads(of) and payload.get("op") != "m" and self._known.is_other(of):
+            raise BadData(f"{file.path}: {self._known.fault(of)}", _TABLES)
 
     def _told_columns(self, file: File, told: Mapping[str, Connect], known: Columns) -> Columns:
         """The columns from the schema block. A column that no longer fits its known type gets its current one."""
@@ -215,28 +241,34 @@ class Debezium:
         before: File | None = None,
     ) -> DataFrame | None:
         groups: dict[str, tuple[list[_Shape], list[File]]] = {}
-        begun = [before] if before is not None and _goes_on(where, before, files[0]) else []
-        read = [*begun, *files]
+        begun = before if before is not None and self._goes_on(where, before, files[0]) else None
+        read = [*([begun] if begun else []), *files]
         with ThreadPoolExecutor(THREADS) as pool:
-            for file, shape in zip(read, pool.map(lambda f: _shape(where, f, self._known), read), strict=True):
+            for file, shape in zip(read, pool.map(lambda file: self._shape(where, file), read), strict=True):
                 if shape is not None:
                     shapes, alike = groups.setdefault(shape.key, ([], []))
                     shapes.append(shape)
                     alike.append(file)
-        if not groups:
+        parts = [
+            self._of_shape(spark, where, shapes, alike, columns, begun)
+            for shapes, alike in groups.values()
+            if alike != [begun]
+        ]
+        if not parts:
             return None
-        parts = [self._of_shape(spark, where, alike, shapes, columns) for shapes, alike in groups.values()]
         found = balanced(lambda a, b: a.unionByName(b), parts)
-        return found.where(~found[own.SEQ]["at"]["file"].isin([file.name for file in begun])) if begun else found
+        return found.where(found[own.SEQ]["at"]["file"] != begun.name) if begun else found
 
     def _of_shape(
         self,
         spark: SparkSession,
         where: Place,
-        files: Sequence[File],
         shapes: Sequence[_Shape],
+        files: Sequence[File],
         columns: Columns,
+        begun: File | None,
     ) -> DataFrame:
+        """The changes of files of one shape. begun: an applied one, whose changes count for their order."""
         told, key = shapes[0].told, self._table.key
         how = self._encodings(files[0], told, columns)
         images = comparable(key, columns, how) if any(one.late for one in shapes) else None
@@ -250,16 +282,66 @@ class Debezium:
             images=images,
             epoch=self._options.epoch,
         )
-        read = {name: field(name, kind) for name, kind in _MARKS.items()} | decode.beside | columns
-        rows = TextRows(self._options.csv, tuple(columns), read, CHANGES_HINT, key)
-        found = text_rows.frame(spark, lines.parts(where, files, cut=True), partial(_made, decode), rows)
-        seq = F.struct(F.col(own.AT).alias("at"), own.SUB).alias(own.SEQ)
-        beside = [name for name in read if name not in _MARKS and name not in columns]
-        values = [quoted(name) for name in columns]
-        changes = found.select(own.OP, seq, own.MS, own.LINE, *beside, *values)
+        changes = self._read(spark, where, [file for file in files if file != begun], decode, self._quarantines)
+        if begun in files:
+            applied = self._read(spark, where, [begun], decode, True)
+            good = applied.where(F.col(own.QUARANTINED).isNull()).drop(own.QUARANTINED)
+            changes = changes.unionByName(good, allowMissingColumns=True)
         if images is not None:
             changes = order.refusing(changes, key, images, told is not None, _named())
         return changes.drop(own.LINE)
+
+    def _read(
+        self, spark: SparkSession, where: Place, files: Sequence[File], decode: Envelopes, quarantines: bool
+    ) -> DataFrame:
+        """`own.OP, own.SEQ, own.MS, own.LINE, Decode.beside, columns…` of whole files, with `own.QUARANTINED` if
+        asked for."""
+        columns = columns_of(decode.schema)
+        read = {name: field(name, kind) for name, kind in _MARKS.items()} | decode.beside | columns
+        rows = TextRows(self._options.csv, tuple(columns), read, CHANGES_HINT, decode.key, quarantine=quarantines)
+        found = text_rows.frame(spark, lines.parts(where, files, cut=True), partial(_made, decode), rows)
+        seq = F.struct(F.col(own.AT).alias("at"), own.SUB).alias(own.SEQ)
+        more = (own.QUARANTINED,) if quarantines else ()
+        return found.select(own.OP, seq, own.MS, own.LINE, *more, *decode.beside, *map(quoted, columns))
+
+    def _shape(self, where: Place, file: File) -> _Shape | None:
+        """The shape from the first and the last line: a column that was added in between is in the last.
+
+        None if the file has no changes of the tables that are read.
+        """
+        first, last = (self._first_read(where, file, read) for read in (lines.forward, lines.last))
+        if first is None or last is None:
+            return None
+        late = can_be_late(payload for one in (first, last) if (payload := payload_of(one)) is not None)
+        begin, end = told_of(first), told_of(last)
+        if (begin is None) != (end is None):
+            raise BadData(f"{file.path}: {_MIXED}", _ONE_FORM)
+        if begin is None or end is None:
+            return _Shape(None, late)
+        for name in begin.keys() & end.keys():
+            if meaning(begin[name]) != meaning(end[name]):
+                raise BadData(f"{file.path}: column '{name}' changes its type within the file", _ONE_FORM)
+        return _Shape({name: meaning(one) for name, one in {**begin, **end}.items()}, late)
+
+    def _first_read(self, where: Place, file: File, read: _Lines) -> Mapping[str, Any] | None:
+        """The first line of a table that is read, or else any that is quarantined."""
+        bad = None
+        for line in read(where, file, "debezium", self._quarantines):
+            envelope = next(lines.objects(file, [line], self._quarantines), {})
+            payload = payload_of(envelope) or {}
+            if self._known.reads(source_of(payload)):
+                if "op" in payload or not self._quarantines:
+                    return envelope
+                bad = _NOTHING
+        return bad
+
+    def _goes_on(self, where: Place, before: File, file: File) -> bool:
+        """Whether the last transaction of a file is the first one of the next; reads one line of each."""
+        first = payload_of(next(self._objects(where, file, lines.forward), {})) or {}
+        if not is_placed(first):
+            return False
+        last = payload_of(next(self._objects(where, before, lines.last), {})) or {}
+        return is_placed(last) and last["source"]["txId"] == first["source"]["txId"]
 
     def _encodings(
         self, file: File, told: Mapping[str, Connect] | None, columns: Columns
@@ -303,8 +385,7 @@ def _made(decode: Envelopes, rows: TextRows, pieces: Sequence[Piece]) -> Iterato
         with reading(piece.what.path, "json", rows.hint), BadRows(piece.what, rows) as bad:
             for offset, block in json_rows.blocks(piece.what):
                 if block.strip():
-                    made = _Block(rows, decode, offset, block, before)
-                    yield from bad.apart(made, made.hints)
+                    yield from bad.apart(_Block(rows, decode, offset, block, before))
                 before = None if before is None else before + block.count(b"\n")
 
 
@@ -327,9 +408,10 @@ class _Block(json_rows.Lines):
         }
         self.columns = marks | found.beside | found.columns
         errors = [] if found.error is None else found.error.to_pylist()
-        faults = [] if found.fault is None else found.fault.to_pylist()
         self.faults = {index: error for index, error in enumerate(errors) if error is not None}
-        self.hints = {index: _HINTS[fault] for index, fault in enumerate(faults) if fault in _HINTS}
+        self.hint = rows.hint
+        if self.faults and found.fault is not None:
+            self.hint = _HINTS.get(found.fault[min(self.faults)].as_py(), rows.hint)
 
     @property
     def places(self) -> pa.Array:
@@ -351,42 +433,6 @@ def _fits(told: Connect, target: SparkType) -> bool:
     except Unsupported:
         return False
     return True
-
-
-def _shape(where: Place, file: File, known: Known) -> _Shape | None:
-    """The shape from the first and the last line: a column that was added in between is in the last.
-
-    None if the file has no changes of the tables that are read.
-    """
-    first = _first_read(file, lines.forward(where, file, "debezium"), known)
-    last = _first_read(file, lines.last(where, file, "debezium"), known)
-    if first is None or last is None:
-        return None
-    late = can_be_late(payload for one in (first, last) if (payload := payload_of(one)) is not None)
-    begin, end = told_of(first), told_of(last)
-    if (begin is None) != (end is None):
-        raise BadData(f"{file.path}: {_MIXED}", _ONE_FORM)
-    if begin is None or end is None:
-        return _Shape(None, late)
-    for name in begin.keys() & end.keys():
-        if meaning(begin[name]) != meaning(end[name]):
-            raise BadData(f"{file.path}: column '{name}' changes its type within the file", _ONE_FORM)
-    told = {name: meaning(one) for name, one in {**begin, **end}.items()}
-    return _Shape(told, late)
-
-
-def _first_read(file: File, some: Iterable[str], known: Known) -> Mapping[str, Any] | None:
-    envelopes = (lines.parsed(file, line) for line in some)
-    return next((one for one in envelopes if known.reads(source_of(payload_of(one) or {}))), None)
-
-
-def _goes_on(where: Place, before: File, file: File) -> bool:
-    """Whether the last transaction of a file is the first one of the next; reads one line of each."""
-    first = payload_of(lines.parsed(file, next(lines.forward(where, file, "debezium"), "{}"))) or {}
-    if not is_placed(first):
-        return False
-    last = payload_of(lines.parsed(before, next(lines.last(where, before, "debezium"), "{}"))) or {}
-    return is_placed(last) and last["source"]["txId"] == first["source"]["txId"]
 
 
 def refuse_other(file: File, payload: Mapping[str, Any], line: str) -> None:

@@ -235,6 +235,7 @@ class _Block:
     def __init__(self, rows: TextRows, part: TextPart, offset: int, block: bytes, skip: int) -> None:
         self.offset, self.line_end = offset, b"\n" if b"\n" in block else b"\r"
         self._rows, self._block, self._skip = rows, block, skip
+        self.hint = rows.hint
         self._grammar = Grammar(rows.csv)
         self.faults: dict[int, str] = {}
         texts = self._texts(part.path).slice(skip)

@@ -75,7 +75,7 @@ class _Block(Lines):
 
     def __init__(self, rows: TextRows, decode: JsonRows, offset: int, block: bytes) -> None:
         super().__init__(offset, block)
-        self._key = rows.key
+        self._key, self.hint = rows.key, rows.hint
         decoded = decode(self.records)
         self.columns = decoded.columns
         errors = [] if decoded.error is None else decoded.error.to_pylist()

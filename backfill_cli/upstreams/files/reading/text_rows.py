@@ -102,7 +102,7 @@ class Block(Protocol):
     """Rows that were read together. faults: the index of each that cannot be read, and why.
 
     offset: the byte of the file at which they begin. line_end: of the file's lines. places: INT64, of each row in
-    its file, rising.
+    its file, rising. hint: of the first fault.
     """
 
     offset: int
@@ -110,6 +110,7 @@ class Block(Protocol):
     columns: dict[str, pa.Array]
     places: pa.Array
     faults: dict[int, str]
+    hint: Hint | str
 
     def record(self, index: int) -> tuple[int, bytes]:
         """How many lines of the block precede a row's record, and the record."""
@@ -138,11 +139,8 @@ class BadRows:
         if self._source is not None:
             self._source.close()
 
-    def apart(self, block: Block, hints: Mapping[int, Hint | str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The block's rows: see `schema`. Raises BadData for the first that cannot be read, unless quarantined.
-
-        hints: by row, of faults that have one of their own.
-        """
+    def apart(self, block: Block) -> Iterator[pa.RecordBatch]:
+        """The block's rows: see `schema`. Raises BadData for the first that cannot be read, unless quarantined."""
         count = len(next(iter(block.columns.values())))
         columns = {
             own.FILE: pa.repeat(pa.scalar(self._part.name, pa.string()), count),
@@ -157,18 +155,17 @@ class BadRows:
         kind = pa.struct({name: stored.arrow_type(kind) for name, kind in QUARANTINED})
         if not self._rows.quarantine:
             if block.faults:
-                first = min(block.faults)
-                raise self._error(block, first, (hints or {}).get(first, self._rows.hint))
+                raise self._error(block, min(block.faults))
             yield pa.RecordBatch.from_pydict(columns)
             return
         kept = [self._kept(block, index) if index in block.faults else None for index in range(count)]
         yield pa.RecordBatch.from_pydict({**columns, own.QUARANTINED: pa.array(kept, kind)})
 
-    def _error(self, block: Block, index: int, hint: Hint | str) -> BadData:
+    def _error(self, block: Block, index: int) -> BadData:
         line, _ = block.record(index)
         keys = ", ".join(f"{name} {value}" for name, value in block.key(index).items())
         where = f"line {self._before(block) + line + 1}{f' (of {keys})' if keys else ''}"
-        return BadData(f"{self._part.name}: {where}: {block.faults[index]}", hint)
+        return BadData(f"{self._part.name}: {where}: {block.faults[index]}", block.hint)
 
     def _kept(self, block: Block, index: int) -> dict[str, object]:
         line, record = block.record(index)
