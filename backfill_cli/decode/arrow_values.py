@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from backfill_cli.decode import stored, texts, values
 from backfill_cli.decode.stored import arrow_type
 from backfill_cli.decode.unreadable import Unreadable
-from backfill_cli.formats.exact import FIRST_DAY, LAST_DAY, bounds_of, decimal_of
+from backfill_cli.decode.values import FIRST_DAY, LAST_DAY, bounds_of
 from backfill_cli.formats.values import Encoding
-from backfill_cli.model.schema import SparkType
+from backfill_cli.model.schema import SparkType, decimal_of
 
 Odd: TypeAlias = pa.Array | None
 """BOOLEAN without NULLs: whether a value has to be read again; None: none has."""

@@ -14,22 +14,28 @@ from typing import Any, ClassVar
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Asked, Decode, Decoded, Fault, Found, Opened
 from backfill_cli.decode import block, order, stored, values
+from backfill_cli.decode.order import blanks, can_be_late, comparable
 from backfill_cli.decode.tokens import NOT_WHOLE, Token, first_value, parsed, text_of, whole_object, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unreadable
-from backfill_cli.decode.unsent import is_unsent
+from backfill_cli.decode.unsent import UNAVAILABLE, is_unsent
 from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
 from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.formats import debezium_forms
-from backfill_cli.formats.debezium_changes import HEARTBEAT, NO_HEARTBEATS, NO_TRUNCATES
-from backfill_cli.formats.debezium_order import blanks, can_be_late, comparable
 from backfill_cli.formats.debezium_types import Connect, encoding, is_time
-from backfill_cli.formats.exact import SHOWN, decimal_of
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.source_table import Known, matching, source_of
-from backfill_cli.formats.unsent import UNAVAILABLE
 from backfill_cli.formats.values import Encoding, Undecided, schemaless
-from backfill_cli.model.schema import Columns, SparkType, columns_of, field, schema_text
+from backfill_cli.model.schema import Columns, SparkType, columns_of, decimal_of, field, schema_text
 from backfill_cli.spark.api import Column, DataFrame
+from backfill_cli.spark.failures import SHOWN
+
+HEARTBEAT = "a heartbeat of Debezium, not a change of a table"
+NO_HEARTBEATS = (
+    "set heartbeat.interval.ms = 0 in the connector, or keep the topic of its heartbeats (topic.heartbeat.prefix, "
+    "by default __debezium-heartbeat) out of this place"
+)
+UNWRAPPED = ("__op", "__deleted", "__table", "__lsn", "__source_ts_ms")
+"""Fields that Debezium's ExtractNewRecordState adds to the rows that it takes out of their envelopes."""
 
 _FLAT = "no 'op': not a Debezium envelope"
 _MONGODB = "an envelope of MongoDB, which holds documents as text"
@@ -39,8 +45,8 @@ _NO_BLOCK = "a schema block that is not Kafka Connect's"
 _OF_TOPICS = {
     Fault.OTHER_TABLE: "; name the tables to read: {at}.tables",
     Fault.NOT_SENT: "; ALTER TABLE … REPLICA IDENTITY FULL at the source sends it",
-    Fault.TRUNCATED: f": set {NO_TRUNCATES} in the connector, and fill the table from a topic without such a "
-    "record, as the rows that it removed would stay",
+    Fault.TRUNCATED: ': set skipped.operations = "t" in the connector, and fill the table from a topic without '
+    "such a record, as the rows that it removed would stay",
     Fault.HEARTBEAT: f": {NO_HEARTBEATS}",
     Fault.UNWRAPPED: '; rows that ExtractNewRecordState has unwrapped are read with value.format = "json"',
     Fault.DOCUMENT: ': let ExtractNewDocumentState unwrap them, and read them with value.format = "json"',
@@ -95,7 +101,7 @@ def _reading(of: Envelopes) -> Callable[[Sequence[bytes | None]], Decoded]:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What a schema block says. fault: how it differs from how records are read. blanks: see debezium_order."""
+    """What a schema block says. fault: how it differs from how records are read. blanks: see order.py."""
 
     fault: str | None
     blanks: Mapping[str, frozenset[str]]

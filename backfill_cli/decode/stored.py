@@ -10,8 +10,7 @@ from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.formats.exact import decimal_of
-from backfill_cli.model.schema import Columns, SparkType
+from backfill_cli.model.schema import Columns, SparkType, decimal_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from backfill_cli.decode import stored, values
 from backfill_cli.decode.stored import arrow_type
 from backfill_cli.decode.unreadable import Unreadable
-from backfill_cli.formats.exact import SHOWN, decimal_of
+from backfill_cli.model.schema import decimal_of
+from backfill_cli.spark.failures import SHOWN
 
 _FEW = 64
 """Arrow refuses a whole column for one value; so few of them are not halved further."""

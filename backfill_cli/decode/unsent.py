@@ -1,11 +1,59 @@
-"""Whether a value that was parsed is one of Debezium's placeholders, as formats/unsent.py describes them."""
+"""Recognizes Debezium's placeholders for values that did not change and that the database did not send.
+
+Postgres omits large values from an update unless the table's replica identity is FULL; Debezium then writes
+`__debezium_unavailable_value` in a form that fits the column's type: as itself, in base64 or hex, as a UUID of it,
+as a map of it to itself, and for an array of numbers one element for each of its bytes.
+"""
+
+import base64
+import hashlib
+import struct
+import uuid
+from typing import Any
 
 from backfill_cli.decode.tokens import Number, Token, written
-from backfill_cli.formats.unsent import BYTES, SINGLY, UNAVAILABLE, part_of, placeholders
 from backfill_cli.formats.values import Encoding
 from backfill_cli.model.schema import SparkType
 
-_NUMBERS = [float(byte) for byte in BYTES]
+UNAVAILABLE = "__debezium_unavailable_value"
+_BYTES = UNAVAILABLE.encode()
+
+
+def _base64(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def _point(x: float, y: float) -> str:
+    """Extended WKB, little-endian, with the SRID 4326."""
+    return _base64(struct.pack("<BIIdd", 1, 0x20000001, 4326, x, y))
+
+
+_BASE64 = (_base64(_BYTES), _point(-99999999, -99999999), _point(179.999999, 89.999999))
+_MD5 = hashlib.md5(_BYTES, usedforsecurity=False).digest()
+_TEXTS = (
+    UNAVAILABLE,
+    _BASE64[0],
+    _BYTES.hex(),
+    str(uuid.UUID(bytes=_MD5, version=3)),
+    f'{{"{UNAVAILABLE}":"{UNAVAILABLE}"}}',
+    f'{{"{UNAVAILABLE}": "{UNAVAILABLE}"}}',
+)
+_SINGLY = [_base64(bytes([byte])) for byte in _BYTES]
+"""Each byte of the placeholder as a decimal's digits in base64."""
+_NUMBERS = [float(byte) for byte in _BYTES]
+
+
+def placeholders(how: Encoding, target: SparkType) -> tuple[str, ...]:
+    """The texts that stand for a value of a simple type that was not sent; none if such a value always is."""
+    match how.kind:
+        case "base64":
+            return _BASE64
+        case "text" | "instant" | "unscaled":
+            return UNAVAILABLE, _BASE64[0]
+        case "plain" if target == "string":
+            return _TEXTS
+        case _:
+            return ()
 
 
 def is_unsent(token: Token, how: Encoding, target: SparkType) -> bool:
@@ -13,13 +61,13 @@ def is_unsent(token: Token, how: Encoding, target: SparkType) -> bool:
     inner = dict(how.inner)
     match how.kind:
         case "array" if isinstance(token, list):
-            return _in_array(token, inner[""], part_of(target, "elementType"))
+            return _in_array(token, inner[""], _part_of(target, "elementType"))
         case "map" if isinstance(token, dict):
-            of_value = part_of(target, "valueType")
+            of_value = _part_of(target, "valueType")
             return UNAVAILABLE in token or any(is_unsent(one, inner[""], of_value) for one in token.values())
         case "struct" if isinstance(token, dict):
             return any(
-                is_unsent(token.get(f["name"]), inner[f["name"]], f["type"]) for f in part_of(target, "fields")
+                is_unsent(token.get(f["name"]), inner[f["name"]], f["type"]) for f in _part_of(target, "fields")
             )
     text = written(token) if isinstance(token, dict) else token
     return isinstance(text, str) and text in placeholders(how, target)
@@ -29,7 +77,7 @@ def _in_array(tokens: list[Token], how: Encoding, element: SparkType) -> bool:
     """Whether one element is a placeholder, or there is an element for each of its bytes."""
     if any(is_unsent(one, how, element) for one in tokens):
         return True
-    if len(tokens) != len(BYTES):
+    if len(tokens) != len(_BYTES):
         return False
     match how.kind:
         case "plain" if element == "boolean":
@@ -37,7 +85,12 @@ def _in_array(tokens: list[Token], how: Encoding, element: SparkType) -> bool:
         case "plain" | "double" | "days" | "units" if element != "string":
             return all(isinstance(one, Number) for one in tokens) and [float(one) for one in tokens] == _NUMBERS
         case "unscaled":
-            return tokens == SINGLY
+            return tokens == _SINGLY
         case "variable":
-            return [one.get("value") if isinstance(one, dict) else None for one in tokens] == SINGLY
+            return [one.get("value") if isinstance(one, dict) else None for one in tokens] == _SINGLY
     return False
+
+
+def _part_of(target: SparkType, name: str) -> Any:
+    assert isinstance(target, dict)
+    return target[name]

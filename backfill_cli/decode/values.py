@@ -16,14 +16,19 @@ from typing import Any, TypeGuard
 from backfill_cli.contracts.decoder import Fault
 from backfill_cli.decode.tokens import Constant, Number, Token, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unfit, Unreadable
-from backfill_cli.formats.exact import FIRST_DAY, LAST_DAY, MOST_PLACES, PER_SECOND, article, decimal_of
-from backfill_cli.formats.values import Encoding
-from backfill_cli.model.schema import SparkType, shown
+from backfill_cli.formats.values import PER_SECOND, Encoding
+from backfill_cli.model.schema import SparkType, decimal_of, shown
 
 Reader = Callable[[Token], Any]
 """A value in its stored form, None for a JSON null. Raises Unreadable."""
 
 BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+
+FIRST_DAY, LAST_DAY = -719_162, 2_932_896
+"""0001-01-01 and 9999-12-31 as days since 1970: infinities and broken values lie outside."""
+
+_MOST_PLACES = 1_000
+"""No table holds a decimal of 38 digits with more places than this."""
 
 _DAY_MICROS = 86_400_000_000
 
@@ -41,7 +46,8 @@ _PLAIN_NUMBER = re.compile(r"-?[0-9]+(?:[.][0-9]*[1-9])?")
 
 
 def inexact(kind: SparkType) -> Unreadable:
-    return Unreadable(f"not exactly {article(shown(kind))}")
+    name = shown(kind)
+    return Unreadable(f"not exactly {'an' if name[0] in 'aeiou' else 'a'} {name}")
 
 
 # Texts
@@ -99,7 +105,7 @@ def of_decimal(text: str, kind: str) -> int:
     digits = (found[2] + places).lstrip("0")
     if not digits:
         return 0
-    if len(digits) > MOST_PLACES:
+    if len(digits) > _MOST_PLACES:
         raise inexact(kind)
     return scaled(int(found[1] + digits), len(places) - int(found[4] or 0), kind)
 
@@ -108,7 +114,7 @@ def scaled(unscaled: int, scale: int, kind: str) -> int:
     """`unscaled` times ten to the minus `scale`, as a decimal. Raises Unreadable; Unfit if it is too large."""
     precision, places = decimal_of(kind)
     up = places - scale
-    if unscaled and abs(up) > 2 * MOST_PLACES:
+    if unscaled and abs(up) > 2 * _MOST_PLACES:
         raise Unfit(inexact(kind).args[0]) if up > 0 else inexact(kind)
     if up >= 0:
         value = unscaled * 10**up if unscaled else 0
@@ -191,6 +197,12 @@ def of_days(days: int) -> int:
     return days
 
 
+def bounds_of(unit: str) -> tuple[int, int]:
+    """The least and the largest count of a unit since 1970 in these years that a 64-bit integer holds."""
+    a_day = 86_400 * PER_SECOND[unit]
+    return max(FIRST_DAY * a_day, -(2**63)), min((LAST_DAY + 1) * a_day - 1, 2**63 - 1)
+
+
 def of_units(count: int, unit: str) -> int:
     """Milli-, micro- or nanoseconds since 1970 as microseconds. Raises Unreadable beyond the years 1 to 9999."""
     micros, rest = divmod(count * 10**6, PER_SECOND[unit])
@@ -207,13 +219,13 @@ def of_unscaled(encoded: str, scale: int, kind: str) -> int:
         raw = of_base64(encoded)
     except Unreadable:
         raw = b""
-    if not 1 <= len(raw) <= 16 or abs(scale) > MOST_PLACES:
+    if not 1 <= len(raw) <= 16 or abs(scale) > _MOST_PLACES:
         raise Unreadable("not a decimal of at most 38 digits in base64")
     return scaled(int.from_bytes(raw, "big", signed=True), scale, kind)
 
 
 def of_double(value: float, kind: str) -> int:
-    """The decimal of at most `exact.DOUBLE_DIGITS` digits whose nearest double this is."""
+    """The decimal of at most `encodings.DOUBLE_DIGITS` digits whose nearest double this is."""
     if not math.isfinite(value):
         raise inexact(kind)
     places = decimal_of(kind)[1]

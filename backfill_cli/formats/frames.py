@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
-from backfill_cli.formats.json_text import is_rounded, is_whole_object
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.model.schema import Columns, field, schema_text
+from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.spark.api import F
 from backfill_cli.spark.names import quoted
 
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 _PLAIN = re.compile(r"[A-Za-z0-9/._=,@~!$&'()*;-]*")
 """Paths that Spark's `_metadata.file_path` shows unchanged; it encodes all other characters as in a URI."""
-
-_BLANK, _TOMBSTONE = r"^\s*$", r"^\s*null\s*$"
 
 
 def struct_type(columns: Columns) -> "StructType":
@@ -61,39 +58,3 @@ def parquet(spark: "SparkSession", where: Place, files: Sequence[File], columns:
         F.struct(name.alias("file"), metadata(frame, "row_index").alias("row")).alias(own.AT),
         *(quoted(column) for column in columns),
     )
-
-
-def text_lines(spark: "SparkSession", where: Place, files: Sequence[File]) -> "DataFrame":
-    """`own.FILE, own.AT, own.LINE STRING` of text files: their lines unchanged, without blank ones."""
-    read = reader(spark, {"value": field("value", "string")}).options(lineSep="\n")
-    lines = read.text([where.spark_path(f) for f in files])
-    name = file_name(lines, where, files)
-    told = lines.select(
-        name.alias(own.FILE),
-        F.struct(
-            name.alias("file"),
-            metadata(lines, "file_block_start").alias("block"),
-            F.monotonically_increasing_id().alias("line"),
-        ).alias(own.AT),
-        F.col("value").alias(own.LINE),
-    )
-    return told.where(~F.col(own.LINE).rlike(_BLANK))
-
-
-def json_objects(lines: "DataFrame", columns: Columns, texts: Sequence[str]) -> "DataFrame":
-    """`own.FILE, own.AT, own.LINE, r STRUCT<columns…, own.BROKEN>`: one JSON object per line.
-
-    lines: `own.FILE, own.AT, own.LINE`, the last as STRING or BINARY, without blank ones. `null`, a
-    tombstone, is skipped. `own.BROKEN` is the line if it is not one whole object or does not fit `columns`,
-    else NULL. texts: members that are read as text; a number with a fraction does not fit them (json_text.py).
-    """
-    shape = struct_type({**columns, own.BROKEN: field(own.BROKEN, "string")})
-    options = {"columnNameOfCorruptRecord": own.BROKEN, "mode": "PERMISSIVE"}
-    told = lines.withColumn(own.LINE, F.col(own.LINE).cast("string")).where(~F.col(own.LINE).rlike(_TOMBSTONE))
-    sound = is_whole_object(F.col(own.LINE)) & ~is_rounded(F.col(own.LINE), texts)
-    told = told.withColumn(own.TEXT, F.when(sound, F.col(own.LINE)))
-    parsed = told.withColumn(own.PARSED, F.from_json(own.TEXT, shape, options))
-    broken = F.when(F.col(own.TEXT).isNull(), F.col(own.LINE)).otherwise(F.col(f"{own.PARSED}.{own.BROKEN}"))
-    fields = [quoted(name, own.PARSED).alias(name) for name in columns]
-    read = F.struct(*fields, broken.alias(own.BROKEN)).alias("r")
-    return parsed.select(own.FILE, own.AT, own.LINE, read)

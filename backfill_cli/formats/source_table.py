@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backfill_cli.spark.api import Column, F
-
 PARTS = ("db", "schema", "table")
 """The parts of `source` that name a table, in order."""
 
@@ -54,31 +52,12 @@ class Known:
         one = self.source or (self.named[1] if self.named else "")
         return f"a record of another table than '{one}': {of or NAMELESS}"
 
-    def read(self, of: Column) -> Column:
-        """`reads` as an expression."""
-        return F.lit(True) if not self.tables else (of == "") | of.rlike(matching(self.tables))
-
-    def other(self, of: Column) -> Column:
-        """`is_other` as an expression."""
-        if self.tables or self.named is None:
-            return F.lit(False)
-        if self.source is not None:
-            return of != self.source
-        place, table = self.named
-        by_place = F.lit(f".{place}").endswith(F.concat(F.lit("."), F.regexp_extract(of, _QUALIFIED, 0)))
-        return (of != "") & ~by_place & (F.regexp_extract(of, _TABLE, 0) != table)
-
 
 def source_of(envelope: Mapping[str, Any]) -> str:
     """The full name of an envelope's table; empty if it names none."""
     source = envelope.get("source")
     told = source if isinstance(source, dict) else {}
     return ".".join(str(told[part]) for part in PARTS if told.get(part))
-
-
-def name_in(source: str) -> Column:
-    """`source_of` as an expression. source: the column that holds the struct."""
-    return F.concat_ws(".", *(F.nullif(F.col(f"{source}.{part}"), F.lit("")) for part in PARTS))
 
 
 def matching(tables: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ name ("bigint" is written "long") or a nested object. A column's metadata can ca
 
 import json
 from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Any
 
 SparkType = str | dict[str, Any]
@@ -47,6 +48,13 @@ def shown(kind: SparkType) -> str:
     if kind["type"] == "map":
         return f"map<{shown(kind['keyType'])},{shown(kind['valueType'])}>"
     return f"struct<{','.join(f['name'] + ':' + shown(f['type']) for f in kind['fields'])}>"
+
+
+@cache
+def decimal_of(kind: str) -> tuple[int, int]:
+    """(precision, scale) of `decimal(p,s)`."""
+    precision, scale = kind[len("decimal(") : -1].split(",")
+    return int(precision), int(scale)
 
 
 def shown_column(column: Mapping[str, Any], kept: Collection[str]) -> str:

@@ -21,13 +21,14 @@ from backfill_cli.errors import (
     UsageError,
     in_config,
 )
+from backfill_cli.spark.api import Column, F
 from backfill_cli.spark.object_store import CALLING, meant
+
+SHOWN = 200
+"""Characters of a value that an error shows."""
 
 MARK = "backfill:"
 """The beginning of messages that our own expressions raise inside Spark."""
-
-ROW = " :row "
-"""Separates a file's name from a row's place in it, in such a message: `FILE :row N` or `FILE :row N of CRC`."""
 
 _OWN = re.compile(
     re.escape(MARK) + r' (?:\[(\w+)\] )?(.*?) :try (\{"parts":[^\n]*?"retried":(?:true|false)\}) :end\b', re.DOTALL
@@ -70,18 +71,6 @@ CHANGES_HINT = "correct the change file; it may be replaced as long as it is not
 GONE = "missing while it was read"
 
 
-class BadRow(BadData):
-    """A row of text that cannot be read. row: the byte at which its block begins, plus the rows before it there.
-
-    crc: the CRC-32 of its line; None for CSV, whose records are not kept as text.
-    upstreams/files/reading/located.py, which can read the file, turns that into a line number.
-    """
-
-    def __init__(self, file: str, row: int, what: str, hint: Hint | str = "", crc: int | None = None) -> None:
-        super().__init__(f"{file}: {what}", hint)
-        self.file, self.row, self.what, self.crc = file, row, what, crc
-
-
 @contextmanager
 def raising_in_worker() -> Iterator[None]:
     """Our own errors in the block pass through Spark as text, which `from_spark` parses."""
@@ -96,6 +85,15 @@ def ending(way_on: Hint | str) -> str:
     """How a message that passes through Spark ends: with the hint as JSON."""
     value = json.dumps(asdict(Hint.of(way_on)), separators=(",", ":")).replace(" :", r" \u003a")
     return f" :try {value} :end"
+
+
+def refused(file: Column, what: str | Column, value: Column, hint: Hint | str = "") -> Column:
+    """An expression that raises when it is evaluated: `file: what: value`."""
+    seen = F.coalesce(F.left(value.cast("string"), F.lit(SHOWN)), F.lit("NULL"))
+    said = F.lit(what) if isinstance(what, str) else what
+    return F.raise_error(
+        F.concat(F.lit(f"{MARK} "), file, F.lit(": "), said, F.lit(": "), seen, F.lit(ending(hint)))
+    )
 
 
 def _apart(text: str) -> str:
@@ -175,9 +173,6 @@ def _rebuilt(text: str) -> BackfillError | None:
     hint = Hint.read(json.loads(told))
     if kind:  # raised by Python, see `raising_in_worker`; the others by an expression
         return _KINDS.get(kind, BadData)(_whole(message), hint)
-    placed = re.match(rf"(.+?){ROW}(\d+)(?: of (\d+))?: (.*)", message, re.DOTALL)
-    if placed:
-        return BadRow(placed[1], int(placed[2]), placed[4], hint, int(placed[3]) if placed[3] else None)
     return BadData(message, hint)
 
 

@@ -118,7 +118,6 @@ def _carriers(modules: list[_Module]) -> Carriers:
                 place = next((found[base] for base in bases if base in found), None)
                 if place is not None:
                     found.setdefault(f"{module.dotted}.{node.name}", place)
-    found["backfill_cli.spark.failures.BadRow"] = 3
     found["backfill_cli.model.cutover.Gate"] = 3
     return found
 

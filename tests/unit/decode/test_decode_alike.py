@@ -12,8 +12,7 @@ from backfill_cli.decode.debezium import decoder as debezium
 from backfill_cli.decode.json_rows import JsonRows
 from backfill_cli.decode.tokens import NOT_WHOLE
 from backfill_cli.decode.upserts import upserts
-from backfill_cli.formats.exact import decimal_of
-from backfill_cli.model.schema import field, schema_text
+from backfill_cli.model.schema import decimal_of, field, schema_text
 
 
 def read(kind: Any, *values: str) -> list[tuple[Any, bool]]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from backfill_cli.formats.debezium_order import blanks, can_be_late
+from backfill_cli.decode.order import blanks, can_be_late
 
 PLACED = {"txId": 7, "lsn": 1}
 

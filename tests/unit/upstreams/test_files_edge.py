@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from backfill_cli.errors import START_OVER, BackfillError, BadData, Fatal, Transient
-from backfill_cli.spark.failures import MARK, BadRow, ending, from_spark, raising_in_worker, reading, spark_reading
+from backfill_cli.spark.failures import MARK, ending, from_spark, raising_in_worker, reading, spark_reading
 
 
 @pytest.mark.parametrize(
@@ -127,6 +127,3 @@ def test_what_an_expression_quotes_passes_through_spark_as_it_is(text: str) -> N
     told = from_spark(RuntimeError(raised))
     assert type(told) is BadData
     assert (told.message, str(told.hint)) == (f"{text}.json: op: {text}", "mend it")
-    placed = from_spark(RuntimeError(f"{MARK} a.json :row 7 of 9: {text}{ending(text)} SQLSTATE"))
-    assert isinstance(placed, BadRow)
-    assert (placed.file, placed.row, placed.crc, placed.what, str(placed.hint)) == ("a.json", 7, 9, text, text)

@@ -19,12 +19,11 @@ from backfill_cli.contracts import Piece, TableSpec, own
 from backfill_cli.contracts.decoder import Fault
 from backfill_cli.decode import order
 from backfill_cli.decode.block import meaning, row_of
-from backfill_cli.decode.debezium import Envelopes
+from backfill_cli.decode.debezium import HEARTBEAT, NO_HEARTBEATS, UNWRAPPED, Envelopes
+from backfill_cli.decode.order import can_be_late, comparable, is_placed
 from backfill_cli.errors import START_OVER, BadData, ConfigError, Hint, in_config, sql
-from backfill_cli.formats.debezium_changes import HEARTBEAT, NO_HEARTBEATS, UNWRAPPED
 from backfill_cli.formats.debezium_forms import Lack, lacks
 from backfill_cli.formats.debezium_forms import undeclared as undeclared_columns
-from backfill_cli.formats.debezium_order import can_be_late, comparable, is_placed
 from backfill_cli.formats.debezium_types import Connect, encoding, own_type
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.formats.schemas import Unsupported

@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 
 from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BadData, in_config
-from backfill_cli.formats import exact, schemas
+from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
-from backfill_cli.spark.failures import CHANGES_HINT
+from backfill_cli.spark.failures import CHANGES_HINT, SHOWN, refused
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.changes import epoch_values
 from backfill_cli.upstreams.files.changes.change_format import Inspected, undeclared
@@ -47,7 +47,7 @@ class Ops:
         if self.version is not None:
             lacking = _indices(columns[self.version].is_null())
             faults |= dict.fromkeys(lacking, f"no {self.version} in a row with {self.column}")
-        return {at: f"{what}: {(kinds[at].as_py() or 'NULL')[: exact.SHOWN]}" for at, what in faults.items()}
+        return {at: f"{what}: {(kinds[at].as_py() or 'NULL')[:SHOWN]}" for at, what in faults.items()}
 
     def fault(self) -> Column:
         """As `faults`, of a row that Spark read: what is wrong with the first mark, NULL if nothing is."""
@@ -62,7 +62,7 @@ class Ops:
         kind, fault = F.col(mark(0)), self.fault()
         op = F.when(kind.isin(*self.upserts), F.lit("U")).when(kind.isin(*self.deletes), F.lit("D"))
         if not quarantines:
-            op = F.when(fault.isNotNull(), exact.refused(F.col(own.FILE), fault, kind)).otherwise(op)
+            op = F.when(fault.isNotNull(), refused(F.col(own.FILE), fault, kind)).otherwise(op)
         return op.alias(own.OP)
 
 
@@ -176,7 +176,7 @@ class MarkedRows(ABC):
 
     def _quarantined(self, where: Place) -> Column:
         """Of a row of Parquet, which has no line and no bytes of its own: its number, and the row as JSON."""
-        fault, kind = self.ops.fault(), F.coalesce(F.left(mark(0), F.lit(exact.SHOWN)), F.lit("NULL"))
+        fault, kind = self.ops.fault(), F.coalesce(F.left(mark(0), F.lit(SHOWN)), F.lit("NULL"))
         kept = F.struct(
             F.concat(F.lit(f"{where.folder.rstrip('/')}/"), own.FILE).alias("file"),
             (F.col(f"{own.AT}.row") + 1).alias("line"),

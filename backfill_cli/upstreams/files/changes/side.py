@@ -3,7 +3,7 @@
 import difflib
 import json
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from backfill_cli.contracts import ChangeLog, Extras, TableSpec, own
 from backfill_cli.errors import START_OVER, BackfillError, ConfigError, Fatal
@@ -13,14 +13,13 @@ from backfill_cli.model.position import START, Position
 from backfill_cli.model.schema import Columns, columns_of, field
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamView
 from backfill_cli.spark.api import DataFrame, SparkSession
-from backfill_cli.spark.failures import BadRow, from_spark, spark_reading
+from backfill_cli.spark.failures import from_spark, spark_reading
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat
 from backfill_cli.upstreams.files.changes.debezium import Debezium
 from backfill_cli.upstreams.files.changes.epochs import EpochLog, FileLog, Log
 from backfill_cli.upstreams.files.changes.marked_rows import ChangeFeed, Dms
 from backfill_cli.upstreams.files.changes.table_log import TableLog
 from backfill_cli.upstreams.files.options import ChangesOptions, FilesOptions
-from backfill_cli.upstreams.files.reading.located import Held, located
 from backfill_cli.upstreams.files.snapshot import pin as pins
 
 _FORMATS: dict[str, type[ChangeFormat]] = {"debezium": Debezium, "dms": Dms, "change-feed": ChangeFeed}
@@ -117,18 +116,7 @@ class FilesChanges(ChangeLog):
             log.forget_before(self._log.cursor(position, name))
 
     def failure(self, exc: Exception) -> BackfillError | None:
-        error = from_spark(exc)
-        if not isinstance(error, BadRow):
-            return error
-        found = (located(error, held) for held in self._held(error.file))
-        return next((one for one in found if one is not None), error)
-
-    def _held(self, name: str) -> Iterator[Held]:
-        """The change files with that name."""
-        for table in self._tables:
-            log = self._logs.get(table.name)
-            if log is not None and name in log.files():
-                yield Held(log.where, log.files()[name], table.key)
+        return from_spark(exc)
 
     def _marks(self) -> tuple[Position, Position | None]:
         """(S, the position that covers the load's end), from the change files that the options name."""

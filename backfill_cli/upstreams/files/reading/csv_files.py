@@ -20,12 +20,11 @@ import pyarrow.csv as pacsv
 from backfill_cli.contracts import Piece
 from backfill_cli.decode import stored, texts
 from backfill_cli.errors import START_OVER, BadData, in_config
-from backfill_cli.formats.exact import SHOWN
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns
 from backfill_cli.spark.api import DataFrame, SparkSession
-from backfill_cli.spark.failures import reading
+from backfill_cli.spark.failures import SHOWN, reading
 from backfill_cli.upstreams.files.options import CsvOptions
 from backfill_cli.upstreams.files.reading import lines, text_rows
 from backfill_cli.upstreams.files.reading.lines import TextPart, chunks, opened

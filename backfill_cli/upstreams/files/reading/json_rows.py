@@ -12,11 +12,10 @@ import pyarrow as pa
 from backfill_cli.contracts import Piece
 from backfill_cli.decode.json_rows import JsonRows
 from backfill_cli.errors import BadData, in_config
-from backfill_cli.formats.exact import SHOWN
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.spark.api import DataFrame, SparkSession
-from backfill_cli.spark.failures import reading
+from backfill_cli.spark.failures import SHOWN, reading
 from backfill_cli.upstreams.files.reading import lines, text_rows
 from backfill_cli.upstreams.files.reading.lines import TextPart, chunks, opened
 from backfill_cli.upstreams.files.reading.text_rows import BadRows, TextRows

@@ -16,7 +16,7 @@ from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, SnapshotPin
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, SparkSession
-from backfill_cli.spark.failures import SAME_PACKAGE, BadRow, from_spark, spark_reading
+from backfill_cli.spark.failures import SAME_PACKAGE, from_spark, spark_reading
 from backfill_cli.upstreams.files.options import SnapshotFiles
 from backfill_cli.upstreams.files.reading.rows import THREADS, footer, group_rows
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
@@ -82,8 +82,7 @@ class FilesSnapshot(SnapshotSide):
         }
 
     def failure(self, exc: Exception) -> BackfillError | None:
-        error = from_spark(exc)
-        return None if isinstance(error, BadRow) else error  # a row of text is of the changes
+        return from_spark(exc)
 
 
 class TableSnapshot:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import own
 from backfill_cli.decode.json_rows import JsonRows
 from backfill_cli.formats import frames
-from backfill_cli.formats.exact import once, refused
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, field, schema_text
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
+from backfill_cli.spark.failures import refused
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka.options import ArchiveOptions
 from backfill_cli.upstreams.kafka.reading import PLACE
@@ -124,7 +124,8 @@ def of_ranges(rows: DataFrame, ranges: Sequence[Range]) -> DataFrame:
 def lines_of_ranges(rows: DataFrame, ranges: Sequence[Range]) -> DataFrame:
     """The same for lines, whose faults are raised when their partition is computed: once, for every line."""
     place = F.struct(F.col("kafka_partition").alias("partition"), F.col("kafka_offset").alias("offset"))
-    read = once(place, lambda at: _read_of(ranges, at["partition"], at["offset"]))
+    # used once: each use would copy the expressions that the place is computed by
+    read = F.get(F.transform(F.array(place), lambda at: _read_of(ranges, at["partition"], at["offset"])), F.lit(0))
     return rows.select(read.alias(own.READ), "*").where(F.col(own.READ).isNotNull())
 
 

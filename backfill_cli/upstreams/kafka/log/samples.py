@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from backfill_cli.formats.debezium_changes import UNWRAPPED
+from backfill_cli.decode.debezium import UNWRAPPED
 from backfill_cli.upstreams.kafka.log import reader
 from backfill_cli.upstreams.kafka.log.cluster import Connection, Seen
 from backfill_cli.upstreams.kafka.log.edge import client
