@@ -8,11 +8,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from backfill_cli.decode.connect import DECIMAL, INTS, Connect, encoding, forms, holds, own_type
+from backfill_cli.decode.encodings import Encoding, schemaless
 from backfill_cli.decode.whole import IN_BLOCK, new_column
 from backfill_cli.errors import BadData, Hint
-from backfill_cli.formats.debezium_types import DECIMAL, INTS, Connect, encoding, forms, holds, own_type
 from backfill_cli.formats.schemas import Unsupported
-from backfill_cli.formats.values import Encoding, schemaless
 from backfill_cli.model.schema import Columns, SparkType, field, shown
 
 

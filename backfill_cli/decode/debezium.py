@@ -13,18 +13,17 @@ from typing import Any, ClassVar
 
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Asked, Decode, Decoded, Fault, Found, Opened
-from backfill_cli.decode import block, order, stored, values
+from backfill_cli.decode import block, debezium_forms, order, stored, values
+from backfill_cli.decode.connect import Connect, encoding, is_time
+from backfill_cli.decode.encodings import Encoding, Undecided, schemaless
 from backfill_cli.decode.order import blanks, can_be_late, comparable
+from backfill_cli.decode.source_table import Known, matching, source_of
 from backfill_cli.decode.tokens import NOT_WHOLE, Token, first_value, parsed, text_of, whole_object, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unreadable
 from backfill_cli.decode.unsent import UNAVAILABLE, is_unsent
 from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
 from backfill_cli.errors import ConfigError, in_config
-from backfill_cli.formats import debezium_forms
-from backfill_cli.formats.debezium_types import Connect, encoding, is_time
 from backfill_cli.formats.schemas import Unsupported
-from backfill_cli.formats.source_table import Known, matching, source_of
-from backfill_cli.formats.values import Encoding, Undecided, schemaless
 from backfill_cli.model.schema import Columns, SparkType, columns_of, decimal_of, field, schema_text
 from backfill_cli.spark.api import Column, DataFrame
 from backfill_cli.spark.failures import SHOWN

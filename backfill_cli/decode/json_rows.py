@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from backfill_cli.contracts.decoder import Asked, Decoded, Found
 from backfill_cli.decode import foreign, values
+from backfill_cli.decode.encodings import textual
 from backfill_cli.decode.rows import Rows, one_by_one
 from backfill_cli.decode.tokens import Token, is_registered, whole_object
 from backfill_cli.decode.unreadable import Misfit, Unreadable
 from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
-from backfill_cli.formats.values import textual
 from backfill_cli.model.schema import Columns, columns_of, schema_text, shown
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from backfill_cli.contracts import own
+from backfill_cli.decode.encodings import Encoding
+from backfill_cli.decode.source_table import source_of
 from backfill_cli.errors import START_OVER
-from backfill_cli.formats.source_table import source_of
-from backfill_cli.formats.values import Encoding
 from backfill_cli.model.schema import Columns, SparkType, field
 from backfill_cli.spark.api import Column, DataFrame, F
 from backfill_cli.spark.failures import refused

@@ -11,8 +11,8 @@ import struct
 import uuid
 from typing import Any
 
+from backfill_cli.decode.encodings import Encoding
 from backfill_cli.decode.tokens import Number, Token, written
-from backfill_cli.formats.values import Encoding
 from backfill_cli.model.schema import SparkType
 
 UNAVAILABLE = "__debezium_unavailable_value"

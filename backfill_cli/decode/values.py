@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any, TypeGuard
 
 from backfill_cli.contracts.decoder import Fault
+from backfill_cli.decode.encodings import PER_SECOND, Encoding
 from backfill_cli.decode.tokens import Constant, Number, Token, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unfit, Unreadable
-from backfill_cli.formats.values import PER_SECOND, Encoding
 from backfill_cli.model.schema import SparkType, decimal_of, shown
 
 Reader = Callable[[Token], Any]
@@ -239,7 +239,7 @@ def of_double(value: float, kind: str) -> int:
 
 
 def of_json(kind: SparkType, how: Encoding) -> Reader:
-    """What reads a column of JSON objects. how: by `formats.values.textual`."""
+    """What reads a column of JSON objects. how: by `encodings.textual`."""
     return _reader(kind, how, _json_text, True)
 
 

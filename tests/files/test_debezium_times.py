@@ -11,7 +11,7 @@ import pytest
 from files_values import event, failure, logical, opened, read
 from oracle.inputs import SEED
 
-from backfill_cli.formats.debezium_types import encoding
+from backfill_cli.decode.connect import encoding
 from backfill_cli.formats.schemas import Unsupported
 
 if TYPE_CHECKING:

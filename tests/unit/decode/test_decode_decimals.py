@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from backfill_cli.decode import stored, values
+from backfill_cli.decode.encodings import Encoding
 from backfill_cli.decode.tokens import Number
 from backfill_cli.decode.unreadable import Unreadable
-from backfill_cli.formats.values import Encoding
 
 WIDE = Context(prec=2_000)
 EDGES = [

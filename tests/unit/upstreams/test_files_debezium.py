@@ -8,10 +8,10 @@ import pytest
 from files_builders import event, land, opened, parquet
 from hint_typed import typed
 
+from backfill_cli.decode.connect import encoding, own_type
+from backfill_cli.decode.encodings import Encoding, schemaless
 from backfill_cli.errors import BadData
-from backfill_cli.formats.debezium_types import encoding, own_type
 from backfill_cli.formats.schemas import Unsupported
-from backfill_cli.formats.values import Encoding, schemaless
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, field, shown
 

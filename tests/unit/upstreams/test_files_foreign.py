@@ -13,8 +13,8 @@ from files_builders import event, land, opened, parquet
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backfill_cli.decode.source_table import Known
 from backfill_cli.errors import BadData, ConfigError
-from backfill_cli.formats.source_table import Known
 from backfill_cli.model.position import START
 from backfill_cli.upstreams.files import connector
 

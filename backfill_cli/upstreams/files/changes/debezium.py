@@ -19,16 +19,16 @@ from backfill_cli.contracts import Piece, TableSpec, own
 from backfill_cli.contracts.decoder import Fault
 from backfill_cli.decode import order
 from backfill_cli.decode.block import meaning, row_of
+from backfill_cli.decode.connect import Connect, encoding, own_type
 from backfill_cli.decode.debezium import HEARTBEAT, NO_HEARTBEATS, UNWRAPPED, Envelopes
+from backfill_cli.decode.debezium_forms import Lack, lacks
+from backfill_cli.decode.debezium_forms import undeclared as undeclared_columns
+from backfill_cli.decode.encodings import Encoding, schemaless, textual
 from backfill_cli.decode.order import can_be_late, comparable, is_placed
+from backfill_cli.decode.source_table import Known, source_of
 from backfill_cli.errors import START_OVER, BadData, ConfigError, Hint, in_config, sql
-from backfill_cli.formats.debezium_forms import Lack, lacks
-from backfill_cli.formats.debezium_forms import undeclared as undeclared_columns
-from backfill_cli.formats.debezium_types import Connect, encoding, own_type
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.formats.schemas import Unsupported
-from backfill_cli.formats.source_table import Known, source_of
-from backfill_cli.formats.values import Encoding, schemaless, textual
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, SparkType, columns_of, field, schema_text
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession

@@ -10,8 +10,8 @@ from typing import Any
 import duckdb
 
 from backfill_cli.contracts import Looked, TableSpec, Told
+from backfill_cli.decode.source_table import Known, source_of
 from backfill_cli.formats import schemas
-from backfill_cli.formats.source_table import Known, source_of
 from backfill_cli.model.schema import Columns
 from backfill_cli.upstreams.files.changes.debezium import Debezium, payload_of
 from backfill_cli.upstreams.files.changes.marked_rows import TIME, TYPE, VERSION

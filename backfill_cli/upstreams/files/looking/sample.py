@@ -10,9 +10,9 @@ from typing import Any
 
 import duckdb
 
+from backfill_cli.decode.encodings import DOUBLE_DIGITS
 from backfill_cli.errors import UsageError, command
 from backfill_cli.formats.listing import File, Listing, Place, place
-from backfill_cli.formats.values import DOUBLE_DIGITS
 from backfill_cli.spark.names import backticked, plain
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat, extension
 from backfill_cli.upstreams.files.reading import csv_files, lines

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from backfill_cli.formats.debezium_forms import lacks, undeclared
+from backfill_cli.decode.debezium_forms import lacks, undeclared
 from backfill_cli.model.schema import Columns, field
 
 COLUMNS: Columns = {

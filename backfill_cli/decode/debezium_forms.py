@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.contracts.refusals import as_json
-from backfill_cli.formats.values import PER_SECOND
+from backfill_cli.decode.encodings import PER_SECOND
 from backfill_cli.model.schema import Columns, SparkType, shown
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")

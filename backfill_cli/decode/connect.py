@@ -6,8 +6,8 @@ A field is Kafka Connect's JSON: `{"type", "name" (the logical type), "parameter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from backfill_cli.decode.encodings import Encoding
 from backfill_cli.formats.schemas import Unsupported
-from backfill_cli.formats.values import Encoding
 from backfill_cli.model.schema import SparkType, decimal_of, field, shown
 
 Connect = Mapping[str, Any]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backfill_cli.formats.source_table import Known
+from backfill_cli.decode.source_table import Known
 
 
 @pytest.mark.parametrize(
