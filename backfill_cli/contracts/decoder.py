@@ -51,20 +51,6 @@ class Decoded:
     fault: "pa.Array | None" = None
     beside: "dict[str, pa.Array]" = field(default_factory=dict)
 
-    def within(self) -> "pa.Array":
-        """INT32: the number of each row within its record."""
-        import pyarrow as pa
-
-        if self.record is None:
-            return pa.array([0] * len(next(iter(self.columns.values()))), pa.int32())
-        records = self.record.to_pylist()
-        numbers, before = [0] * len(records), None
-        for n, record in enumerate(records):
-            if record == before:
-                numbers[n] = numbers[n - 1] + 1
-            before = record
-        return pa.array(numbers, pa.int32())
-
 
 class Decode(Protocol):
     """Decodes records in a worker. It is pickled: a frozen dataclass with this method.

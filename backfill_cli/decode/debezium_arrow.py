@@ -34,7 +34,7 @@ class ByArrow:
         self._of, self._slow = of, slow
         raw = {n: arrow_values.read_as(c["type"], slow.how[n], False) for n, c in slow.columns.items()}
         self._raw: dict[str, pa.DataType] | None = None
-        if None not in raw.values() and of.epoch is None:
+        if None not in raw.values():
             self._raw = {name: kind for name, kind in raw.items() if kind is not None}
         self._unsent = {
             n: pa.array(texts) for n, c in slow.columns.items() if (texts := placeholders(slow.how[n], c["type"]))
@@ -77,7 +77,8 @@ class ByArrow:
         """The rows of records with one block, and the indices of those that are left."""
         raw, places = self._seen_types(payloads)
         part, kept = arrow_json.parse(payloads, self._schema(raw, places))
-        if not kept:
+        beside = {} if self._of.epoch is None else self._epochs(self._of.epoch, [payloads[i] for i in kept])
+        if not kept or beside is None:
             return None, list(at)
         source = part["source"]
         rows = _Rows(part["op"], part["before"], part["after"], source)
@@ -97,7 +98,8 @@ class ByArrow:
             if name in self._unsent:
                 odd = either(odd, _is_in(new, self._unsent[name]))
         ms = pc.coalesce(pc.struct_field(source, [0]), part["ts_ms"])
-        beside = {own.TRACE: self._trace(rows, known, raw)} if self._of.images is not None else {}
+        if self._of.images is not None:
+            beside[own.TRACE] = self._trace(rows, known, raw)
         record = pa.array([at[i] for i in kept], pa.int32())
         good = pc.and_(pc.invert(odd), pc.invert(skipped))
         left = set[int]()
@@ -147,6 +149,21 @@ class ByArrow:
                     kinds[name] = pa.int64() if isinstance(shown[name], Number) else pa.string()
                     names.discard(name)
         return raw, places
+
+    def _epochs(self, path: str, payloads: Sequence[bytes]) -> dict[str, pa.Array] | None:
+        """`own.EPOCH`; None unless the member is a whole number, or a text, in all of these."""
+        top, *inner = path.split(".")
+        for leaf in (pa.int64(), pa.string()):
+            kind: pa.DataType = leaf
+            for name in reversed(inner):
+                kind = pa.struct([(name, kind)])
+            part, kept = arrow_json.parse(payloads, pa.schema([(top, kind)]))
+            if len(kept) == len(payloads):
+                found = part[top]
+                for _ in inner:
+                    found = pc.struct_field(found, [0])
+                return {own.EPOCH: found.cast(pa.string())}
+        return None
 
     def _odd(self, rows: "_Rows") -> tuple[pa.Array, pa.Array]:
         """(whether an envelope is left to plain Python, whether it is of a table that is not read)."""

@@ -1,4 +1,4 @@
-"""Puts the rows of several ways of reading one batch together again, in the order of their records."""
+"""Rows by their records: those of several ways of reading one batch together again, and each one's number."""
 
 from collections.abc import Sequence
 
@@ -45,6 +45,19 @@ def merged(parts: Sequence[Decoded]) -> Decoded:
         joined("fault", pa.string()),
         {name: beside(name, kind) for name, kind in kinds.items()},
     )
+
+
+def within(found: Decoded) -> pa.Array:
+    """INT32: the number of each row within its record."""
+    if found.record is None:
+        return pa.array([0] * len(next(iter(found.columns.values()))), pa.int32())
+    records = found.record.to_pylist()
+    numbers, before = [0] * len(records), None
+    for n, record in enumerate(records):
+        if record == before:
+            numbers[n] = numbers[n - 1] + 1
+        before = record
+    return pa.array(numbers, pa.int32())
 
 
 def _given(record: pa.Array | None) -> pa.Array:

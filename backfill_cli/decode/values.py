@@ -313,7 +313,9 @@ def _present(kind: SparkType, how: Encoding, text: Callable[[Token], str], is_js
     if how.kind == "instant":
         return _instant(kind, how.unit, text)
     if how.kind == "double":
-        return lambda token: of_double(_native("double")(token), kind)
+        return lambda token: of_double(
+            float(token) if isinstance(token, Number) else _floating(token, "double"), kind
+        )
     if how.kind == "base64":
         return _base64
     if how.kind == "unscaled":

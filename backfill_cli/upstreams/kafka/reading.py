@@ -81,6 +81,8 @@ class Reading:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        from backfill_cli.decode.merged import within
+
         found = self._decoded(keys, values)
         count = len(values) if found.record is None else len(found.record)
         at, ms = place, pc.cast(place["kafka_timestamp"], pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
@@ -97,7 +99,7 @@ class Reading:
             return pa.RecordBatch.from_pydict({own.READ: read, **told})
         op = pa.repeat(pa.scalar("U"), count) if found.op is None else found.op
         seq = pa.StructArray.from_arrays(
-            [at["kafka_partition"], at["kafka_offset"], found.within()],
+            [at["kafka_partition"], at["kafka_offset"], within(found)],
             fields=list(arrow_type(_SEQ)),
         )
         ms = ms if found.ms is None else pc.coalesce(found.ms, ms)

@@ -1,15 +1,20 @@
 """What a record is does not depend on how it is parsed, nor on the records beside it."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from backfill_cli.contracts.decoder import Asked, Decoded
+from backfill_cli.contracts import own
+from backfill_cli.contracts.decoder import Asked, Decoded, Fault
 from backfill_cli.decode import stored, texts
+from backfill_cli.decode.debezium import Envelopes
 from backfill_cli.decode.debezium import decoder as debezium
+from backfill_cli.decode.encodings import Encoding
 from backfill_cli.decode.json_rows import JsonRows
+from backfill_cli.decode.source_table import Known
 from backfill_cli.decode.tokens import NOT_WHOLE
 from backfill_cli.decode.upserts import upserts
 from backfill_cli.model.schema import decimal_of, field, schema_text
@@ -152,6 +157,50 @@ def test_a_source_time_that_is_too_large_is_a_fault_of_its_record(ms: str, besid
     found = envelopes({"v": "string"}, after(v='"a"'), after(beside.format(ms), v='"b"'), after(v='"c"'))
     assert [value for value, _ in found] == ["a", "None", "c"]
     assert found[1][1] == "not a Debezium envelope of the table's columns"
+
+
+@pytest.mark.parametrize("told", [[5, -6], ["a", "5"], [5, "b"], [1.5, 2], [None, 7]])
+@pytest.mark.parametrize("path", ["tx", "source.tx", "source.txId", "transaction.id.of"])
+def test_an_epoch_is_the_text_of_its_member(told: list[Any], path: str) -> None:
+    columns = {"id": field("id", "long"), "v": field("v", "string")}
+    how = tuple((name, Encoding("plain")) for name in columns)
+    decode = Envelopes(schema_text(columns), ("id",), how, None, Known(), images=("v",), epoch=path)
+    records = []
+    for epoch in told:
+        member = epoch
+        for name in reversed(path.split(".")):
+            member = {name: member}
+        records.append(json.dumps({"op": "c", "after": {"id": 1}, **member}).encode())
+    together = decode(records)
+    right = [None if epoch is None else str(epoch) for epoch in told]
+    assert together.beside[own.EPOCH].to_pylist() == right
+    assert list(together.beside) == list(decode.beside) == [own.EPOCH, own.TRACE]
+    assert [decode([one]).beside[own.EPOCH][0].as_py() for one in records] == right
+
+
+NOT_SENT = "__debezium_unavailable_value"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        f'"op":"d","before":{{"id":"{NOT_SENT}"}}',
+        f'"op":"u","before":{{"id":"{NOT_SENT}"}},"after":{{"id":"a"}}',
+        f'"op":"u","before":null,"after":{{"id":"{NOT_SENT}"}}',
+    ],
+)
+def test_a_key_that_was_not_sent_deletes_nothing(change: str) -> None:
+    told = {"id": field("id", "string")}
+    asked = Asked("topic 't'", "t", "t", ("id",), told, {}, "upstream.value")
+    found = debezium.columns(asked, list)
+    decode = debezium.open(asked, found.columns, found.facts).decode(list)
+    good = b'{"op":"c","after":{"id":"b"}}'
+    made = decode([good, f"{{{change}}}".encode(), good])
+    assert made.columns["id"].to_pylist() == ["b", None, "b"]
+    assert made.error is not None
+    assert (made.error[1].as_py() or "").startswith(f"column 'id': {NOT_SENT}")
+    assert made.fault is not None
+    assert made.fault.to_pylist() == [None, Fault.NOT_SENT, None]
 
 
 def in_block(payload: str, *fields: str, more: str = "") -> str:

@@ -54,7 +54,7 @@ def expected(text: str | None, scale: int | None, digits: int, places: int) -> D
     except binascii.Error:
         return None
     number = int.from_bytes(raw, "big", signed=True)
-    if not 1 <= len(raw) <= 16 or abs(number) >= 10**38:
+    if not 1 <= len(raw) <= 16:
         return None
     moved = Decimal(number).scaleb(places - scale, WIDE)
     exact = moved == moved.to_integral_value(context=WIDE) and WIDE.abs(moved) < 10**digits

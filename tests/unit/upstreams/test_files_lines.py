@@ -51,7 +51,7 @@ def test_a_carriage_return_between_tokens_of_json_ends_no_line(tmp_path: Path) -
     for found in (lines.forward(where, file, "json"), reversed(list(lines.last(where, file, "json")))):
         assert [lines.parsed(file, line) for line in found] == [{"id": 1}, {"id": 2}]
     part = TextPart(where.fs, file.path, file.name, file.size)
-    told = [line for _, block in json_rows.blocks(part) for _, line in json_rows.numbered(block)]
+    told = [line for _, block in json_rows.blocks(part) for _, _, line in json_rows.numbered(block)]
     assert [json.loads(line) for line in told] == [{"id": 1}, {"id": 2}]
 
 

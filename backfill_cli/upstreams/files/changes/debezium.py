@@ -18,12 +18,13 @@ import pyarrow as pa
 from backfill_cli.contracts import Piece, TableSpec, own
 from backfill_cli.contracts.decoder import Fault
 from backfill_cli.decode import order
-from backfill_cli.decode.block import meaning, row_of
+from backfill_cli.decode.block import row_fields
 from backfill_cli.decode.connect import Connect, encoding, own_type
 from backfill_cli.decode.debezium import HEARTBEAT, NO_HEARTBEATS, UNWRAPPED, Envelopes
 from backfill_cli.decode.debezium_forms import Lack, lacks
 from backfill_cli.decode.debezium_forms import undeclared as undeclared_columns
 from backfill_cli.decode.encodings import Encoding, schemaless, textual
+from backfill_cli.decode.merged import within
 from backfill_cli.decode.order import can_be_late, comparable, is_placed
 from backfill_cli.decode.source_table import Known, source_of
 from backfill_cli.errors import START_OVER, BadData, ConfigError, Hint, in_config, sql
@@ -282,7 +283,7 @@ class Debezium:
             epoch=self._options.epoch,
         )
         changes = self._read(spark, where, [file for file in files if file != begun], decode, self._quarantines)
-        if begun in files:
+        if begun is not None and begun in files:
             applied = self._read(spark, where, [begun], decode, True)
             good = applied.where(F.col(own.QUARANTINED).isNull()).drop(own.QUARANTINED)
             changes = changes.unionByName(good, allowMissingColumns=True)
@@ -318,9 +319,9 @@ class Debezium:
         if begin is None or end is None:
             return _Shape(None, late)
         for name in begin.keys() & end.keys():
-            if meaning(begin[name]) != meaning(end[name]):
+            if begin[name] != end[name]:
                 raise BadData(f"{file.path}: column '{name}' changes its type within the file", _ONE_FORM)
-        return _Shape({name: meaning(one) for name, one in {**begin, **end}.items()}, late)
+        return _Shape(begin | end, late)
 
     def _first_read(self, where: Place, file: File, read: _Lines) -> Mapping[str, Any] | None:
         """The first line of a table that is read, or else any that is quarantined."""
@@ -400,7 +401,7 @@ class _Block(json_rows.Lines):
         numbers = [None if before is None else before + number + 1 for number, _, _ in self._lines]
         count = len(self._of)
         marks = {
-            own.SUB: found.within(),
+            own.SUB: within(found),
             own.LINE: pa.array(numbers, pa.int64()).take(self._of),
             own.OP: pa.repeat(pa.scalar("U"), count) if found.op is None else found.op,
             own.MS: pa.nulls(count, pa.int64()) if found.ms is None else found.ms,
@@ -472,7 +473,7 @@ def told_of(envelope: Mapping[str, Any]) -> dict[str, Connect] | None:
     """The row's fields in the schema block, by column; None without a block."""
     if "payload" not in envelope or "op" in envelope:
         return None
-    return {one["field"]: one for one in row_of(envelope.get("schema") or {}) or ()}
+    return row_fields(envelope.get("schema") or {})
 
 
 def source_ms(payload: Mapping[str, Any]) -> int | None:

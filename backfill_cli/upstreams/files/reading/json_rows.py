@@ -44,7 +44,7 @@ class Lines:
     line_end = b"\n"
 
     def __init__(self, offset: int, block: bytes) -> None:
-        self.offset, self._lines = offset, list(_numbered(block))
+        self.offset, self._lines = offset, list(numbered(block))
 
     @property
     def records(self) -> list[bytes]:
@@ -106,7 +106,7 @@ def _only_nan(constant: str) -> None:
         raise ValueError(constant)
 
 
-def _numbered(block: bytes) -> Iterator[tuple[int, int, bytes]]:
+def numbered(block: bytes) -> Iterator[tuple[int, int, bytes]]:
     """The lines that are not blank, each with the number of lines and of bytes before it."""
     at = 0
     for number, one in enumerate(block.split(b"\n")):

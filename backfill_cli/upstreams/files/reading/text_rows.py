@@ -15,7 +15,7 @@ from backfill_cli.errors import BadData, Fatal, Hint
 from backfill_cli.formats import frames
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark import arrow_tasks
-from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
+from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.failures import RENAME_HINT, SAME_PACKAGE
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.options import CsvOptions
@@ -81,36 +81,30 @@ def frame(
     values = [quoted(name).alias(name, metadata=column["metadata"]) for name, column in rows.columns.items()]
     marks = [own.READ] if rows.reads is not None else []
     marks += [own.QUARANTINED] if rows.quarantine else []
-    return placed(spark, parts, partial(make, rows), schema(rows), *marks, *values)
-
-
-def placed(
-    spark: SparkSession,
-    parts: Iterable[TextPart],
-    make: Callable[[Sequence[Piece]], Iterator[pa.RecordBatch]],
-    made: "StructType | str",
-    *shown: Column | str,
-) -> DataFrame:
-    """`own.FILE, own.AT`, and these columns of what workers make of the parts. made: its schema."""
-    tasks = packed(parts, arrow_tasks.cores(spark))
-    rows = arrow_tasks.frame(spark, make, tasks, made) if tasks else spark.createDataFrame([], made)
+    tasks, made = packed(parts, arrow_tasks.cores(spark)), schema(rows)
+    found = (
+        arrow_tasks.frame(spark, partial(make, rows), tasks, made) if tasks else spark.createDataFrame([], made)
+    )
     at = F.struct(F.col(own.FILE).alias("file"), F.col(own.ROW).alias("row"))
-    return rows.select(own.FILE, at.alias(own.AT), *shown)
+    return found.select(own.FILE, at.alias(own.AT), *marks, *values)
 
 
 class Block(Protocol):
     """Rows that were read together. faults: the index of each that cannot be read, and why.
 
-    offset: the byte of the file at which they begin. line_end: of the file's lines. places: INT64, of each row in
-    its file, rising. hint: of the first fault.
+    offset: the byte of the file at which they begin. line_end: of the file's lines. hint: of the first fault.
     """
 
     offset: int
     line_end: bytes
     columns: dict[str, pa.Array]
-    places: pa.Array
     faults: dict[int, str]
     hint: Hint | str
+
+    @property
+    def places(self) -> pa.Array:
+        """INT64, of each row in its file, rising."""
+        ...
 
     def record(self, index: int) -> tuple[int, bytes]:
         """How many lines of the block precede a row's record, and the record."""
