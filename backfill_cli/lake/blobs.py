@@ -164,6 +164,11 @@ def _create_on_disk(path: str, content: bytes) -> None:
     finally:
         with suppress(FileNotFoundError):
             os.unlink(draft)
+    sync_folder(folder)
+
+
+def sync_folder(folder: str) -> None:
+    """The names of the files in it are durable."""
     held = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(held)

@@ -3,7 +3,7 @@
 Asked once a reader failed: what readers say of a damaged file seldom names it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -31,7 +31,7 @@ class Stored:
     size_bytes: int | None = None
 
 
-def lost(fs: FileSystem, files: Sequence[Stored]) -> str | None:
+def _lost(fs: FileSystem, files: Sequence[Stored]) -> str | None:
     """The first of these files that does not exist; None if each does, of the first MOST_FILES."""
     known = files[:MOST_FILES]
     try:
@@ -41,7 +41,7 @@ def lost(fs: FileSystem, files: Sequence[Stored]) -> str | None:
     return next((one.path for one, info in zip(known, infos, strict=True) if info.type == FileType.NotFound), None)
 
 
-def cut(fs: FileSystem, files: Sequence[Stored]) -> Fatal | None:
+def _cut(fs: FileSystem, files: Sequence[Stored]) -> Fatal | None:
     """The error for the first of these files that is not as long as the metadata says; None if there is none."""
     known = [one for one in islice(files, MOST_FILES) if one.size_bytes is not None]
     try:
@@ -82,6 +82,25 @@ def _unreadable(fs: FileSystem, path: str) -> Fatal | None:
     return None
 
 
+def missing(path: str) -> Fatal:
+    return Fatal(f"{path} is missing", FROM_COPY)
+
+
+def faulty(
+    fs: FileSystem,
+    files: Sequence[Stored],
+    gone: Callable[[str], BackfillError] = missing,
+    content: bool = True,
+) -> BackfillError | None:
+    """What is wrong with one of these files; None if nothing is.
+
+    gone: the error for one that does not exist. content: whether they are read to their end.
+    """
+    if (path := _lost(fs, files)) is not None:
+        return gone(path)
+    return _cut(fs, files) or (unreadable(fs, files) if content else None)
+
+
 @contextmanager
 def intact(path: str) -> Iterator[None]:
     """Only this file is read in the block. Raises Fatal, which names it, if it is not there, or not as written.
@@ -93,7 +112,7 @@ def intact(path: str) -> Iterator[None]:
     except BackfillError:
         raise
     except FileNotFoundError as exc:
-        raise Fatal(f"{path} is missing", FROM_COPY) from exc
+        raise missing(path) from exc
     except OSError as exc:
         if exc.errno is not None:
             raise

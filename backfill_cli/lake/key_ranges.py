@@ -1,20 +1,32 @@
 """Plans key ranges of a lake table from its files' statistics: which rows form a split, and where a slice ends.
 
 The rows of several reads are one Spark frame; the rest is pure. Ranges cover every possible key, also NULL:
-statistics only decide where to cut, never which rows exist. Keys are points, see key_points.py.
+statistics only decide where to cut, never which rows exist. A key is a point that can be calculated with: a whole
+number (numbers; decimals unscaled; dates as days, timestamps as microseconds since 1970), or a text, ordered by
+code points, which is the order of Spark's bytes.
 """
 
 import json
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_FLOOR, Context, Decimal
 from itertools import pairwise
 
 from backfill_cli.contracts import own
-from backfill_cli.lake.key_points import Point, predicate
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.spark.api import DataFrame, F
 from backfill_cli.spark.names import backticked
+
+Point = int | str
+
+WHOLE = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
+_EPOCH = datetime(1970, 1, 1)
+_FIRST, _LAST = ((at - _EPOCH) // timedelta(microseconds=1) for at in (datetime.min, datetime.max))
+"""Times without a zone that can be written as a literal; a file's statistics can be outside this range."""
+_EXACT = Context(prec=80)  # Spark's decimals have 38 digits at most
 
 RANGE_ROWS = 1_000_000
 """Rows of a range, if files allow it. Ranges can be large: resume and throttle cut inside them."""
@@ -276,7 +288,7 @@ def frame_of(table: DataFrame, key: str, key_type: str, reads: Sequence[Held]) -
 def _joined(reads: Sequence[Held]) -> list[tuple[Point | None, Point | None]]:
     """The ranges of these reads in the order of keys, with adjacent ones joined."""
     first = [one for one in reads if one.low is None]
-    rest = sorted((one for one in reads if one.low is not None), key=_low)  # type: ignore[arg-type]
+    rest = sorted((one for one in reads if one.low is not None), key=lambda one: one.low)  # type: ignore[arg-type,return-value]
     joined: list[tuple[Point | None, Point | None]] = []
     for one in (*first, *rest):
         if joined and joined[-1][1] is not None and joined[-1][1] == one.low:
@@ -286,5 +298,64 @@ def _joined(reads: Sequence[Held]) -> list[tuple[Point | None, Point | None]]:
     return joined
 
 
-def _low(one: Held) -> Point | None:
-    return one.low
+def predicate(column: str, spark_type: str, low: Point | None, high: Point | None) -> str | None:
+    """Spark's condition for the rows with `low <= key < high`; without `low` also for NULL keys. None: all rows.
+
+    column: as SQL. spark_type: of that column, as Spark writes it in a schema. Spark folds the bounds to literals
+    of that type, and the column is plain, so that statistics can skip files and row groups.
+    """
+    above = None if low is None else f"{column} >= {point_sql(low, spark_type)}"
+    below = None if high is None else f"{column} < {point_sql(high, spark_type)}"
+    if below is None:
+        return above
+    return f"({column} IS NULL OR {below})" if above is None else f"({above} AND {below})"
+
+
+def point_sql(point: Point, spark_type: str) -> str:
+    """The key at a point, as SQL that Spark folds to a literal."""
+    if isinstance(point, str):
+        return f"CAST(X'{point.encode().hex()}' AS STRING)"
+    if spark_type == "date":
+        return f"DATE_FROM_UNIX_DATE({point})"
+    if spark_type == "timestamp":
+        return f"TIMESTAMP_MICROS({point}L)"
+    if spark_type == "timestamp_ntz":
+        return f"TIMESTAMP_NTZ'{_EPOCH + timedelta(microseconds=point)}'"
+    if (scale := _scale(spark_type)) is not None:
+        return f"CAST('{Decimal(point).scaleb(-scale, _EXACT):f}' AS {spark_type})"
+    return f"CAST('{point}' AS {WHOLE[spark_type]})"
+
+
+def point_of(value: object, spark_type: str) -> Point | None:
+    """A statistic as a point; None if there is none, or if keys of its type are not cut.
+
+    value: in Python's type; dates and timestamps can be numbers already. Keys are not cut if they are binary or
+    boolean (not all writers keep statistics), float (no agreed place for NaN) or collated (order unknown here).
+    """
+    if value is None or isinstance(value, bool):
+        return None
+    if spark_type in WHOLE and isinstance(value, int):
+        return value
+    if spark_type == "string" and isinstance(value, str):
+        return value
+    if spark_type in ("date", "timestamp", "timestamp_ntz"):
+        point = _moment(value)
+        return point if point is None or spark_type != "timestamp_ntz" or _FIRST <= point <= _LAST else None
+    scale = _scale(spark_type)
+    if scale is not None and isinstance(value, Decimal | int | str):
+        return int(Decimal(value).scaleb(scale, _EXACT).to_integral_value(ROUND_FLOOR, _EXACT))
+    return None
+
+
+def _scale(spark_type: str) -> int | None:
+    found = re.fullmatch(r"decimal\((\d+),\s*(-?\d+)\)", spark_type)
+    return int(found[2]) if found else None
+
+
+def _moment(value: object) -> int | None:
+    if isinstance(value, int):
+        return value
+    if isinstance(value, datetime):
+        since = value.astimezone(UTC).replace(tzinfo=None) - _EPOCH if value.tzinfo else value - _EPOCH
+        return since // timedelta(microseconds=1)
+    return (value - _EPOCH.date()).days if isinstance(value, date) else None

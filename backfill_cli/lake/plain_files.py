@@ -19,8 +19,7 @@ from backfill_cli.contracts import ArrowTasks
 from backfill_cli.formats import group_slices, row_groups, schemas
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.formats.row_groups import FileSlice, Within
-from backfill_cli.lake.key_points import WHOLE, Point
-from backfill_cli.lake.key_ranges import Held
+from backfill_cli.lake.key_ranges import WHOLE, Held, Point
 from backfill_cli.model.schema import Columns
 
 COMPARED = (*WHOLE, "date")
@@ -95,17 +94,6 @@ class PlainFiles:
         self._groups: dict[str, _Layout | None] = dict.fromkeys(apart)
         """By path; None of a file that is not plain."""
 
-    def with_own_bounds(self) -> "PlainFiles":
-        """The same files, with the bounds that the files state themselves: a log can be wrong about them."""
-        apart = frozenset(path for path, layout in self._groups.items() if layout is None)
-        again = PlainFiles(self._fs, self._files, self._key, self._columns, apart, self._ids)
-        again._know(set(again.paths()))
-        layouts = [(path, again._groups[path]) for path in again.paths()]
-        files = [_spanned(path, () if layout is None else layout.spans) for path, layout in layouts]
-        stated = PlainFiles(self._fs, files, self._key, self._columns, apart, self._ids)
-        stated._groups = again._groups  # each footer is read once
-        return stated
-
     def paths(self) -> list[str]:
         return [file.path for file in self._files]
 
@@ -130,23 +118,26 @@ class PlainFiles:
     def overlapping(self) -> list[tuple[tuple[str, ...], int]] | None:
         """The paths of files whose keys overlap, and their rows together, in the order of keys.
 
-        None if a file is not plain, or its bounds are unknown.
+        By the bounds that the files state themselves: a log can be wrong about them. None if one states none, or
+        is not plain.
         """
-        if not self._compared:
-            return None
         self._know(set(self.paths()))
-        groups: list[tuple[list[str], int]] = []
-        reach: int | None = None
-        for file, most in zip(self._files, self._reach, strict=True):
-            layout = self._groups[file.path]
-            if layout is None:
+        stated: list[tuple[int, int, str, int]] = []
+        for path in self.paths():
+            layout = self._groups[path]
+            bounds = None if layout is None else _bounds(layout.spans)
+            if layout is None or bounds is None:
                 return None
-            if reach is None or int(file.low or 0) > reach:
-                groups.append(([], 0))
+            stated.append((*bounds, path, sum(layout.rows)))
+        groups: list[tuple[tuple[str, ...], int]] = []
+        reach: int | None = None
+        for low, high, path, rows in sorted(stated):
+            if reach is None or low > reach:
+                groups.append(((), 0))
             paths, count = groups[-1]
-            groups[-1] = ([*paths, file.path], count + sum(layout.rows))
-            reach = most
-        return [(tuple(paths), count) for paths, count in groups]
+            groups[-1] = ((*paths, path), count + rows)
+            reach = high if reach is None else max(reach, high)
+        return groups
 
     def _touched(self, one: Held) -> Iterator[DataFile]:
         """The files that can have rows of this read."""
@@ -183,21 +174,21 @@ class PlainFiles:
         return _Layout(rows, _spans(footer, self._key, self._columns[self._key]["type"]))
 
 
-def bounded(path: str, key: str, kind: str) -> DataFile:
+def bounded(path: str, key: str, kind: object) -> DataFile:
     """A file on this machine, with the bounds of its key that its row groups state. kind: the key's Spark type."""
     try:
-        spans = _spans(pq.read_metadata(path), key, kind)
+        bounds = _bounds(_spans(pq.read_metadata(path), key, kind))
     except (OSError, pa.ArrowException):
-        spans = ()
-    return _spanned(path, spans)
+        bounds = None
+    return DataFile(path, *(bounds or (None, None)))
 
 
-def _spanned(path: str, spans: Sequence[tuple[int, int] | None]) -> DataFile:
-    """The file with the bounds of all its row groups together."""
+def _bounds(spans: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
+    """Those of all row groups together; None if they are unknown of one, or there is none."""
     known = [span for span in spans if span is not None]
     if not known or len(known) < len(spans):
-        return DataFile(path, None, None)
-    return DataFile(path, min(low for low, _ in known), max(high for _, high in known))
+        return None
+    return min(low for low, _ in known), max(high for _, high in known)
 
 
 def _spans(footer: pq.FileMetaData, key: str, kind: object) -> tuple[tuple[int, int] | None, ...]:

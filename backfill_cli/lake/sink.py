@@ -6,10 +6,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import TypeVar
 
 from backfill_cli.contracts import EpochCommit, SavedJob, Sink, SinkCapabilities, SinkCopy, SinkTable, Survey
-from backfill_cli.contracts.refusals import gone, no_record, other_type
+from backfill_cli.contracts.refusals import gone, marker_gone, no_record, other_type
 from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient, command
 from backfill_cli.formats.digests import DIALECT, words_digest
 from backfill_cli.lake.blobs import Blobs
@@ -32,9 +33,14 @@ Reads = Callable[[SparkSession, SinkTable], DataFrame]
 
 
 class LakeSink(Sink):
-    """The part of `contracts.Sink` that does not depend on the format. Tables commit one by one."""
+    """The part of `contracts.Sink` that does not depend on the format. Tables commit one by one.
+
+    A table's version is a number that only its format understands; None for a table that has none yet.
+    """
 
     capabilities = SinkCapabilities(transactional=False, partial=True)
+    holder: str
+    """What holds the job's tables, for messages."""
 
     def __init__(self) -> None:
         self._states: dict[str, JobState] = {}
@@ -55,6 +61,26 @@ class LakeSink(Sink):
     def _marker(self, record: JobRecord, table: str, claim: Claim) -> Marker | None:
         """The marker of one of the job's tables; None if the table does not exist."""
 
+    @abstractmethod
+    def _now(self, job: str, table: str, claim: Claim) -> tuple[int | None, Marker] | None:
+        """The newest version of one of the job's tables, and its marker there; None if it does not exist."""
+
+    @abstractmethod
+    def _commit(self, commit: EpochCommit, table: SinkTable, claim: Claim) -> None:
+        """As `commit`, for one table."""
+
+    @abstractmethod
+    def _rows(self, spark: SparkSession, table: SinkTable, claim: Claim, version: int | None) -> DataFrame:
+        """All rows of a table at a version, see `Reads`."""
+
+    @abstractmethod
+    def _fault(self, claim: Claim, version: int | None) -> BackfillError | None:
+        """What is wrong with the files of a table at a version; None if nothing is."""
+
+    def _identity(self, claim: Claim, version: int | None) -> object:
+        """What identifies a table's version."""
+        return version
+
     def _state(self, job: str) -> JobState:
         if job not in self._states:
             folder = self._folder()
@@ -66,9 +92,16 @@ class LakeSink(Sink):
     def _record(self, job: str) -> JobRecord | None:
         return None if self._folder() is None else self._state(job).record()
 
+    def _claims(self, job: str) -> Mapping[str, Claim]:
+        record = self._record(job)
+        return {} if record is None else record.claims
+
     def owner(self, job: str) -> Owner | None:
         record = self._record(job)
         return None if record is None else record.owner
+
+    def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
+        self._state(job).own(owner, instead_of)
 
     def committed(self, job: str) -> Mapping[str, Marker]:
         if (record := self._record(job)) is None:
@@ -77,15 +110,35 @@ class LakeSink(Sink):
         there = {table: marker for table, marker in found.items() if marker is not None}
         return {**record.dropped, **there}
 
+    def commit(self, commit: EpochCommit) -> None:
+        claims = self._claims(commit.job)
+        for table in commit.tables:
+            if commit.only is None or table.name in commit.only:
+                if table.name not in claims:
+                    raise marker_gone(commit, table.name, self.holder)
+                self._commit(commit, table, claims[table.name])
+
     def saved(self, job: str) -> SavedJob | None:
         markers = self.committed(job)
         marker = self._state(job).at_one_epoch(markers) if markers else None
         return None if marker is None else self._state(job).saved(marker)
 
+    @contextmanager
+    def copied(self, job: str, live: bool, folder: Path) -> Iterator["LakeCopy"]:
+        """See `contracts.SinkExtras`. Nothing is copied: versions do not change. Raises as `at_one_epoch`."""
+        claims, state = self._claims(job), self._state(job)
 
-def tables_of(commit: EpochCommit) -> Sequence[SinkTable]:
-    """The tables that this commit is for."""
-    return [table for table in commit.tables if commit.only is None or table.name in commit.only]
+        def look() -> Mapping[str, tuple[int | None, Marker] | None]:
+            return {table: self._now(job, table, claim) for table, claim in claims.items()}
+
+        versions, marker = at_one_epoch(job, state, look, live)
+        yield LakeCopy(
+            session_beside(self._session()),
+            lambda spark, table: self._rows(spark, table, claims[table.name], versions[table.name]),
+            None if marker is None else state.saved(marker),
+            {name: self._identity(claims[name], version) for name, version in versions.items()},
+            lambda name: self._fault(claims[name], versions[name]),
+        )
 
 
 def missing_columns(place: str, there: Columns, wanted: Columns) -> Columns:
@@ -123,7 +176,7 @@ class LakeCopy(SinkCopy):
 
     def survey(self, table: SinkTable) -> Survey:
         """Spark hashes strings of any kind; the bounds come from a scan of the first key column only."""
-        few = frozenset(_strings(table))
+        few = frozenset(one["name"] for one in fields_of(table.schema) if one["type"] == "string")
         spec = spec_of(table.schema, table.key, few)
         if spec is None or spec.columns[0].word is Word.TEXT:
             return Survey(None, None, few)
@@ -166,31 +219,6 @@ class LakeCopy(SinkCopy):
         return rows.select(*(quoted(name) for name in columns))
 
 
-@contextmanager
-def copied(
-    session: Callable[[], SparkSession],
-    state: JobState,
-    look: Callable[[], Mapping[str, tuple[Version, Marker] | None]],
-    live: bool,
-    rows: Callable[[SparkSession, SinkTable, Version | None], DataFrame],
-    fault: Callable[[str, Version | None], BackfillError | None],
-    known: Callable[[str, Version], object] = lambda _, version: version,
-) -> Iterator[LakeCopy]:
-    """See `contracts.SinkExtras`. Nothing is copied: versions do not change. Raises as `at_one_epoch`.
-
-    known: what identifies a table's version.
-    """
-    versions, marker = at_one_epoch(state.job, state, look, live)
-    saved = None if marker is None else state.saved(marker)
-    yield LakeCopy(
-        session_beside(session()),
-        lambda spark, table: rows(spark, table, versions.get(table.name)),
-        saved,
-        {name: known(name, version) for name, version in versions.items()},
-        lambda name: fault(name, versions.get(name)),
-    )
-
-
 def at_one_epoch(
     job: str, state: JobState, look: Callable[[], Mapping[str, tuple[Version, Marker] | None]], live: bool
 ) -> tuple[Mapping[str, Version], Marker | None]:
@@ -203,10 +231,11 @@ def at_one_epoch(
     deadline = time.monotonic() + (PATIENCE_S if live else 0)
     while True:
         found = look()
-        if not state.began():
+        if not state.newest_epoch():
             return {}, None
         there = {table: one for table, one in found.items() if one is not None}
-        _require_all(job, found, there)
+        if len(there) < len(found):
+            raise gone(f"table {next(one for one in found if one not in there)!r} of the sink", job)
         markers = {table: marker for table, (_, marker) in there.items()}
         if len({(one.epoch, one.attempt) for one in markers.values()}) <= 1:
             return {table: version for table, (version, _) in there.items()}, next(iter(markers.values()), None)
@@ -218,13 +247,3 @@ def at_one_epoch(
     if live:
         raise Transient(what, RETRIED)
     raise StateConflict(f"{what}: a commit was interrupted", command(f"resume {job}"))
-
-
-def _require_all(job: str, tables: Mapping[str, object], there: Mapping[str, object]) -> None:
-    lacking = [table for table in tables if table not in there]
-    if lacking:
-        raise gone(f"table {lacking[0]!r} of the sink", job)
-
-
-def _strings(table: SinkTable) -> list[str]:
-    return [field["name"] for field in fields_of(table.schema) if field["type"] == "string"]

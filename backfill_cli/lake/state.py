@@ -93,13 +93,13 @@ class JobState:
         found = self._newest()
         return found[1] if found else None
 
-    def change(self, act: Callable[[JobRecord | None], JobRecord]) -> JobRecord:
-        """The record is what `act` makes of it. `act` is called again if another process was quicker."""
+    def change(self, act: Callable[[JobRecord], JobRecord]) -> JobRecord:
+        """The record, or a first one, is what `act` makes of it; again if another process was quicker."""
         dead = ""
         for _ in range(TRIES):
             found = self._newest()
             before, record = found if found else (0, None)
-            wanted = act(record)
+            wanted = act(record or JobRecord(self.job))
             if wanted == record:
                 return wanted
             try:
@@ -122,26 +122,18 @@ class JobState:
     def own(self, owner: Owner, instead_of: Owner | None) -> None:
         """`owner` has the job. Raises Held if a catalog other than `instead_of` has it by now."""
 
-        def owned(record: JobRecord | None) -> JobRecord:
-            held = None if record is None else record.owner
+        def owned(record: JobRecord) -> JobRecord:
+            held = record.owner
             if held is not None and held.catalog not in (owner.catalog, instead_of and instead_of.catalog):
                 raise taken(self.job, held)
-            return replace(record or JobRecord(self.job), owner=owner)
+            return replace(record, owner=owner)
 
         self.change(owned)
 
     def note_dropped(self, markers: Mapping[str, Marker]) -> None:
         """The record keeps the markers of tables that are about to be dropped."""
 
-        def noted(record: JobRecord | None) -> JobRecord:
-            known = record or JobRecord(self.job)
-            return replace(known, dropped={**known.dropped, **markers})
-
-        self.change(noted)
-
-    def began(self) -> bool:
-        """Whether an epoch was about to be committed: tables that are missing now held rows then."""
-        return any(name.startswith("epoch-") for name in self._files.names())
+        self.change(lambda record: replace(record, dropped={**record.dropped, **markers}))
 
     def save(self, commit: EpochCommit, before: Marker) -> None:
         """The state after this epoch is stored; it counts once a marker says so. before: a table's marker now.
@@ -212,7 +204,7 @@ class JobState:
             raise self._damaged(name, exc) from exc
 
     def newest_epoch(self) -> int:
-        """The newest epoch of all stored states, committed or not; 0 if there are none."""
+        """The newest epoch that was about to be committed: tables that are missing now held rows then. 0: none."""
         return max((_epoch_of(name) for name in self._files.names() if name.startswith("epoch-")), default=0)
 
     def forget(self) -> None:

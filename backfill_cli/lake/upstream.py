@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from backfill_cli.contracts import ArrowTasks, Capabilities, Extras, Pinned, Source, TableSpec, own
-from backfill_cli.errors import UsageError, in_config
+from backfill_cli.errors import START_OVER, Fatal, UsageError, in_config
 from backfill_cli.formats import frames
 from backfill_cli.lake.damage import FROM_COPY
-from backfill_cli.lake.key_ranges import Held, KeyRange, closed_read, frame_of
+from backfill_cli.lake.key_ranges import FileKeys, Held, KeyRange, closed_read, frame_of, planned
 from backfill_cli.lake.plain_files import PlainFiles
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Cursor, Position
@@ -101,6 +101,19 @@ class LakeTable(ABC):
     def warning(self) -> str | None:
         """How long the table keeps what the job has still to read, for `plan`."""
 
+    def splits(self, files: Iterable[FileKeys], deleted: int = 0, counted: bool = True) -> tuple[Split, ...]:
+        """The key ranges that files are read in.
+
+        deleted: how many of their rows are gone. counted: whether it is known of all files how many they have.
+        """
+        known, made = list(files), list[Split]()
+        for index, one in enumerate(planned(known) if known else ()):
+            gone = min(deleted, one.rows)  # it is unknown which ranges they are in, but the total is right
+            deleted -= gone
+            rows = one.rows - gone if counted else None
+            made.append(Split(self.spec.name, f"{index:05d}", rows, one.size_bytes, one.sliced, one.to_json()))
+        return tuple(made)
+
     def pin(self, version: int | str) -> PinnedTable:
         self.held = self.pinned(version)
         self.follow(self.held.identity)
@@ -131,11 +144,11 @@ class LakeUpstream(Source, Generic[T]):
 
     kind: str
     keeps: str
+    _pin: Pin
 
     def __init__(self, tables: Iterable[T], version: int | str) -> None:
         self.tables = {one.spec.name: one for one in tables}
         self._version = version
-        self._pin: Pin | None = None
         self.capabilities = Capabilities(
             Pinned(), before_images=True, one_log=len(self.tables) == 1, keeps=self.keeps
         )
@@ -169,7 +182,7 @@ class LakeUpstream(Source, Generic[T]):
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
         for one in self.tables.values() if snapshot_open else ():
             one.check()
-        return self._view(position, self._taken().identity)
+        return self._view(position, self._pin.identity)
 
     def _view(self, position: Position, identity: str) -> UpstreamView:
         found = [
@@ -216,11 +229,6 @@ class LakeUpstream(Source, Generic[T]):
         with spark_reading(FROM_COPY):
             return self.tables[table].rows_at(spark, position.get(table))
 
-    def _taken(self) -> Pin:
-        if self._pin is None:
-            raise RuntimeError("pin() or restore() comes first")
-        return self._pin
-
 
 def require_key(shown: str, table: TableSpec, columns: Columns) -> None:
     """Raises UsageError for a key with a column that the upstream's table does not have. shown: that table."""
@@ -231,3 +239,8 @@ def require_key(shown: str, table: TableSpec, columns: Columns) -> None:
             + ", ".join(columns),
             in_config("correct tables.key"),
         )
+
+
+def replaced(shown: str, found: object, ours: str) -> Fatal:
+    """The error for a table with another id than the job's."""
+    return Fatal(f"{shown}: the table was replaced: its id is {found}, the job's is {ours}", START_OVER)

@@ -1,4 +1,4 @@
-"""Names in Spark's SQL: the only place that quotes them."""
+"""Names in Spark's SQL: the only place that quotes them, and texts."""
 
 import json
 import re
@@ -11,6 +11,12 @@ _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 def backticked(name: str) -> str:
     """A name as SQL, whatever characters it contains."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """A string as a literal of Spark's SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def in_select(expression: str, name: str) -> str:

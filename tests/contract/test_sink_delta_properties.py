@@ -13,9 +13,8 @@ from backfill_cli.errors import Fatal, Transient, UsageError
 from backfill_cli.lake.delta.edge import Where
 from backfill_cli.model.schema import columns_of
 from backfill_cli.sinks.delta import DeltaOptions
-from backfill_cli.sinks.delta.creating import create
 from backfill_cli.sinks.delta.sink import DeltaSink
-from backfill_cli.sinks.delta.tables import Lacking
+from backfill_cli.sinks.delta.tables import Lacking, create
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import Fatal
 from backfill_cli.model.position import Position
 from backfill_cli.upstreams.delta import connector
-from backfill_cli.upstreams.iceberg.upstream import IcebergSourceTable
+from backfill_cli.upstreams.iceberg.log import IcebergSourceTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

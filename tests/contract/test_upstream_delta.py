@@ -22,7 +22,7 @@ from backfill_cli.config.sections import Transform
 from backfill_cli.contracts import SinkTable, Source, TableSpec
 from backfill_cli.engine.verify.expected import Expected
 from backfill_cli.errors import BackfillError, BadData, ConfigError, Fatal, HistoryGone, UsageError
-from backfill_cli.lake.delta.edge import NO_TABLE_HINT, Where
+from backfill_cli.lake.delta.edge import NO_TABLE_HINT
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import SnapshotRead
@@ -363,9 +363,9 @@ def test_a_table_of_delta_needs_its_package(table: HandWritten, monkeypatch: pyt
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "deltalake", None)
         with pytest.raises(UsageError, match="not installed") as refused:
-            Where.of(str(table.path), TABLE).exists()
+            opened(table.path)
     with typed(refused.value) as hint:
         hint.says("pip install 'backfill-cli[delta]'")
         named = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
         assert any(one.startswith("deltalake") for one in named["project"]["optional-dependencies"]["delta"])
-        assert Where.of(str(table.path), TABLE).exists()
+        assert opened(table.path)

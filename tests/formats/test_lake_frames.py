@@ -11,8 +11,7 @@ import pytest
 from backfill_cli.cdc.net import over
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
 from backfill_cli.errors import BadData
-from backfill_cli.lake.merge import changes, inserts, key_bounds, refuse_lost
-from backfill_cli.lake.unique import refuse_duplicates
+from backfill_cli.lake.merge import changes, inserts, key_bounds, refuse_duplicates, refuse_lost
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable

@@ -18,7 +18,7 @@ from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, write
 from backfill_cli.engine.staging.quarantine import marked, quarantined, side_name, sound
 from backfill_cli.errors import BackfillError, LogFirst, UsageError, command
-from backfill_cli.lake.unique import refuse_duplicates
+from backfill_cli.lake.merge import refuse_duplicates
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead

@@ -1,5 +1,7 @@
 """Delta tables, read through their log without Spark: what upstream and sink share, and how options name them."""
 
+from backfill_cli.errors import UsageError, shell
+
 NO_PLACE = (
     'a Delta table is named by its folder, with a /, such as "./orders" in this folder; or by catalog.schema.table'
 )
@@ -16,3 +18,14 @@ def require_place(told: str) -> None:
     """Raises ValueError for an option that names no table."""
     if "/" not in told and not is_name(told):
         raise ValueError(NO_PLACE)
+
+
+def require_package() -> None:
+    """Raises UsageError where the library is not installed, before a module is loaded that needs it."""
+    try:
+        import deltalake  # noqa: F401
+    except ImportError:
+        raise UsageError(
+            "Delta tables need the package deltalake, which is not installed",
+            shell("pip install 'backfill-cli[delta]'"),
+        ) from None

@@ -1,24 +1,38 @@
-"""Reads the commits of a Delta table, one small file each."""
+"""Reads the log of a Delta table: its commits, one small file each; and finds what is wrong with it.
+
+The library's words for a log that cannot be read name Rust's structures.
+"""
 
 import json
 import posixpath
+import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from pyarrow import fs as pafs
 
+from backfill_cli.errors import START_OVER, BackfillError, Fatal, HistoryGone, UsageError, in_config
+from backfill_cli.lake import damage
 from backfill_cli.lake.damage import FROM_COPY, Stored
-from backfill_cli.lake.delta.damage import damaged
-from backfill_cli.lake.delta.edge import Where
+from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark.failures import reading
 from backfill_cli.spark.object_store import store_errors
 
+if TYPE_CHECKING:
+    from backfill_cli.lake.delta.edge import Where
+
 FEED = "delta.enableChangeDataFeed"
+PHYSICAL = "delta.columnMapping.physicalName"
 _BYTES_A_CHANGE = 60
 """A guess for writers that record no metrics. It only affects the size of epochs."""
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*(?:parquet|json)")
 AHEAD = 8
 """Versions that are looked for after one that is missing: a look costs 2 µs on a disk, a request on a store."""
 
@@ -57,14 +71,14 @@ class Stamp:
     size: int
 
 
-def stamp(where: Where, version: int) -> Stamp | None:
+def stamp(where: "Where", version: int) -> Stamp | None:
     """The stamp of a version; None if the log has no file of it."""
     with reading(where.shown, "Delta log", FROM_COPY):
         info = where.place.fs.get_file_info(where.log_file(version))
     return None if info.type == pafs.FileType.NotFound else Stamp(info.mtime_ns or 0, info.size or 0)
 
 
-def last_checkpoint(where: Where) -> int:
+def last_checkpoint(where: "Where") -> int:
     """The version that can be read without those before it, according to the log; -1 without one."""
     path = f"{where.place.folder}/_delta_log/_last_checkpoint"
     with reading(where.shown, "Delta log", FROM_COPY):
@@ -78,7 +92,7 @@ def last_checkpoint(where: Where) -> int:
         return -1  # a hint only, which writers replace
 
 
-def later(where: Where, version: int) -> int | None:
+def later(where: "Where", version: int) -> int | None:
     """The first of the versions soon after this one of which the log has a file; None if it has none of them."""
     ahead = range(version + 1, version + 1 + (AHEAD if where.place.local else 1))
     with reading(where.shown, "Delta log", FROM_COPY):
@@ -86,7 +100,7 @@ def later(where: Where, version: int) -> int | None:
     return next((one for one, info in zip(ahead, infos, strict=True) if info.type != pafs.FileType.NotFound), None)
 
 
-def commit(where: Where, version: int) -> Commit | None:
+def commit(where: "Where", version: int) -> Commit | None:
     """The commit of a version; None if the log has no file of it."""
     try:
         with store_errors(where.shown), where.place.fs.open_input_stream(where.log_file(version)) as file:
@@ -103,13 +117,21 @@ def commit(where: Where, version: int) -> Commit | None:
         raise damaged(where, version) from exc
 
 
-def changed_files(where: Where, versions: Iterable[int]) -> list[Stored]:
+def _actions(where: "Where", version: int) -> list[dict[str, Any]]:
+    """What a version's file says, a line each. Raises ValueError for one that is empty, or is not JSON."""
+    with where.place.fs.open_input_stream(where.log_file(version)) as file:
+        actions = [json.loads(line) for line in file.read().splitlines() if line.strip()]
+    if not actions:
+        raise ValueError("it is empty")
+    return actions
+
+
+def changed_files(where: "Where", versions: Iterable[int]) -> list[Stored]:
     """The files with what these versions changed: of the change feed, or those that were added and removed."""
     made: list[Stored] = []
     for version in versions:
         try:
-            with where.place.fs.open_input_stream(where.log_file(version)) as file:
-                actions = [json.loads(line) for line in file.read().splitlines() if line.strip()]
+            actions = _actions(where, version)
         except (OSError, ValueError):
             continue  # what is wrong with the log is found in the log
         feed = [one["cdc"] for one in actions if "cdc" in one]
@@ -118,7 +140,7 @@ def changed_files(where: Where, versions: Iterable[int]) -> list[Stored]:
     return made
 
 
-def stored(where: Where, path: str, size_bytes: int | None) -> Stored:
+def stored(where: "Where", path: str, size_bytes: int | None) -> Stored:
     """A file by its path in the log: relative to the table's folder, or a URI or absolute path."""
     parsed = urlsplit(path)
     if parsed.scheme:
@@ -157,6 +179,20 @@ def schema_fields(schema: str) -> list[dict[str, Any]]:
     return fields
 
 
+def columns_of_delta(schema: str) -> tuple[Columns, dict[str, str]]:
+    """The columns without Delta's metadata, and the name of each in the files."""
+    told = schema_fields(schema)
+    columns = {one["name"]: field(one["name"], _bare(one["type"])) for one in told}
+    return columns, {one["name"]: str(one["metadata"].get(PHYSICAL, one["name"])) for one in told}
+
+
+def _bare(kind: Any) -> Any:
+    """The type without the metadata of nested fields."""
+    if isinstance(kind, Mapping):
+        return {name: {} if name == "metadata" else _bare(value) for name, value in kind.items()}
+    return [_bare(one) for one in kind] if isinstance(kind, list) else kind
+
+
 def _records(file: Mapping[str, Any]) -> int:
     stats = file.get("stats")
     return int((json.loads(stats) if stats else {}).get("numRecords") or 0)
@@ -175,3 +211,122 @@ def _counted(metrics: Mapping[str, Any]) -> int | None:
     """Rows of the change feed by the writer's metrics; an update is two. None for other kinds of commits."""
     found = {name: int(metrics[name]) for name in _COUNTS if str(metrics.get(name, "")).isdigit()}
     return sum(n * _COUNTS[name] for name, n in found.items()) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The versions of which the log has a file, and the files of the checkpoints that it has, by version."""
+
+    commits: frozenset[int]
+    checkpoints: Mapping[int, Sequence[str]]
+
+    def needed(self, version: int) -> range:
+        """The versions whose commits have to be read for this one, itself included."""
+        return range(max((one for one in self.checkpoints if one <= version), default=-1) + 1, version + 1)
+
+    def missing(self, version: int) -> list[int]:
+        return [one for one in self.needed(version) if one not in self.commits]
+
+
+def found(where: "Where", version: int | None) -> BackfillError | None:
+    """The error for a log in which a version (the newest, if None) cannot be read; None if its files are whole.
+
+    A log without any commit is not examined.
+    """
+    try:
+        log = listed(where)
+    except OSError:
+        return None
+    if not log.commits:
+        return None
+    newest = max(log.commits)
+    if version is not None and version > newest:
+        return UsageError(
+            f"{where.shown}: has no version {version}: its newest is {newest}",
+            in_config('set upstream.version = "latest", or a version that exists'),
+        )
+    if hole := log.missing(newest):
+        return lost(where, hole[0], newest)
+    if version is not None and log.missing(version):
+        return HistoryGone(
+            f"{where.shown}: its log no longer has version {version}",
+            START_OVER
+            + ', with upstream.version = "latest" or a version that exists; delta.logRetentionDuration says how '
+            "long versions are kept",
+        )
+    wanted = newest if version is None else version
+    return next(chain(_damaged(where, log, wanted), _damaged_checkpoint(where, log, wanted)), None)
+
+
+def lost(where: "Where", version: int, later: int) -> Fatal:
+    """The error for a version that the log lacks, though it has later ones."""
+    return Fatal(
+        f"{where.shown}: version {version} is missing from its log, which has version {later}: what it changed is "
+        f"unknown ({where.log_file(version)})",
+        FROM_COPY,
+    )
+
+
+def listed(where: "Where") -> Log:
+    """What is in the log's folder. Raises OSError."""
+    folder = pafs.FileSelector(f"{where.place.folder}/_delta_log", allow_not_found=True)
+    files = [info for info in where.place.fs.get_file_info(folder) if info.type == pafs.FileType.File]
+    checkpoints: dict[int, list[str]] = {}
+    for one in files:
+        if (found := _CHECKPOINT.fullmatch(one.base_name)) is not None:
+            checkpoints.setdefault(int(found[1]), []).append(one.path)
+    commits = (_COMMIT.fullmatch(one.base_name) for one in files)
+    return Log(frozenset(int(one[1]) for one in commits if one), checkpoints)
+
+
+def _damaged(where: "Where", log: Log, version: int) -> Iterator[Fatal]:
+    for one in log.needed(version):
+        try:
+            _actions(where, one)
+        except ValueError:
+            yield damaged(where, one)
+        except OSError:
+            return
+
+
+def _damaged_checkpoint(where: "Where", log: Log, version: int) -> Iterator[Fatal]:
+    """The error for a file of the checkpoint from which this version is read."""
+    newest, hinted = max((one for one in log.checkpoints if one <= version), default=-1), -1
+    with suppress(BackfillError):
+        hinted = last_checkpoint(where)
+    if newest < hinted <= version:
+        yield Fatal(
+            f"{where.shown}: the checkpoint of version {hinted} is missing from its log "
+            f"({where.place.folder}/_delta_log/{hinted:020d}.checkpoint.*)",
+            FROM_COPY,
+        )
+    files = [Stored(path) for path in log.checkpoints.get(newest, ())]
+    if (fault := damage.unreadable(where.place.fs, files)) is not None:
+        yield fault
+
+
+def missing(where: "Where", path: str) -> BackfillError:
+    return Fatal(f"{where.shown}: {path} is missing", FROM_COPY)
+
+
+def faulty(
+    where: "Where",
+    files: Callable[[], Sequence[Stored]],
+    gone: "Callable[[Where, str], BackfillError]" = missing,
+) -> BackfillError | None:
+    """What is wrong with the table's log, or with one of these data files; None if nothing is.
+
+    gone: the error for one that does not exist.
+    """
+    try:
+        if (fault := found(where, None)) is not None:
+            return fault
+        known = files()
+    except BackfillError as fault:
+        return fault
+    return damage.faulty(where.place.fs, known, partial(gone, where))
+
+
+def damaged(where: "Where", version: int) -> Fatal:
+    """The error for a version whose file is not what a writer wrote."""
+    return Fatal(f"{where.shown}: version {version} of its log is damaged: {where.log_file(version)}", FROM_COPY)

@@ -5,17 +5,15 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient, UsageError, shell
+from deltalake import DeltaTable, exceptions
+
+from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient, UsageError
 from backfill_cli.formats.listing import Place, place
-from backfill_cli.lake.delta import damage
+from backfill_cli.lake.delta import commits
 from backfill_cli.model.units import spell_known
 from backfill_cli.spark.object_store import meant, on_s3, one_spelling, store_of
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
 
 LOG = "_delta_log"
 NO_TABLE_HINT = f"name the folder that holds {LOG}"
@@ -61,23 +59,19 @@ class Where:
     def exists(self) -> bool:
         """Whether the folder holds a Delta table."""
         with delta_errors(self.shown):
-            from deltalake import DeltaTable
-
             return DeltaTable.is_deltatable(self.library_uri, self.library_options)
 
-    def open(self, version: int | None = None) -> "DeltaTable":
+    def open(self, version: int | None = None) -> DeltaTable:
         """The table at a version, or at the newest.
 
         Raises UsageError if there is no table, HistoryGone if the log no longer has that version, Fatal for an
         unsupported feature.
         """
         with delta_errors(self.shown):
-            from deltalake import DeltaTable, exceptions
-
             try:
                 return DeltaTable(self.library_uri, version, self.library_options)
             except exceptions.DeltaError as exc:
-                if (fault := damage.found(self, version)) is not None:
+                if (fault := commits.found(self, version)) is not None:
                     raise fault from exc
                 if isinstance(exc, exceptions.TableNotFoundError):
                     known = spell_known(*self._beside(), which="tables beside it")
@@ -114,17 +108,10 @@ def _path_of(folder: str) -> re.Pattern[str]:
 def delta_errors(shown: str) -> Iterator[None]:
     """Any failure of the library inside becomes one of our errors, which names the table."""
     try:
-        from deltalake import exceptions as known
-    except ImportError:
-        raise UsageError(
-            "Delta tables need the package deltalake, which is not installed",
-            shell("pip install 'backfill-cli[delta]'"),
-        ) from None
-    try:
         yield
     except BackfillError:
         raise
-    except (known.DeltaError, OSError, ValueError) as exc:
+    except (exceptions.DeltaError, OSError, ValueError) as exc:
         raise _meaning(shown, exc) from exc
 
 

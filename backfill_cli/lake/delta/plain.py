@@ -1,22 +1,19 @@
 """Which files of a Delta version hold its rows as they are, by its log alone. Workers can read those directly."""
 
-from collections.abc import Iterator, Sequence
-from datetime import date
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from backfill_cli.lake.damage import Stored
 from backfill_cli.lake.delta.commits import schema_fields, stored
 from backfill_cli.lake.delta.edge import Where, delta_errors
-from backfill_cli.lake.key_points import point_of
+from backfill_cli.lake.key_ranges import point_of
 from backfill_cli.lake.plain_files import DataFile, PlainFiles
 from backfill_cli.model.schema import Columns
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
-EPOCH = date(1970, 1, 1)
 COUNTED_ROWS = 50_000_000
 """Deleted rows are counted from deletion vectors (one bit per row) up to this many; beyond, no total is given."""
 
@@ -26,7 +23,7 @@ HARMLESS = frozenset(
 """Reader features that leave a file readable by itself, or that show in its columns or its deletion vector."""
 
 
-def add_actions(opened: "DeltaTable") -> pa.Table:
+def add_actions(opened: DeltaTable) -> pa.Table:
     """The version's files, one per row: path, sizes, and their statistics as `min.COLUMN` and so on."""
     return pa.table(opened.get_add_actions(flatten=True))
 
@@ -53,16 +50,16 @@ def column_values(actions: pa.Table, name: str) -> list[Any]:
     return list(column.to_pylist())
 
 
-def rows_met(opened: "DeltaTable", column: str, bounds: tuple[Any, Any] | None) -> int | None:
+def rows_met(opened: DeltaTable, column: str, bounds: tuple[int, int] | None) -> int | None:
     """How many rows are in files that can hold a value within the bounds, by their statistics; None if unknown.
 
-    bounds: whole numbers or dates.
+    bounds: points, see key_ranges.
     """
     actions = add_actions(opened)
     counts = column_values(actions, "num_records")
     if bounds is None or "." in column:  # statistics of `a.b` can be those of a field `b` in a column `a`
         return None if None in counts else sum(counts)
-    least, most = ((one - EPOCH).days if isinstance(one, date) else one for one in bounds)
+    least, most = bounds
     lows, highs = (column_values(actions, f"{what}.{column}") for what in ("min", "max"))
     met = [
         count
@@ -72,9 +69,19 @@ def rows_met(opened: "DeltaTable", column: str, bounds: tuple[Any, Any] | None) 
     return None if None in met else sum(met)
 
 
-def selections(opened: "DeltaTable") -> Iterator[pa.RecordBatch]:
-    """The files that have a deletion vector: `filepath`, a URI; `selection_vector`, true for live rows."""
-    yield from pa.RecordBatchReader.from_stream(opened.deletion_vectors())
+def deleted_rows(where: Where, opened: DeltaTable) -> Mapping[str, int] | None:
+    """How many rows of which files deletion vectors remove; None if the table is too large to count them."""
+    if "deletionVectors" not in (opened.protocol().reader_features or ()):
+        return {}
+    if (pc.sum(add_actions(opened).column("num_records")).as_py() or 0) > COUNTED_ROWS:
+        return None
+    found = {}
+    with delta_errors(where.shown):
+        for batch in pa.RecordBatchReader.from_stream(opened.deletion_vectors()):
+            paths = batch.column("filepath").to_pylist()
+            for path, live in zip(paths, batch.column("selection_vector"), strict=True):
+                found[stored(where, path, None).path] = len(live) - (pc.sum(live.values).as_py() or 0)
+    return found
 
 
 def plain_files(
@@ -93,13 +100,13 @@ def plain_files(
     if noted or opened.metadata().partition_columns or not features <= HARMLESS:
         return None
     files = list(_files(where, opened, key, columns))
-    deleted = _with_deleted(where, opened) if "deletionVectors" in features else frozenset()
-    if deleted is None or not deleted <= {file.path for file in files}:
+    deleted = deleted_rows(where, opened)
+    if deleted is None or not deleted.keys() <= {file.path for file in files}:
         return None
-    return PlainFiles(where.place.fs, [*files, *more], key, columns, apart=deleted)
+    return PlainFiles(where.place.fs, [*files, *more], key, columns, apart=frozenset(deleted))
 
 
-def _files(where: Where, opened: "DeltaTable", key: str, columns: Columns) -> Iterator[DataFile]:
+def _files(where: Where, opened: DeltaTable, key: str, columns: Columns) -> Iterator[DataFile]:
     actions = add_actions(opened)
     kind = columns[key]["type"]
     text = kind if isinstance(kind, str) else ""
@@ -107,16 +114,3 @@ def _files(where: Where, opened: "DeltaTable", key: str, columns: Columns) -> It
     for path, low, high, null in zip(column_values(actions, "path"), lows, highs, nulls, strict=True):
         bounds = (point_of(low, text), point_of(high, text)) if null == 0 else (None, None)
         yield DataFile(stored(where, path, None).path, *bounds)
-
-
-def _with_deleted(where: Where, opened: "DeltaTable") -> frozenset[str] | None:
-    """The files that have a deletion vector; None if the table is too large to list them."""
-    counts = add_actions(opened).column("num_records").to_pylist()
-    if sum(count or 0 for count in counts) > COUNTED_ROWS:
-        return None
-    with delta_errors(where.shown):
-        return frozenset(
-            stored(where, path, None).path
-            for batch in selections(opened)
-            for path in batch.column("filepath").to_pylist()
-        )

@@ -4,11 +4,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+import requests
+from py4j.protocol import Py4JError
+from pydantic import ValidationError
+from pyiceberg import exceptions
+
 from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient, in_config, retried
 from backfill_cli.lake.damage import FROM_COPY
 from backfill_cli.lake.iceberg.places import Place
 from backfill_cli.lake.iceberg.types import OTHER_TYPE
 from backfill_cli.lake.options import REFUSED_PROPERTY, blamed
+from backfill_cli.spark.api import SparkSession
 from backfill_cli.spark.beside import CATALOG
 from backfill_cli.spark.failures import cause_in, from_spark
 from backfill_cli.spark.object_store import meant
@@ -29,7 +35,6 @@ def failing(
     properties: those that the config gives to the table, of which an error names the one that it is about. fault:
     what is wrong with the table's files.
     """
-    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
@@ -54,6 +59,13 @@ def failing(
             else in_config(f"correct that in the table, or in [spark.conf] '{CATALOG}{place.catalog}.…'")
         )
         raise Fatal(f"table {place}: {cause_in(said)}{named}", hint) from exc
+
+
+def run(spark: SparkSession, place: Place, statement: str) -> None:
+    """Runs SQL that changes the table. Raises as `failing`."""
+    place.register(spark)
+    with failing(place):
+        spark.sql(statement)
 
 
 _MOVED = (
@@ -84,10 +96,6 @@ class reading_metadata:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: object) -> None:
-        import requests
-        from pydantic import ValidationError
-        from pyiceberg import exceptions
-
         if exc is None or isinstance(exc, BackfillError):
             return
         said = " ".join(str(exc).split())[:300]

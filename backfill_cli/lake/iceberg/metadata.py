@@ -4,22 +4,25 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
-from pyarrow.fs import FileSelector, FileType
+from pyarrow.fs import FileSelector, FileSystem, FileType
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 
-from backfill_cli.errors import Fatal, UsageError, in_config, sql
-from backfill_cli.lake.damage import FROM_COPY, Stored, cut, damaged, intact, lost, unreadable
+from backfill_cli.errors import BackfillError, Fatal, UsageError, in_config, sql
+from backfill_cli.lake import damage
+from backfill_cli.lake.damage import FROM_COPY, Stored, damaged, intact
 from backfill_cli.lake.iceberg.edge import reading_metadata, unknown_type
 from backfill_cli.lake.iceberg.places import Place, Settings, catalog_properties, no_catalog
 from backfill_cli.spark.beside import CATALOG
 from backfill_cli.spark.object_store import on_s3, store, store_of
-
-if TYPE_CHECKING:
-    from pyiceberg.io.pyarrow import PyArrowFileIO
-    from pyiceberg.manifest import DataFile
-    from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.snapshots import Snapshot
 
 IMPLEMENTED = {
     "org.apache.iceberg.rest.RESTCatalog": "rest",
@@ -37,7 +40,7 @@ SUFFIXES = (".metadata.json", ".gz.metadata.json")
 class Held:
     """A table's metadata at one moment. file: that holds it."""
 
-    def __init__(self, file: str, told: "TableMetadata", io: Any) -> None:
+    def __init__(self, file: str, told: TableMetadata, io: Any) -> None:
         self.file, self.told, self.io = file, told, io
         self._snapshots = {one.snapshot_id: one for one in told.snapshots}
 
@@ -47,22 +50,22 @@ class Held:
         return f"iceberg:{self.told.table_uuid}"
 
     @property
-    def main(self) -> "Snapshot | None":
+    def main(self) -> Snapshot | None:
         """The newest snapshot of the table; None before the first."""
         found = self.told.current_snapshot_id
         return None if found is None else self._snapshots.get(found)
 
-    def snapshot(self, number: int) -> "Snapshot | None":
+    def snapshot(self, number: int) -> Snapshot | None:
         """A snapshot; None if it expired or never existed."""
         return self._snapshots.get(number)
 
-    def ancestors(self, of: "Snapshot | None") -> "Iterator[Snapshot]":
+    def ancestors(self, of: Snapshot | None) -> Iterator[Snapshot]:
         """A snapshot and those before it, newest first, as far as they have not expired."""
         while of is not None:
             yield of
             of = None if of.parent_snapshot_id is None else self.snapshot(of.parent_snapshot_id)
 
-    def reaches_start(self, of: "Snapshot | None") -> bool:
+    def reaches_start(self, of: Snapshot | None) -> bool:
         """Whether none of a snapshot's ancestors has expired."""
         every = list(self.ancestors(of))
         return not every or every[-1].parent_snapshot_id is None
@@ -90,8 +93,16 @@ class Look:
         self._held: Held | None = None
         self._file_held: _File | None = None
         self._known = 0
-        self._io: PyArrowFileIO | None = None
-        self._catalog: Any = None
+
+    @cached_property
+    def _io(self) -> PyArrowFileIO:
+        """Of a table in a folder."""
+        return file_io(self._root() or "")
+
+    @cached_property
+    def _catalog(self) -> Any:
+        """Of a table that only its catalog finds."""
+        return load_catalog(self._place.catalog, **{**store().for_pyiceberg(), **self._properties()})
 
     def now(self) -> Held | None:
         """The table's current metadata; None if there is no table."""
@@ -115,9 +126,7 @@ class Look:
 
     def _folders(self, parent: str) -> list[str]:
         """The folders in this one that hold a table's metadata."""
-        assert self._io is not None
-        scheme, netloc, path = self._io.parse_location(parent)
-        files = self._io.fs_by_scheme(scheme, netloc)
+        files, path = located(self._io, parent)
         found = files.get_file_info(FileSelector(path, allow_not_found=True))
         names = sorted(one.base_name for one in found if one.type == FileType.Directory)
         held = files.get_file_info([f"{path}/{name}/metadata" for name in names])
@@ -150,11 +159,6 @@ class Look:
         return told
 
     def _of_catalog(self) -> Held | None:
-        from pyiceberg.catalog import load_catalog
-        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
-        if self._catalog is None:
-            self._catalog = load_catalog(self._place.catalog, **{**store().for_pyiceberg(), **self._properties()})
         try:
             table = self._catalog.load_table(self._place.names)
         except (NoSuchTableError, NoSuchNamespaceError):
@@ -164,8 +168,6 @@ class Look:
         return self._held
 
     def _of_folder(self, folder: str) -> Held | None:
-        if self._io is None:
-            self._io = file_io(folder)
         # The hint is written after the version that it names, and can still name the one before.
         number, file = max(self._hinted(folder), self._known), None
         while found := self._file(folder, number + 1):
@@ -184,11 +186,7 @@ class Look:
         self._known = number
         return self._held
 
-    def _parsed(self, file: str) -> "TableMetadata":
-        from pyiceberg.exceptions import ValidationError
-        from pyiceberg.serializers import FromInputFile
-
-        assert self._io is not None
+    def _parsed(self, file: str) -> TableMetadata:
         with intact(file):
             try:
                 return FromInputFile.table_metadata(self._io.new_input(file))
@@ -196,7 +194,6 @@ class Look:
                 raise unknown_type(self._place, exc) or exc from None
 
     def _hinted(self, folder: str) -> int:
-        assert self._io is not None
         try:
             with self._io.new_input(f"{folder}/version-hint.text").open() as stream:
                 text = stream.read().decode(errors="replace").strip()
@@ -212,10 +209,8 @@ class Look:
 
     def _names(self, folder: str) -> list[str]:
         """The names of the files in this folder."""
-        assert self._io is not None
-        scheme, netloc, path = self._io.parse_location(folder)
-        found = self._io.fs_by_scheme(scheme, netloc).get_file_info(FileSelector(path, allow_not_found=True))
-        return [one.base_name for one in found]
+        files, path = located(self._io, folder)
+        return [one.base_name for one in files.get_file_info(FileSelector(path, allow_not_found=True))]
 
     def _refuse_of_catalog(self, folder: str) -> None:
         """Raises UsageError if the folder has metadata, but of a table that only its catalog can find."""
@@ -234,37 +229,44 @@ class Look:
         )
 
     def _file(self, folder: str, number: int) -> _File | None:
-        assert self._io is not None
         for suffix in SUFFIXES:
-            scheme, netloc, path = self._io.parse_location(f"{folder}/v{number}{suffix}")
-            info = self._io.fs_by_scheme(scheme, netloc).get_file_info(path)
+            files, path = located(self._io, f"{folder}/v{number}{suffix}")
+            info = files.get_file_info(path)
             if info.type != FileType.NotFound:
                 return _File(f"{folder}/v{number}{suffix}", info.size or 0, info.mtime_ns or 0)
         return None
 
 
-def file_io(location: str) -> "PyArrowFileIO":
+def file_io(location: str) -> PyArrowFileIO:
     """What reads and lists the files at this place."""
-    from pyiceberg.io.pyarrow import PyArrowFileIO
-
     return PyArrowFileIO(store_of(location).for_pyiceberg() if on_s3(location) else {})
 
 
-def snapshot_files(held: Held, snapshot: "Snapshot") -> "list[DataFile]":
+def located(io: PyArrowFileIO, location: str) -> tuple[FileSystem, str]:
+    """A file system, and the path of this place in it."""
+    scheme, netloc, path = io.parse_location(location)
+    return io.fs_by_scheme(scheme, netloc), path
+
+
+def summary_of(snapshot: Snapshot | None) -> dict[str, str]:
+    """What a snapshot's writer noted of it, each of it optional; empty for None."""
+    return {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
+
+
+def snapshot_files(held: Held, snapshot: Snapshot) -> list[DataFile]:
     """The snapshot's data files. Raises Fatal for a manifest that is missing, cut off or damaged."""
     return _files(held, snapshot, changed=False)
 
 
-def changed_files(held: Held, snapshot: "Snapshot") -> "list[DataFile]":
+def changed_files(held: Held, snapshot: Snapshot) -> list[DataFile]:
     """The data files that the snapshot added or removed. Raises as `snapshot_files` does."""
     return _files(held, snapshot, changed=True)
 
 
-def _files(held: Held, snapshot: "Snapshot", changed: bool) -> "list[DataFile]":
+def _files(held: Held, snapshot: Snapshot, changed: bool) -> list[DataFile]:
     with intact(snapshot.manifest_list):
         manifests = snapshot.manifests(held.io)
-    said = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-    if not manifests and said.get("total-data-files", "0") != "0":
+    if not manifests and summary_of(snapshot).get("total-data-files", "0") != "0":
         raise damaged(snapshot.manifest_list, "it lists no manifest")
     made: list[DataFile] = []
     for one in manifests:
@@ -280,7 +282,7 @@ def _files(held: Held, snapshot: "Snapshot", changed: bool) -> "list[DataFile]":
     return made
 
 
-def faulty(held: Held, files: "Sequence[DataFile]", content: bool) -> Fatal | None:
+def faulty(held: Held, files: Sequence[DataFile], content: bool) -> BackfillError | None:
     """What is wrong with one of these files; None if nothing is. content: whether they are read to their end."""
     if not files:
         return None
@@ -291,11 +293,9 @@ def faulty(held: Held, files: "Sequence[DataFile]", content: bool) -> Fatal | No
         for one, (scheme, netloc, path) in zip(files, places, strict=True)
         if (scheme, netloc) == places[0][:2]
     ]
-    if (path := lost(fs, known)) is not None:
-        return Fatal(f"{path} is missing", FROM_COPY)
-    return cut(fs, known) or (unreadable(fs, known) if content else None)
+    return damage.faulty(fs, known, content=content)
 
 
-def snapshot_fault(held: Held, snapshot: "Snapshot") -> Fatal | None:
+def snapshot_fault(held: Held, snapshot: Snapshot) -> BackfillError | None:
     """What is wrong with a data file of the snapshot; None if nothing is. Raises as `snapshot_files` does."""
     return faulty(held, snapshot_files(held, snapshot), content=True)

@@ -9,7 +9,7 @@ from backfill_cli.errors import Hint, UsageError, in_config, sql
 from backfill_cli.formats.listing import local_path
 from backfill_cli.spark.api import SparkSession
 from backfill_cli.spark.beside import CATALOG, defined
-from backfill_cli.spark.names import backticked
+from backfill_cli.spark.names import backticked, literal
 from backfill_cli.spark.object_store import one_spelling
 
 NO_PLACE = "a folder, with a '/' in it (such as './orders' in this folder), or catalog.schema.table"
@@ -50,6 +50,11 @@ class Place:
     def sql(self) -> str:
         """The table's name in Spark's SQL, once `register` was called."""
         return ".".join(map(backticked, (self.catalog, *self.names)))
+
+    def procedure(self, name: str, arguments: str) -> str:
+        """A procedure's call in Spark's SQL, once `register` was called."""
+        table = literal(self.in_catalog)
+        return f"CALL {backticked(self.catalog)}.system.{name}(table => {table}, {arguments})"
 
     @property
     def in_catalog(self) -> str:

@@ -1,16 +1,15 @@
 """Iceberg's types as Spark reads them, and the types that Iceberg keeps for a Spark schema."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import DecimalType, FixedType, IcebergType, ListType, MapType, StructType, UUIDType
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import BadData, UsageError
 from backfill_cli.model.schema import Columns, SparkType, field, fields_of
 from backfill_cli.spark.names import as_text, in_select, plain
-
-if TYPE_CHECKING:
-    from pyiceberg.schema import Schema
-    from pyiceberg.types import IcebergType
 
 SIMPLE = {
     "boolean": "boolean",
@@ -33,7 +32,7 @@ TAKEN = (*METADATA, "_commit_snapshot_id", "_row_id", "_last_updated_sequence_nu
 OTHER_TYPE = "use a copy of the table without the column, or change its type"
 
 
-def columns(table: str, schema: "Schema") -> Columns:
+def columns(table: str, schema: Schema) -> Columns:
     """A table's columns as Spark reads them. Raises BadData for a type that Spark does not read exactly."""
     return {
         one.name: field(one.name, spark_type(table, one.name, one.field_type), _logical(one.field_type))
@@ -41,24 +40,22 @@ def columns(table: str, schema: "Schema") -> Columns:
     }
 
 
-def spark_type(table: str, where: str, kind: "IcebergType") -> SparkType:
-    from pyiceberg import types as T
-
+def spark_type(table: str, where: str, kind: IcebergType) -> SparkType:
     match kind:
-        case T.DecimalType():
+        case DecimalType():
             return f"decimal({kind.precision},{kind.scale})"
-        case T.UUIDType():
+        case UUIDType():
             return "string"
-        case T.FixedType():
+        case FixedType():
             return "binary"
-        case T.ListType():
+        case ListType():
             element = spark_type(table, f"{where}[]", kind.element_type)
             return {"type": "array", "elementType": element, "containsNull": True}
-        case T.MapType():
+        case MapType():
             key = spark_type(table, f"{where} (map key)", kind.key_type)
             value = spark_type(table, f"{where} (map value)", kind.value_type)
             return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
-        case T.StructType():
+        case StructType():
             inner = [field(f.name, spark_type(table, f"{where}.{f.name}", f.field_type)) for f in kind.fields]
             return {"type": "struct", "fields": inner}
         case _ if str(kind) in SIMPLE:
@@ -101,7 +98,7 @@ def _kept(table: str, name: str, kind: Any, within: str = "") -> SparkType:
             raise _refused(table, name, within, "struct without fields" if other == "struct" else other)
 
 
-def _logical(kind: "IcebergType") -> Mapping[str, Any]:
+def _logical(kind: IcebergType) -> Mapping[str, Any]:
     return {"logical": "uuid"} if str(kind) == "uuid" else {}
 
 

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from backfill_cli.contracts import Sink, SinkConnector
 from backfill_cli.contracts.options import Example
-from backfill_cli.lake.delta import FORGETS, require_place
+from backfill_cli.lake.delta import FORGETS, require_package, require_place
 from backfill_cli.lake.options import LakeOptions
 
 
@@ -41,6 +41,7 @@ class DeltaOptions(LakeOptions):
 
 
 def _open(options: DeltaOptions) -> Sink:
+    require_package()
     from backfill_cli.sinks.delta.sink import DeltaSink
 
     return DeltaSink(options)

@@ -13,20 +13,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction
 from pyarrow.parquet import FileMetaData, Statistics, read_metadata
 
 from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.lake.blobs import sync_folder
 from backfill_cli.lake.delta.commits import schema_fields
 from backfill_cli.lake.delta.edge import Where
 from backfill_cli.lake.merge import size_bytes
 from backfill_cli.model.plan import StagedFile
 from backfill_cli.model.schema import columns_of, same_type
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-    from deltalake.transaction import AddAction
 
 CHECKED = ("checkConstraints", "generatedColumns", "columnMapping")
 PLAIN = frozenset(("appendOnly", "invariants", "changeDataFeed", "timestampNtz", "deletionVectors", *CHECKED))
@@ -39,7 +38,7 @@ LONGEST = 32
 """Characters of a text in statistics, as Spark writes them; longer texts get no statistics here."""
 
 
-def adoptable(opened: "DeltaTable", where: Where, commit: EpochCommit, table: SinkTable) -> bool:
+def adoptable(opened: DeltaTable, where: Where, commit: EpochCommit, table: SinkTable) -> bool:
     """Whether the staged inserts can become files of the table, and are large enough for its readers."""
     files = commit.staged.tables[table.name].inserts
     small = len(files) > 1 and size_bytes(files) < len(files) * LEAST_BYTES
@@ -65,7 +64,7 @@ def _same_disk(where: Where, commit: EpochCommit, files: Sequence[StagedFile]) -
         return False
 
 
-def linked(where: Where, commit: EpochCommit, table: SinkTable) -> "list[AddAction] | None":
+def linked(where: Where, commit: EpochCommit, table: SinkTable) -> list[AddAction] | None:
     """The staged inserts are linked into the table's folder, durably; they count once a commit names them.
 
     If no commit follows VACUUM removes them, like the orphans of any writer. Returns None if the system refuses:
@@ -80,9 +79,7 @@ def linked(where: Where, commit: EpochCommit, table: SinkTable) -> "list[AddActi
         return None
 
 
-def _linked(where: Where, commit: EpochCommit, table: SinkTable, paths: list[Path]) -> "list[AddAction]":
-    from deltalake.transaction import AddAction
-
+def _linked(where: Where, commit: EpochCommit, table: SinkTable, paths: list[Path]) -> list[AddAction]:
     made = []
     for index, file in enumerate(commit.staged.tables[table.name].inserts):
         name = f"part-{index:05d}-{uuid.uuid4()}.parquet"
@@ -94,11 +91,7 @@ def _linked(where: Where, commit: EpochCommit, table: SinkTable, paths: list[Pat
         stats = statistics(read_metadata(source), columns_of(table.schema))
         ms = int(source.stat().st_mtime * 1000)
         made.append(AddAction(name, file.size_bytes, {}, ms, True, json.dumps(stats)))
-    held = os.open(where.place.folder, os.O_RDONLY)
-    try:
-        os.fsync(held)
-    finally:
-        os.close(held)
+    sync_folder(where.place.folder)
     return made
 
 

@@ -1,7 +1,6 @@
 """Writes one table's part of an epoch as one commit of its Delta table, which carries the transaction's number."""
 
-import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -10,7 +9,7 @@ from backfill_cli.cdc.net import over
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.refusals import LESS_OFTEN, duplicate_keys
 from backfill_cli.errors import BackfillError, Fatal, Transient, free_space
-from backfill_cli.lake.delta.damage import faulty
+from backfill_cli.lake.delta.commits import faulty
 from backfill_cli.lake.delta.edge import Where, delta_errors
 from backfill_cli.lake.delta.names import sql_at
 from backfill_cli.lake.delta.plain import plain_files, rows_met, version_files
@@ -19,15 +18,14 @@ from backfill_cli.lake.merge import (
     Bounds,
     changes,
     inserts,
-    key_bounds,
-    merge_sql,
-    planned_for,
+    merge_into,
+    refuse_duplicates,
     refuse_lost,
     refuse_partitions,
+    staged_of,
+    unique_in_files,
 )
 from backfill_cli.lake.plain_files import bounded
-from backfill_cli.lake.unique import refuse_duplicates, unique_in_files
-from backfill_cli.model.plan import StagedTable
 from backfill_cli.model.schema import columns_of, names_of
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.failures import cause_in
@@ -57,14 +55,14 @@ def apply(
     session: the sink's own. Raises BadData for duplicate keys, Overtaken, and Transient if commits of other
     writers conflict.
     """
-    staged = commit.staged.tables.get(table.name) or StagedTable()
+    staged = staged_of(commit, table)
     added, changed = inserts(session, commit, table), changes(session, commit, table)
     with delta_writing(table, where):
         rows = changed if added is None else added
         if added is not None and changed is not None:
             rows = over(added, changed, table.key, staged.partial)
         if rows is not None:  # netted: a row that the epoch also deletes or corrects is not written
-            require_representable([rows], table, where)
+            require_representable(rows, table, where)
         if staged.truncated:
             with _numbered(session, app, number):
                 _replace(session, table, where, rows)
@@ -72,7 +70,10 @@ def apply(
             with _numbered(session, app, number):
                 added.write.format("delta").mode("append").save(where.uri)
         elif rows is not None:
-            _merge(session, commit, table, where, rows, (app, number))
+            net = rows if own.OP in rows.columns else rows.select(F.lit("U").alias(own.OP), "*")
+            files, held = (*staged.inserts, *staged.changes), partial(_rows, session, where)
+            marked, met = _numbered(session, app, number), partial(_rows_met, where, table)
+            merge_into(sql_at(where), net, files, commit, table, held, met, marked)
 
 
 @contextmanager
@@ -96,7 +97,7 @@ def require_unique(session: SparkSession, commit: EpochCommit, table: SinkTable,
 
     Checked before the commit, so that nobody can read rows that are refused. Raises BadData naming keys.
     """
-    staged = commit.staged.tables.get(table.name) or StagedTable()
+    staged = staged_of(commit, table)
     if table.plain_inserts and not staged.truncated and _unique_in_files(session, commit, table, where):
         return
     keys = [quoted(name) for name in table.key]
@@ -113,7 +114,7 @@ def require_unique(session: SparkSession, commit: EpochCommit, table: SinkTable,
 
 def _unique_in_files(session: SparkSession, commit: EpochCommit, table: SinkTable, where: Where) -> bool:
     """Whether the files of the table and the epoch show by themselves that no key is duplicated."""
-    staged = commit.staged.tables.get(table.name) or StagedTable()
+    staged = staged_of(commit, table)
     columns, first = columns_of(table.schema), table.key[0]
     keys, kind = {name: columns[name] for name in table.key}, columns[first]["type"]
     if not isinstance(kind, str) or not commit.folder.startswith("/"):
@@ -133,29 +134,6 @@ def _replace(session: SparkSession, table: SinkTable, where: Where, rows: DataFr
     final.select(*names).write.format("delta").mode("overwrite").save(where.uri)
 
 
-def _merge(
-    session: SparkSession,
-    commit: EpochCommit,
-    table: SinkTable,
-    where: Where,
-    rows: DataFrame,
-    mark: tuple[str, int],
-) -> None:
-    staged = commit.staged.tables[table.name]
-    source = rows if own.OP in rows.columns else rows.select(F.lit("U").alias(own.OP), "*")
-    if own.UNSENT in source.columns and not commit.converging:
-        refuse_lost(table, source, _rows(session, where))
-    view = f"{own.PREFIX}{uuid.uuid4().hex}"
-    source.createOrReplaceTempView(view)
-    bounds = key_bounds(commit, table, (*staged.inserts, *staged.changes))
-    try:
-        few = planned_for(session, staged, lambda: _rows_met(where, table, bounds))
-        with _numbered(session, *mark), few:
-            session.sql(merge_sql(sql_at(where), view, table, staged.partial, bounds)).toArrow()
-    finally:
-        session.catalog.dropTempView(view)
-
-
 def _rows_met(where: Where, table: SinkTable, bounds: Bounds | None) -> int | None:
     """How many rows of the table the MERGE reads at most; None if the log does not tell."""
     with suppress(BackfillError), delta_errors(where.shown):
@@ -163,10 +141,10 @@ def _rows_met(where: Where, table: SinkTable, bounds: Bounds | None) -> int | No
     return None
 
 
-def require_representable(frames: Iterable[DataFrame], table: SinkTable, where: Where) -> None:
+def require_representable(rows: DataFrame, table: SinkTable, where: Where) -> None:
     """Raises BadData naming up to five rows with values that the table's partition columns cannot hold.
 
-    frames: rows that are about to be written; those that are about to be deleted do not count. Delta's log holds
+    rows: those that are about to be written; those that are about to be deleted do not count. Delta's log holds
     such values as text: two texts and empty bytes become NULL, other bytes are replaced, and times before the year
     1 lose their sign. A row with NULL in its key is found by no change.
     """
@@ -176,7 +154,7 @@ def require_representable(frames: Iterable[DataFrame], table: SinkTable, where: 
     parts = [there[name.lower()] for name in metadata.partition_columns if name.lower() in there]
     in_path = where.place.local and metadata.configuration.get("delta.columnMapping.mode", "none") == "none"
     tests = {name: test for name in parts if (test := _lost(name, columns[name]["type"], in_path)) is not None}
-    refuse_partitions(frames, table, where.shown, tests, _LOST)
+    refuse_partitions(rows, table, where.shown, tests, _LOST)
 
 
 def _lost(name: str, kind: Any, in_path: bool) -> Column | None:

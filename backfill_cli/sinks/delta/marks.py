@@ -8,8 +8,10 @@ outside the table, written before the epoch's rows.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import quote
+
+from deltalake import CommitProperties, Transaction, exceptions
+from deltalake.transaction import AddAction
 
 from backfill_cli.contracts.refusals import refuse_old_token, written_too_often
 from backfill_cli.errors import RESTORE, START_OVER, Fatal, StateConflict, command
@@ -18,9 +20,6 @@ from backfill_cli.lake.delta.commits import stamp
 from backfill_cli.lake.delta.edge import Where, delta_errors
 from backfill_cli.lake.state import Claim
 from backfill_cli.model.checkpoint import Marker
-
-if TYPE_CHECKING:
-    from deltalake.transaction import AddAction
 
 EPOCH_BITS = 42
 """The bits of an epoch, milliseconds since 1970: enough up to the year 2109."""
@@ -145,13 +144,11 @@ class MarkedTable:
                 return
         raise written_too_often(self.where.shown, "its token to be raised")
 
-    def write(self, number: int, onto: int, files: "Sequence[AddAction]" = ()) -> bool:
+    def write(self, number: int, onto: int, files: Sequence[AddAction] = ()) -> bool:
         """The version after `onto` is a commit with this number that adds these files.
 
         Returns False if another writer took that version.
         """
-        from deltalake import CommitProperties, Transaction, exceptions
-
         table = self.where.open(onto)
         how = CommitProperties(max_commit_retries=0, app_transactions=[Transaction(self.app, number)])
         with delta_errors(self.where.shown):

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyarrow.fs import FileSelector
-
 from backfill_cli.errors import START_OVER, StateConflict
 from backfill_cli.lake.damage import FROM_COPY
-from backfill_cli.lake.delta.commits import Stamp, commit, stamp
+from backfill_cli.lake.delta.commits import Stamp, commit, listed, stamp
 from backfill_cli.lake.delta.edge import Where
 from backfill_cli.sinks.delta.marks import MarkedTable, epoch_of
 from backfill_cli.spark.failures import reading
@@ -200,12 +198,5 @@ def _newest_until(where: Where, ms: int) -> int | None:
 def _versions(where: Where) -> list[int]:
     """The versions that the log has without a gap up to the newest, oldest first."""
     with reading(where.shown, "Delta log", FROM_COPY):
-        files = where.place.fs.get_file_info(
-            FileSelector(f"{where.place.folder}/_delta_log", allow_not_found=True)
-        )
-    there = sorted(int(one.base_name[:20]) for one in files if _is_commit(one.base_name))
+        there = sorted(listed(where).commits)
     return [version for index, version in enumerate(there) if there[-1] - version == len(there) - 1 - index]
-
-
-def _is_commit(name: str) -> bool:
-    return len(name) == 25 and name.endswith(".json") and name[:20].isdigit()

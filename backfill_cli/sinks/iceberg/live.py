@@ -5,25 +5,22 @@ it is at, see `markers`, and the record beside it is written in the order that t
 committed meanwhile is not lost silently: a commit is the job's if its last snapshot has the job's marker.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+from pyiceberg.table.snapshots import Snapshot
 
 from backfill_cli.contracts import Swap
 from backfill_cli.contracts.refusals import gone, no_record
 from backfill_cli.errors import START_OVER, Hint, UsageError, command, in_config
 from backfill_cli.failpoint import hit
-from backfill_cli.lake.iceberg.edge import Moved, failing
+from backfill_cli.lake.iceberg.edge import Moved, run
+from backfill_cli.lake.iceberg.metadata import summary_of
 from backfill_cli.lake.iceberg.places import Place
-from backfill_cli.lake.merge import literal
 from backfill_cli.lake.state import Claim, Cut, JobRecord, JobState
 from backfill_cli.model.cutover import Found, Live, Lives
-from backfill_cli.sinks.iceberg.markers import MAIN, PREFIX, Head, told_by
+from backfill_cli.sinks.iceberg.markers import MAIN, PREFIX, Head
 from backfill_cli.spark.api import SparkSession
-from backfill_cli.spark.names import backticked
-
-if TYPE_CHECKING:
-    from pyiceberg.table.snapshots import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +62,11 @@ class Cutting:
                 self._forward(swap, claim, held, epoch, now_ms, until_ms)
             self._own(swap.table.name, None)
             if self.branch in held.refs:
-                self._sql(claim, f"DROP BRANCH IF EXISTS {self.branch}")
+                self._alter(claim, f"DROP BRANCH IF EXISTS {self.branch}")
 
-    def note_live(self) -> None:
+    def note_live(self, claims: Mapping[str, Claim]) -> None:
         """The job's record notes which tables are cut over: the snapshots that show it can expire."""
-        record = self.state.record()
-        for table, claim in record.claims.items() if record is not None else ():
+        for table, claim in claims.items():
             if claim.branch is not None and (held := self.held(claim)) is not None and held.is_live:
                 self._own(table, None)
 
@@ -79,14 +75,14 @@ class Cutting:
         if (theirs := moved(place, held)) is not None or held.table_main is None:
             raise UsageError(*(theirs or (f"{place} has no snapshot", START_OVER)))
         kept = f"backfill_before_{epoch}"
-        self._sql(claim, f"CREATE OR REPLACE TAG {kept} AS OF VERSION {held.table_main.snapshot_id}")
+        self._alter(claim, f"CREATE OR REPLACE TAG {kept} AS OF VERSION {held.table_main.snapshot_id}")
         self._note(swap, Cut(kept, held.target, now_ms, until_ms))
         hit("sink-before-cutover")
         try:
             self._call(place, "fast_forward", f"branch => '{MAIN}', to => '{held.target}'")
         except Moved as exc:
             self._note(swap, None)
-            self._sql(claim, f"DROP TAG IF EXISTS {kept}")
+            self._alter(claim, f"DROP TAG IF EXISTS {kept}")
             raise UsageError(
                 f"{place}: another writer has just written to it: {exc.message}",
                 command(f"cutover {self.state.job} --dry-run"),
@@ -109,14 +105,14 @@ class Cutting:
             if (since := written_since(record.job, claim, held, cut)) is not None:
                 raise UsageError(*since)
             # The branch then has what the job wrote since, and the job continues there.
-            self._sql(claim, f"CREATE OR REPLACE BRANCH {cut.branch} AS OF VERSION {held.main.snapshot_id}")
+            self._alter(claim, f"CREATE OR REPLACE BRANCH {cut.branch} AS OF VERSION {held.main.snapshot_id}")
             self._own(swap.table.name, cut.branch)
             hit("sink-before-reverse")
             self._call(Place.of(claim.place), "set_current_snapshot", f"ref => '{cut.kept}'")
             self._require_none_lost(swap, claim, cut, held.main.snapshot_id)
             hit("sink-after-reverse")
             self._note(swap, None)
-            self._sql(claim, f"DROP TAG IF EXISTS {cut.kept}")
+            self._alter(claim, f"DROP TAG IF EXISTS {cut.kept}")
 
     def _require_none_lost(self, swap: Swap, claim: Claim, cut: Cut, newest: int) -> None:
         """The table was at `newest` when it was put back; no catalog can make that a condition of the change.
@@ -128,7 +124,7 @@ class Cutting:
         was = None if held is None else left_by(held, cut.kept)
         if was is None or was == newest:
             return
-        self._sql(claim, f"CREATE OR REPLACE BRANCH {cut.branch} AS OF VERSION {was}")
+        self._alter(claim, f"CREATE OR REPLACE BRANCH {cut.branch} AS OF VERSION {was}")
         try:
             self._call(place, "fast_forward", f"branch => '{MAIN}', to => '{cut.branch}'")
         except Moved as exc:
@@ -138,17 +134,14 @@ class Cutting:
                 "write into the table what it lacks of these rows: " + place.in_spark(place.rows_at(was)),
             ) from exc
         self._own(swap.table.name, None)
-        self._sql(claim, f"DROP BRANCH IF EXISTS {cut.branch}")
+        self._alter(claim, f"DROP BRANCH IF EXISTS {cut.branch}")
         raise UsageError(
             f"{place}: others have just written to it, snapshot {was}: it stays cut over, with their rows",
             command(f"cutover {self._record().job} --reverse") + "   # again: it says what to do with them",
         )
 
     def _record(self) -> JobRecord:
-        record = self.state.record()
-        if record is None:
-            raise no_record(self.state.job)
-        return record
+        return self.state.record() or JobRecord(self.state.job)
 
     def _claimed(self, record: JobRecord, swap: Swap) -> tuple[Claim, Head]:
         claim = record.claims.get(swap.table.name)
@@ -161,30 +154,32 @@ class Cutting:
     def _own(self, name: str, branch: str | None) -> None:
         """The record sends the job's commits to this branch, unless the table shows that it is cut over."""
 
-        def owned(record: JobRecord | None) -> JobRecord:
-            known = record or self._record()
-            return replace(known, claims={**known.claims, name: replace(known.claims[name], branch=branch)})
+        def owned(record: JobRecord) -> JobRecord:
+            return replace(record, claims={**record.claims, name: replace(record.claims[name], branch=branch)})
 
-        self.state.change(owned)
+        self._change(name, owned)
 
     def _note(self, swap: Swap, cut: Cut | None) -> None:
-        def noted(record: JobRecord | None) -> JobRecord:
-            known = record or self._record()
-            others = {name: one for name, one in known.cuts.items() if name != swap.table.name}
-            return replace(known, cuts={**others, **({} if cut is None else {swap.table.name: cut})})
+        def noted(record: JobRecord) -> JobRecord:
+            others = {name: one for name, one in record.cuts.items() if name != swap.table.name}
+            return replace(record, cuts=others if cut is None else {**others, swap.table.name: cut})
 
-        self.state.change(noted)
+        self._change(swap.table.name, noted)
 
-    def _sql(self, claim: Claim, what: str) -> None:
-        place, spark = Place.of(claim.place), self.spark()
-        place.register(spark)
-        with failing(place):
-            spark.sql(f"ALTER TABLE {place.sql} {what}")
+    def _change(self, name: str, act: Callable[[JobRecord], JobRecord]) -> None:
+        def changed(record: JobRecord) -> JobRecord:
+            if name not in record.claims:
+                raise no_record(record.job)
+            return act(record)
+
+        self.state.change(changed)
+
+    def _alter(self, claim: Claim, what: str) -> None:
+        place = Place.of(claim.place)
+        run(self.spark(), place, f"ALTER TABLE {place.sql} {what}")
 
     def _call(self, place: Place, procedure: str, arguments: str) -> None:
-        table = literal(place.in_catalog)
-        with failing(place):
-            self.spark().sql(f"CALL {backticked(place.catalog)}.system.{procedure}(table => {table}, {arguments})")
+        run(self.spark(), place, place.procedure(procedure, arguments))
 
 
 def moved(place: Place, held: Head) -> tuple[str, Hint] | None:
@@ -225,7 +220,7 @@ def written_since(job: str, claim: Claim, held: Head, cut: Cut) -> tuple[str, Hi
     )
     theirs: list[Snapshot] = []
     for one in held.ancestors(held.main):
-        told = told_by(one)
+        told = summary_of(one)
         if told.get(f"{PREFIX}claim") != claim.id:
             if one.summary is None or one.summary.operation.value != "replace":
                 theirs.append(one)

@@ -9,16 +9,14 @@ of the job's claim.
 """
 
 import re
-from typing import TYPE_CHECKING
+
+from pyiceberg.table.snapshots import Snapshot
 
 from backfill_cli.errors import START_OVER, StateConflict
-from backfill_cli.lake.iceberg.metadata import Held
+from backfill_cli.lake.iceberg.metadata import Held, summary_of
 from backfill_cli.lake.iceberg.places import Place
 from backfill_cli.lake.state import Claim
 from backfill_cli.model.checkpoint import Marker
-
-if TYPE_CHECKING:
-    from pyiceberg.table.snapshots import Snapshot
 
 MAIN = "main"
 PREFIX = "backfill."
@@ -41,7 +39,7 @@ class Head(Held):
         self._newest = held.main if number is None else held.snapshot(number)
 
     @property
-    def main(self) -> "Snapshot | None":
+    def main(self) -> Snapshot | None:
         return self._newest
 
     @property
@@ -59,12 +57,7 @@ def head_of(held: Held, branch: str | None, claim: Claim | None) -> Head:
 
 def _tells(held: Held, claim: Claim) -> bool:
     """Whether the table's own branch has a marker of this claim."""
-    return any(told_by(one).get(f"{PREFIX}claim") == claim.id for one in held.ancestors(held.main))
-
-
-def told_by(snapshot: "Snapshot | None") -> "dict[str, str]":
-    """The properties of a snapshot; empty for None."""
-    return {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
+    return any(summary_of(one).get(f"{PREFIX}claim") == claim.id for one in held.ancestors(held.main))
 
 
 def tag(token: int) -> str:
@@ -92,17 +85,26 @@ def properties(job: str, table: str, claim: Claim, marker: Marker) -> dict[str, 
 def marker_of(held: Head, claim: Claim) -> Marker:
     """The claim's marker; at epoch 0 if the table has none.
 
-    Raises StateConflict if the snapshots have expired that would show whether the last epoch was committed.
+    Raises StateConflict if the snapshots have expired that would show whether the last epoch was committed, and if
+    the job's branch existed and is gone.
     """
+    none = Marker(0, claim.token, "")
     if not held.begun:
-        return _before_branch(held, claim)
-    for snapshot in held.ancestors(held.main):
-        if (found := _of(held, snapshot.snapshot_id, claim)) is not None:
-            return found
+        marker, snapshot = _marked(held, claim) or (none, None)
+        if marker.epoch > 0 and snapshot is not None:
+            place = Place.of(claim.place)
+            again = place.alter(f"CREATE BRANCH {held.target} AS OF VERSION {snapshot.snapshot_id}")
+            raise StateConflict(
+                f"branch {held.target!r}, which the job fills, is gone; it was at epoch {marker.epoch}",
+                "create it again: " + place.in_spark(again) + "; or " + START_OVER,
+            )
+        return none
+    if (found := _in_branch(held, claim)) is not None:
+        return found[0]
     if held.reaches_start(held.main):
-        return Marker(0, claim.token, "")
-    tagged = _newest(held, claim, "backfill_tag_")
-    begun = _newest(held, claim, "backfill_branch_")
+        return none
+    tagged, _ = _in_refs(held, claim, "backfill_tag_") or (none, None)
+    begun, _ = _in_refs(held, claim, "backfill_branch_") or (none, None)
     if _age(begun) > _age(tagged):
         raise StateConflict(
             f"the table does not show whether epoch {begun.epoch} was committed: its runner died during the "
@@ -112,33 +114,29 @@ def marker_of(held: Head, claim: Claim) -> Marker:
     return tagged
 
 
-def marked_snapshot(held: Head, claim: Claim) -> "Snapshot | None":
+def marked_snapshot(held: Head, claim: Claim) -> Snapshot | None:
     """The newest snapshot with a marker of the claim; that of a tag if those of the branch have expired."""
-    for snapshot in held.ancestors(held.main):
-        if _of(held, snapshot.snapshot_id, claim) is not None:
-            return snapshot
-    tags = [number for name, number in held.refs.items() if name.startswith("backfill_tag_")]
-    said = [(marker, number) for number in tags if (marker := _of(held, number, claim)) is not None]
-    newest = max(said, key=lambda one: _age(one[0]), default=None)
-    return None if newest is None else held.snapshot(newest[1])
+    found = _marked(held, claim)
+    return None if found is None else found[1]
 
 
-def _before_branch(held: Head, claim: Claim) -> Marker:
-    """The marker at epoch 0. Raises StateConflict if the job's branch existed and is gone."""
-    was = marked_snapshot(held, claim)
-    if was is not None and (marker := _of(held, was.snapshot_id, claim)) is not None and marker.epoch > 0:
-        place = Place.of(claim.place)
-        again = place.alter(f"CREATE BRANCH {held.target} AS OF VERSION {was.snapshot_id}")
-        raise StateConflict(
-            f"branch {held.target!r}, which the job fills, is gone; it was at epoch {marker.epoch}",
-            "create it again: " + place.in_spark(again) + "; or " + START_OVER,
-        )
-    return Marker(0, claim.token, "")
+def _marked(held: Head, claim: Claim) -> tuple[Marker, Snapshot] | None:
+    return _in_branch(held, claim) or _in_refs(held, claim, "backfill_tag_")
 
 
-def _newest(held: Held, claim: Claim, kind: str) -> Marker:
-    said = [_of(held, number, claim) for name, number in held.refs.items() if name.startswith(kind)]
-    return max((one for one in said if one is not None), key=_age, default=Marker(0, claim.token, ""))
+def _in_branch(held: Head, claim: Claim) -> tuple[Marker, Snapshot] | None:
+    """The newest marker of the claim in the branch with the job's rows, and its snapshot."""
+    found = ((_of(one, claim), one) for one in held.ancestors(held.main))
+    return next(((marker, one) for marker, one in found if marker is not None), None)
+
+
+def _in_refs(held: Held, claim: Claim, kind: str) -> tuple[Marker, Snapshot] | None:
+    """The newest marker of the claim in our tags or branches, and its snapshot."""
+    snapshots = (held.snapshot(number) for name, number in held.refs.items() if name.startswith(kind))
+    found = ((_of(one, claim), one) for one in snapshots if one is not None)
+    return max(
+        ((marker, one) for marker, one in found if marker is not None), key=lambda one: _age(one[0]), default=None
+    )
 
 
 def _age(marker: Marker) -> tuple[int, int]:
@@ -149,7 +147,7 @@ def job_of_refs(held: Held) -> tuple[str, str] | None:
     """The (job, its name for the table) that our refs in the table name; None if there are none."""
     for name, number in held.refs.items():
         if _REF.fullmatch(name):
-            told = told_by(held.snapshot(number))
+            told = summary_of(held.snapshot(number))
             if PREFIX + "job" in told:
                 return told[PREFIX + "job"], told[PREFIX + "table"]
     return None
@@ -165,8 +163,8 @@ def refs_before(held: Held, token: int | None) -> list[tuple[str, bool]]:
     ]
 
 
-def _of(held: Held, number: int, claim: Claim) -> Marker | None:
-    told = told_by(held.snapshot(number))
+def _of(snapshot: Snapshot, claim: Claim) -> Marker | None:
+    told = summary_of(snapshot)
     if told.get(PREFIX + "claim") != claim.id:
         return None
     return Marker(int(told[PREFIX + "epoch"]), int(told[PREFIX + "token"]), told[PREFIX + "attempt"])

@@ -5,19 +5,27 @@ kept beside the tables is in lake/state.py. Tables commit one by one.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from backfill_cli.contracts import Cutover, EpochCommit, SinkExtras, SinkTable, Swap
-from backfill_cli.contracts.refusals import is_due, marker_gone, no_record, refuse_old_token, written_too_often
+from backfill_cli.contracts.refusals import (
+    gone,
+    is_due,
+    marker_gone,
+    no_record,
+    refuse_old_token,
+    written_too_often,
+)
 from backfill_cli.errors import BackfillError, Transient
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.iceberg import metadata
-from backfill_cli.lake.iceberg.edge import Moved, failing, reading_metadata
+from backfill_cli.lake.iceberg.edge import Moved, failing, reading_metadata, run
 from backfill_cli.lake.iceberg.places import Place, settings_of, template
-from backfill_cli.lake.sink import LakeCopy, LakeSink, copied, tables_of
+from backfill_cli.lake.sink import LakeCopy, LakeSink
 from backfill_cli.lake.state import FOLDER, Claim, JobRecord, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.cutover import Lives
@@ -37,6 +45,7 @@ COMMENT = "backfill: the folder of this table holds the state of jobs that write
 class IcebergSink(LakeSink, Cutover):
     """`contracts.Sink` and `contracts.Cutover`. Calls of one process take turns."""
 
+    holder = "table"
     in_place = True
 
     def __init__(self, options: IcebergSinkOptions) -> None:
@@ -72,44 +81,34 @@ class IcebergSink(LakeSink, Cutover):
 
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
         with self._turn:
-            record, targets = self._checked(job, tables, into_existing)
-            held = record.claims if record is not None else {}
-            new = [target for target in targets if target.table.name not in held]
+            targets = self._checked(job, tables, into_existing)
             for target in targets:
                 self._make(target)
+            new = [one for one in targets if one.claim is None]
             if not new:
                 return
             token = max((marker.token for marker in self.committed(job).values()), default=0)
-            claims = shape.claimed(new, token)
+            claims = {one.table.name: Claim(str(one.place), uuid.uuid4().hex, token, one.branch) for one in new}
             self._make_folder()
-            self._state(job).change(
-                lambda known: replace(
-                    known or JobRecord(job), claims={**(known.claims if known is not None else {}), **claims}
-                )
-            )
-            for target in new:
-                claim = claims[target.table.name]
-                self._mark(job, target.table.name, claim, Marker(0, token, ""))
+            self._state(job).change(lambda known: replace(known, claims={**known.claims, **claims}))
+            for name, claim in claims.items():
+                self._mark(job, name, claim, Marker(0, token, ""))
 
-    def _checked(
-        self, job: str, tables: Sequence[SinkTable], into_existing: bool
-    ) -> tuple[JobRecord | None, list[Target]]:
-        folder = self._folder()
-        record = self._record(job)
+    def _checked(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> list[Target]:
+        folder, claims = self._folder(), self._claims(job)
         others = [] if folder is None else jobs(folder)
-        claims = record.claims if record is not None else {}
         targets = [self._target(table, claims.get(table.name)) for table in tables]
-        for target in targets:
-            shape.check(job, target, record, others, into_existing)
-            if record is not None and target.table.name in record.claims:
-                shape.refuse_gone(job, target, self._state(job).newest_epoch())
-        return record, targets
+        for one in targets:
+            shape.check(job, one, others, into_existing)
+            if one.held is None and one.claim is not None and (epoch := self._state(job).newest_epoch()):
+                raise gone(str(one.place), job, epoch)
+        return targets
 
     def _target(self, table: SinkTable, claim: Claim | None) -> Target:
         place = shape.place_of(self._options.table, table)
         own = None if table.side else self._options.branch
         branch = own if claim is None else claim.branch
-        return Target(table, place, shape.wanted_of(table), self._head(place, branch, claim), branch)
+        return Target(table, place, shape.wanted_of(table), self._head(place, branch, claim), branch, claim)
 
     def _head(self, place: Place, branch: str | None, claim: Claim | None) -> Head | None:
         held = self._look(place).now()
@@ -131,15 +130,15 @@ class IcebergSink(LakeSink, Cutover):
     def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
         if owner != instead_of:
             self._make_folder()
-            self._state(job).own(owner, instead_of)
+            super().own(job, owner, instead_of)
 
     def fence(self, job: str, token: int) -> None:
-        record = self._record(job)
-        if record is None:
+        claims = self._claims(job)
+        if not claims:
             return
         with self._turn:
-            self._cutting(job).note_live()
-            for table, claim in record.claims.items():
+            self._cutting(job).note_live(claims)
+            for table, claim in claims.items():
                 if (held := self._held(claim)) is None:
                     continue
                 marker = marker_of(held, claim)
@@ -155,22 +154,17 @@ class IcebergSink(LakeSink, Cutover):
 
     def commit(self, commit: EpochCommit) -> None:
         with self._turn:
-            record = self._record(commit.job) or JobRecord(commit.job)
-            for table in tables_of(commit):
-                if (claim := record.claims.get(table.name)) is None:
-                    raise marker_gone(commit, table.name, "table")
-                self._commit(commit, table, claim)
+            super().commit(commit)
 
     def _commit(self, commit: EpochCommit, table: SinkTable, claim: Claim) -> None:
         place = Place.of(claim.place)
         for _ in range(TRIES):
             held = self._held(claim)
-            marker = None if held is None else marker_of(held, claim)
-            if held is None or not is_due(commit, table.name, marker, "table"):
-                if held is None:
-                    raise marker_gone(commit, table.name, "table")
+            if held is None:
+                raise marker_gone(commit, table.name, self.holder)
+            marker = marker_of(held, claim)
+            if not is_due(commit, table.name, marker, self.holder):
                 return
-            assert marker is not None
             shape.require_ours(table, place, held, claim, marker)
             self._state(commit.job).save(commit, marker)
             told = Marker(commit.epoch, commit.token, commit.attempt)
@@ -207,12 +201,8 @@ class IcebergSink(LakeSink, Cutover):
         if held is None:
             return
         for name, is_tag in refs_before(held, token):
-            self._sql(place, f"ALTER TABLE {place.sql} DROP {'TAG' if is_tag else 'BRANCH'} IF EXISTS {name}")
-
-    def _sql(self, place: Place, statement: str) -> None:
-        place.register(self._spark)
-        with failing(place):
-            self._spark.sql(statement)
+            what = f"DROP {'TAG' if is_tag else 'BRANCH'} IF EXISTS {name}"
+            run(self._spark, place, f"ALTER TABLE {place.sql} {what}")
 
     def _writer(self, job: str, table: str, claim: Claim, marker: Marker) -> Writer:
         place = Place.of(claim.place)
@@ -239,54 +229,57 @@ class IcebergSink(LakeSink, Cutover):
     def extras(self) -> SinkExtras:
         return SinkExtras(copied=self.copied, cutover=self)
 
-    def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[LakeCopy]":
-        record = self._record(job)
-        if record is None:
+    @contextmanager
+    def copied(self, job: str, live: bool, folder: Path) -> Iterator[LakeCopy]:
+        if self._record(job) is None:
             raise no_record(job)
+        with super().copied(job, live, folder) as copy:
+            yield copy
 
-        def now(claim: Claim) -> tuple[int | None, Marker] | None:
-            if (held := self._held(claim)) is None:
-                return None
-            return None if held.main is None else held.main.snapshot_id, marker_of(held, claim)
+    def _now(self, job: str, table: str, claim: Claim) -> tuple[int | None, Marker] | None:
+        if (held := self._held(claim)) is None:
+            return None
+        return None if held.main is None else held.main.snapshot_id, marker_of(held, claim)
 
-        def look() -> Mapping[str, tuple[int | None, Marker] | None]:
-            return {table: now(claim) for table, claim in record.claims.items()}
+    def _rows(self, spark: SparkSession, table: SinkTable, claim: Claim, version: int | None) -> DataFrame:
+        """Raises if a column of theirs has been dropped since."""
+        if (held := self._held(claim)) is not None:
+            shape.refuse_other_columns(table, held, claim)
+        place = shape.place_of(self._options.table, table)
+        place.register(spark)
+        return shape.rows_at(table, place, spark, version)
 
-        def rows(spark: SparkSession, table: SinkTable, number: int | None) -> DataFrame:
-            """Raises if a column of theirs has been dropped since."""
-            claim = record.claims[table.name]
-            if (held := self._held(claim)) is not None:
-                shape.refuse_other_columns(table, held, claim)
-            place = shape.place_of(self._options.table, table)
-            place.register(spark)
-            return shape.rows_at(table, place, spark, number)
-
-        def fault(table: str, number: int | None) -> BackfillError | None:
-            claim = record.claims[table]
-            try:
-                held = self._held(claim)
-                snapshot = None if held is None or number is None else held.snapshot(number)
-                with reading_metadata(Place.of(claim.place)):
-                    return None if held is None or snapshot is None else metadata.snapshot_fault(held, snapshot)
-            except BackfillError as exc:
-                return exc
-
-        return copied(self._session, self._state(job), look, live, rows, fault)
+    def _fault(self, claim: Claim, version: int | None) -> BackfillError | None:
+        try:
+            held = self._held(claim)
+            snapshot = None if held is None or version is None else held.snapshot(version)
+            with reading_metadata(Place.of(claim.place)):
+                return None if held is None or snapshot is None else metadata.snapshot_fault(held, snapshot)
+        except BackfillError as exc:
+            return exc
 
     def drop(self, tables: Sequence[SinkTable]) -> None:
+        """A table is dropped, or only the job's branch of it, where it has one."""
         with self._turn:
-            own = {
+            branches = {
                 shape.place_of(self._options.table, one): None if one.side else self._options.branch
                 for one in tables
             }
-            going = list(shape.claims_on(self._folder(), own))
-            shape.refuse_live(going, self._held, [place for place, branch in own.items() if branch is not None])
-            for record, claims in going:
+            folder, going = self._folder(), list[tuple[JobRecord, Mapping[str, Claim]]]()
+            for record in jobs(folder) if folder is not None else ():
+                claims = {name: one for name, one in record.claims.items() if Place.of(one.place) in branches}
+                for name, claim in claims.items():
+                    if branches[Place.of(claim.place)] is not None or name in record.cuts:
+                        shape.refuse_live(record.job, claim, self._held(claim))
+                going += [(record, claims)] if claims else []
+            for record, names in going:
                 markers = self.committed(record.job)
-                self._state(record.job).note_dropped({name: markers[name] for name in claims if name in markers})
-            for place, branch in own.items():
-                if branch is None or self._look(place).now() is not None:
-                    self._sql(place, shape.statement(place, branch))
+                self._state(record.job).note_dropped({name: markers[name] for name in names if name in markers})
+            for place, branch in branches.items():
+                if branch is None:
+                    run(self._spark, place, f"DROP TABLE IF EXISTS {place.sql} PURGE")
+                elif self._look(place).now() is not None:
+                    run(self._spark, place, f"ALTER TABLE {place.sql} DROP BRANCH IF EXISTS {branch}")
 
     def forget(self, job: str) -> None:
         record = self._record(job)
@@ -317,6 +310,4 @@ def _busy(place: Place) -> Transient:
 
 
 def _blobs(location: str) -> Blobs:
-    io = metadata.file_io(location)
-    scheme, netloc, path = io.parse_location(location)
-    return Blobs(io.fs_by_scheme(scheme, netloc), path)
+    return Blobs(*metadata.located(metadata.file_io(location), location))

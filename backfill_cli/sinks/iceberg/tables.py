@@ -1,19 +1,17 @@
 """The sink's tables: which exist, which a job can write to, what is created or added first, what is dropped."""
 
-import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.contracts.refusals import belongs_to, gone, require_key, rows_of_others
+from backfill_cli.contracts.refusals import belongs_to, require_key, rows_of_others
 from backfill_cli.errors import START_OVER, Fatal, SinkInUse, StateConflict, UsageError, command, in_config
 from backfill_cli.formats.frames import struct_type
-from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.iceberg import metadata
 from backfill_cli.lake.iceberg.places import Place, template
 from backfill_cli.lake.iceberg.types import columns, wanted
 from backfill_cli.lake.sink import missing_columns
-from backfill_cli.lake.state import Claim, JobRecord, jobs
+from backfill_cli.lake.state import Claim, JobRecord
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.schema import Columns, columns_of
 from backfill_cli.sinks.iceberg.markers import Head, job_of_refs, marked_snapshot, marker_of
@@ -33,14 +31,15 @@ PROPERTIES = {
 class Target:
     """A table of the job and its place. held: its current state, None if it does not exist.
 
-    branch: the one that the job fills.
+    branch: the one that the job fills. claim: None before the job has claimed the table.
     """
 
     table: SinkTable
     place: Place
     columns: Columns
     held: Head | None
-    branch: str | None = None
+    branch: str | None
+    claim: Claim | None
 
     def missing(self) -> Columns:
         """The columns that the table lacks. Raises BadData for a column of another type."""
@@ -56,13 +55,11 @@ def place_of(text: str, table: SinkTable) -> Place:
     return Place.of(text).beside(table.target)
 
 
-def check(
-    job: str, target: Target, record: JobRecord | None, others: Iterable[JobRecord], into_existing: bool
-) -> None:
+def check(job: str, target: Target, others: Iterable[JobRecord], into_existing: bool) -> None:
     """Raises for a table that the job cannot write to."""
+    claim = target.claim
     require_key(target.table, target.columns)
-    refuse_other_job(job, target, others)
-    claim = record.claims.get(target.table.name) if record is not None else None
+    _refuse_other_job(job, target, others)
     # For a table that the job has already claimed, into_existing means that the job is resumed.
     if into_existing and target.branch is not None and claim is None:
         raise UsageError(
@@ -119,13 +116,7 @@ def refuse_other_columns(table: SinkTable, held: Head, claim: Claim) -> None:
         )
 
 
-def refuse_gone(job: str, target: Target, epoch: int) -> None:
-    """Raises StateConflict if the table held an epoch but does not exist."""
-    if target.held is None and epoch:
-        raise gone(str(target.place), job, epoch)
-
-
-def refuse_other_job(job: str, target: Target, others: Iterable[JobRecord]) -> None:
+def _refuse_other_job(job: str, target: Target, others: Iterable[JobRecord]) -> None:
     for record in others:
         for table, claim in record.claims.items():
             if Place.of(claim.place) == target.place and (record.job, table) != (job, target.table.name):
@@ -137,17 +128,7 @@ def refuse_other_job(job: str, target: Target, others: Iterable[JobRecord]) -> N
 
 def has_rows(held: metadata.Held) -> bool:
     """Whether the newest snapshot has rows, by its totals; True if its writer kept no totals."""
-    main = held.main
-    if main is None:
-        return False
-    told = main.summary.additional_properties if main.summary is not None else {}
-    return told.get("total-records", "1") != "0"
-
-
-def claimed(targets: Sequence[Target], token: int) -> dict[str, Claim]:
-    return {
-        target.table.name: Claim(str(target.place), uuid.uuid4().hex, token, target.branch) for target in targets
-    }
+    return held.main is not None and metadata.summary_of(held.main).get("total-records", "1") != "0"
 
 
 def create(spark: SparkSession, target: Target, properties: Mapping[str, str]) -> None:
@@ -189,36 +170,12 @@ def rows_at(table: SinkTable, place: Place, spark: SparkSession, snapshot: int |
     return rows.select(*select)
 
 
-def statement(place: Place, branch: str | None) -> str:
-    """Drops a table, or only the job's branch of it. branch: the job's, None if the whole table is the job's."""
-    if branch is None:
-        return f"DROP TABLE IF EXISTS {place.sql} PURGE"
-    return f"ALTER TABLE {place.sql} DROP BRANCH IF EXISTS {branch}"
-
-
-def claims_on(folder: Blobs | None, places: Collection[Place]) -> Iterator[tuple[JobRecord, Mapping[str, Claim]]]:
-    """The jobs with claims on these places, and those claims."""
-    for record in jobs(folder) if folder is not None else []:
-        going = {table: claim for table, claim in record.claims.items() if Place.of(claim.place) in places}
-        if going:
-            yield record, going
-
-
-Going = Iterable[tuple[JobRecord, Mapping[str, Claim]]]
-
-
-def refuse_live(going: Going, held: Callable[[Claim], Head | None], queried: Collection[Place]) -> None:
-    """Raises UsageError for a table that was cut over: people query the job's rows.
-
-    queried: the places where only a branch is the job's. Side tables are the job's as a whole.
-    """
-    for record, claims in going:
-        for table, claim in claims.items():
-            head = held(claim) if Place.of(claim.place) in queried or table in record.cuts else None
-            if head is not None and head.is_live:
-                raise UsageError(
-                    f"{claim.place} was cut over: queries of it see the rows of job {record.job!r}",
-                    command(f"cutover {record.job} --reverse")
-                    + ", then drop it; or forget the job and keep the rows: "
-                    + command(f"drop {record.job} --confirm {record.job}"),
-                )
+def refuse_live(job: str, claim: Claim, head: Head | None) -> None:
+    """Raises UsageError for a table that was cut over: people query the job's rows."""
+    if head is not None and head.is_live:
+        raise UsageError(
+            f"{claim.place} was cut over: queries of it see the rows of job {job!r}",
+            command(f"cutover {job} --reverse")
+            + ", then drop it; or forget the job and keep the rows: "
+            + command(f"drop {job} --confirm {job}"),
+        )

@@ -4,31 +4,32 @@
 commit found there when it began, including the marker, still holds when its rows become visible.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
-from backfill_cli.contracts import EpochCommit, SinkTable, own
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import IdentityTransform, TruncateTransform
+from pyiceberg.types import BinaryType, FixedType, StringType
+
+from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.errors import RETRIED, BackfillError
 from backfill_cli.failpoint import hit
 from backfill_cli.formats.listing import local_path
 from backfill_cli.lake import merge
 from backfill_cli.lake.iceberg.edge import Moved, failing, reading_metadata
-from backfill_cli.lake.iceberg.metadata import Held, Look, snapshot_fault
+from backfill_cli.lake.iceberg.metadata import Held, Look, snapshot_fault, summary_of
 from backfill_cli.lake.iceberg.places import Place
-from backfill_cli.lake.unique import refuse_duplicates
-from backfill_cli.sinks.iceberg.markers import Head, branch, tag, told_by
+from backfill_cli.sinks.iceberg.markers import Head, branch, tag
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.names import backticked, quoted
 
-if TYPE_CHECKING:
-    from pyiceberg.partitioning import PartitionField
-    from pyiceberg.table.snapshots import Snapshot
-
 _DATA = ("write.data.path", "write.folder-storage.path")
 PROPERTY = "spark.sql.iceberg.snapshot-property."
+
+_TOO_LONG = "what is too long for a folder's name"
 
 Step = Callable[[], None]
 
@@ -66,7 +67,10 @@ class Writer:
     def apply(self, held: Head, commit: EpochCommit, table: SinkTable) -> None:
         """The epoch's rows are in the table, with the marker. Raises Moved; BadData before anything is visible."""
         rows = (merge.inserts(self._spark, commit, table), merge.changes(self._spark, commit, table))
-        require_representable([one for one in rows if one is not None], table, f"table {self._place}", held)
+        tests = _unrepresentable(held)
+        for one in rows:
+            if one is not None:
+                merge.refuse_partitions(one, table, f"table {self._place}", tests, _TOO_LONG)
         self._on_branch(held, list(self._steps(commit, table, *rows)), commit, table)
 
     def _on_branch(
@@ -92,7 +96,7 @@ class Writer:
                 self._append_nothing(self._branch)
                 newest = self._newest(name)
             if commit is not None and table is not None and table.name in commit.unique:
-                refuse_duplicates(table, self._spark.table(self._branch))
+                merge.refuse_duplicates(table, self._spark.table(self._branch))
             if commit is not None:
                 hit("sink-before-commit")
             self._forward(held.target, name)
@@ -102,7 +106,7 @@ class Writer:
             now = f"{tag(self._token)} AS OF VERSION {newest.snapshot_id}"
             self._sql(f"ALTER TABLE {self._place.sql} CREATE OR REPLACE TAG {now}")
 
-    def _fault(self, held: Head, main: "Snapshot") -> BackfillError | None:
+    def _fault(self, held: Head, main: Snapshot) -> BackfillError | None:
         """What is wrong with the files that the commit had to read."""
         with reading_metadata(self._place):
             return snapshot_fault(held, main)
@@ -115,10 +119,7 @@ class Writer:
         """
         try:
             with failing(self._place):
-                self._sql(
-                    f"CALL {backticked(self._place.catalog)}.system.fast_forward("
-                    f"table => {merge.literal(self._place.in_catalog)}, branch => '{target}', to => '{name}')"
-                )
+                self._sql(self._place.procedure("fast_forward", f"branch => '{target}', to => '{name}'"))
         except Moved:
             self._sql(f"ALTER TABLE {self._place.sql} DROP BRANCH IF EXISTS {name}")
             raise
@@ -126,10 +127,7 @@ class Writer:
     def _steps(
         self, commit: EpochCommit, table: SinkTable, inserts: DataFrame | None, changes: DataFrame | None
     ) -> Iterator[Step]:
-        told = commit.staged.tables.get(table.name)
-        if told is None:
-            return
-        if told.truncated:
+        if merge.staged_of(commit, table).truncated:
             yield lambda: self._sql(f"DELETE FROM {self._branch}")
         if inserts is not None:
             if not table.plain_inserts:
@@ -156,26 +154,12 @@ class Writer:
         """The rows with these keys are deleted."""
         keys = rows.select(*(quoted(name) for name in table.key)).distinct()
         matches = " AND ".join(f"t.{backticked(name)} = s.{backticked(name)}" for name in table.key)
-        with self._viewed(keys):
-            self._sql(
-                f"MERGE INTO {self._branch} AS t USING {own.SOURCE} AS s ON {matches} WHEN MATCHED THEN DELETE"
-            )
+        with merge.viewed(self._spark, keys) as source:
+            self._sql(f"MERGE INTO {self._branch} AS t USING {source} AS s ON {matches} WHEN MATCHED THEN DELETE")
 
-    def _merge(self, changes: DataFrame, commit: EpochCommit, table: SinkTable) -> None:
-        told = commit.staged.tables[table.name]
-        if told.partial and not commit.converging:
-            merge.refuse_lost(table, changes, self._spark.table(self._branch))
-        bounds = merge.key_bounds(commit, table, told.changes)
-        with self._viewed(changes), merge.planned_for(self._spark, told, self._rows):
-            self._sql(merge.merge_sql(self._branch, own.SOURCE, table, told.partial, bounds))
-
-    @contextmanager
-    def _viewed(self, rows: DataFrame) -> Iterator[None]:
-        rows.createOrReplaceTempView(own.SOURCE)
-        try:
-            yield
-        finally:
-            self._spark.catalog.dropTempView(own.SOURCE)
+    def _merge(self, rows: DataFrame, commit: EpochCommit, table: SinkTable) -> None:
+        files, held = merge.staged_of(commit, table).changes, partial(self._spark.table, self._branch)
+        merge.merge_into(self._branch, rows, files, commit, table, held, lambda _: self._rows(), nullcontext())
 
     @contextmanager
     def _marked(self) -> Iterator[None]:
@@ -190,10 +174,10 @@ class Writer:
 
     def _rows(self) -> int | None:
         """How many rows the runner's branch has, as its newest snapshot tells."""
-        told = told_by(self._newest(branch(self._token))).get("total-records")
+        told = summary_of(self._newest(branch(self._token))).get("total-records")
         return None if told is None else int(told)
 
-    def _newest(self, name: str) -> "Snapshot":
+    def _newest(self, name: str) -> Snapshot:
         """The newest snapshot of the runner's branch. Raises Moved if a newer runner dropped the branch."""
         held = self._look.now()
         found = None if held is None or name not in held.refs else held.snapshot(held.refs[name])
@@ -201,31 +185,26 @@ class Writer:
             raise Moved(f"table {self._place}: branch {name} is gone", RETRIED)
         return found
 
-    def _is_marked(self, snapshot: "Snapshot") -> bool:
+    def _is_marked(self, snapshot: Snapshot) -> bool:
         """Whether the snapshot has the marker; one by a DELETE of all rows does not, as it ignores the setting."""
-        return told_by(snapshot).items() >= self._told.items()
+        return summary_of(snapshot).items() >= self._told.items()
 
     def _sql(self, text: str) -> None:
         self._spark.sql(text)
 
 
-def require_representable(frames: Iterable[DataFrame], table: SinkTable, place: str, held: Held) -> None:
-    """Raises BadData naming up to five rows whose partitions cannot be folders; see `refuse_partitions`."""
+def _unrepresentable(held: Held) -> Mapping[str, Column]:
+    """By column, under which condition no folder can have its partition's name, see `refuse_partitions`."""
     folders = next((held.told.properties[name] for name in _DATA if name in held.told.properties), "")
     if "://" in local_path(folders or held.told.location):
-        return
+        return {}
     fields = {held.told.schema().find_column_name(one.source_id): one for one in held.told.spec().fields}
-    tests = {
-        name: test for name, one in fields.items() if name and (test := _too_long(held, name, one)) is not None
-    }
-    merge.refuse_partitions(frames, table, place, tests, "what is too long for a folder's name")
+    found = {name: _too_long(held, name, one) for name, one in fields.items() if name}
+    return {name: test for name, test in found.items() if test is not None}
 
 
-def _too_long(held: Held, name: str, part: "PartitionField") -> Column | None:
+def _too_long(held: Held, name: str, part: PartitionField) -> Column | None:
     """Under which condition the name is too long; None if values are not texts, or always short enough."""
-    from pyiceberg.transforms import IdentityTransform, TruncateTransform
-    from pyiceberg.types import BinaryType, FixedType, StringType
-
     value = F.col(".".join(map(backticked, name.split("."))))
     kind = held.told.schema().find_type(part.source_id)
     if not isinstance(kind, StringType | BinaryType | FixedType):

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from backfill_cli.contracts import Source, TableSpec, UpstreamConnector
 from backfill_cli.contracts.options import Example
-from backfill_cli.lake.delta import require_place
+from backfill_cli.lake.delta import require_package, require_place
 from backfill_cli.lake.options import LakeOptions, fingerprint, moment, require_one_each
 
 
@@ -40,9 +40,10 @@ class DeltaOptions(LakeOptions):
 
 
 def _open(options: DeltaOptions, tables: Sequence[TableSpec]) -> Source:
+    require_one_each(options, tables)
+    require_package()
     from backfill_cli.upstreams.delta.upstream import DeltaUpstream
 
-    require_one_each(options, tables)
     return DeltaUpstream(options, tables)
 
 

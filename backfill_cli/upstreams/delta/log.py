@@ -1,9 +1,9 @@
 """Follows the log of one Delta table: which versions are new, and which cannot be followed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from backfill_cli.errors import RESTORE, START_OVER, Fatal, Hint, HistoryGone, sql
+from backfill_cli.errors import RESTORE, START_OVER, Fatal, Hint, HistoryGone, UsageError, sql
 from backfill_cli.lake.damage import Stored
 from backfill_cli.lake.delta.commits import (
     FEED,
@@ -11,17 +11,19 @@ from backfill_cli.lake.delta.commits import (
     Stamp,
     TableMetadata,
     changed_files,
+    columns_of_delta,
     commit,
     last_checkpoint,
     later,
+    lost,
     stamp,
 )
-from backfill_cli.lake.delta.damage import lost
 from backfill_cli.lake.delta.edge import Where
+from backfill_cli.lake.upstream import replaced
 from backfill_cli.model.schema import schema_text
 from backfill_cli.model.upstream import UpstreamEpoch
-from backfill_cli.upstreams.delta.table import columns_of_delta, require_names, require_same_physical
 
+OF_THE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 _NOT_FOLLOWED = {
     "RESTORE": "took it back to an earlier version",
     "CREATE OR REPLACE TABLE": "replaced it",
@@ -124,10 +126,7 @@ class FollowedTable:
         """It is still the job's table, and it has this version. Raises Fatal."""
         opened = self.where.open()
         if (found := str(opened.metadata().id)) != self.id:
-            raise Fatal(
-                f"{self.where.shown}: the table was replaced: its id is {found}, the job's is {self.id}",
-                START_OVER,
-            )
+            raise replaced(self.where.shown, found, self.id)
         if opened.version() < version:
             raise Fatal(
                 f"{self.where.shown}: version {version}, which the job has read, is missing from its log, whose "
@@ -157,7 +156,10 @@ class FollowedTable:
             self._refuse(found, "turned its change data feed off", fix + ", then " + START_OVER)
         columns, physical = columns_of_delta(metadata.schema)
         require_names(self.where, columns)
-        require_same_physical(self.where, {**self.physical, **self._later}, physical, found.version)
+        for name, held in {**self.physical, **self._later}.items():
+            if physical.get(name, held) != held:
+                what = f"has a different column {name!r}: the former one was dropped or renamed"
+                self._refuse(found, what, START_OVER)
         self._later.update(physical)
 
     def _refuse(self, found: Commit, what: str, hint: Hint | str) -> None:
@@ -182,3 +184,13 @@ class FollowedTable:
             schema = self.where.open(version).schema().to_json()
             self._schemas = {version: schema_text(columns_of_delta(schema)[0])}
         return self._schemas[version]
+
+
+def require_names(where: Where, names: Iterable[str]) -> None:
+    """Raises UsageError for a column that has the name of one of the change data feed's own."""
+    taken = next((name for name in names if name.lower() in OF_THE_FEED), None)
+    if taken is not None:
+        raise UsageError(
+            f"{where.shown}: column {taken!r} has the name of a column of Delta's change feed, which hides it",
+            "follow a copy of the table in which the column has another name",
+        )

@@ -1,20 +1,27 @@
 """Delta tables as a source: a pinned version, and the change data feed after it, read many versions at a time."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyarrow import fs as pafs
 
 from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import START_OVER, BackfillError, HistoryGone, UsageError, in_config, sql
 from backfill_cli.lake.damage import FROM_COPY, Stored
 from backfill_cli.lake.delta import is_name
-from backfill_cli.lake.delta.damage import faulty
-from backfill_cli.lake.delta.edge import Where, delta_place, named_in
+from backfill_cli.lake.delta.commits import FEED, columns_of_delta, commit, faulty
+from backfill_cli.lake.delta.edge import Where, delta_errors, delta_place, named_in
 from backfill_cli.lake.delta.names import Session, beside, located
-from backfill_cli.lake.delta.plain import plain_files, version_files
+from backfill_cli.lake.delta.plain import add_actions, column_values, deleted_rows, plain_files, version_files
+from backfill_cli.lake.key_ranges import FileKeys, point_of
+from backfill_cli.lake.options import moment
 from backfill_cli.lake.plain_files import PlainFiles
-from backfill_cli.lake.upstream import LakeTable, LakeUpstream, PinnedTable
+from backfill_cli.lake.upstream import LakeTable, LakeUpstream, PinnedTable, require_key
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.schema import Columns
 from backfill_cli.model.units import spell_known
@@ -23,8 +30,7 @@ from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.failures import GONE, from_spark, spark_reading
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.delta import DeltaOptions
-from backfill_cli.upstreams.delta.log import FollowedTable
-from backfill_cli.upstreams.delta.table import pinned
+from backfill_cli.upstreams.delta.log import FollowedTable, require_names
 
 
 class DeltaSourceTable(LakeTable):
@@ -46,7 +52,62 @@ class DeltaSourceTable(LakeTable):
         return delta_place(self.where)
 
     def pinned(self, version: int | str) -> PinnedTable:
-        return pinned(self.where, self.spec, version)
+        """Read from the log only. The identity's `physical`: column -> its name in the files."""
+        where, opened = self.where, self._opened(version)
+        number = opened.version()
+        made = commit(where, number)
+        ms = made.ms if made is not None else int(opened.history(1)[0]["timestamp"])
+        if (at := moment(str(version))) is not None and ms > at.timestamp() * 1000:
+            raise UsageError(
+                f"{where.shown}: no version is as old as {version}, the oldest is {number}",
+                "name a later time",
+            )
+        metadata = opened.metadata()
+        if metadata.configuration.get(FEED, "").lower() != "true":
+            raise UsageError(
+                f"{where.shown}: version {number} has no change data feed: changes after it cannot be followed",
+                sql(f"ALTER TABLE delta.`{where.shown}` SET TBLPROPERTIES ({FEED} = true)")
+                + ", and pin the version it creates",
+            )
+        columns, physical = columns_of_delta(opened.schema().to_json())
+        require_names(where, columns)
+        require_key(where.shown, self.spec, columns)
+        self._require_files(opened)
+        key, deleted = self.spec.key[0], deleted_rows(where, opened)
+        files = list(_file_keys(add_actions(opened), key, physical[key], columns[key]["type"]))
+        counted = deleted is not None and all(file.rows or not file.size_bytes for file in files)
+        splits = self.splits(files, sum((deleted or {}).values()), counted)
+        identity = {"id": str(metadata.id), "version": number, "ms": ms, "physical": physical}
+        return PinnedTable(number, ms, columns, splits, identity, dict(metadata.configuration))
+
+    def _opened(self, version: int | str) -> DeltaTable:
+        if isinstance(version, int):
+            return self.where.open(version)
+        opened = self.where.open()
+        if (at := moment(version)) is not None:
+            with delta_errors(self.where.shown):
+                opened.load_as_version(at)
+        return opened
+
+    def _require_files(self, opened: DeltaTable) -> None:
+        """The version's files exist, of those that the newest version lacks: VACUUM may have removed some.
+
+        Raises HistoryGone naming one. Without this check counts would come from statistics while rows lack.
+        """
+        where, newest = self.where, self.where.open()
+        if newest.version() == opened.version():
+            return
+        now = set(_paths(newest))
+        older = [path for path in _paths(opened) if path not in now]
+        with delta_errors(where.shown):
+            infos = where.place.fs.get_file_info([f"{where.place.folder}/{path}" for path in older])
+        gone = [path for path, info in zip(older, infos, strict=True) if info.type == pafs.FileType.NotFound]
+        if gone:
+            raise HistoryGone(
+                f"{where.shown}: version {opened.version()} lacks {len(gone)} of its files: VACUUM removed "
+                f"{gone[0]}",
+                in_config(f'pin a newer one: upstream.version = "latest" (now {newest.version()})'),
+            )
 
     def go_to(self, cursor: Cursor | None) -> None:
         self._version = cursor if isinstance(cursor, int) else -1
@@ -115,6 +176,20 @@ class DeltaSourceTable(LakeTable):
 
     def version_files(self) -> Sequence[Stored]:
         return version_files(self.where, self._version)
+
+
+def _paths(opened: DeltaTable) -> list[str]:
+    paths = add_actions(opened).column("path").to_pylist()
+    return [unquote(path) for path in paths if "://" not in path]
+
+
+def _file_keys(files: pa.Table, key: str, physical: str, kind: Any) -> Iterator[FileKeys]:
+    of_partition = f"min.{physical}" not in files.column_names
+    names = [f"partition.{key}"] * 2 if of_partition else [f"min.{physical}", f"max.{physical}"]
+    lows, highs, rows, sizes = (column_values(files, name) for name in (*names, "num_records", "size_bytes"))
+    text = kind if isinstance(kind, str) else ""
+    for low, high, count, size in zip(lows, highs, rows, sizes, strict=True):
+        yield FileKeys(point_of(low, text), point_of(high, text), count or 0, size)
 
 
 class DeltaUpstream(LakeUpstream[DeltaSourceTable]):

@@ -20,7 +20,7 @@ from backfill_cli.model.schema import field, schema_text
 from backfill_cli.sinks.iceberg import IcebergSinkOptions
 from backfill_cli.sinks.iceberg.sink import IcebergSink
 from backfill_cli.spark.beside import CATALOG
-from backfill_cli.upstreams.iceberg.table import Table
+from backfill_cli.upstreams.iceberg.log import IcebergSourceTable
 
 
 def write(table: Path, version: int) -> str:
@@ -107,14 +107,16 @@ def test_a_name_that_a_catalog_does_not_have_is_told_with_those_that_it_has_near
         (f"{tmp_path}/shop/ordres", f"; known tables: {shop}/orders, {shop}/order_lines, {shop}/customers"),
         (f"{tmp_path}/nowhere/ordres", ""),
     ):
-        table = Table(TableSpec("t", ("id",)), text, lambda: settings)
+        table = IcebergSourceTable(TableSpec("t", ("id",)), text, lambda: settings)
         with pytest.raises(UsageError) as caught:
             table.now()
         assert caught.value.message == f"{text}: no Iceberg table{said}"
 
 
 def test_a_catalog_that_the_config_defines_without_a_type_is_not_said_to_be_undefined() -> None:
-    table = Table(TableSpec("t", ("id",)), "lake.shop.orders", lambda: {f"{CATALOG}lake": SPARK_CATALOG})
+    table = IcebergSourceTable(
+        TableSpec("t", ("id",)), "lake.shop.orders", lambda: {f"{CATALOG}lake": SPARK_CATALOG}
+    )
     with pytest.raises(UsageError, match="its catalog is of type 'nothing'"):
         table.now()
 
@@ -122,7 +124,7 @@ def test_a_catalog_that_the_config_defines_without_a_type_is_not_said_to_be_unde
 def test_a_catalog_that_the_config_does_not_define_is_told_with_those_that_it_does() -> None:
     settings = {f"{CATALOG}{name}": SPARK_CATALOG for name in ("mart", "lake", "backfill_0a", "spark_catalog")}
     for known, said in ((settings, "; it defines: lake, mart"), ({}, "")):
-        table = Table(TableSpec("t", ("id",)), "lak.shop.orders", lambda known=known: known)
+        table = IcebergSourceTable(TableSpec("t", ("id",)), "lak.shop.orders", lambda known=known: known)
         with pytest.raises(UsageError) as caught:
             table.now()
         assert caught.value.message == f"[spark.conf] defines no catalog 'lak'{said}"

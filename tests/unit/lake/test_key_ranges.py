@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.lake.key_points import Point, point_of, predicate
-from backfill_cli.lake.key_ranges import MOST_READS, FileKeys, KeyRange, planned, slice_end
+from backfill_cli.lake.key_ranges import (
+    MOST_READS,
+    FileKeys,
+    KeyRange,
+    Point,
+    planned,
+    point_of,
+    predicate,
+    slice_end,
+)
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.integers(-50, 50)
 TEXTS = st.text(max_size=4)

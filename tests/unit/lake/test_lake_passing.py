@@ -33,7 +33,7 @@ class FromJava(Exception):
 @contextmanager
 def _of_spark(place: Place) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("py4j.protocol.Py4JError", FromJava)
+        patch.setattr("backfill_cli.lake.iceberg.edge.Py4JError", FromJava)
         with failing(place):
             yield
 
@@ -71,7 +71,7 @@ def test_a_failure_that_passes_is_retried(tmp_path: Path, which: str) -> None:
 def test_tables_of_a_live_job_are_read_once_they_are_at_one_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink, "PATIENCE_S", 0.0)
     monkeypatch.setattr(sink, "RETRY_S", 0.0)
-    state: Any = type("State", (), {"began": lambda _: True})()
+    state: Any = type("State", (), {"newest_epoch": lambda _: 20})()
     apart = {"a": (1, Marker(10, 1, "x")), "b": (2, Marker(20, 1, "y"))}
     with pytest.raises(Transient, match=r"several epochs \(a: 10, b: 20\)") as passing:
         at_one_epoch("j", state, lambda: apart, live=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyarrow import fs as pafs
 
 from backfill_cli.formats import row_groups
-from backfill_cli.lake import unique
+from backfill_cli.lake import merge
 from backfill_cli.lake.plain_files import DataFile, PlainFiles, bounded
 from backfill_cli.model.schema import field
 from backfill_cli.spark import arrow_tasks
@@ -59,7 +59,7 @@ def test_keys_are_unique_if_no_two_rows_share_one(
         Told(patch)
         files = files_of(tmp_path_factory.mktemp("lake"), parts, key)
         spark: Any = None
-        found = unique.unique_in_files(spark, files, key, {name: KEYS[name] for name in key})
+        found = merge.unique_in_files(spark, files, key, {name: KEYS[name] for name in key})
     assert found == (len(set(every)) == len(every))
 
 
@@ -71,7 +71,7 @@ def test_files_that_do_not_overlap_are_compared_apart(tmp_path: Path, monkeypatc
     assert groups is not None
     assert [len(paths) for paths, _ in groups] == [1, 1, 1, 1]
     spark: Any = None
-    assert unique.unique_in_files(spark, files, ("id",), {"id": KEYS["id"]})
+    assert merge.unique_in_files(spark, files, ("id",), {"id": KEYS["id"]})
     assert told.parts == 2
 
 
@@ -88,7 +88,7 @@ def test_bounds_that_a_log_gives_wrong_prove_nothing(tmp_path: Path, monkeypatch
     narrow = [DataFile(paths[0], 0, 5), DataFile(paths[1], 9, 20)]
     files = PlainFiles(pafs.LocalFileSystem(), narrow, "id", {"id": KEYS["id"]})
     spark: Any = None
-    assert not unique.unique_in_files(spark, files, ("id",), {"id": KEYS["id"]})
+    assert not merge.unique_in_files(spark, files, ("id",), {"id": KEYS["id"]})
 
 
 def test_the_footer_of_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_the_footer_of_each_file_is_read_once(tmp_path: Path, monkeypatch: pytes
         return footer(path, **more)
 
     monkeypatch.setattr(pq, "read_metadata", counted)
-    groups = files.with_own_bounds().overlapping()
+    groups = files.overlapping()
     assert groups is not None
     assert [count for _, count in groups] == [4, 1]
     assert sorted(read) == sorted(files.paths())
@@ -114,15 +114,15 @@ def test_where_the_config_sets_how_old_dates_are_read_keys_are_left_to_spark(
     monkeypatch.setattr(row_groups, "rebased_by", lambda _: "spark.sql.parquet.datetimeRebaseModeInRead")
     spark: Any = None
     files = files_of(tmp_path, [[(0, "a")]], ("id",))
-    assert not unique.unique_in_files(spark, files, ("id",), {"id": KEYS["id"]})
+    assert not merge.unique_in_files(spark, files, ("id",), {"id": KEYS["id"]})
 
 
 def test_too_many_rows_for_one_task_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Told(monkeypatch)
-    monkeypatch.setattr(unique, "MOST_ROWS", 3)
+    monkeypatch.setattr(merge, "MOST_ROWS", 3)
     files = files_of(tmp_path, [[(0, "a"), (9, "a")], [(5, "a"), (7, "a")]], ("id",))
     spark: Any = None
-    assert not unique.unique_in_files(spark, files, ("id",), {"id": KEYS["id"]})
+    assert not merge.unique_in_files(spark, files, ("id",), {"id": KEYS["id"]})
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_keys_whose_equal_values_can_differ_are_left_to_spark(
     files = files_of(tmp_path, [[(0, "a")]], ("id",))
     spark: Any = None
     columns = {"id": KEYS["id"], "line": field("line", kind)}
-    assert not unique.unique_in_files(spark, files, ("id", "line"), columns)
+    assert not merge.unique_in_files(spark, files, ("id", "line"), columns)
 
 
 def test_a_file_that_goes_before_it_is_read_is_left_to_spark(
@@ -146,7 +146,7 @@ def test_a_file_that_goes_before_it_is_read_is_left_to_spark(
     assert files.overlapping() is not None
     (tmp_path / "1.parquet").unlink()
     spark: Any = None
-    assert not unique.unique_in_files(spark, files, ("id",), {"id": KEYS["id"]})
+    assert not merge.unique_in_files(spark, files, ("id",), {"id": KEYS["id"]})
     assert bounded(str(tmp_path / "1.parquet"), "id", "long").low is None
 
 

@@ -22,7 +22,7 @@ from pyiceberg.table import StaticTable
 
 from backfill_cli.contracts import SinkTable, TableSpec
 from backfill_cli.errors import BackfillError, Fatal, HistoryGone, UsageError
-from backfill_cli.lake.delta.damage import faulty
+from backfill_cli.lake.delta.commits import faulty
 from backfill_cli.lake.delta.edge import Where
 from backfill_cli.lake.delta.plain import version_files
 from backfill_cli.lake.iceberg.edge import failing
@@ -109,7 +109,7 @@ class Lake:
         upstream = self.resumed()
         upstream.observe(self.pin.position, True)
         if self.form == "iceberg":
-            upstream.tables["t"].table.asked_for(*map(self.snapshot_of, (self.pin, self.newest)))
+            upstream.tables["t"].asked_for(*map(self.snapshot_of, (self.pin, self.newest)))
         fault = upstream.failure(RuntimeError("Index 24206 out of bounds for length 20000"))
         if fault is not None:
             raise fault

@@ -15,7 +15,7 @@ from backfill_cli.lake.delta.edge import Where, named_in
 from backfill_cli.lake.iceberg.places import Place as IcebergPlace
 from backfill_cli.model.position import Position
 from backfill_cli.upstreams.delta.upstream import cleaned_up, vacuumed
-from backfill_cli.upstreams.iceberg import IcebergOptions, upstream
+from backfill_cli.upstreams.iceberg import IcebergOptions, log
 from backfill_cli.upstreams.iceberg.table import Table, cursor_of
 from backfill_cli.upstreams.iceberg.upstream import IcebergUpstream
 
@@ -88,7 +88,7 @@ def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IcebergUpstream
     made = IcebergUpstream(options, [TableSpec(name, ("id",)) for name in ("a", "b")])
     empty = SimpleNamespace(main=None, ancestors=lambda _: [], snapshot=lambda _: None)
     monkeypatch.setattr(Table, "now", lambda self: empty)
-    monkeypatch.setattr(upstream, "rows", lambda one: 1)
+    monkeypatch.setattr(log, "rows", lambda one: 1)
 
     def snapshot(table: str, number: int) -> Any:
         return SimpleNamespace(snapshot_id=ID[table] + number, sequence_number=number, timestamp_ms=number)
@@ -99,7 +99,7 @@ def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IcebergUpstream
     for first in (4, 7):  # one epoch is staged while the one before it commits
         for name, one in made.tables.items():
             between = [snapshot(name, number) for number in range(first + 1, first + 3)]
-            one.log = SimpleNamespace(require_columns=lambda held: None)  # type: ignore[assignment]
+            monkeypatch.setattr(one, "_require_columns", lambda held: None)
             monkeypatch.setattr(one, "_changelog", fails)
             monkeypatch.setattr(one, "_between", lambda *_, held=between: held)
             after, up_to = (Position.of({name: cursor_of(snapshot(name, first + n))}) for n in (0, 2))
@@ -138,7 +138,7 @@ def test_a_snapshot_that_is_read_whole_names_its_own_table(followed: IcebergUpst
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(IcebergPlace, "register", lambda *_: None)
         with pytest.raises(RuntimeError) as failed:
-            followed.tables["b"].table.rows_at(Expired(), ID["b"] + 30)  # type: ignore[arg-type]
+            followed.tables["b"].rows_at(Expired(), f"1:{ID['b'] + 30}")  # type: ignore[arg-type]
     error = followed.failure(failed.value)
     assert error is not None
     assert error.message == f"{tmp_path / 'b'}: snapshot {ID['b'] + 30} has expired"
