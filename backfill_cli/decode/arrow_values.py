@@ -67,7 +67,7 @@ def converted(raw: pa.Array, kind: str, how: Encoding) -> tuple[pa.Array, Odd]:
     if how.kind == "unscaled":
         scale = decimal_of(kind)[1] if how.scale is None else how.scale
         return _each(raw, kind, lambda text: values.of_unscaled(text, scale, kind))
-    if how.kind == "instant" or kind.startswith("decimal"):
+    if how.kind == "instant":
         return _each(raw, kind, lambda text: values.of_text(text, kind))
     if texts.are_usual(raw, kind):
         try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 from upstream_world import TABLE, Row, World, changes, replayed, row, rows_of, whole
 
+from backfill_cli.engine.staging import workers
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.upstream import Pin
@@ -224,6 +225,26 @@ class UpstreamContract:
         frame = changes(upstream, spark, self.log_begin(pin), latest, pin)
         assert replayed(frame, [row(1, "first 1")]) == [row(1, "version 49")]
         assert frame.where("_backfill_op = 'U'").select("_backfill_seq").distinct().count() == 50
+
+    def test_changes_that_workers_produce_are_those_of_the_frame_in_the_order_of_the_log(
+        self, loaded: World, spark: "SparkSession"
+    ) -> None:
+        upstream = loaded.open()
+        pin = upstream.pin()
+        loaded.land([("update", row(1, "first 1"), row(1, "one")), ("delete", row(2, "first 2"), None)])
+        loaded.land([("insert", None, row(2, "back")), ("update", row(1, "one"), row(1, "uno"))])
+        latest = upstream.observe(self.log_begin(pin), False).latest
+        schema = pin.schema[TABLE]
+        tasks = upstream.change_batches(spark, TABLE, self.log_begin(pin), latest, schema)
+        if tasks is None:
+            pytest.skip("changes of this log are read by Spark")
+        found = workers.frame(spark, tasks).toArrow().to_pylist()
+        frame = changes(upstream, spark, self.log_begin(pin), latest, pin)
+        assert found == frame.select(*found[0]).orderBy("_backfill_seq").toArrow().to_pylist()
+        assert len(tasks.parts) == 1
+        nothing = upstream.change_batches(spark, TABLE, latest, latest, schema)
+        assert nothing is not None
+        assert nothing.parts == ()
 
     keeps_order_in_an_epoch = True
     """Whether one epoch of this log may hold several changes of a key."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 FORMS = ("debezium", "dms", "change-feed")
 WAYS = (
     "contracts.source.read_log:changes",
+    "contracts.source.read_log:change_batches",
     *(f"files.changes.format={name}" for name in FORMS),
     *(f"files.changes.file_format={name}" for name in ("csv", "json", "parquet")),
 )

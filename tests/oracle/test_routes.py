@@ -16,7 +16,7 @@ assert changes_routes
 
 ENGINE = Path(registry.__file__).parent / "engine"
 CONTRACT = Path(registry.__file__).parent / "contracts" / "source.py"
-READS = {"scan", "changes", "batches", "made_in_workers"}
+READS = {"scan", "changes", "batches", "change_batches", "made_in_workers"}
 """What gives rows: the contract's functions, and the engine's own over them."""
 
 NOT_TO_THE_SINK = "verify."

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts import ArrowTasks, TableSpec
 from backfill_cli.errors import BadData, Hint, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
@@ -57,6 +57,17 @@ class ChangeFormat(Protocol):
         Returns None if the files hold no changes.
         """
         ...
+
+    def tasks(
+        self,
+        spark: SparkSession,
+        where: Place,
+        files: Sequence[File],
+        columns: Columns,
+        before: File | None = None,
+    ) -> ArrowTasks | None:
+        """The same as contracts.Source.change_batches; None: only `frame` reads them."""
+        return None
 
 
 def declared(columns: Mapping[str, str]) -> Hint:

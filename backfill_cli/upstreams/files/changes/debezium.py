@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from backfill_cli.contracts import Piece, TableSpec, own
+from backfill_cli.contracts import ArrowTasks, Piece, TableSpec, own
 from backfill_cli.contracts.decoder import Fault
 from backfill_cli.decode import order
 from backfill_cli.decode.block import row_fields
@@ -32,12 +32,14 @@ from backfill_cli.formats.listing import File, Place
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, SparkType, columns_of, field, schema_text
+from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.failures import CHANGES_HINT, reading
 from backfill_cli.spark.names import quoted
-from backfill_cli.upstreams.files.changes.change_format import Inspected, declared, undeclared
+from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected, declared, undeclared
 from backfill_cli.upstreams.files.options import ChangesOptions
 from backfill_cli.upstreams.files.reading import json_rows, lines, text_rows
+from backfill_cli.upstreams.files.reading.lines import TextPart
 from backfill_cli.upstreams.files.reading.rows import THREADS
 from backfill_cli.upstreams.files.reading.text_rows import BadRows, TextRows
 
@@ -91,7 +93,7 @@ class _Shape:
         return json.dumps(self.told, sort_keys=True)
 
 
-class Debezium:
+class Debezium(ChangeFormat):
     """One table's Debezium files. See change_format.ChangeFormat."""
 
     before_images: ClassVar[bool] = True
@@ -240,24 +242,52 @@ class Debezium:
         columns: Columns,
         before: File | None = None,
     ) -> DataFrame | None:
-        groups: dict[str, tuple[list[_Shape], list[File]]] = {}
         begun = before if before is not None and self._goes_on(where, before, files[0]) else None
-        read = [*([begun] if begun else []), *files]
-        with ThreadPoolExecutor(THREADS) as pool:
-            for file, shape in zip(read, pool.map(lambda file: self._shape(where, file), read), strict=True):
-                if shape is not None:
-                    shapes, alike = groups.setdefault(shape.key, ([], []))
-                    shapes.append(shape)
-                    alike.append(file)
         parts = [
             self._of_shape(spark, where, shapes, alike, columns, begun)
-            for shapes, alike in groups.values()
+            for shapes, alike in self._shapes(where, [*([begun] if begun else []), *files])
             if alike != [begun]
         ]
         if not parts:
             return None
         found = balanced(lambda a, b: a.unionByName(b), parts)
         return found.where(found[own.SEQ]["at"]["file"] != begun.name) if begun else found
+
+    def tasks(
+        self,
+        spark: SparkSession,
+        where: Place,
+        files: Sequence[File],
+        columns: Columns,
+        before: File | None = None,
+    ) -> ArrowTasks | None:
+        shapes = self._shapes(where, files)
+        if not arrow_tasks.workers_know_us(spark) or any(one.late for of_files, _ in shapes for one in of_files):
+            return None
+        decode: dict[str, Envelopes] = {}
+        for of_files, alike in shapes:
+            decode |= dict.fromkeys((file.name for file in alike), self._envelopes(alike[0], of_files, columns))
+        if not decode:
+            return ArrowTasks(_changes, (), schema_text(columns))
+        rows = self._rows(next(iter(decode.values())), self._quarantines)
+        found = lines.parts(where, [file for file in files if file.name in decode], cut=True)
+        pieces = [(Piece(0, (decode[part.name], rows, part)), lines.rows_of(part)) for part in found]
+        names = {own.OP: "string", own.SEQ: _SEQ, own.MS: "long"}
+        marks = {name: field(name, kind) for name, kind in names.items()} | text_rows.quarantined(rows)
+        return ArrowTasks(
+            _changes, arrow_tasks.of_log(pieces, arrow_tasks.cores(spark)), schema_text(marks | columns)
+        )
+
+    def _shapes(self, where: Place, files: Sequence[File]) -> list[tuple[list[_Shape], list[File]]]:
+        """The files by what their schema blocks say, without those that have no change of the tables read."""
+        groups: dict[str, tuple[list[_Shape], list[File]]] = {}
+        with ThreadPoolExecutor(THREADS) as pool:
+            for file, shape in zip(files, pool.map(lambda file: self._shape(where, file), files), strict=True):
+                if shape is not None:
+                    shapes, alike = groups.setdefault(shape.key, ([], []))
+                    shapes.append(shape)
+                    alike.append(file)
+        return list(groups.values())
 
     def _of_shape(
         self,
@@ -269,36 +299,44 @@ class Debezium:
         begun: File | None,
     ) -> DataFrame:
         """The changes of files of one shape. begun: an applied one, whose changes count for their order."""
+        decode = self._envelopes(files[0], shapes, columns)
+        changes = self._read(spark, where, [file for file in files if file != begun], decode, self._quarantines)
+        if begun is not None and begun in files:
+            applied = self._read(spark, where, [begun], decode, True)
+            good = applied.where(F.col(own.QUARANTINED).isNull()).drop(own.QUARANTINED)
+            changes = changes.unionByName(good, allowMissingColumns=True)
+        if decode.images is not None:
+            has_block = shapes[0].told is not None
+            changes = order.refusing(changes, self._table.key, decode.images, has_block, _named())
+        return changes.drop(own.LINE)
+
+    def _envelopes(self, file: File, shapes: Sequence[_Shape], columns: Columns) -> Envelopes:
+        """What reads the lines of files of one shape. file: the first of them."""
         told, key = shapes[0].told, self._table.key
-        how = self._encodings(files[0], told, columns)
-        images = comparable(key, columns, how) if any(one.late for one in shapes) else None
-        decode = Envelopes(
+        how = self._encodings(file, told, columns)
+        return Envelopes(
             schema_text(columns),
             key,
             tuple(how.items()),
             None,
             self._known,
             blockless=None if told is None else _MIXED,
-            images=images,
+            images=comparable(key, columns, how) if any(one.late for one in shapes) else None,
             epoch=self._options.epoch,
         )
-        changes = self._read(spark, where, [file for file in files if file != begun], decode, self._quarantines)
-        if begun is not None and begun in files:
-            applied = self._read(spark, where, [begun], decode, True)
-            good = applied.where(F.col(own.QUARANTINED).isNull()).drop(own.QUARANTINED)
-            changes = changes.unionByName(good, allowMissingColumns=True)
-        if images is not None:
-            changes = order.refusing(changes, key, images, told is not None, _named())
-        return changes.drop(own.LINE)
+
+    def _rows(self, decode: Envelopes, quarantines: bool) -> TextRows:
+        """What workers make of lines: `_MARKS`, `Decode.beside`, columns…"""
+        columns = columns_of(decode.schema)
+        read = {name: field(name, kind) for name, kind in _MARKS.items()} | decode.beside | columns
+        return TextRows(self._options.csv, tuple(columns), read, CHANGES_HINT, decode.key, quarantine=quarantines)
 
     def _read(
         self, spark: SparkSession, where: Place, files: Sequence[File], decode: Envelopes, quarantines: bool
     ) -> DataFrame:
         """`own.OP, own.SEQ, own.MS, own.LINE, Decode.beside, columns…` of whole files, with `own.QUARANTINED` if
         asked for."""
-        columns = columns_of(decode.schema)
-        read = {name: field(name, kind) for name, kind in _MARKS.items()} | decode.beside | columns
-        rows = TextRows(self._options.csv, tuple(columns), read, CHANGES_HINT, decode.key, quarantine=quarantines)
+        columns, rows = columns_of(decode.schema), self._rows(decode, quarantines)
         found = text_rows.frame(spark, lines.parts(where, files, cut=True), partial(_made, decode), rows)
         seq = F.struct(F.col(own.AT).alias("at"), own.SUB).alias(own.SEQ)
         more = (own.QUARANTINED,) if quarantines else ()
@@ -376,6 +414,26 @@ def _named() -> Column:
         F.concat(F.lit("the line at byte "), at["row"].cast("string")),
     )
     return F.concat(at["file"], F.lit(": "), line)
+
+
+_SEQ: SparkType = {
+    "type": "struct",
+    "fields": [
+        field("at", {"type": "struct", "fields": [field("file", "string"), field("row", "long")]}),
+        field(own.SUB, "integer"),
+    ],
+}
+
+
+def _changes(what: tuple[Envelopes, TextRows, TextPart]) -> Iterator[pa.RecordBatch]:
+    """Runs in a worker: `own.OP, own.SEQ, own.MS, columns…` of a part of a file, perhaps `own.QUARANTINED`."""
+    decode, rows, part = what
+    names = [*text_rows.quarantined(rows), *columns_of(decode.schema)]
+    for batch in _made(decode, rows, (Piece(0, part),)):
+        at = pa.StructArray.from_arrays([batch.column(own.FILE), batch.column(own.ROW)], ["file", "row"])
+        seq = pa.StructArray.from_arrays([at, batch.column(own.SUB)], ["at", own.SUB])
+        marks = {own.OP: batch.column(own.OP), own.SEQ: seq, own.MS: batch.column(own.MS)}
+        yield pa.RecordBatch.from_pydict(marks | {name: batch.column(name) for name in names})
 
 
 def _made(decode: Envelopes, rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:

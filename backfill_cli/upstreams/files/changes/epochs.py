@@ -1,15 +1,16 @@
 """The change logs of all tables as one sequence of upstream epochs: files, or values of an epoch column."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
-from backfill_cli.contracts import own
+from backfill_cli.contracts import ArrowTasks, own
 from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.formats.listing import File
 from backfill_cli.model.position import Cursor, Position
-from backfill_cli.model.schema import Columns
+from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.model.upstream import UpstreamEpoch
 from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.upstreams.files.changes import epoch_values
@@ -63,6 +64,12 @@ class Log(ABC):
     ) -> DataFrame | None:
         """The changes of `(after, up_to]`, None if no file holds any."""
 
+    def change_batches(
+        self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns
+    ) -> ArrowTasks | None:
+        """See contracts.Source."""
+        return None
+
 
 class FileLog(Log):
     """One log per table, named like the table; each file is an epoch, and its name is the cursor."""
@@ -93,11 +100,24 @@ class FileLog(Log):
     def changes(
         self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns
     ) -> DataFrame | None:
-        log = self._logs.get(table)
-        files = log.window(self.cursor(after, table), self.cursor(up_to, table)) if log else []
-        if log is None or not files:
-            return None
-        return log.form.frame(spark, log.where, files, columns, log.preceding(files[0]))
+        log, files = self._window(table, after, up_to)
+        return log.form.frame(spark, log.where, files, columns, log.preceding(files[0])) if files else None
+
+    def change_batches(
+        self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns
+    ) -> ArrowTasks | None:
+        log, files = self._window(table, after, up_to)
+        if not files:
+            return ArrowTasks(_nothing, (), schema_text(columns))
+        return log.form.tasks(spark, log.where, files, columns, log.preceding(files[0]))
+
+    def _window(self, table: str, after: Position, up_to: Position) -> tuple[TableLog, list[File]]:
+        log = self._logs[table]
+        return log, log.window(self.cursor(after, table), self.cursor(up_to, table))
+
+
+def _nothing(_: object) -> Iterator[Any]:
+    return iter(())
 
 
 LOG = "epoch"

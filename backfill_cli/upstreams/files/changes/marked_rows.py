@@ -1,6 +1,6 @@
 """Reads change files whose rows carry op, version and time in separate columns: those of AWS DMS, and feeds."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -23,7 +23,7 @@ from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.failures import CHANGES_HINT, SHOWN, refused
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.changes import epoch_values
-from backfill_cli.upstreams.files.changes.change_format import Inspected, undeclared
+from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected, undeclared
 from backfill_cli.upstreams.files.options import ChangesOptions, FileFormat
 from backfill_cli.upstreams.files.reading import csv_files, lines
 from backfill_cli.upstreams.files.reading.rows import THREADS, footer, frame, statistics_of
@@ -71,7 +71,7 @@ def _indices(mask: pa.Array) -> list[int]:
     return found
 
 
-class MarkedRows(ABC):
+class MarkedRows(ChangeFormat):
     """Change files whose rows carry their op (and version, time) in separate columns, the marks.
 
     See change_format.ChangeFormat. marks: those columns with their types in text files, in the order of CSV

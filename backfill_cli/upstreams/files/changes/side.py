@@ -5,7 +5,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from backfill_cli.contracts import ChangeLog, Extras, TableSpec, own
+from backfill_cli.contracts import ArrowTasks, ChangeLog, Extras, TableSpec, own
 from backfill_cli.errors import START_OVER, BackfillError, ConfigError, Fatal
 from backfill_cli.formats import frames
 from backfill_cli.formats.listing import place
@@ -109,6 +109,11 @@ class FilesChanges(ChangeLog):
         with spark_reading():
             found = self._log.changes(spark, table, after, up_to, columns)
             return _no_changes(spark, columns) if found is None else found
+
+    def change_batches(
+        self, spark: SparkSession, table: str, after: Position, up_to: Position, schema: str
+    ) -> ArrowTasks | None:
+        return self._log.change_batches(spark, table, after, up_to, columns_of(schema)) if self._logs else None
 
     def acknowledge(self, position: Position) -> None:
         """No file is removed: they belong to their owner. What is remembered begins here from now on."""

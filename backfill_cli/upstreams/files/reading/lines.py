@@ -187,7 +187,12 @@ def parts(where: Place, files: Sequence[File], cut: bool) -> Iterator[TextPart]:
 
 def packed(found: Iterable[TextPart], cores: int) -> tuple[tuple[Piece, ...], ...]:
     """The parts grouped into tasks, each about one core's share."""
-    return arrow_tasks.packed([(Piece(0, part), max(1, part.size // _ROW_BYTES)) for part in found], cores)
+    return arrow_tasks.packed([(Piece(0, part), rows_of(part)) for part in found], cores)
+
+
+def rows_of(part: TextPart) -> int:
+    """About how many rows a part holds."""
+    return max(1, part.size // _ROW_BYTES)
 
 
 def whole(part: TextPart) -> Any:

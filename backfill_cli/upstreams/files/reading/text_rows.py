@@ -60,10 +60,13 @@ def schema(rows: TextRows) -> "StructType":
     made = {own.FILE: field(own.FILE, "string"), own.ROW: field(own.ROW, "long"), **rows.columns}
     if rows.reads is not None:
         made[own.READ] = field(own.READ, "integer")
-    if rows.quarantine:
-        kind = {"type": "struct", "fields": [field(name, kind) for name, kind in QUARANTINED]}
-        made[own.QUARANTINED] = field(own.QUARANTINED, kind)
-    return frames.struct_type(made)
+    return frames.struct_type(made | quarantined(rows))
+
+
+def quarantined(rows: TextRows) -> Columns:
+    """`own.QUARANTINED`, if rows that cannot be read are quarantined."""
+    kind = {"type": "struct", "fields": [field(name, kind) for name, kind in QUARANTINED]}
+    return {own.QUARANTINED: field(own.QUARANTINED, kind)} if rows.quarantine else {}
 
 
 def frame(
