@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
+import kept_python
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -107,12 +108,7 @@ def environment(failpoint: str = "") -> Mapping[str, str]:
 
 
 def backfill(folder: Path, *words: str, failpoint: str = "") -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "backfill_cli", *words]
-    with kept_java() as java:
-        told = {**environment(failpoint), **java}
-        return subprocess.run(
-            command, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False
-        )
+    return kept_python.typed(folder, environment(failpoint), *words)
 
 
 @contextmanager

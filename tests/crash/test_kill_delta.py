@@ -9,15 +9,14 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import kept_python
 import pyarrow as pa
 from delta_world import HandWritten
 from deltalake import DeltaTable, write_deltalake
-from kept_java import kept_java
 
 KEYS = 900
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("note", pa.string())])
@@ -89,12 +88,7 @@ def _now() -> int:
 
 def backfill(folder: Path, *words: str, failpoint: str = "") -> "subprocess.CompletedProcess[str]":
     told = {**os.environ, "BACKFILL_FAILPOINT": failpoint, "BACKFILL_CATALOG": "catalog.duckdb"}
-    command = [sys.executable, "-m", "backfill_cli", *words]
-    with kept_java(["delta"]) as java:
-        told |= java
-        return subprocess.run(
-            command, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False
-        )
+    return kept_python.typed(folder, told, *words, formats=("delta",))
 
 
 def held(folder: Path, table: str) -> list[dict[str, Any]]:

@@ -6,12 +6,11 @@ What is expected comes from pyiceberg, which reads both tables and has written n
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import kept_python
 import pytest
-from kept_java import kept_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,12 +40,7 @@ conf = { "spark.driver.memory" = "600m" }
 
 def backfill(folder: Path, *words: str, failpoint: str = "") -> "subprocess.CompletedProcess[str]":
     told = {**os.environ, "BACKFILL_FAILPOINT": failpoint, "BACKFILL_CATALOG": "catalog.duckdb"}
-    command = [sys.executable, "-m", "backfill_cli", *words]
-    with kept_java(["iceberg"]) as java:
-        told |= java
-        return subprocess.run(
-            command, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False
-        )
+    return kept_python.typed(folder, told, *words, formats=("iceberg",))
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

@@ -4,14 +4,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import kept_python
 import pytest
 from kafka_topics import Topic, new_topic
-from kept_java import kept_java
 
 if TYPE_CHECKING:
     from broker import Broker
@@ -60,13 +59,8 @@ IN_TURN = (
 
 
 def run(folder: Path, failpoint: str) -> "subprocess.CompletedProcess[str]":
-    words = [sys.executable, "-m", "backfill_cli", "start", "--config", "job.toml", "--until", "caught-up"]
     told = {**os.environ, "BACKFILL_FAILPOINT": failpoint, "BACKFILL_CATALOG": "catalog.duckdb"}
-    with kept_java() as java:
-        told |= java
-        return subprocess.run(
-            words, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False
-        )
+    return kept_python.typed(folder, told, "start", "--config", "job.toml", "--until", "caught-up")
 
 
 def write(topic: Topic, numbers: range, partition: int) -> list[tuple[int, int]]:

@@ -3,13 +3,12 @@
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
+import kept_python
 import pytest
-from kept_java import kept_java
 from postgres_database import Database, database
 
 if TYPE_CHECKING:
@@ -65,18 +64,13 @@ ALL = (
 
 
 def run(folder: Path, dsn: str, failpoint: str) -> "subprocess.CompletedProcess[str]":
-    words = [sys.executable, "-m", "backfill_cli", "start", "--config", "job.toml", "--until", "caught-up"]
     told = {
         **os.environ,
         "BACKFILL_FAILPOINT": failpoint,
         "BACKFILL_CATALOG": "catalog.duckdb",
         "CRASH_DSN": dsn,
     }
-    with kept_java() as java:
-        told |= java
-        return subprocess.run(
-            words, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False
-        )
+    return kept_python.typed(folder, told, "start", "--config", "job.toml", "--until", "caught-up")
 
 
 def dies_and_ends_equal(postgres: "Server", folder: Path, points: tuple[str, ...]) -> None:

@@ -9,16 +9,15 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import kept_python
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from kafka_topics import Topic, new_topic
-from kept_java import kept_java
 
 if TYPE_CHECKING:
     from broker import Broker
@@ -109,12 +108,7 @@ def envelope(op: str, before: dict[str, Any] | None, after: dict[str, Any] | Non
 
 def backfill(folder: Path, *words: str, failpoint: str = "") -> "subprocess.CompletedProcess[str]":
     told = {**os.environ, "BACKFILL_FAILPOINT": failpoint, "BACKFILL_CATALOG": "catalog.duckdb"}
-    command = [sys.executable, "-m", "backfill_cli", *words]
-    with kept_java() as java:
-        told |= java
-        return subprocess.run(
-            command, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False
-        )
+    return kept_python.typed(folder, told, *words)
 
 
 @pytest.mark.long

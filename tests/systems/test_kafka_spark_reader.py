@@ -3,14 +3,13 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import kept_python
 import pytest
 from kafka_topics import new_topic
-from kept_java import kept_java
 from maven_jars import NoJars, spark_source
 
 if TYPE_CHECKING:
@@ -45,12 +44,7 @@ def jars() -> str:
 
 
 def typed(folder: Path, jars: str, *words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "backfill_cli", *words]
-    with kept_java(jars=jars) as java:
-        told = {**os.environ, **java, "BACKFILL_CATALOG": "catalog.duckdb"}
-        return subprocess.run(
-            command, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False
-        )
+    return kept_python.typed(folder, {**os.environ, "BACKFILL_CATALOG": "catalog.duckdb"}, *words, jars=jars)
 
 
 def test_a_topic_is_filled_followed_and_verified(broker: "Broker", tmp_path: Path, jars: str) -> None:

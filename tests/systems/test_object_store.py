@@ -3,15 +3,14 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kept_python
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from kept_java import kept_java
 from object_store import NoObjectStore, ObjectStore, running
 from pyiceberg.table import StaticTable
 
@@ -89,11 +88,7 @@ def iceberg(store: ObjectStore, folder: str) -> list[dict[str, Any]]:
 
 def backfill(folder: Path, *words: str, failpoint: str = "") -> "subprocess.CompletedProcess[str]":
     told = {**os.environ, "BACKFILL_FAILPOINT": failpoint, "BACKFILL_CATALOG": "catalog.duckdb"}
-    command = [sys.executable, "-m", "backfill_cli", *words]
-    with kept_java(FORMATS) as java:
-        return subprocess.run(
-            command, cwd=folder, env=told | java, capture_output=True, text=True, timeout=240, check=False
-        )
+    return kept_python.typed(folder, told, *words, formats=FORMATS)
 
 
 def start(folder: Path, name: str, failpoint: str = "") -> "subprocess.CompletedProcess[str]":

@@ -4,17 +4,16 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import kept_python
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from kept_java import kept_java
 from postgres import Server
 from postgres_database import Database, database
 
@@ -117,16 +116,7 @@ def backfill(folder: Path, db: Database, *words: str, failpoint: str = "") -> "s
         "BACKFILL_CATALOG": "catalog.duckdb",
         "WAREHOUSE_DSN": db.dsn.replace("postgres@", f"postgres:{SECRET}@"),
     }
-    with kept_java() as java:
-        done = subprocess.run(
-            [sys.executable, "-m", "backfill_cli", *words],
-            cwd=folder,
-            env={**os.environ, **told, **java},
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
+    done = kept_python.typed(folder, {**os.environ, **told}, *words)
     assert SECRET not in done.stdout + done.stderr
     return done
 

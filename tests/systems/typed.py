@@ -5,11 +5,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import kept_python
 from demo_upstream import changes, land, write_snapshot
 from kept_java import kept_java
 
@@ -64,7 +65,8 @@ def _named(told: dict[str, Any], name: str) -> dict[str, Any]:
 class Place:
     """The folder. Every method but `began` waits for the command's end.
 
-    own_java: each runner starts one, as a user's does; else it finds one that is warm (`kept_java`).
+    own_java: each runner starts one, as a user's does; else it finds one that is warm (`kept_java`), and, if the
+    test waits for its end, the program imported (`kept_python`).
     """
 
     own_java = False
@@ -84,28 +86,27 @@ class Place:
             text = text.replace(old, new)
         (self.folder / name).write_text(text)
 
-    @contextmanager
-    def _command(self, words: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-        """What begins it. A run in the background outlives its command, and has a Java of its own."""
-        own = self.own_java or "--detach" in words
-        with nullcontext({}) if own else kept_java() as java:
-            environment = {key: value for key, value in os.environ.items() if not key.startswith("BACKFILL_")}
-            yield {
-                "args": [sys.executable, "-P", "-m", "backfill_cli", *words],
-                "cwd": self.folder,
-                "env": {**environment, **java},
-                "text": True,
-            }
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {key: value for key, value in os.environ.items() if not key.startswith("BACKFILL_")}
+
+    def _command(self, words: tuple[str, ...], java: Mapping[str, str]) -> dict[str, Any]:
+        """What begins it in a Python of its own."""
+        command = [sys.executable, "-P", "-m", "backfill_cli", *words]
+        return {"args": command, "cwd": self.folder, "env": {**self._environment, **java}, "text": True}
 
     def typed(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        with self._command(words) as command:
-            return subprocess.run(**command, capture_output=True, timeout=240, check=False)
+        """A run in the background outlives its command, and has a Java of its own."""
+        if self.own_java or "--detach" in words:
+            return subprocess.run(**self._command(words, {}), capture_output=True, timeout=240, check=False)
+        return kept_python.typed(self.folder, self._environment, *words)
 
     @contextmanager
     def began(self, *words: str) -> "Iterator[subprocess.Popen[str]]":
         """The command goes on; what it says ends in one file, `says`. It is killed at the end of `with`."""
-        with self._command(words) as command:
+        with nullcontext({}) if self.own_java else kept_java() as java:
             with (self.folder / "said").open("w") as said:
+                command = self._command(words, java)
                 running = subprocess.Popen(**command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
             try:
                 yield running
