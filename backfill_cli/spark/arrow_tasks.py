@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PART_ROWS = 500_000  # what is repeated when a task fails
-LOG_ROWS = 500_000  # of a log in one part: netting several parts together costs another job
+LOG_ROWS = 1_000_000  # of a log in one part: netting several parts together costs another job
 
 
 def frame(

@@ -6,6 +6,7 @@ is used, so files of losing attempts are ignored.
 """
 
 import json
+import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from backfill_cli.errors import Transient, in_config
 from backfill_cli.formats import row_groups
 from backfill_cli.formats.parquet_writer import encoding
 from backfill_cli.model.plan import SnapshotRead, StagedFile, StagedTable
-from backfill_cli.model.schema import names_of
+from backfill_cli.model.schema import names_of, schema_text
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, SparkSession
 
@@ -209,9 +210,10 @@ class LogTasks:
 
 
 def net(spark: SparkSession, tables: Mapping[str, LogTasks], taken: Path, folder: Path) -> Mapping[str, Net]:
-    """The changes of these tables are files, net where a table has one part that fits into memory; in one job.
+    """The changes of these tables are files, net where they fit into a worker's memory; in one job.
 
-    Files are named relative to `taken`, those of changes that cannot be read to `folder`. Raises as `write`.
+    What several parts have netted, each by itself, is netted together in a second one. Files are named relative to
+    `taken`, those of changes that cannot be read to `folder`. Raises as `write`.
     """
     parts = []
     for name, one in tables.items():
@@ -222,10 +224,35 @@ def net(spark: SparkSession, tables: Mapping[str, LogTasks], taken: Path, folder
         for number, pieces in enumerate(one.tasks.parts):
             parts.append((name, number, alone, replace(one, tasks=replace(one.tasks, parts=(pieces,)))))
     told = _told(spark, _net, parts)
-    return {
+    nets = {
         name: _net_of(one, taken, folder, [done for done in told if done["table"] == name])
         for name, one in tables.items()
     }
+    again = {
+        name: _together(one, taken, nets[name].table.files)
+        for name, one in tables.items()
+        if len(one.tasks.parts) > 1 and sum(file.size_bytes for file in nets[name].table.files) <= _NET_FILES_BYTES
+    }
+    for name, done in (net(spark, again, taken, folder) if again else {}).items():
+        changes = nets[name].table.changes
+        nets[name] = replace(nets[name], table=replace(done.table, changes=changes))
+        shutil.rmtree(tables[name].path)
+    return nets
+
+
+def _together(table: LogTasks, taken: Path, files: Sequence[StagedFile]) -> LogTasks:
+    """What nets the parts of a table, which are these files, as one."""
+    pieces = tuple(Piece(0, str(taken / file.path)) for file in files)
+    tasks = ArrowTasks(_batches_of, (pieces,), schema_text({}))
+    return replace(table, tasks=tasks, path=table.path.with_name("together"))
+
+
+def _batches_of(path: str) -> "Iterator[pa.RecordBatch]":
+    """Runs in a worker."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        yield from file.iter_batches()
 
 
 def _net_of(table: LogTasks, taken: Path, folder: Path, told: Sequence[Mapping[str, Any]]) -> Net:
@@ -297,6 +324,9 @@ def _last_rows(batches: "Iterator[pa.RecordBatch]", key: Sequence[str]) -> "Iter
 
 _NET_BYTES = 256 << 20
 """Changes that a worker holds to net them."""
+
+_NET_FILES_BYTES = 64 << 20
+"""Their size in files, about."""
 
 
 class _File:
