@@ -13,7 +13,7 @@ from typed_columns import columns
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BadData, UsageError
 from backfill_cli.upstreams.postgres.client import connected
-from backfill_cli.upstreams.postgres.rewritten import Look
+from backfill_cli.upstreams.postgres.ddl import Look
 from backfill_cli.upstreams.postgres.types import spark_field
 
 WRAPPERS = {

@@ -11,7 +11,7 @@ from postgres_database import Database
 from test_upstream_moving import once
 
 from backfill_cli.errors import BackfillError, BadData, StateConflict, Transient, UsageError
-from backfill_cli.upstreams.postgres import publications, rewritten, tables
+from backfill_cli.upstreams.postgres import ddl, publications, tables
 from backfill_cli.upstreams.postgres.tables import primary_keys
 
 __all__ = ["db", "job", "small"]
@@ -290,7 +290,7 @@ NAMES = ["t", "other"]
 QUERIES: list[tuple[str, tuple[object, ...]]] = [
     (tables._SIGNATURE, (NAMES,)),
     (tables._FOUND, ("t",)),
-    (rewritten._SEEN, ("none", NAMES)),
+    (ddl._SEEN, ("none", NAMES)),
     (publications._PUBLISHED.format(schemas=SCHEMAS), ("none", [1, 2])),
 ]
 

@@ -268,7 +268,7 @@ def _other_money(connection: Connection, tables: Sequence[PgTable]) -> Iterator[
 
 
 def require_named(connection: Connection, options: PostgresOptions, tables: Sequence[PgTable]) -> None:
-    """No table can be unlogged for a while without a trace: see `rewritten`. Raises UsageError."""
+    """No table can be unlogged for a while without a trace: see `ddl`. Raises UsageError."""
     error = _unguarded(connection, options, tables)
     if error is not None:
         raise error

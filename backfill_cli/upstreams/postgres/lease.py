@@ -29,9 +29,9 @@ from backfill_cli.upstreams.postgres.client import (
     lsn_text,
     row_of,
 )
+from backfill_cli.upstreams.postgres.ddl import Look
 from backfill_cli.upstreams.postgres.keys import literal
 from backfill_cli.upstreams.postgres.options import PostgresOptions
-from backfill_cli.upstreams.postgres.rewritten import Look
 from backfill_cli.upstreams.postgres.tables import called, known
 from backfill_cli.upstreams.postgres.types import quoted
 

@@ -19,10 +19,10 @@ from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.spark.api import SparkSession
 from backfill_cli.upstreams.postgres import checks, chunks, identity, keys, publications, slot
 from backfill_cli.upstreams.postgres.client import clock_ms, lsn_text, server_of
+from backfill_cli.upstreams.postgres.ddl import schema_of_columns
 from backfill_cli.upstreams.postgres.lease import SlotLease
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.pgoutput import Slot
-from backfill_cli.upstreams.postgres.rewritten import schema_of_columns
 from backfill_cli.upstreams.postgres.tables import called, places, schema_of
 from backfill_cli.upstreams.postgres.take import TakeRequest, take
 from backfill_cli.upstreams.postgres.types import Column
