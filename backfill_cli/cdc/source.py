@@ -74,7 +74,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Visibility:
     """What a chunk's snapshot must show.
 
     consumed: transactions that were consumed and that no snapshot is known to show yet. since: every transaction
@@ -118,7 +118,7 @@ class LogSource(ConsumableLog, Source, Generic[C]):
 
     @abstractmethod
     def _chunk(self, table: str, keys: KeyRange) -> Any:
-        """What `read_chunk` reads: the rows of these keys, with the columns in force, with `_sight`."""
+        """What `read_chunk` reads: the rows of these keys, with the columns in force, with `_visibility`."""
 
     @abstractmethod
     def _schema(self, table: str) -> str:
@@ -245,10 +245,10 @@ class LogSource(ConsumableLog, Source, Generic[C]):
         return arrow_tasks.frame(spark, partial(_with_read, tasks.make), tasks.parts, StructType.fromJson(shape))
 
     @property
-    def _sight(self) -> Sight:
+    def _visibility(self) -> Visibility:
         """What the next chunks must show, from what is known at the newest position that was taken."""
         newest = self._known[max(self._known)] if self._known else Known()
-        return Sight(newest.hidden, None if newest.read else self._since)
+        return Visibility(newest.hidden, None if newest.read else self._since)
 
     def snapshot_only(self, begun: bool) -> None:
         self._apart = True

@@ -83,7 +83,7 @@ class Sunk(Job):
             changes = StagedTable((), table.files, 0, table.changed, table.deleted, table.truncated, table.partial)
         if not rows or changes.truncated:
             return changes
-        shape = pa.schema([(c.name, arrow_type(c)) for c in self.upstream._look.in_force[name]])
+        shape = pa.schema([(c.name, arrow_type(c)) for c in self.upstream._catalog.in_force[name]])
         path = f"rows-{name}-{self.epochs}.parquet"
         pq.write_table(pa.Table.from_pylist(rows, shape), self.folder / path)
         file = StagedFile(path, (self.folder / path).stat().st_size)

@@ -13,7 +13,7 @@ from typed_columns import columns
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BadData, UsageError
 from backfill_cli.upstreams.postgres.client import connected
-from backfill_cli.upstreams.postgres.ddl import Look
+from backfill_cli.upstreams.postgres.ddl import TableCatalog
 from backfill_cli.upstreams.postgres.types import spark_field
 
 WRAPPERS = {
@@ -75,7 +75,7 @@ def test_a_type_inside_a_type_that_reads_otherwise_stops_the_job(db: Database, i
             if kind is None:
                 continue
             run(f"CREATE TABLE {table} (id int PRIMARY KEY, v {kind})")
-            look = Look([TableSpec(table, ("id",))], "none")
+            look = TableCatalog([TableSpec(table, ("id",))], "none")
             look.begin(connection)
             try:
                 run(statement.format(name))
@@ -90,7 +90,7 @@ def test_a_type_inside_a_type_that_reads_otherwise_stops_the_job(db: Database, i
 
 def test_a_column_added_with_a_composite_type_beside_another_is_no_changed_type(db: Database) -> None:
     db("CREATE TYPE one AS (a int)", "CREATE TYPE two AS (b int)", "CREATE TABLE c (id int PRIMARY KEY, v one)")
-    look = Look([TableSpec("c", ("id",))], "none")
+    look = TableCatalog([TableSpec("c", ("id",))], "none")
     with connected(db.dsn) as connection:
         look.begin(connection)
         db("ALTER TABLE c ADD COLUMN w two")

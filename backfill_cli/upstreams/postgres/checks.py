@@ -352,7 +352,7 @@ def in_force(table: PgTable, known: Mapping[str, Any]) -> tuple[Column, ...]:
     return tuple(now[name] for name in known)
 
 
-def require_told(connection: Connection, table: PgTable, added: Sequence[str]) -> None:
+def require_no_default(connection: Connection, table: PgTable, added: Sequence[str]) -> None:
     """Added columns are NULL in the rows that existed before: the log would not have their values.
 
     Raises BadData for a column that was added with a default. (A default that is not constant rewrites the table.)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_driver
-from backfill_cli.cdc.source import Sight
+from backfill_cli.cdc.source import Visibility
 from backfill_cli.errors import RETRIED, BackfillError, Hint, LogFirst, Transient, UsageError, in_config, sql
 from backfill_cli.postgres_holders import of_transaction, spelled
 from backfill_cli.postgres_says import INSTALL
@@ -47,7 +47,7 @@ class Chunk:
     source: str
     condition: str
     columns: tuple[Column, ...]
-    sight: Sight
+    visibility: Visibility
     may_have_more: bool = False
 
 
@@ -122,7 +122,7 @@ def _until_seen(cursor: Any, chunk: Chunk) -> None:
     while True:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         cursor.execute(f"LOCK TABLE {chunk.source} IN ACCESS SHARE MODE")
-        waits = _not_seen(cursor, chunk.sight)
+        waits = _not_seen(cursor, chunk.visibility)
         if waits is None:
             return
         if time.monotonic() > until:
@@ -136,7 +136,7 @@ def _waits(cursor: Any, chunk: Chunk, what: str, xid: int) -> Transient:
     cursor.execute(of_transaction(xid))
     row = cursor.fetchone()
     who, way_on = ("", Hint()) if row is None else spelled(row)
-    if row is None or chunk.sight.since is None:  # a commit that waits for a standby is not to be ended
+    if row is None or chunk.visibility.since is None:  # a commit that waits for a standby is not to be ended
         way_on = (
             "find the transaction that waits for a synchronous standby, or has been open for a long time: "
             + sql("SELECT pid, xact_start, state, wait_event, query FROM pg_stat_activity ORDER BY xact_start")
@@ -144,15 +144,15 @@ def _waits(cursor: Any, chunk: Chunk, what: str, xid: int) -> Transient:
     return Transient(f"table {chunk.name!r}: {what}" + (f": it is {who}" if who else ""), way_on)
 
 
-def _not_seen(cursor: Any, sight: Sight) -> tuple[str, int] | None:
+def _not_seen(cursor: Any, visibility: Visibility) -> tuple[str, int] | None:
     """What the snapshot does not show yet, for people, and which transaction; None if it shows everything."""
-    if sight.since is not None:
+    if visibility.since is not None:
         cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
         (xmin,) = cursor.fetchone()
-        if xmin < sight.since:
+        if xmin < visibility.since:
             return f"transaction {xmin} began before the slot was created, and has not ended", xmin
-    if sight.consumed:
-        listed = ",".join(map(str, sight.consumed))
+    if visibility.consumed:
+        listed = ",".join(map(str, visibility.consumed))
         cursor.execute(
             f"SELECT min(x::text::bigint) FROM unnest('{{{listed}}}'::xid8[]) x "
             "WHERE NOT pg_visible_in_snapshot(x, pg_current_snapshot())"

@@ -97,14 +97,14 @@ def require_same_values(before: Storage, now: Storage) -> None:
             if column not in found:
                 continue
             if found[column][0] != number:
-                raise _untold(f"table {name!r}: column {column!r} was dropped and added again")
+                raise _not_in_log(f"table {name!r}: column {column!r} was dropped and added again")
             if generated and not found[column][2]:
-                raise _untold(f"table {name!r}: column {column!r} was generated, and is now a plain column")
+                raise _not_in_log(f"table {name!r}: column {column!r} was generated, and is now a plain column")
         files = now.files[name]
         anew = [oid for oid, file in before.files[name].items() if files.get(oid, file) != file]
         touched = _touched(was, found)
         if anew and touched:
-            raise _untold(f"table {name!r}: ALTER TABLE rewrote it and changed column(s) {', '.join(touched)}")
+            raise _not_in_log(f"table {name!r}: ALTER TABLE rewrote it and changed column(s) {', '.join(touched)}")
         for oid in anew:
             _require_logged(name, before.beside.get(name, {}).get(oid), now.beside[name].get(oid))
         _require_not_joined(name, before.joins.get(name, {}), now.joins.get(name, {}))
@@ -120,12 +120,12 @@ def _require_logged(name: str, was: Sequence[Any] | None, now: Sequence[Any] | N
         return
     (toast, *_), (found, is_partition, _) = was, now
     if toast != found:
-        raise _untold(
+        raise _not_in_log(
             f"table {name!r}: ALTER TABLE rewrote it or a partition, as SET UNLOGGED and SET LOGGED do, between "
             "which changes are not in the log"
         )
     if not found and not is_partition:
-        raise _untold(
+        raise _not_in_log(
             f"table {name!r}: its file is new, no publication has named it all the while, and without a TOAST "
             "table nothing tells TRUNCATE or VACUUM FULL from SET UNLOGGED, changes, and SET LOGGED"
         )
@@ -151,10 +151,10 @@ def _require_same_labels(before: Mapping[str, str], now: Mapping[str, str]) -> N
     """New labels are fine, in the middle too; a new attribute is one more value in the text of every row."""
     for what, name in before.items():
         if what in now and now[what] != name:
-            raise _untold(f"ALTER TYPE renamed {name.split(' ')[0]!r} to {now[what].split(' ')[0]!r}")
+            raise _not_in_log(f"ALTER TYPE renamed {name.split(' ')[0]!r} to {now[what].split(' ')[0]!r}")
     was, found = _attributes(before), _attributes(now)
     if any(found.get(of, numbers) != numbers for of, numbers in was.items()):
-        raise _untold("ALTER TYPE added or dropped an attribute of a column's type, or of a type inside it")
+        raise _not_in_log("ALTER TYPE added or dropped an attribute of a column's type, or of a type inside it")
 
 
 def _attributes(labels: Mapping[str, str]) -> dict[str, set[str]]:
@@ -172,11 +172,11 @@ def _touched(was: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]])
     return [name for name, (_, writer, made) in now.items() if before.get(name) != writer and not made]
 
 
-def _untold(what: str) -> BadData:
+def _not_in_log(what: str) -> BadData:
     return BadData(f"{what}: rows may have other values, which are not in the log", START_OVER)
 
 
-class Look:
+class TableCatalog:
     """tables: by name. in_force: by table, the columns that the changes applied so far have, in the table's order.
 
     Changes that the log does not have are found by comparing each look with the previous one; across processes, by
@@ -201,14 +201,14 @@ class Look:
     def begin(self, connection: Connection) -> None:
         """The tables as they are now are known, for later looks to compare with; all columns are in force."""
         require_names(connection, self._specs)
-        self._look(connection)
+        self._catalog(connection)
         self._storage, self._compared = self._stored(connection), True
         self.in_force = {table.name: table.columns for table in self.listed}
 
     def again(self, connection: Connection) -> None:
         """The tables are as they are now. Costs one query if nothing changed."""
         if self._signed(connection) != self._signature:
-            self._look(connection)
+            self._catalog(connection)
 
     def require_followable(self) -> None:
         """The tables, as they were last looked at, can still be followed."""
@@ -256,11 +256,11 @@ class Look:
         for name, table in self.tables.items():
             in_force = {column.name for column in self.in_force[name]}
             if new := [column.name for column in table.columns if column.name not in in_force]:
-                checks.require_told(connection, table, new)
+                checks.require_no_default(connection, table, new)
                 found[name] = schema_of(table)
         return found
 
-    def told_by(self, end: int, added: Mapping[str, str], log_end: Callable[[], int]) -> dict[str, str]:
+    def added_before(self, end: int, added: Mapping[str, str], log_end: Callable[[], int]) -> dict[str, str]:
         """Those whose ALTER TABLE is before `end`. log_end: called when a schema is new; it lies after that."""
         for name, schema in added.items():
             if self._places.get(name, ("", 0))[0] != schema:
@@ -287,7 +287,7 @@ class Look:
         unique = {table.name: table.unique for table in self.listed}
         return Storage(files, columns, labels(connection, self.listed), unique, beside, joins=joins)
 
-    def _look(self, connection: Connection) -> None:
+    def _catalog(self, connection: Connection) -> None:
         self._signature, self._compared = self._signed(connection), False
         self.tables = {table.name: table for table in described(connection, self._specs)}
 

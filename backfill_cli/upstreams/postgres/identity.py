@@ -6,12 +6,12 @@ from typing import Any
 
 from backfill_cli.errors import START_OVER, BadData, StateConflict
 from backfill_cli.upstreams.postgres.publications import Published
-from backfill_cli.upstreams.postgres.slot import Now
+from backfill_cli.upstreams.postgres.slot import SlotState
 from backfill_cli.upstreams.postgres.tables import KnownTable, PgTable
 from backfill_cli.upstreams.postgres.types import SETTINGS
 
 
-def of(seen: Now, slot: str, published: Published, tables: Sequence[PgTable | KnownTable]) -> str:
+def of(seen: SlotState, slot: str, published: Published, tables: Sequence[PgTable | KnownTable]) -> str:
     """JSON: the cluster's own identifier, not its address; a table's oid, not its name; columns by number, type.
 
     The log lacks changes of a table that left the publication for a while, or whose publication omitted operations
@@ -40,7 +40,7 @@ def pins_money(known: str) -> bool:
     return found == SETTINGS["lc_monetary"]
 
 
-def require_same_database(known: str, seen: Now) -> None:
+def require_same_database(known: str, seen: SlotState) -> None:
     """Raises StateConflict if the connection string leads to another database."""
     before = json.loads(known)
     for what, found in (("system", str(seen.system)), ("database", seen.database)):
@@ -51,7 +51,7 @@ def require_same_database(known: str, seen: Now) -> None:
             )
 
 
-def require_same_history(known: str, seen: Now) -> None:
+def require_same_history(known: str, seen: SlotState) -> None:
     """As `require_same_database`, and its log continues the one that the job knows. Raises StateConflict."""
     require_same_database(known, seen)
     before = json.loads(known)["timeline"]

@@ -29,7 +29,7 @@ from backfill_cli.upstreams.postgres.client import (
     lsn_text,
     row_of,
 )
-from backfill_cli.upstreams.postgres.ddl import Look
+from backfill_cli.upstreams.postgres.ddl import TableCatalog
 from backfill_cli.upstreams.postgres.keys import literal
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.tables import called, known
@@ -54,7 +54,7 @@ class SlotLease(LogLease):
     def __init__(self, options: PostgresOptions, specs: Sequence[TableSpec]) -> None:
         super().__init__(f"replication slot {options.slot!r}", options.max_retained)
         self._options, self._specs = options, specs
-        self._look = Look(specs, options.publication)
+        self._catalog = TableCatalog(specs, options.publication)
         self._waiting: int | None = None  # the server process that may wait for others
         self._retained: str | None = None
 
@@ -87,17 +87,17 @@ class SlotLease(LogLease):
             self._connection.close()
 
     def require_able(self) -> None:
-        checks.require_able(self._alive(), self._options, self._look.listed)
+        checks.require_able(self._alive(), self._options, self._catalog.listed)
 
     def obstacles(self, mark: str | None) -> Sequence[Refusal]:
         is_marked = mark is not None and bool(self.leftovers(mark))
-        return checks.refusals(self._alive(), self._options, self._look.listed, is_marked)
+        return checks.refusals(self._alive(), self._options, self._catalog.listed, is_marked)
 
     def preview(self) -> Sequence[str]:
-        movable = [self._look.tables[spec.name] for spec in self._specs if not spec.immutable_key]
-        made = checks.would_make(self._alive(), self._options, self._look.listed)
-        stopping = checks.rewrites_that_stop(self._connection, self._options, self._look.listed)
-        return [*made, *checks.generated(self._look.listed), *checks.lost_with_a_key(movable), *stopping]
+        movable = [self._catalog.tables[spec.name] for spec in self._specs if not spec.immutable_key]
+        made = checks.would_make(self._alive(), self._options, self._catalog.listed)
+        stopping = checks.rewrites_that_stop(self._connection, self._options, self._catalog.listed)
+        return [*made, *checks.generated(self._catalog.listed), *checks.lost_with_a_key(movable), *stopping]
 
     def _make(self, mark: str) -> None:
         """If the server has room for one slot only, there is no mark."""
@@ -107,7 +107,7 @@ class SlotLease(LogLease):
             with asking("creating publication and slot"):
                 self._drop(self._marked(mark))
                 slot.require_none(slot.now(connection, own), own)
-                publications.use(connection, self._options.publication, self._look.listed, own)
+                publications.use(connection, self._options.publication, self._catalog.listed, own)
                 (free,) = row_of(connection, "creating publication and slot", _FREE)
                 first = _mark_name(mark) if free > 1 else own
                 connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (first,))
@@ -198,7 +198,7 @@ class SlotLease(LogLease):
     def _require_free(self) -> None:
         self._require_unread(slot.now(self._connection, self._options.slot))
 
-    def _require_unread(self, seen: slot.Now) -> None:
+    def _require_unread(self, seen: slot.SlotState) -> None:
         if seen.active_pid is not None:
             raise Transient(
                 f"{self._called} is being read by process {seen.active_pid}",

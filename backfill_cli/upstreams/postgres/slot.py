@@ -36,7 +36,7 @@ _LOST = {
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class SlotState:
     """The log and the slot at one moment; positions are whole numbers.
 
     system: the cluster's identifier. timeline: of its log, None on a standby. insert: the log's end, always
@@ -59,11 +59,11 @@ class Now:
     lost: str
 
 
-def now(connection: Connection, slot: str) -> Now:
+def now(connection: Connection, slot: str) -> SlotState:
     found = row_of(connection, "reading the log's position", _NOW, (slot,))
     system, database, standby, insert, flushed, timeline, plugin, of, pid, confirmed, restart, status, why = found
     at = lsn_of(insert)
-    return Now(
+    return SlotState(
         system=int(system),
         timeline=timeline,
         standby=standby,
@@ -79,7 +79,7 @@ def now(connection: Connection, slot: str) -> Now:
     )
 
 
-def require_ours(seen: Now, slot: str, position: int) -> None:
+def require_ours(seen: SlotState, slot: str, position: int) -> None:
     """The slot exists and holds all that follows a position. Raises HistoryGone, StateConflict."""
     if position > seen.insert:
         raise StateConflict(
@@ -104,7 +104,7 @@ def require_ours(seen: Now, slot: str, position: int) -> None:
         )
 
 
-def require_kind(seen: Now, slot: str, way_on: Hint | str) -> None:
+def require_kind(seen: SlotState, slot: str, way_on: Hint | str) -> None:
     if seen.plugin != "pgoutput" or seen.slot_database != seen.database:
         raise StateConflict(
             f"replication slot {slot!r} is not this job's: plugin {seen.plugin}, database {seen.slot_database!r}",
@@ -137,7 +137,7 @@ def limits(connection: Connection, options: PostgresOptions) -> list[str]:
     return found
 
 
-def require_none(seen: Now, slot: str) -> None:
+def require_none(seen: SlotState, slot: str) -> None:
     """No slot has this name: one that this job did not create may hold changes for another reader."""
     if seen.plugin is not None:
         raise UsageError(
@@ -201,7 +201,7 @@ def past_now(connection: Connection, slot: str) -> int:
     return seen.insert
 
 
-def settled(connection: Connection, seen: Now, before: Sequence[int]) -> int:
+def settled(connection: Connection, seen: SlotState, before: Sequence[int]) -> int:
     """The newest known position between two records that is on disk: the log's end, as soon as it is flushed.
 
     before: earlier such positions, not all of them on disk when they were seen. While others write, the end of

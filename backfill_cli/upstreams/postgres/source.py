@@ -56,8 +56,8 @@ class PostgresSource(SlotLease, LogSource[Column]):
 
     def pin(self) -> Pin:
         connection = self._alive()
-        self._look.begin(connection)
-        tables = self._look.listed
+        self._catalog.begin(connection)
+        tables = self._catalog.listed
         checks.require_followable(tables)
         seen = slot.now(connection, self._options.slot)
         self._unheld = seen.plugin is None
@@ -80,19 +80,19 @@ class PostgresSource(SlotLease, LogSource[Column]):
 
     def restore(self, pin: Pin) -> None:
         self._unheld = False
-        self._look.begin(self._alive())
+        self._catalog.begin(self._alive())
         if not identity.pins_money(pin.identity):
-            checks.require_same_money(self._connection, self._look.listed)
-        self._look.apply(pin.schema)
+            checks.require_same_money(self._connection, self._catalog.listed)
+        self._catalog.apply(pin.schema)
         self._follow(pin)
 
-    def _identity(self, seen: slot.Now) -> str:
-        tables = self._look.listed
+    def _identity(self, seen: slot.SlotState) -> str:
+        tables = self._catalog.listed
         published = publications.published(self._connection, self._options.publication, tables)
         return identity.of(seen, self._options.slot, published, tables)
 
     def _places(self) -> Mapping[str, frozenset[str]]:
-        return {table.name: places(self._alive(), table) for table in self._look.listed}
+        return {table.name: places(self._alive(), table) for table in self._catalog.listed}
 
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
         pin, at = self._pinned, place_of(position)
@@ -103,20 +103,20 @@ class PostgresSource(SlotLease, LogSource[Column]):
         identity.require_same_history(pin.identity, seen)
         if not looks_only:
             slot.require_ours(seen, self._read_slot, at)
-        self._look.again(self._connection)
+        self._catalog.again(self._connection)
         found = self._identity(seen)
         identity.require_not_replaced(pin.identity, found, lambda oid: called(self._connection, oid))
-        self._look.require_followable()
+        self._catalog.require_followable()
         identity.require_same_tables(pin.identity, found)
         if looks_only:
             return UpstreamView(identity=pin.identity, latest=self._position(seen.insert))
         if not self._named and self._retained is None:
-            checks.require_named(self._connection, self._options, self._look.listed)
+            checks.require_named(self._connection, self._options, self._catalog.listed)
             self._named = True
         end = max(at, slot.settled(self._connection, seen, self._ends))
         self._ends = (*self._ends, seen.insert)[-2:]
-        added = self._look.added(self._connection)
-        self._look.compare(self._connection, self._insert)
+        added = self._catalog.added(self._connection)
+        self._catalog.compare(self._connection, self._insert)
         return self._view(
             at,
             end,
@@ -124,7 +124,7 @@ class PostgresSource(SlotLease, LogSource[Column]):
             oldest=seen.confirmed,
             held_bytes=seen.held_bytes,
             columns_wait=bool(added),
-            added=self._look.told_by(end, added, self._insert),
+            added=self._catalog.added_before(end, added, self._insert),
         )
 
     def _insert(self) -> int:
@@ -140,17 +140,17 @@ class PostgresSource(SlotLease, LogSource[Column]):
     # -- rows as they are now ------------------------------------------------------------------------------------
 
     def _key_after(self, table: str, keys_of: KeyRange, rows: int) -> Cursor | None:
-        return keys.key_after(self._alive(), self._look.tables[table], keys_of, rows)
+        return keys.key_after(self._alive(), self._catalog.tables[table], keys_of, rows)
 
     def _chunk_rows(self, table: str) -> int:
-        of = self._look.tables[table]
+        of = self._catalog.tables[table]
         return ranges.chunk_rows(of.rows, of.size_bytes)
 
     def _schema(self, table: str) -> str:
-        return schema_of_columns(self._look.in_force[table])
+        return schema_of_columns(self._catalog.in_force[table])
 
     def _chunk(self, table: str, keys_of: KeyRange) -> chunks.Chunk:
-        of = self._look.tables[table]
+        of = self._catalog.tables[table]
         return chunks.Chunk(
             dsn=self._options.dsn,
             server=server_of(self._connection),
@@ -160,8 +160,8 @@ class PostgresSource(SlotLease, LogSource[Column]):
             table=of.sql,
             source=of.source,
             condition=keys.of_rows(of, keys_of),
-            columns=self._look.in_force[table],
-            sight=self._sight,
+            columns=self._catalog.in_force[table],
+            visibility=self._visibility,
             may_have_more=self._apart,
         )
 
@@ -171,15 +171,15 @@ class PostgresSource(SlotLease, LogSource[Column]):
     # -- the log -------------------------------------------------------------------------------------------------
 
     def may_lack(self, table: str) -> frozenset[str]:
-        return self._look.tables[table].may_lack()
+        return self._catalog.tables[table].may_lack()
 
     def _tables(self, schemas: Mapping[str, str]) -> tuple[LogTable[Column], ...]:
         self._alive()
-        self._look.apply(schemas)
-        in_force = self._look.in_force
+        self._catalog.apply(schemas)
+        in_force = self._catalog.in_force
         return tuple(
             LogTable(table.name, table.oid, in_force[table.name], tuple(column.name for column in table.key))
-            for table in self._look.listed
+            for table in self._catalog.listed
         )
 
     def _log_end(self) -> int:
@@ -189,7 +189,7 @@ class PostgresSource(SlotLease, LogSource[Column]):
         return Slot(self._connection, self._read_slot, self._options.publication).first_ms(up_to)
 
     def _covered(self, table: str, ranges: Sequence[KeyRange]) -> str:
-        return keys.in_any(self._look.tables[table].key, ranges)
+        return keys.in_any(self._catalog.tables[table].key, ranges)
 
     def _take(self, spark: SparkSession, request: WindowRequest[Column]) -> TakenWindow[Column]:
         options, copies = self._options, self._retained is not None
@@ -201,22 +201,22 @@ class PostgresSource(SlotLease, LogSource[Column]):
 
     def _followed(self, taken: TakenWindow[Column], after: int) -> Mapping[str, str]:
         connection = self._connection
-        self._look.require_kept_unique(connection, taken.unsure, after)
+        self._catalog.require_kept_unique(connection, taken.unsure, after)
         if taken.changed:
-            self._look.again(connection)
-            self._look.require_followable()
-            self._look.compare(connection, self._insert)
+            self._catalog.again(connection)
+            self._catalog.require_followable()
+            self._catalog.compare(connection, self._insert)
         for name, columns in taken.changed.items():
-            in_force = {column.name for column in self._look.in_force[name]}
+            in_force = {column.name for column in self._catalog.in_force[name]}
             new = [column.name for column in columns if column.name not in in_force]
-            checks.require_told(connection, self._look.tables[name], new)
+            checks.require_no_default(connection, self._catalog.tables[name], new)
         return {name: schema_of_columns(columns) for name, columns in taken.changed.items()}
 
     def _advance(self, at: int) -> None:
         slot.advance(self._alive(), self._options.slot, at)
 
     def _storage(self) -> str:
-        return self._look.storage()
+        return self._catalog.storage()
 
     def _recalled(self, known: Known) -> None:
-        self._look.recall(known.columns, known.storage)
+        self._catalog.recall(known.columns, known.storage)
