@@ -68,6 +68,10 @@ SAME_PACKAGE = in_config(
     "Python (a Connect server's is PYSPARK_PYTHON in its environment)"
 )
 CHANGES_HINT = "correct the change file; it may be replaced as long as it is not applied"
+OR_QUARANTINE = in_config(
+    "; or put it, and all others that cannot be read, into a side table of the sink: "
+    'upstream.on_error = "quarantine"'
+)
 GONE = "missing while it was read"
 
 

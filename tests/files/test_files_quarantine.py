@@ -224,10 +224,13 @@ def test_a_job_that_stopped_at_a_row_continues_once_rows_are_quarantined(
     (tmp_path / "snapshot" / "a.csv").write_text("id,v\n1,1\n")
     run.catch_up()
     (tmp_path / "changes" / "b.csv").write_text("Op,id,v\nU,1,x\nU,2,2\n")
-    with pytest.raises(BadData, match=r"b\.csv: line 2 \(of id 1\): column 'v': not exactly an int: x"):
+    with pytest.raises(BadData, match=r"b\.csv: line 2 \(of id 1\): column 'v': not exactly an int: x") as caught:
         run.catch_up()
-    run.config.write_text(as_asked)
-    run.catch_up()
+    with typed(caught.value) as hint:
+        hint.says("; or put it, and all others that cannot be read, into a side table of the sink")
+        hint.says('upstream.on_error = "quarantine"')
+        run.config.write_text(as_asked)
+        run.catch_up()
     assert run.rows() == [(1, 1), (2, 2)]
     assert run.kept() == [("b.csv", 2, b"U,1,x")]
 

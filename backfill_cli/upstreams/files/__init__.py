@@ -30,7 +30,8 @@ def _open(options: FilesOptions, tables: Sequence[TableSpec]) -> Source:
     refuse_shared_paths(paths, len(tables))
     follows = options.changes is not None
     quarantines = options.on_error == "quarantine"
-    snapshot = FilesSnapshot(options.snapshot, tables, quarantines)
+    possible = options.changes is None or options.changes.epoch is None
+    snapshot = FilesSnapshot(options.snapshot, tables, quarantines if possible else None)
     return Pair(snapshot, FilesChanges(options, tables), follows, quarantines)
 
 

@@ -45,7 +45,7 @@ NEEDS_A_RUN = {
     "backfill_cli/engine/cutover.py:_cutting",
     "backfill_cli/engine/cutover.py:_require_reversible",
     "backfill_cli/engine/cutover.py:_swaps",
-    "backfill_cli/sinks/duckdb/tables.py:drop_tables",
+    "backfill_cli/sinks/duckdb/tables.py:drop",
     "backfill_cli/engine/job/select.py:require_same_strategy",
     "backfill_cli/engine/verify/fix.py:_require_fixable",
     "backfill_cli/engine/verify/job.py:require_drained",

@@ -34,7 +34,7 @@ from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, SparkType, columns_of, field, schema_text
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
-from backfill_cli.spark.failures import CHANGES_HINT, reading
+from backfill_cli.spark.failures import CHANGES_HINT, OR_QUARANTINE, reading
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected, declared, undeclared
 from backfill_cli.upstreams.files.options import ChangesOptions
@@ -329,7 +329,9 @@ class Debezium(ChangeFormat):
         """What workers make of lines: `_MARKS`, `Decode.beside`, columns…"""
         columns = columns_of(decode.schema)
         read = {name: field(name, kind) for name, kind in _MARKS.items()} | decode.beside | columns
-        return TextRows(self._options.csv, tuple(columns), read, CHANGES_HINT, decode.key, quarantine=quarantines)
+        csv, names = self._options.csv, tuple(columns)
+        way_on = Hint() if self._options.epoch else OR_QUARANTINE
+        return TextRows(csv, names, read, CHANGES_HINT, decode.key, quarantine=quarantines, way_on=way_on)
 
     def _read(
         self, spark: SparkSession, where: Place, files: Sequence[File], decode: Envelopes, quarantines: bool

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backfill_cli.contracts import TableSpec, own
-from backfill_cli.errors import BadData, in_config
+from backfill_cli.errors import BadData, Hint, in_config
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
-from backfill_cli.spark.failures import CHANGES_HINT, SHOWN, refused
+from backfill_cli.spark.failures import CHANGES_HINT, OR_QUARANTINE, SHOWN, refused
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.changes import epoch_values
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected, undeclared
@@ -156,7 +156,8 @@ class MarkedRows(ChangeFormat):
         read = marks | columns
         csv = self.options.csv
         key = self.table.key if csv.header else ()
-        how = TextRows(csv, tuple(read), read, CHANGES_HINT, key, self.ops.faults, self.quarantines)
+        way_on = Hint() if self.options.epoch else OR_QUARANTINE
+        how = TextRows(csv, tuple(read), read, CHANGES_HINT, key, self.ops.faults, self.quarantines, None, way_on)
         rows = frame(spark, where, files, kind, how)
         shown = [
             (quoted(name) if name in marks else F.lit(None)).cast(text_type).alias(mark(index))

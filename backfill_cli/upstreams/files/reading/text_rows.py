@@ -39,6 +39,7 @@ class TextRows:
     has no such value. hint: of a record that cannot be read. key: columns whose values an error shows. faults: why
     rows cannot be taken, though their values can be read. quarantine: such a record is a row with
     `own.QUARANTINED` instead of an error. reads: the index of each file's read, by its name: rows have `own.READ`.
+    way_on: what else can be done about such a record, after the hint.
     """
 
     csv: CsvOptions
@@ -49,6 +50,7 @@ class TextRows:
     faults: Faults | None = None
     quarantine: bool = False
     reads: Mapping[str, int] | None = None
+    way_on: Hint = Hint()  # noqa: RUF009
 
 
 def schema(rows: TextRows) -> "StructType":
@@ -162,7 +164,9 @@ class BadRows:
         line, _ = block.record(index)
         keys = ", ".join(f"{name} {value}" for name, value in block.key(index).items())
         where = f"line {self._before(block) + line + 1}{f' (of {keys})' if keys else ''}"
-        return BadData(f"{self._part.name}: {where}: {block.faults[index]}", block.hint)
+        return BadData(
+            f"{self._part.name}: {where}: {block.faults[index]}", Hint.of(block.hint) + self._rows.way_on
+        )
 
     def _kept(self, block: Block, index: int) -> dict[str, object]:
         line, record = block.record(index)

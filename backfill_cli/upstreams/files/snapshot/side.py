@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from backfill_cli.contracts import ArrowTasks, Extras, SnapshotSide, TableSpec
-from backfill_cli.errors import BackfillError, Fatal, in_config
+from backfill_cli.errors import BackfillError, Fatal, Hint, in_config
 from backfill_cli.formats import group_slices, row_groups, schemas
 from backfill_cli.formats.listing import File, Listing, place, refuse_part_of_table
 from backfill_cli.formats.row_groups import FileSlice
@@ -16,7 +16,7 @@ from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, SnapshotPin
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, SparkSession
-from backfill_cli.spark.failures import SAME_PACKAGE, from_spark, spark_reading
+from backfill_cli.spark.failures import OR_QUARANTINE, SAME_PACKAGE, from_spark, spark_reading
 from backfill_cli.upstreams.files.options import SnapshotFiles
 from backfill_cli.upstreams.files.reading.rows import THREADS, footer, group_rows
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
@@ -35,7 +35,10 @@ class FilesSnapshot(SnapshotSide):
 
     keeps = "the snapshot's files until they are read"
 
-    def __init__(self, options: SnapshotFiles, tables: Sequence[TableSpec], quarantines: bool = False) -> None:
+    def __init__(
+        self, options: SnapshotFiles, tables: Sequence[TableSpec], quarantines: bool | None = None
+    ) -> None:
+        """quarantines: whether rows that cannot be read are; None where they cannot be."""
         self._options = options
         self.extras = Extras(places=self._places, duckdb_sql=self._duckdb_sql)
         self._tables = {table.name: TableSnapshot(table, options, quarantines) for table in tables}
@@ -88,7 +91,7 @@ class FilesSnapshot(SnapshotSide):
 class TableSnapshot:
     """The snapshot of one table."""
 
-    def __init__(self, table: TableSpec, options: SnapshotFiles, quarantines: bool) -> None:
+    def __init__(self, table: TableSpec, options: SnapshotFiles, quarantines: bool | None) -> None:
         self.where = place(options.path, table.name)
         self._table, self._options, self._quarantines = table, options, quarantines
         self._listing = Listing(self.where)
@@ -104,7 +107,7 @@ class TableSnapshot:
         """The current splits and the columns. Raises as contracts.SnapshotSide.pin does."""
         refuse_part_of_table(self.where)
         files = list(self._listing.files().values())
-        return pins.splits_of(self.where, files, self._table, self._options, self._quarantines)
+        return pins.splits_of(self.where, files, self._table, self._options, bool(self._quarantines))
 
     def take(self, splits: Sequence[Split], columns: Columns) -> None:
         """Adopt a pin; splits of other tables are ignored."""
@@ -144,7 +147,8 @@ class TableSnapshot:
         if self._options.format != "parquet":
             files = [self.files[read.split] for read in reads]
             csv, names, key = self._options.csv, tuple(self._columns), self._table.key
-            how = TextRows(csv, names, self._columns, PINNED, key, quarantine=self._quarantines)
+            way_on = Hint() if self._quarantines is None else OR_QUARANTINE
+            how = TextRows(csv, names, self._columns, PINNED, key, None, bool(self._quarantines), None, way_on)
             return text_frame(spark, self.where, files, self._options.format, how)
         self._know_layouts({read.split for read in reads})
         foreign = [self.files[read.split].path for read in reads if not self._layouts[read.split].by_spark]
