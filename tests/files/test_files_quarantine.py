@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
+from backfill_cli.decode.tokens import NOT_WHOLE
 from backfill_cli.engine.job.checks import plan
 from backfill_cli.engine.loop.run import start
 from backfill_cli.engine.verify.job import verify
@@ -162,32 +164,38 @@ def test_lines_of_debezium_that_cannot_be_read_are_kept(spark: "SparkSession", t
     assert verify("orders", run.catalog).equal
 
 
-def block(*names: str) -> dict[str, Any]:
-    kinds = {"id": "int64", "v": "int32", "w": "string"}
-    fields = [{"field": name, "type": kinds[name]} for name in names]
-    return {"fields": [{"field": image, "fields": fields} for image in ("before", "after")]}
+def in_block(kind: str, payload: bytes) -> bytes:
+    """kind: of the column v."""
+    fields = [{"field": "id", "type": "int64"}, {"field": "v", "type": kind}]
+    images = [{"field": image, "fields": fields} for image in ("before", "after")]
+    return json.dumps({"schema": {"fields": images}, "payload": json.loads(payload)}).encode()
 
 
-def in_block(block: Any, payload: bytes) -> bytes:
-    return json.dumps({"schema": block, "payload": json.loads(payload)}).encode()
-
-
-def test_a_line_of_debezium_whose_schema_block_says_otherwise_is_kept(
+def test_a_line_of_debezium_that_is_written_otherwise_than_its_file_is_kept(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
+    """Without the option for decimals that a file without schema blocks needs."""
     run = Run(tmp_path, 'format = "debezium"')
+    run.config.write_text(run.config.read_text().replace("v INT", "v DECIMAL(5,2)"))
     (tmp_path / "snapshot" / "a.csv").write_text("id,v\n1,1\n")
-    row = [envelope("c", None, {"id": id, "v": 7}) for id in range(5)]
-    text = {"fields": [{"field": "after", "fields": [{"field": "v", "type": "string"}]}]}
-    told = block("id", "v")
-    lines = [in_block(told, row[1]), in_block(text, row[2]), row[3], in_block(told, row[4])]
+    row = [envelope("c", None, {"id": id, "v": "7.5"}) for id in range(5)]
+    good = [in_block("string", one) for one in row]
+    (tmp_path / "changes" / "0.json").write_bytes(good[0])
+    run.catch_up()
+    lines = [b'{"id": 1}', good[1], in_block("int64", row[2]), row[3], good[4], b"{"]
     (tmp_path / "changes" / "a.json").write_bytes(b"\n".join(lines))
     run.catch_up()
-    assert run.rows() == [(1, 7), (4, 7)]
-    assert run.rows("SELECT line, reason FROM _backfill_quarantine_orders ORDER BY ALL") == [
-        (2, "column 'v': its schema block says string, but it is read as int plain"),
-        (3, "some lines have a schema block and some do not"),
+    assert run.rows() == [(id, Decimal("7.50")) for id in (0, 1, 4)]
+    reasons = run.rows("SELECT line, reason FROM _backfill_quarantine_orders ORDER BY ALL")
+    assert reasons == [
+        (1, "no 'op': not a Debezium envelope"),
+        (3, "column 'v': its schema block says int64, but it is read as decimal(5,2) text"),
+        (4, "some lines have a schema block and some do not"),
+        (6, NOT_WHOLE),
     ]
+    (tmp_path / "changes" / "b.json").write_bytes(b'{"id": 1}\n{\n')
+    run.catch_up()
+    assert len(run.kept()) == len(reasons) + 2
 
 
 def test_an_applied_line_that_was_kept_does_not_stop_the_job_later(spark: "SparkSession", tmp_path: Path) -> None:
