@@ -6,7 +6,6 @@ Asked once a reader failed: what readers say of a damaged file seldom names it.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, FileType
@@ -29,30 +28,6 @@ class Stored:
 
     path: str
     size_bytes: int | None = None
-
-
-def _lost(fs: FileSystem, files: Sequence[Stored]) -> str | None:
-    """The first of these files that does not exist; None if each does, of the first MOST_FILES."""
-    known = files[:MOST_FILES]
-    try:
-        infos = fs.get_file_info([one.path for one in known])
-    except (OSError, ValueError):
-        return None  # the failure that is explained is about more than a file
-    return next((one.path for one, info in zip(known, infos, strict=True) if info.type == FileType.NotFound), None)
-
-
-def _cut(fs: FileSystem, files: Sequence[Stored]) -> Fatal | None:
-    """The error for the first of these files that is not as long as the metadata says; None if there is none."""
-    known = [one for one in islice(files, MOST_FILES) if one.size_bytes is not None]
-    try:
-        infos = fs.get_file_info([one.path for one in known])
-    except (OSError, ValueError):
-        return None
-    for one, info in zip(known, infos, strict=True):
-        if info.size is not None and info.size != one.size_bytes:
-            what = f"it has {info.size:,} bytes, and {one.size_bytes:,} by the table's metadata"
-            return Fatal(f"{one.path} is damaged: {what}", FROM_COPY)
-    return None
 
 
 def unreadable(fs: FileSystem, files: Sequence[Stored]) -> Fatal | None:
@@ -96,9 +71,20 @@ def faulty(
 
     gone: the error for one that does not exist. content: whether they are read to their end.
     """
-    if (path := _lost(fs, files)) is not None:
-        return gone(path)
-    return _cut(fs, files) or (unreadable(fs, files) if content else None)
+    known = files[:MOST_FILES]
+    try:
+        infos = fs.get_file_info([one.path for one in known])
+    except (OSError, ValueError):
+        infos = []  # the failure that is explained is about more than a file
+    found = list(zip(known, infos, strict=False))
+    for one, info in found:
+        if info.type == FileType.NotFound:
+            return gone(one.path)
+    for one, info in found:
+        if None not in (info.size, one.size_bytes) and info.size != one.size_bytes:
+            what = f"it has {info.size:,} bytes, and {one.size_bytes:,} by the table's metadata"
+            return Fatal(f"{one.path} is damaged: {what}", FROM_COPY)
+    return unreadable(fs, files) if content else None
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from sink_contract import Epochs, a_table, rows
 
 from backfill_cli.contracts import Swap, TableSpec
 from backfill_cli.errors import Fatal, StateConflict, UsageError
-from backfill_cli.lake.delta import names
+from backfill_cli.lake.delta import edge
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.sinks.delta import DeltaOptions, connector
@@ -47,7 +47,7 @@ def test_the_statements_of_a_cut_over_are_what_makes_the_name_a_view(
 @pytest.fixture
 def schema(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Spark's own catalog, in memory here, for the length of the test."""
-    monkeypatch.setattr(names, "IMPLEMENTATION", "spark.backfill.of-this-test")
+    monkeypatch.setattr(edge, "IMPLEMENTATION", "spark.backfill.of-this-test")
     spark.conf.set("spark.backfill.of-this-test", "hive")
     spark.sql(f"CREATE SCHEMA named LOCATION '{tmp_path}/house'")
     yield "spark_catalog.named"
@@ -183,5 +183,5 @@ def test_a_catalog_that_ends_with_the_session_and_what_is_no_delta_table_are_ref
         by_name(spark, f"{schema}.b").owner("orders")
     with typed(lost.value) as hint:
         hint.says("set [spark.conf] 'spark.sql.catalogImplementation' = 'hive'")
-        monkeypatch.setattr(names, "IMPLEMENTATION", "spark.backfill.of-this-test")
+        monkeypatch.setattr(edge, "IMPLEMENTATION", "spark.backfill.of-this-test")
         assert by_name(spark, f"{schema}.b").owner("orders") is None

@@ -183,7 +183,7 @@ def test_what_was_seen_once_is_not_read_again(table: MarkedTable, monkeypatch: p
 
 def elsewhere(table: MarkedTable) -> MarkedTable:
     """The same table, its files not known to be on a disk."""
-    where = Where(replace(table.where.place, local=False))
+    where = replace(table.where, local=False)
     return replace(table, where=where)
 
 
@@ -201,7 +201,7 @@ def test_a_version_that_another_process_replaced_on_an_object_store_is_found(tab
     with typed(error.value) as hint:
         hint.says("stop what else writes to the table, then drop the job and start over")
         over = replace(there, claim=Claim(table.claim.place, "another"))
-        shutil.rmtree(table.where.place.folder)
+        shutil.rmtree(table.where.folder)
         write_deltalake(table.where.library_uri, pa.table({"id": [0]}))
         wrote(over, 10)
         require(over, 10)

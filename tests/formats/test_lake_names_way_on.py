@@ -9,8 +9,7 @@ import pytest
 from hint_typed import typed
 
 from backfill_cli.errors import UsageError
-from backfill_cli.lake.delta.edge import Where
-from backfill_cli.lake.delta.names import schema_folder
+from backfill_cli.lake.delta.edge import Where, schema_folder
 from backfill_cli.lake.iceberg.places import SPARK_CATALOG, Place
 
 

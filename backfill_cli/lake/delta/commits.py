@@ -74,17 +74,17 @@ class Stamp:
 def stamp(where: "Where", version: int) -> Stamp | None:
     """The stamp of a version; None if the log has no file of it."""
     with reading(where.shown, "Delta log", FROM_COPY):
-        info = where.place.fs.get_file_info(where.log_file(version))
+        info = where.fs.get_file_info(where.log_file(version))
     return None if info.type == pafs.FileType.NotFound else Stamp(info.mtime_ns or 0, info.size or 0)
 
 
 def last_checkpoint(where: "Where") -> int:
     """The version that can be read without those before it, according to the log; -1 without one."""
-    path = f"{where.place.folder}/_delta_log/_last_checkpoint"
+    path = f"{where.folder}/_delta_log/_last_checkpoint"
     with reading(where.shown, "Delta log", FROM_COPY):
-        if where.place.fs.get_file_info(path).type == pafs.FileType.NotFound:
+        if where.fs.get_file_info(path).type == pafs.FileType.NotFound:
             return -1
-        with where.place.fs.open_input_stream(path) as file:
+        with where.fs.open_input_stream(path) as file:
             text = file.read()
     try:
         return int(json.loads(text)["version"])
@@ -94,17 +94,17 @@ def last_checkpoint(where: "Where") -> int:
 
 def later(where: "Where", version: int) -> int | None:
     """The first of the versions soon after this one of which the log has a file; None if it has none of them."""
-    ahead = range(version + 1, version + 1 + (AHEAD if where.place.local else 1))
+    ahead = range(version + 1, version + 1 + (AHEAD if where.local else 1))
     with reading(where.shown, "Delta log", FROM_COPY):
-        infos = where.place.fs.get_file_info([where.log_file(one) for one in ahead])
+        infos = where.fs.get_file_info([where.log_file(one) for one in ahead])
     return next((one for one, info in zip(ahead, infos, strict=True) if info.type != pafs.FileType.NotFound), None)
 
 
 def commit(where: "Where", version: int) -> Commit | None:
     """The commit of a version; None if the log has no file of it."""
     try:
-        with store_errors(where.shown), where.place.fs.open_input_stream(where.log_file(version)) as file:
-            text = file.read()
+        with store_errors(where.shown):
+            text = where.read_log(version)
     except FileNotFoundError:
         return None
     found = stamp(where, version)
@@ -119,8 +119,7 @@ def commit(where: "Where", version: int) -> Commit | None:
 
 def _actions(where: "Where", version: int) -> list[dict[str, Any]]:
     """What a version's file says, a line each. Raises ValueError for one that is empty, or is not JSON."""
-    with where.place.fs.open_input_stream(where.log_file(version)) as file:
-        actions = [json.loads(line) for line in file.read().splitlines() if line.strip()]
+    actions = [json.loads(line) for line in where.read_log(version).splitlines() if line.strip()]
     if not actions:
         raise ValueError("it is empty")
     return actions
@@ -145,7 +144,7 @@ def stored(where: "Where", path: str, size_bytes: int | None) -> Stored:
     parsed = urlsplit(path)
     if parsed.scheme:
         return Stored(unquote(parsed.path) if parsed.scheme == "file" else path, size_bytes)
-    return Stored(posixpath.join(where.place.folder, unquote(path)), size_bytes)
+    return Stored(posixpath.join(where.folder, unquote(path)), size_bytes)
 
 
 def parsed(version: int, text: bytes, written_ms: int) -> Commit:
@@ -269,8 +268,8 @@ def lost(where: "Where", version: int, later: int) -> Fatal:
 
 def listed(where: "Where") -> Log:
     """What is in the log's folder. Raises OSError."""
-    folder = pafs.FileSelector(f"{where.place.folder}/_delta_log", allow_not_found=True)
-    files = [info for info in where.place.fs.get_file_info(folder) if info.type == pafs.FileType.File]
+    folder = pafs.FileSelector(f"{where.folder}/_delta_log", allow_not_found=True)
+    files = [info for info in where.fs.get_file_info(folder) if info.type == pafs.FileType.File]
     checkpoints: dict[int, list[str]] = {}
     for one in files:
         if (found := _CHECKPOINT.fullmatch(one.base_name)) is not None:
@@ -297,11 +296,11 @@ def _damaged_checkpoint(where: "Where", log: Log, version: int) -> Iterator[Fata
     if newest < hinted <= version:
         yield Fatal(
             f"{where.shown}: the checkpoint of version {hinted} is missing from its log "
-            f"({where.place.folder}/_delta_log/{hinted:020d}.checkpoint.*)",
+            f"({where.folder}/_delta_log/{hinted:020d}.checkpoint.*)",
             FROM_COPY,
         )
     files = [Stored(path) for path in log.checkpoints.get(newest, ())]
-    if (fault := damage.unreadable(where.place.fs, files)) is not None:
+    if (fault := damage.unreadable(where.fs, files)) is not None:
         yield fault
 
 
@@ -324,7 +323,7 @@ def faulty(
         known = files()
     except BackfillError as fault:
         return fault
-    return damage.faulty(where.place.fs, known, partial(gone, where))
+    return damage.faulty(where.fs, known, partial(gone, where))
 
 
 def damaged(where: "Where", version: int) -> Fatal:

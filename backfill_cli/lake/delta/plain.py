@@ -91,7 +91,7 @@ def plain_files(
 
     None if the files are not on this machine, or need not hold these columns as the table does.
     """
-    if not where.place.local or "." in key:  # statistics of `a.b` can be those of a field `b` in a column `a`
+    if not where.local or "." in key:  # statistics of `a.b` can be those of a field `b` in a column `a`
         return None
     opened = where.open(version)
     fields = schema_fields(opened.schema().to_json())
@@ -103,7 +103,7 @@ def plain_files(
     deleted = deleted_rows(where, opened)
     if deleted is None or not deleted.keys() <= {file.path for file in files}:
         return None
-    return PlainFiles(where.place.fs, [*files, *more], key, columns, apart=frozenset(deleted))
+    return PlainFiles(where.fs, [*files, *more], key, columns, apart=frozenset(deleted))
 
 
 def _files(where: Where, opened: DeltaTable, key: str, columns: Columns) -> Iterator[DataFile]:

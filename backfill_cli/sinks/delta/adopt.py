@@ -42,7 +42,7 @@ def adoptable(opened: DeltaTable, where: Where, commit: EpochCommit, table: Sink
     """Whether the staged inserts can become files of the table, and are large enough for its readers."""
     files = commit.staged.tables[table.name].inserts
     small = len(files) > 1 and size_bytes(files) < len(files) * LEAST_BYTES
-    if not where.place.local or small or not _same_disk(where, commit, files) or _has_rights_of_its_own(where):
+    if not where.local or small or not _same_disk(where, commit, files) or _has_rights_of_its_own(where):
         return False
     metadata, protocol = opened.metadata(), opened.protocol()
     checked = any(name.startswith("delta.constraints.") for name in metadata.configuration)
@@ -59,7 +59,7 @@ def adoptable(opened: DeltaTable, where: Where, commit: EpochCommit, table: Sink
 
 def _same_disk(where: Where, commit: EpochCommit, files: Sequence[StagedFile]) -> bool:
     try:
-        return os.stat(where.place.folder).st_dev == os.stat(Path(commit.folder, files[0].path)).st_dev
+        return os.stat(where.folder).st_dev == os.stat(Path(commit.folder, files[0].path)).st_dev
     except OSError:
         return False
 
@@ -84,21 +84,21 @@ def _linked(where: Where, commit: EpochCommit, table: SinkTable, paths: list[Pat
     for index, file in enumerate(commit.staged.tables[table.name].inserts):
         name = f"part-{index:05d}-{uuid.uuid4()}.parquet"
         source = Path(commit.folder, file.path)
-        os.link(source, Path(where.place.folder, name))
-        paths.append(Path(where.place.folder, name))
+        os.link(source, Path(where.folder, name))
+        paths.append(Path(where.folder, name))
         os.chmod(source, 0o666 & ~_umask())
-        _give_to_group(Path(where.place.folder), source)
+        _give_to_group(Path(where.folder), source)
         stats = statistics(read_metadata(source), columns_of(table.schema))
         ms = int(source.stat().st_mtime * 1000)
         made.append(AddAction(name, file.size_bytes, {}, ms, True, json.dumps(stats)))
-    sync_folder(where.place.folder)
+    sync_folder(where.folder)
     return made
 
 
 def _has_rights_of_its_own(where: Where) -> bool:
     """Whether files created in the folder inherit permissions from it (a default ACL), which a link would not."""
     try:
-        return "system.posix_acl_default" in os.listxattr(where.place.folder)
+        return "system.posix_acl_default" in os.listxattr(where.folder)
     except (AttributeError, OSError):  # a system without extended attributes
         return False
 

@@ -10,8 +10,7 @@ from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.refusals import LESS_OFTEN, duplicate_keys
 from backfill_cli.errors import BackfillError, Fatal, Transient, free_space
 from backfill_cli.lake.delta.commits import faulty
-from backfill_cli.lake.delta.edge import Where, delta_errors
-from backfill_cli.lake.delta.names import sql_at
+from backfill_cli.lake.delta.edge import Where, delta_errors, sql_at
 from backfill_cli.lake.delta.plain import plain_files, rows_met, version_files
 from backfill_cli.lake.merge import (
     LONGEST_NAME,
@@ -152,7 +151,7 @@ def require_representable(rows: DataFrame, table: SinkTable, where: Where) -> No
     metadata, columns = opened.metadata(), columns_of(table.schema)
     there = {name.lower(): name for name in columns}
     parts = [there[name.lower()] for name in metadata.partition_columns if name.lower() in there]
-    in_path = where.place.local and metadata.configuration.get("delta.columnMapping.mode", "none") == "none"
+    in_path = where.local and metadata.configuration.get("delta.columnMapping.mode", "none") == "none"
     tests = {name: test for name in parts if (test := _lost(name, columns[name]["type"], in_path)) is not None}
     refuse_partitions(rows, table, where.shown, tests, _LOST)
 
@@ -200,7 +199,7 @@ def _meaning(table: SinkTable, where: Where, exc: Exception) -> Exception | None
             LESS_OFTEN,
         )
     if "No space left" in text:
-        return Transient(f"{where.shown}: no space left on its disk", free_space(where.place.folder))
+        return Transient(f"{where.shown}: no space left on its disk", free_space(where.folder))
     if "DELTA_" in text:
         return Fatal(
             f"{where.shown}: Delta refuses the epoch's commit: {first}",

@@ -50,7 +50,7 @@ class Kept:
             _require_same(table, seen)
         if epoch:
             _Back(table, seen).require(version, epoch)
-        now = None if table.where.place.local else stamp(table.where, version)
+        now = None if table.where.local else stamp(table.where, version)
         self._seen[table.app] = Seen(version, epoch, now)
 
 
@@ -123,8 +123,7 @@ class _Back:
         """A commit's actions other than files; None if the log no longer has the commit."""
         with reading(self._where.log_file(version), "Delta log", FROM_COPY):
             try:
-                with self._where.place.fs.open_input_stream(self._where.log_file(version)) as file:
-                    lines = file.read().splitlines()
+                lines = self._where.read_log(version).splitlines()
             except FileNotFoundError:
                 return None
             return [json.loads(line) for line in lines if any(name in line[:20] for name in _ASKED)]

@@ -16,7 +16,7 @@ from backfill_cli.failpoint import hit
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.delta import is_name
 from backfill_cli.lake.delta.commits import faulty, stamp
-from backfill_cli.lake.delta.edge import delta_place, where_at
+from backfill_cli.lake.delta.edge import Where
 from backfill_cli.lake.delta.plain import version_files
 from backfill_cli.lake.merge import staged_of
 from backfill_cli.lake.sink import LakeSink
@@ -59,7 +59,7 @@ class DeltaSink(LakeSink):
         self._tables.check(job, tables, into_existing)
 
     def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
-        return {one.name: frozenset({delta_place(self._tables.where(one))}) for one in tables}
+        return {one.name: frozenset({self._tables.where(one).identity}) for one in tables}
 
     def fence(self, job: str, token: int) -> None:
         tables = self._marked(job)
@@ -149,16 +149,16 @@ class DeltaSink(LakeSink):
         return self._of(job, table, claim).versioned()
 
     def _rows(self, spark: SparkSession, table: SinkTable, claim: Claim, version: int | None) -> DataFrame:
-        frame = spark.read.format("delta").option("versionAsOf", version).load(where_at(claim.place).uri)
+        frame = spark.read.format("delta").option("versionAsOf", version).load(Where.at(claim.place).uri)
         return frame.select(*(quoted(name) for name in names_of(table.schema)))
 
     def _fault(self, claim: Claim, version: int | None) -> BackfillError | None:
-        where = where_at(claim.place)
+        where = Where.at(claim.place)
         return faulty(where, partial(version_files, where, version))
 
     def _identity(self, claim: Claim, version: int | None) -> str:
         """A recreated table has the same version numbers: the identity of the log file distinguishes them."""
-        return str((version, stamp(where_at(claim.place), version or 0)))
+        return str((version, stamp(Where.at(claim.place), version or 0)))
 
     def statements(self, swaps: Sequence[Swap], epoch: int) -> Sequence[str]:
         return [
@@ -171,7 +171,7 @@ class DeltaSink(LakeSink):
         ]
 
     def drop(self, tables: Sequence[SinkTable]) -> None:
-        places = {delta_place(where): where for where in self._tables.droppable(tables)}
+        places = {where.identity: where for where in self._tables.droppable(tables)}
         for record in jobs(self._folder()):
             if any(one.place in places for one in record.claims.values()):
                 going = [one for one in self._marked(record.job) if one.claim.place in places]
@@ -179,7 +179,7 @@ class DeltaSink(LakeSink):
                 self._state(record.job).note_dropped(markers)
         for where in places.values():
             with store_errors(where.shown):
-                where.place.fs.delete_dir(where.place.folder)
+                where.fs.delete_dir(where.folder)
         for table in tables:
             self._tables.gone(table)
 
@@ -196,4 +196,4 @@ class DeltaSink(LakeSink):
         return [self._of(job, *one) for one in self._claims(job).items()]
 
     def _of(self, job: str, table: str, claim: Claim) -> MarkedTable:
-        return MarkedTable(job, table, claim, where_at(claim.place), marks_of(self._folder(), job, claim))
+        return MarkedTable(job, table, claim, Where.at(claim.place), marks_of(self._folder(), job, claim))

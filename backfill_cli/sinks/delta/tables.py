@@ -26,11 +26,18 @@ from backfill_cli.errors import (
     start_over,
 )
 from backfill_cli.formats.frames import struct_type
-from backfill_cli.formats.listing import Place, place
+from backfill_cli.formats.listing import place
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.delta import FORGETS
-from backfill_cli.lake.delta.edge import Where, delta_errors, delta_place
-from backfill_cli.lake.delta.names import Session, located, schema_folder, sql_at, sql_of
+from backfill_cli.lake.delta.edge import (
+    Session,
+    Where,
+    delta_errors,
+    located,
+    schema_folder,
+    sql_at,
+    sql_of,
+)
 from backfill_cli.lake.options import blamed
 from backfill_cli.lake.sink import missing_columns
 from backfill_cli.lake.state import FOLDER, Claim, JobRecord, JobState, jobs
@@ -55,7 +62,7 @@ class Unplaced(Where):
 
     @classmethod
     def called(cls, name: str) -> "Unplaced":
-        return cls(Place(LocalFileSystem(), "", (), name, name.lower(), False))  # Spark's catalogs ignore case
+        return cls(LocalFileSystem(), "", (), name, name.lower(), False)  # Spark's catalogs ignore case
 
     def exists(self) -> bool:
         return False
@@ -131,7 +138,7 @@ class Tables(ABC):
             return known
         held = [self.marked(known.job, t, known.claims[t.name]) for t in tables if t.name in known.claims]
         token = max([marker.token for one in held if (marker := one.marker()) is not None], default=0)
-        claims = {t.name: Claim(delta_place(self.where(t)), uuid.uuid4().hex[:12], token) for t in new}
+        claims = {t.name: Claim(self.where(t).identity, uuid.uuid4().hex[:12], token) for t in new}
         dropped = {name: marker for name, marker in known.dropped.items() if name not in claims}
         return JobRecord(known.job, {**known.claims, **claims}, known.owner, dropped, known.layout)
 
@@ -155,7 +162,7 @@ class Tables(ABC):
 
     def _is_of(self, record: JobRecord, table: SinkTable, where: Where) -> bool:
         claim = record.claims.get(table.name)
-        if claim is None or claim.place != delta_place(where):
+        if claim is None or claim.place != where.identity:
             return False
         held = self.marked(record.job, table, claim)
         return held.is_numbered() or not where.open().get_add_actions().num_rows
@@ -216,7 +223,7 @@ class Named(Tables):
     def marked(self, job: str, table: SinkTable, claim: Claim) -> MarkedTable:
         """Raises StateConflict if the catalog has another table by that name now."""
         where = self.where(table)
-        if where.exists() and delta_place(where) != claim.place:
+        if where.exists() and where.identity != claim.place:
             raise StateConflict(
                 f"{where.shown} is now the catalog's location of table {table.name!r}, but job {job!r} fills "
                 f"{claim.place}",
@@ -231,7 +238,7 @@ def _parent(path: str) -> str:
 
 
 def _refuse_other_owner(records: Iterable[JobRecord], job: str, table: SinkTable, where: Where) -> None:
-    here = delta_place(where)
+    here = where.identity
     for record in records:
         for name, claim in record.claims.items():
             if claim.place == here and (record.job, name) != (job, table.name) and name not in record.dropped:
@@ -240,10 +247,10 @@ def _refuse_other_owner(records: Iterable[JobRecord], job: str, table: SinkTable
 
 def _refuse_link(where: Where) -> None:
     """Raises UsageError for a folder that is a link: a job that names its target keeps its claim elsewhere."""
-    if where.place.local and os.path.islink(where.place.folder):
+    if where.local and os.path.islink(where.folder):
         raise UsageError(
             f"{where.shown} is a symbolic link: jobs that name it and its folder would not see each other",
-            in_config(f"name the folder itself: sink.table = {json.dumps(os.path.realpath(where.place.folder))}"),
+            in_config(f"name the folder itself: sink.table = {json.dumps(os.path.realpath(where.folder))}"),
         )
 
 
@@ -398,7 +405,7 @@ def _remove(lack: Lacking, spark: SparkSession) -> None:
     if isinstance(lack.where, Unplaced):
         spark.sql(f"DROP TABLE IF EXISTS {_name(lack)}")
     else:
-        lack.where.place.fs.delete_dir(lack.where.place.folder)
+        lack.where.fs.delete_dir(lack.where.folder)
 
 
 def _name(lack: Lacking) -> str:

@@ -25,6 +25,7 @@ from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.iceberg import metadata
 from backfill_cli.lake.iceberg.edge import Moved, failing, reading_metadata, run
 from backfill_cli.lake.iceberg.places import Place, settings_of, template
+from backfill_cli.lake.iceberg.types import wanted
 from backfill_cli.lake.sink import LakeCopy, LakeSink
 from backfill_cli.lake.state import FOLDER, Claim, JobRecord, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
@@ -108,7 +109,8 @@ class IcebergSink(LakeSink, Cutover):
         place = shape.place_of(self._options.table, table)
         own = None if table.side else self._options.branch
         branch = own if claim is None else claim.branch
-        return Target(table, place, shape.wanted_of(table), self._head(place, branch, claim), branch, claim)
+        columns = wanted(table.name, table.schema)
+        return Target(table, place, columns, self._head(place, branch, claim), branch, claim)
 
     def _head(self, place: Place, branch: str | None, claim: Claim | None) -> Head | None:
         held = self._look(place).now()

@@ -105,7 +105,7 @@ def refuse_other_columns(table: SinkTable, held: Head, claim: Claim) -> None:
     then = next((one for one in held.told.schemas if marked and one.schema_id == marked.schema_id), None)
     if marked is None or then is None:
         return
-    ours = {name.lower() for name in wanted_of(table)}
+    ours = {name.lower() for name in wanted(table.name, table.schema)}
     now = {one.field_id for one in held.told.schema().fields}
     gone = [one.name for one in then.fields if one.field_id not in now and one.name.lower() in ours]
     if gone:
@@ -151,11 +151,6 @@ def add_columns(spark: SparkSession, target: Target) -> None:
     for name, one in target.missing().items():
         kind = struct_type({name: {**one, "nullable": True}}).toDDL()
         spark.sql(f"ALTER TABLE {target.place.sql} ADD COLUMN {kind}")
-
-
-def wanted_of(table: SinkTable) -> Columns:
-    """The table's columns as Iceberg stores them."""
-    return wanted(table.name, table.schema)
 
 
 def rows_at(table: SinkTable, place: Place, spark: SparkSession, snapshot: int | None) -> DataFrame:

@@ -1,8 +1,11 @@
 """Follows the log of one Delta table: which versions are new, and which cannot be followed."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
+from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import RESTORE, START_OVER, Fatal, Hint, HistoryGone, UsageError, sql
 from backfill_cli.lake.damage import Stored
 from backfill_cli.lake.delta.commits import (
@@ -19,7 +22,8 @@ from backfill_cli.lake.delta.commits import (
     stamp,
 )
 from backfill_cli.lake.delta.edge import Where
-from backfill_cli.lake.upstream import replaced
+from backfill_cli.lake.upstream import LakeTable, replaced
+from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import schema_text
 from backfill_cli.model.upstream import UpstreamEpoch
 
@@ -34,28 +38,34 @@ _NOT_FOLLOWED = {
 }
 
 
-@dataclass
-class FollowedTable:
-    """The versions after the last applied one. Each is parsed once; an idle table costs two reads of its log.
+class FollowedTable(LakeTable):
+    """A table and its versions after the last applied one. Idle, it costs two reads of its log.
 
-    id: the table's own. physical: the physical names of its columns, as pinned. known: the versions parsed but not
-    yet applied, in order.
+    locate: asked once, when it is first needed.
     """
 
-    name: str
-    where: Where
-    id: str
-    physical: Mapping[str, str]
-    known: list[Commit] = field(default_factory=list)
-    _later: dict[str, str] = field(default_factory=dict)
-    _at: int = -1
-    _ms: int = 0
-    _stamp: Stamp | None = None
-    _crcs: dict[int, int] = field(default_factory=dict)
-    _schemas: dict[int, str] = field(default_factory=dict)
+    def __init__(self, spec: TableSpec, locate: Callable[[], Where]) -> None:
+        super().__init__(spec)
+        self._locate = locate
 
-    def after(self, version: int) -> Sequence[Commit]:
-        """The versions after this one. Raises as contracts.ChangeLog.observe does."""
+    @cached_property
+    def where(self) -> Where:
+        return self._locate()
+
+    def location(self) -> str:
+        return self.where.identity
+
+    def follow(self, identity: Mapping[str, Any]) -> None:
+        self._id: str = identity["id"]
+        self._physical: dict[str, str] = dict(identity["physical"])
+        self._known: list[Commit] = []  # parsed, but not yet applied, in order
+        self._at, self._ms = -1, 0
+        self._stamp: Stamp | None = None
+        self._crcs: dict[int, int] = {}
+        self._schemas: dict[int, str] = {}
+
+    def _after(self, version: int) -> Sequence[Commit]:
+        """The versions after this one. Raises as contracts.Source.observe does."""
         self._know(version)
         self._read_on()
         if last_checkpoint(self.where) > self._at:
@@ -69,23 +79,23 @@ class FollowedTable:
             self._read_on()  # it may have been written since
             if beyond > self._at + 1:
                 raise lost(self.where, self._at + 1, beyond)
-        return [one for one in self.known if one.version > version]
+        return [one for one in self._known if one.version > version]
 
     def _read_on(self) -> None:
         while (found := commit(self.where, self._at + 1)) is not None:
             self._require(found)
             self._ms = max(self._ms, found.ms)
-            self.known.append(replace(found, ms=self._ms))
+            self._known.append(replace(found, ms=self._ms))
             self._crcs[found.version] = found.crc
             self._at, self._stamp = found.version, stamp(self.where, found.version)
 
     def pending_files(self) -> list[Stored]:
         """The files with the changes of the versions that are not applied yet."""
-        return changed_files(self.where, [one.version for one in self.known])
+        return changed_files(self.where, [one.version for one in self._known])
 
     def applied(self, version: int) -> None:
         """Versions up to this one will not be requested again."""
-        self.known = [one for one in self.known if one.version > version]
+        self._known = [one for one in self._known if one.version > version]
         self._crcs = {one: crc for one, crc in self._crcs.items() if one >= version}
 
     def crc(self, version: int) -> int | None:
@@ -98,14 +108,14 @@ class FollowedTable:
 
     def _know(self, version: int) -> None:
         """The table is still the job's: its id is checked at first, and if the last known log file has changed."""
-        first = self.known[0].version - 1 if self.known else self._at
+        first = self._known[0].version - 1 if self._known else self._at
         if self._at < 0 or version < first:
-            self.known = []
-            self.require(version)
+            self._known = []
+            self._require_ours(version)
             self.require_read(version)
             self._at, self._stamp = version, stamp(self.where, version)
         elif (now := stamp(self.where, self._at)) != self._stamp:
-            self.require(self._at)
+            self._require_ours(self._at)
             self.require_read(self._at)
             self._stamp = now
 
@@ -122,11 +132,11 @@ class FollowedTable:
                 START_OVER,
             )
 
-    def require(self, version: int) -> None:
+    def _require_ours(self, version: int) -> None:
         """It is still the job's table, and it has this version. Raises Fatal."""
         opened = self.where.open()
-        if (found := str(opened.metadata().id)) != self.id:
-            raise replaced(self.where.shown, found, self.id)
+        if (found := str(opened.metadata().id)) != self._id:
+            raise replaced(self.where.shown, found, self._id)
         if opened.version() < version:
             raise Fatal(
                 f"{self.where.shown}: version {version}, which the job has read, is missing from its log, whose "
@@ -138,7 +148,7 @@ class FollowedTable:
     def require_log(self, version: int) -> None:
         """The log has this version: of one that it lacks, Spark leaves out the changes without a word."""
         if stamp(self.where, version) is None:
-            self.require(version)
+            self._require_ours(version)
 
     def _require(self, found: Commit) -> None:
         """Raises Fatal for a version that cannot be followed, naming why."""
@@ -149,34 +159,36 @@ class FollowedTable:
             self._require_metadata(found, found.metadata)
 
     def _require_metadata(self, found: Commit, metadata: TableMetadata) -> None:
-        if metadata.id != self.id:
+        if metadata.id != self._id:
             self._refuse(found, f"belongs to another table, with the id {metadata.id}", START_OVER)
         if metadata.properties.get(FEED, "").lower() != "true":
             fix = sql(f"ALTER TABLE delta.`{self.where.shown}` SET TBLPROPERTIES ({FEED} = true)")
             self._refuse(found, "turned its change data feed off", fix + ", then " + START_OVER)
         columns, physical = columns_of_delta(metadata.schema)
         require_names(self.where, columns)
-        for name, held in {**self.physical, **self._later}.items():
+        for name, held in self._physical.items():
             if physical.get(name, held) != held:
                 what = f"has a different column {name!r}: the former one was dropped or renamed"
                 self._refuse(found, what, START_OVER)
-        self._later.update(physical)
+        self._physical.update(physical)
 
     def _refuse(self, found: Commit, what: str, hint: Hint | str) -> None:
         raise Fatal(f"{self.where.shown}: version {found.version} {what}", hint)
 
-    def epochs(self, version: int) -> list[UpstreamEpoch]:
-        """The versions after this one as upstream epochs; each advances the position, with or without data."""
+    def epochs(self, cursor: Cursor | None) -> Sequence[UpstreamEpoch]:
+        """Each advances the position, with or without data."""
         told: str | None = None
         made: list[UpstreamEpoch] = []
-        for one in self.after(version):
+        for one in self._after(version_of(cursor)):
             changed: tuple[tuple[str, str], ...] = ()
             if one.metadata is not None:
                 now = schema_text(columns_of_delta(one.metadata.schema)[0])
                 told = self._schema_at(one.version - 1) if told is None else told
-                changed = ((self.name, now),) if now != told else ()
+                changed = ((self.spec.name, now),) if now != told else ()
                 told = now
-            made.append(UpstreamEpoch(((self.name, one.version),), one.ms, one.changes, one.size_bytes, changed))
+            made.append(
+                UpstreamEpoch(((self.spec.name, one.version),), one.ms, one.changes, one.size_bytes, changed)
+            )
         return made
 
     def _schema_at(self, version: int) -> str:
@@ -194,3 +206,8 @@ def require_names(where: Where, names: Iterable[str]) -> None:
             f"{where.shown}: column {taken!r} has the name of a column of Delta's change feed, which hides it",
             "follow a copy of the table in which the column has another name",
         )
+
+
+def version_of(cursor: Cursor | None) -> int:
+    assert isinstance(cursor, int)
+    return cursor

@@ -1,8 +1,8 @@
 """Delta tables as a source: a pinned version, and the change data feed after it, read many versions at a time."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,41 +15,29 @@ from backfill_cli.errors import START_OVER, BackfillError, HistoryGone, UsageErr
 from backfill_cli.lake.damage import FROM_COPY, Stored
 from backfill_cli.lake.delta import is_name
 from backfill_cli.lake.delta.commits import FEED, columns_of_delta, commit, faulty
-from backfill_cli.lake.delta.edge import Where, delta_errors, delta_place, named_in
-from backfill_cli.lake.delta.names import Session, beside, located
+from backfill_cli.lake.delta.edge import Session, Where, beside, delta_errors, located, named_in
 from backfill_cli.lake.delta.plain import add_actions, column_values, deleted_rows, plain_files, version_files
 from backfill_cli.lake.key_ranges import FileKeys, point_of
 from backfill_cli.lake.options import moment
 from backfill_cli.lake.plain_files import PlainFiles
-from backfill_cli.lake.upstream import LakeTable, LakeUpstream, PinnedTable, require_key
+from backfill_cli.lake.upstream import LakeUpstream, PinnedTable, require_key
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.schema import Columns
 from backfill_cli.model.units import spell_known
-from backfill_cli.model.upstream import UpstreamEpoch
 from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.failures import GONE, from_spark, spark_reading
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.delta import DeltaOptions
-from backfill_cli.upstreams.delta.log import FollowedTable, require_names
+from backfill_cli.upstreams.delta.log import FollowedTable, require_names, version_of
 
 
-class DeltaSourceTable(LakeTable):
-    """locate: asked once, when it is first needed. log: of the table that was pinned."""
-
-    log: FollowedTable
+class DeltaSourceTable(FollowedTable):
+    """A table at its pinned version, and the changes since."""
 
     def __init__(self, spec: TableSpec, locate: Callable[[], Where]) -> None:
-        super().__init__(spec)
-        self._locate = locate
+        super().__init__(spec, locate)
         self._version = -1
         self._frame: DataFrame | None = None
-
-    @cached_property
-    def where(self) -> Where:
-        return self._locate()
-
-    def location(self) -> str:
-        return delta_place(self.where)
 
     def pinned(self, version: int | str) -> PinnedTable:
         """Read from the log only. The identity's `physical`: column -> its name in the files."""
@@ -100,7 +88,7 @@ class DeltaSourceTable(LakeTable):
         now = set(_paths(newest))
         older = [path for path in _paths(opened) if path not in now]
         with delta_errors(where.shown):
-            infos = where.place.fs.get_file_info([f"{where.place.folder}/{path}" for path in older])
+            infos = where.fs.get_file_info([f"{where.folder}/{path}" for path in older])
         gone = [path for path, info in zip(older, infos, strict=True) if info.type == pafs.FileType.NotFound]
         if gone:
             raise HistoryGone(
@@ -119,8 +107,8 @@ class DeltaSourceTable(LakeTable):
         return self._frame
 
     def rows_at(self, spark: SparkSession, cursor: Cursor | None) -> DataFrame:
-        self.log.require_read(_version(cursor))
-        return self._load(spark, _version(cursor))
+        self.require_read(version_of(cursor))
+        return self._load(spark, version_of(cursor))
 
     def _load(self, spark: SparkSession, version: int) -> DataFrame:
         return spark.read.format("delta").option("versionAsOf", version).load(self.where.uri)
@@ -131,22 +119,16 @@ class DeltaSourceTable(LakeTable):
     def check(self) -> None:
         """Nothing: a file that VACUUM took fails the read, and its log tells the rest."""
 
-    def follow(self, identity: Mapping[str, Any]) -> None:
-        self.log = FollowedTable(self.spec.name, self.where, identity["id"], identity["physical"])
-
-    def epochs(self, cursor: Cursor | None) -> Sequence[UpstreamEpoch]:
-        return self.log.epochs(_version(cursor))
-
     def changes(
         self, spark: SparkSession, after: Cursor | None, up_to: Cursor | None, columns: Columns
     ) -> DataFrame | None:
-        first, last = _version(after) + 1, _version(up_to)
+        first, last = version_of(after) + 1, version_of(up_to)
         if last < first:
             return None
         feed = spark.read.format("delta").option("readChangeFeed", "true")
         with spark_reading(FROM_COPY):
             told = feed.option("startingVersion", first).option("endingVersion", last).load(self.where.uri)
-        self.log.require_log(last)
+        self.require_log(last)
         gone = F.col("_change_type").isin("delete", "update_preimage")
         image = F.col("_change_type") == "update_preimage"
         return told.select(
@@ -208,18 +190,18 @@ class DeltaUpstream(LakeUpstream[DeltaSourceTable]):
     def acknowledge(self, position: Position) -> None:
         """The table keeps its own log; what was parsed of it is forgotten."""
         for name, one in self.tables.items():
-            one.log.applied(_version(position.get(name)))
+            one.applied(version_of(position.get(name)))
 
     def remembered(self, position: Position) -> str:
         """The commit of each table's version."""
-        versions = {name: _version(position.get(name)) for name in self.tables}
-        found = {name: (version, self.tables[name].log.crc(version)) for name, version in versions.items()}
+        versions = {name: version_of(position.get(name)) for name in self.tables}
+        found = {name: (version, self.tables[name].crc(version)) for name, version in versions.items()}
         return json.dumps({name: one for name, one in found.items() if one[1] is not None})
 
     def recall(self, memory: str) -> None:
         """Receives what an earlier process read: a restored table can have another commit of that version."""
         for name, (version, crc) in json.loads(memory).items():
-            self.tables[name].log.recall(version, crc)
+            self.tables[name].recall(version, crc)
 
     def failure(self, exc: Exception) -> BackfillError | None:
         """Our error for a failure over these tables; where its words do not tell, their files do."""
@@ -228,7 +210,7 @@ class DeltaUpstream(LakeUpstream[DeltaSourceTable]):
         if (known := vacuumed(exc, where) or from_spark(exc, FROM_COPY)) is not None:
             return known
         read = (one.fault(one.version_files) for one in tables)
-        changed = (one.fault(one.log.pending_files) for one in tables)
+        changed = (one.fault(one.pending_files) for one in tables)
         return next(filter(None, read), None) or cleaned_up(exc, where) or next(filter(None, changed), None)
 
 
@@ -282,8 +264,3 @@ def file_gone(where: Where, path: str = "") -> HistoryGone:
             "'interval 30 days')"
         ),
     )
-
-
-def _version(cursor: Cursor | None) -> int:
-    assert isinstance(cursor, int)
-    return cursor

@@ -49,7 +49,7 @@ class IcebergSourceTable(Table):
         return self._known[2]
 
     def _after(self, held: Held, cursor: str) -> Sequence[Snapshot]:
-        """The snapshots after this cursor, oldest first. Raises as contracts.ChangeLog.observe does."""
+        """The snapshots after this cursor, oldest first. Raises as contracts.Source.observe does."""
         if str(held.told.table_uuid) != self._id:
             raise replaced(str(self.place), held.told.table_uuid, self._id)
         begun = snapshot_of(cursor)

@@ -10,7 +10,6 @@ from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import HistoryGone
-from backfill_cli.formats.listing import Place
 from backfill_cli.lake.delta.edge import Where, named_in
 from backfill_cli.lake.iceberg.places import Place as IcebergPlace
 from backfill_cli.model.position import Position
@@ -58,7 +57,7 @@ def test_a_file_of_no_table_names_none(tmp_path: Path) -> None:
 
 def test_a_table_of_an_object_store_is_named_by_its_uri() -> None:
     uris = [f"s3://bucket/lake/{name}" for name in ("orders", "orders2")]
-    tables = [Where(Place(LocalFileSystem(), uri.removeprefix("s3://"), (), uri, uri, False)) for uri in uris]
+    tables = [Where(LocalFileSystem(), uri.removeprefix("s3://"), (), uri, uri, False) for uri in uris]
     assert named_in("File s3a://bucket/lake/orders2/part-0.parquet does not exist", tables) is tables[1]
     assert named_in("File s3a://bucket/lake/orders/part-0.parquet does not exist", tables) is tables[0]
 
