@@ -96,7 +96,7 @@ def opened(path: Path, limits: Limits, reads: Path | None = None, read_only: boo
     config: dict[str, str | bool | int | float | list[str]] = {**SETTINGS, "memory_limit": limits.memory}
     if limits.threads is not None:
         config["threads"] = str(limits.threads)
-    with ours(path):
+    with translate_errors(path):
         raw = duckdb.connect(str(path), read_only=read_only, config=config)
         try:
             con = Connection(raw)
@@ -111,7 +111,7 @@ def opened(path: Path, limits: Limits, reads: Path | None = None, read_only: boo
 
 
 @contextmanager
-def ours(path: Path) -> Iterator[None]:
+def translate_errors(path: Path) -> Iterator[None]:
     """DuckDB's errors in the block become ours; our own errors pass unchanged."""
     try:
         yield

@@ -19,7 +19,7 @@ from backfill_cli.contracts import EpochCommit, SinkCapabilities, SinkExtras, Si
 from backfill_cli.errors import UsageError
 from backfill_cli.sinks.duckdb import DuckDBOptions
 from backfill_cli.sinks.duckdb.dialect import DUCKDB, Names, State
-from backfill_cli.sinks.duckdb.file import Connection, Limits, opened, ours
+from backfill_cli.sinks.duckdb.file import Connection, Limits, opened, translate_errors
 from backfill_cli.sinks.duckdb.tables import Tables, apply, check_unique
 from backfill_cli.sinks.sql.sink import SqlSink
 
@@ -61,7 +61,7 @@ class DuckDBSink(SqlSink[State]):
         super().prepare(job, tables, into_existing)
 
     def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
-        with ours(self.path):
+        with translate_errors(self.path):
             _try(job, tables)
         if self.path.exists():
             super().check(job, tables, into_existing)

@@ -18,7 +18,7 @@ from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import Fatal, Transient, command, free_space
 from backfill_cli.model.digest import Word, WordColumn
 from backfill_cli.sinks.duckdb.dialect import DUCKDB, State, exported_columns, quoted
-from backfill_cli.sinks.duckdb.file import Connection, Limits, opened, ours
+from backfill_cli.sinks.duckdb.file import Connection, Limits, opened, translate_errors
 from backfill_cli.sinks.sql.dialect import Target, literal
 from backfill_cli.sinks.sql.verify import FEW_VALUES, SqlCopy
 
@@ -47,7 +47,7 @@ class DuckDBCopy(SqlCopy[State]):
 
     @contextmanager
     def asking(self, doing: str) -> Iterator[State]:
-        with ours(self._path), self._con.cursor() as con:
+        with translate_errors(self._path), self._con.cursor() as con:
             yield State(con, DUCKDB.schema)
 
     def blocks(self) -> str:

@@ -18,7 +18,14 @@ from backfill_cli.contracts.refusals import as_json, duplicate_keys
 from backfill_cli.errors import CORRECT, BadData, Hint, sql
 from backfill_cli.sinks.postgres.apply import Writing
 from backfill_cli.sinks.postgres.dialect import POSTGRES, TREE, listed, matching, quoted, shown
-from backfill_cli.sinks.postgres.session import CLASHES, LIMIT_EXCEEDED, Connection, said, state_of, told
+from backfill_cli.sinks.postgres.session import (
+    CLASHES,
+    LIMIT_EXCEEDED,
+    Connection,
+    diagnostic,
+    message_of,
+    sqlstate_of,
+)
 from backfill_cli.sinks.postgres.staged import Refused, longest, row_at, rows_where, stage
 from backfill_cli.sinks.postgres.state import State
 from backfill_cli.sinks.sql.dialect import NAMED_KEYS, Target
@@ -30,7 +37,7 @@ def explained(state: State, commit: EpochCommit, table: SinkTable, exc: Exceptio
     The connection's transaction is rolled back. If the refusal cannot be explained, raises BadData with the
     server's message: a failure in here must not hide it.
     """
-    writing, code = Writing.of(state, commit, table), state_of(exc)
+    writing, code = Writing.of(state, commit, table), sqlstate_of(exc)
     refused = isinstance(exc, Refused) or code in CLASHES or code.startswith("22") or code == LIMIT_EXCEEDED
     if writing is None or not refused:
         return None
@@ -45,7 +52,7 @@ def _explained(writing: Writing, exc: Exception) -> BadData:
     table, target = writing.table, writing.target
     if isinstance(exc, Refused):
         return _value(table, exc)
-    state = state_of(exc)
+    state = sqlstate_of(exc)
     writing.con.rollback()
     if state.startswith("22") and (value := _refused(writing, exc)) is not None:
         return _value(table, value)
@@ -59,15 +66,15 @@ def _explained(writing: Writing, exc: Exception) -> BadData:
         )
     if state == "23505":
         return _not_unique(writing, exc)
-    if state == "23502" and (column := told(exc, "COLUMN_NAME")):
+    if state == "23502" and (column := diagnostic(exc, "COLUMN_NAME")):
         drop = f"ALTER TABLE {target.sql} ALTER COLUMN {quoted(column)} DROP NOT NULL"
         return _clash(table, f"column {column!r} of {target} is NOT NULL", _with_null(writing, column), exc, drop)
-    return _clash(table, _constraint(exc) or said(exc), (), exc, _alter(exc, "DROP"))
+    return _clash(table, _constraint(exc) or message_of(exc), (), exc, _alter(exc, "DROP"))
 
 
 def deferred(exc: Exception) -> BadData | None:
     """As `explained`, for a constraint that was checked after all tables were written."""
-    if state_of(exc) not in CLASHES:
+    if sqlstate_of(exc) not in CLASHES:
         return None
     what = _constraint(exc) or "a constraint"
     drop = _alter(exc, "DROP")
@@ -79,20 +86,20 @@ def deferred(exc: Exception) -> BadData | None:
 
 def _constraint(exc: Exception) -> str:
     """The constraint and its table as the error's own fields name them; empty if they do not."""
-    name, place = told(exc, "CONSTRAINT_NAME"), place_of(exc)
+    name, place = diagnostic(exc, "CONSTRAINT_NAME"), place_of(exc)
     of = f" of {place}" if place else ""
     return f"the constraint {name!r}{of}" if name else ""
 
 
 def _alter(exc: Exception, how: str) -> str:
     """The statement that drops or alters that constraint; empty if the error does not name it."""
-    name, place = told(exc, "CONSTRAINT_NAME"), place_of(exc)
+    name, place = diagnostic(exc, "CONSTRAINT_NAME"), place_of(exc)
     return f"ALTER TABLE {place.sql} {how} CONSTRAINT {quoted(name)}" if name and place else ""
 
 
 def _whole(exc: Exception) -> str:
-    detail = told(exc, "MESSAGE_DETAIL")
-    return f"{said(exc)}: {detail}" if detail else said(exc)
+    detail = diagnostic(exc, "MESSAGE_DETAIL")
+    return f"{message_of(exc)}: {detail}" if detail else message_of(exc)
 
 
 def _is_of(writing: Writing, exc: Exception) -> bool:
@@ -100,7 +107,7 @@ def _is_of(writing: Writing, exc: Exception) -> bool:
     place = place_of(exc)
     if place is None or place == writing.target or place.table in (own.INSERTS, own.CHANGES):
         return True
-    if state_of(exc) == "23503":
+    if sqlstate_of(exc) == "23503":
         return True  # a foreign key error names the referencing table, whichever of the two was written
     found = writing.con.rows(
         f"{TREE} SELECT 1 FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid "
@@ -113,13 +120,13 @@ def _is_of(writing: Writing, exc: Exception) -> bool:
 def _clash(table: SinkTable, what: str, keys: Iterable[str], exc: Exception, drop: str) -> BadData:
     """drop: the statement that removes what refuses the rows; empty if there is none."""
     named = "; ".join(f"({key})" for key in keys)
-    detail = told(exc, "MESSAGE_DETAIL")
+    detail = diagnostic(exc, "MESSAGE_DETAIL")
     rows = f": rows with the key ({', '.join(table.key)}): {named}" if named else f": {detail}" if detail else ""
     hint = f"{CORRECT}, or: " + sql(drop) if drop else Hint.of(CORRECT)
-    if drop and state_of(exc) == "23503":
+    if drop and sqlstate_of(exc) == "23503":
         hint += "; if both tables are this job's, defer the check to the end of the transaction: "
         hint += sql(f"{_alter(exc, 'ALTER')} DEFERRABLE")
-    if drop and state_of(exc) == "23P01":
+    if drop and sqlstate_of(exc) == "23P01":
         hint += "; if rows only exchange its values, add it again as DEFERRABLE"
     return BadData(f"table {table.name!r}: {what} refuses the epoch's rows{rows}", hint)
 
@@ -131,9 +138,9 @@ def _refused(writing: Writing, exc: Exception) -> Refused | None:
     """
     copies = (((own.CHANGES,), writing.changes), ((writing.target.table, own.INSERTS), writing.inserts))
     for names, paths in copies:
-        line = stopped_at(told(exc, "CONTEXT"), names, writing.names)
+        line = stopped_at(diagnostic(exc, "CONTEXT"), names, writing.names)
         if line is not None:
-            return Refused(*line, said(exc), paths)
+            return Refused(*line, message_of(exc), paths)
     return None
 
 
@@ -162,7 +169,7 @@ def _too_long(writing: Writing, exc: Exception) -> BadData:
     key = f"the key ({', '.join(table.key)}) = ({_key(row, table)[:100]})"
     which = f": the longest value, of {size:,} bytes in column {column!r}, is in the row with {key}" if row else ""
     return BadData(
-        f"table {table.name!r}: an index of {target} refuses the epoch's rows: {said(exc)}{which}",
+        f"table {table.name!r}: an index of {target} refuses the epoch's rows: {message_of(exc)}{which}",
         f"{CORRECT}: an index of PostgreSQL holds values of up to about 2,700 bytes",
     )
 
@@ -184,7 +191,7 @@ def _key(row: dict[str, Any], table: SinkTable) -> str:
 
 def _not_unique(writing: Writing, exc: Exception) -> BadData:
     con, table, target = writing.con, writing.table, writing.target
-    index = index_of(con, exc, target) or Index(told(exc, "CONSTRAINT_NAME"), target, "", ())
+    index = index_of(con, exc, target) or Index(diagnostic(exc, "CONSTRAINT_NAME"), target, "", ())
     for temporary, paths in ((own.INSERTS, writing.inserts), (own.CHANGES, writing.changes)):
         stage(con, temporary, writing.columns, paths)
     if set(index.columns) == set(table.key):
@@ -248,7 +255,7 @@ class Index:
 
 def place_of(exc: Exception) -> Target | None:
     """The table that the error itself names; None if it names none."""
-    schema, table = told(exc, "SCHEMA_NAME"), told(exc, "TABLE_NAME")
+    schema, table = diagnostic(exc, "SCHEMA_NAME"), diagnostic(exc, "TABLE_NAME")
     return POSTGRES.target(schema, table) if schema and table else None
 
 
@@ -267,8 +274,8 @@ def index_of(con: Connection, exc: Exception, target: Target) -> Index | None:
         "JOIN pg_catalog.pg_namespace tn ON tn.oid = t.relnamespace "
         "LEFT JOIN pg_catalog.pg_constraint u ON u.conindid = x.oid AND u.contype IN ('p', 'u') "
         "WHERE n.nspname = $1 AND p.relname = $2",
-        told(exc, "SCHEMA_NAME") or target.schema,
-        told(exc, "CONSTRAINT_NAME"),
+        diagnostic(exc, "SCHEMA_NAME") or target.schema,
+        diagnostic(exc, "CONSTRAINT_NAME"),
     )
     for name, schema, table, kind, held in found:
         columns = json.loads(held)

@@ -213,7 +213,7 @@ def opened(place: Place, doing: str, names: Sequence[Target] = (), mode: str = W
     and for errors in the block what `edge.failure` makes of them. doing: what the block does, for messages.
     names: the tables that the block may use.
     """
-    with ours(place, doing, names, lambda: _holder(place, names)):
+    with translate_errors(place, doing, names, lambda: _holder(place, names)):
         con = Connection(place, mode)
         try:
             con.require_version()
@@ -249,12 +249,12 @@ def client() -> Any:
     return adbc_driver_postgresql.dbapi
 
 
-def state_of(exc: Exception) -> str:
+def sqlstate_of(exc: Exception) -> str:
     """The SQLSTATE; empty if the server sent none, as with a connection that failed or was lost."""
     return getattr(exc, "sqlstate", None) or ""
 
 
-def told(exc: Exception, what: str) -> str:
+def diagnostic(exc: Exception, what: str) -> str:
     """One field of the server's error, by libpq's name without PG_DIAG_; empty if the error lacks it."""
     for name, value in getattr(exc, "details", None) or ():
         if _text(name) == f"PG_DIAG_{what}":
@@ -266,16 +266,16 @@ def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def said(exc: Exception) -> str:
+def message_of(exc: Exception) -> str:
     """The server's own message, without what the client adds."""
-    if primary := told(exc, "MESSAGE_PRIMARY"):
+    if primary := diagnostic(exc, "MESSAGE_PRIMARY"):
         return primary
     text = re.sub(r"^[A-Z_]+: (\[libpq\] )?", "", str(exc)).split("\n\nQuery was")[0]
     return " ".join(text.split())
 
 
 @contextlib.contextmanager
-def ours(
+def translate_errors(
     place: Place,
     doing: str,
     names: Sequence[Target] = (),
@@ -289,7 +289,7 @@ def ours(
     try:
         yield
     except client().Error as exc:
-        who = holder() if state_of(exc) == LOCKED else None
+        who = holder() if sqlstate_of(exc) == LOCKED else None
         if who is None:
             raise failure(place, doing, exc, names) from exc
         held = (
@@ -300,7 +300,7 @@ def ours(
 
 def failure(place: Place, doing: str, exc: Exception, names: Sequence[Target] = ()) -> BackfillError:
     """Our error for an error of the database."""
-    state, words = state_of(exc), said(exc)
+    state, words = sqlstate_of(exc), message_of(exc)
     text = place.scrubbed(f"PostgreSQL {place}, {doing}: {words}" + (f" (SQLSTATE {state})" if state else ""))
     about = postgres_says.said(state, str(exc), _without_state(exc))
     if about is Said.FORBIDDEN:

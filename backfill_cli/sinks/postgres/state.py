@@ -10,7 +10,7 @@ from backfill_cli.errors import BackfillError, UsageError, in_config
 from backfill_cli.model.position import cursor_text
 from backfill_cli.model.split import SplitKey, SplitProgress
 from backfill_cli.sinks.postgres.dialect import POSTGRES, quoted
-from backfill_cli.sinks.postgres.session import Connection, client, said, state_of
+from backfill_cli.sinks.postgres.session import Connection, client, message_of, sqlstate_of
 from backfill_cli.sinks.sql.dialect import Target
 from backfill_cli.sinks.sql.live import SqlNames
 from backfill_cli.sinks.sql.state import SqlState, live_table, side_tables
@@ -156,10 +156,10 @@ class Names(SqlNames):
         try:
             yield
         except client().Error as exc:
-            state = state_of(exc)
+            state = sqlstate_of(exc)
             if state != DEPENDED_ON and not state.startswith(_WRONG_NAME_OR_RIGHT):
                 raise
-            raise UsageError(f"nothing has changed: {said(exc)}", REPEAT) from exc
+            raise UsageError(f"nothing has changed: {message_of(exc)}", REPEAT) from exc
 
     def widened(self, job: str, table: str, target: Target) -> Iterator[str]:
         """SQL that adds the new columns of a table of the job's to the views of it."""

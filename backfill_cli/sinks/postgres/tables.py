@@ -14,7 +14,7 @@ from backfill_cli.errors import BadData, Transient, UsageError, sql
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.postgres_says import PLACE
 from backfill_cli.sinks.postgres.dialect import EQUAL, POSTGRES, TREE, listed, quoted, sink_columns
-from backfill_cli.sinks.postgres.session import PRIMARY, Connection, client, said, state_of, told
+from backfill_cli.sinks.postgres.session import PRIMARY, Connection, client, diagnostic, message_of, sqlstate_of
 from backfill_cli.sinks.postgres.state import (
     DEPENDED_ON,
     Names,
@@ -91,9 +91,9 @@ class Tables(SqlTables[State]):
         try:
             self.con.run(f"DROP TABLE IF EXISTS {', '.join(target.sql for target in targets)}")
         except client().Error as exc:
-            if state_of(exc) != DEPENDED_ON:
+            if sqlstate_of(exc) != DEPENDED_ON:
                 raise
-            what = told(exc, "MESSAGE_DETAIL") or said(exc)
+            what = diagnostic(exc, "MESSAGE_DETAIL") or message_of(exc)
             raise UsageError(
                 f"something else in the database depends on the job's tables: {what}", DEPENDENT
             ) from exc

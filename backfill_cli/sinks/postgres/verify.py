@@ -14,7 +14,7 @@ from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import START_OVER, BadData, Transient, free_space
 from backfill_cli.model.digest import Word, WordColumn
 from backfill_cli.sinks.postgres.dialect import quoted, sink_columns
-from backfill_cli.sinks.postgres.session import READING, Connection, Place, opened, ours
+from backfill_cli.sinks.postgres.session import READING, Connection, Place, opened, translate_errors
 from backfill_cli.sinks.postgres.staged import arrow_type, received, selected, since_1970
 from backfill_cli.sinks.postgres.state import State
 from backfill_cli.sinks.sql.dialect import Column, Target, literal
@@ -41,7 +41,7 @@ class PostgresCopy(SqlCopy[State]):
 
     @contextmanager
     def asking(self, doing: str) -> Iterator[State]:
-        with self._turn, ours(self._place, f"{doing} for verify"):
+        with self._turn, translate_errors(self._place, f"{doing} for verify"):
             yield State(self._con, self._schema)
 
     def few(self, state: State, target: Target, columns: Sequence[str]) -> frozenset[str]:
