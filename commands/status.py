@@ -64,9 +64,9 @@ def status(
             raise no_job(store)
         told, limited = None, []
         if names := unattended(views):
-            from backfill_cli.engine.job.held import told_by_upstreams
+            from backfill_cli.engine.job.held import held_logs
 
-            told = told_by_upstreams(names, store)
+            told = held_logs(names, store)
             limited = [name for name in names if is_limited(store, name)]
         if not show_health(
             views, limit_s, as_json, fail_on_quarantine, told, limited, typed=lambda said: as_typed(said, ctx)

@@ -348,7 +348,7 @@ class Catalog:
             jobs.standing(db, job)
             self._liveness.refuse_live(lease.read(db, job), job, lock, dead)
             jobs.forget(db, job)
-            starts.end_begun(db, job)
+            starts.end_pending(db, job)
             starts.end(db, job)
 
 
@@ -364,4 +364,4 @@ def _unused(db: DuckDBPyConnection) -> bool:
     """Whether the catalog has never had a job, and none is being created."""
     row = db.execute("SELECT (SELECT count(*) FROM leases) + (SELECT count(*) FROM jobs)").fetchone()
     assert row is not None
-    return row[0] == 0 and not starts.every_begun(db) and not starts.every(db)
+    return row[0] == 0 and not starts.every_pending(db) and not starts.every(db)

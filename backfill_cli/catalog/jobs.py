@@ -32,7 +32,7 @@ def check_name(job: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobStatus:
     """The part of a job's row that commands and runners need."""
 
     state: JobState
@@ -129,7 +129,7 @@ def definition(db: DuckDBPyConnection, job: str) -> "JobDefinition":
     )
 
 
-def standing(db: DuckDBPyConnection, job: str) -> Standing:
+def standing(db: DuckDBPyConnection, job: str) -> JobStatus:
     row = db.execute(
         """SELECT state, paused_by, paused_since_ms, rate, stop_asked, pause_all, epoch, promised_epoch,
                   last_epoch, phase
@@ -138,7 +138,7 @@ def standing(db: DuckDBPyConnection, job: str) -> Standing:
     ).fetchone()
     if row is None:
         raise no_such_job(db, job)
-    return Standing(JobState(row[0]), Control(*row[1:6]), row[6], row[7], row[8], Phase(row[9]))
+    return JobStatus(JobState(row[0]), Control(*row[1:6]), row[6], row[7], row[8], Phase(row[9]))
 
 
 def set_control(db: DuckDBPyConnection, job: str, control: Control) -> None:

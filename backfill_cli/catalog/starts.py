@@ -14,7 +14,7 @@ from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.units import spell_moment
-from backfill_cli.model.upstream import Begun, Pin
+from backfill_cli.model.upstream import PendingStart, Pin
 
 _COLUMNS = "job, owner, host, pid, begun_ms, renewed_ms, doing, config, config_file, why"
 
@@ -160,37 +160,37 @@ class Starts:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def begin(self, begun: Begun) -> None:
+    def begin(self, begun: PendingStart) -> None:
         """The start is recorded, in place of an earlier one of its job."""
         self._store.create()
         with self._store.writing() as db:
-            end_begun(db, begun.job)
+            end_pending(db, begun.job)
             row = [begun.job, begun.mark, begun.config, encode(begun.pin), begun.begun_ms]
             db.execute("INSERT INTO starts VALUES (?, ?, ?, ?, ?)", row)
 
-    def of(self, job: str) -> Begun | None:
+    def of(self, job: str) -> PendingStart | None:
         """The start of this job; None if there is none to clean up."""
         if not self._store.exists():
             return None
         with self._store.reading() as db:
-            return next((one for one in every_begun(db) if one.job == job), None)
+            return next((one for one in every_pending(db) if one.job == job), None)
 
-    def look(self) -> tuple[Begun, ...]:
+    def look(self) -> tuple[PendingStart, ...]:
         """All, oldest first; the file is never upgraded. Raises UsageError for a file of another version."""
         with self._store.looking() as db:
-            return every_begun(db)
+            return every_pending(db)
 
     def end(self, job: str) -> None:
         """The start is forgotten: nothing of it is left upstream, or the job owns what it holds."""
         with self._store.writing() as db:
-            end_begun(db, job)
+            end_pending(db, job)
 
 
-def every_begun(db: DuckDBPyConnection) -> tuple[Begun, ...]:
+def every_pending(db: DuckDBPyConnection) -> tuple[PendingStart, ...]:
     """All, oldest first."""
     rows = db.execute("SELECT job, mark, config, pin, begun_ms FROM starts ORDER BY begun_ms, job").fetchall()
-    return tuple(Begun(job, mark, config, decode(Pin, pin), ms) for job, mark, config, pin, ms in rows)
+    return tuple(PendingStart(job, mark, config, decode(Pin, pin), ms) for job, mark, config, pin, ms in rows)
 
 
-def end_begun(db: DuckDBPyConnection, job: str) -> None:
+def end_pending(db: DuckDBPyConnection, job: str) -> None:
     db.execute("DELETE FROM starts WHERE job = ?", [job])

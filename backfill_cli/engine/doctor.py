@@ -20,7 +20,7 @@ from backfill_cli.catalog.lease import runs_at
 from backfill_cli.config import JobConfig, load
 from backfill_cli.engine.job import machine
 from backfill_cli.engine.job.checks import plan
-from backfill_cli.engine.job.held import spell_begun
+from backfill_cli.engine.job.held import spell_pending_start
 from backfill_cli.errors import BackfillError, Hint, HistoryGone, command, shell
 from backfill_cli.model.job import JobState
 from backfill_cli.model.reports import Check, PlanReport, Status, failed, ok, refused, warning
@@ -181,7 +181,7 @@ def _cut_off(catalog: Catalog, rows: tuple[JobRow, ...], job: str | None) -> Ite
             fix = again + ", or: " + command(f"drop {begun.job} --confirm {begun.job}")
             if begun.job in made:
                 fix = command(f"resume {begun.job}")
-            yield warning("jobs", f"{spell_begun(begun)}; what it held upstream may still exist", fix)
+            yield warning("jobs", f"{spell_pending_start(begun)}; what it held upstream may still exist", fix)
 
 
 def _failed(row: JobRow, job: str | None) -> Check:

@@ -142,7 +142,7 @@ class LogStart:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class PendingStart:
     """mark: part of a name that nobody else can have chosen. config: as stored. pin: identifies the upstream."""
 
     job: str

@@ -110,7 +110,7 @@ LESS = (ROOMY, Room(curve=False), Room(curve=False, apart=False))
 LITTLE = Room(curve=False, apart=False, details=False)
 
 
-class Fitted:
+class FitToScreen:
     """A job in full, on a screen that cannot be scrolled: parts that other lines also show are left out first."""
 
     def __init__(self, view: JobView, footer: RenderableType) -> None:
@@ -140,7 +140,7 @@ def live_picture(views: Sequence[JobView], footer: str, nothing: str = "") -> Re
     told = Padding(Text(footer, style=QUIET), (0, 2))
     if not views:
         return Group(Padding(Text(shown_lines(nothing)), (1, 2)), told)
-    return Fitted(views[0], told) if len(views) == 1 else Group(Padding(Jobs(views), (1, 2)), told)
+    return FitToScreen(views[0], told) if len(views) == 1 else Group(Padding(Jobs(views), (1, 2)), told)
 
 
 def beginning_picture(name: str, doing: Limit, footer: str) -> RenderableType:
@@ -263,7 +263,7 @@ def _limit(view: JobView, details: bool) -> RenderableType:
         facts.append(("runner", spell_runner(view), QUIET))
     if (age := spell_age(view)) is not None:
         facts.append(("numbers", age, QUIET if view.state in ENDED else WARN))
-    return Facts(facts)
+    return KeyValues(facts)
 
 
 def _held_up(view: JobView) -> bool:
@@ -373,7 +373,7 @@ class Commands:
         yield Text("\n".join(map(shown, laid_out(self._hint, options.max_width))), style=self._style)
 
 
-class Facts:
+class KeyValues:
     """A name and a value each, values below each other. A command of a hint is not broken if it fits."""
 
     def __init__(self, facts: Sequence[tuple[str, Hint | str, str]]) -> None:

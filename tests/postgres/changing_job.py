@@ -30,7 +30,7 @@ def job(db: Database, tmp_path: Path) -> PlainJob:
     return made
 
 
-def patiently(job: PlainJob, most: int = 30) -> None:
+def with_retries(job: PlainJob, most: int = 30) -> None:
     """To the end; what fails in passing is tried again, as the engine does."""
     for _ in range(most):
         try:

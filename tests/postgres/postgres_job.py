@@ -12,7 +12,7 @@ from postgres_database import Database, database
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
 from backfill_cli.engine.job.checks import plan
-from backfill_cli.engine.job.held import told_by_upstreams
+from backfill_cli.engine.job.held import held_logs
 from backfill_cli.engine.loop.run import start
 from backfill_cli.errors import HistoryGone
 from backfill_cli.model.reports import PlanReport
@@ -61,7 +61,7 @@ class Run:
             self.planned()
         assert "backfill drop orders --with-rows --confirm orders" in str(told.value.hint)
         assert self.catalog.jobs() == before
-        assert isinstance(told_by_upstreams(["orders"], self.catalog)["orders"], HistoryGone)
+        assert isinstance(held_logs(["orders"], self.catalog)["orders"], HistoryGone)
 
     def rows(self, query: str) -> list[Any]:
         with duckdb.connect(str(self.folder / "sink.duckdb"), read_only=True) as held:

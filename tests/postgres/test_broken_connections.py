@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from changing_job import patiently
+from changing_job import with_retries
 from hint_typed import typed
 from plain_job import PlainJob, small
 from postgres import Server
@@ -103,7 +103,7 @@ def test_rows_that_break_off_in_the_middle_of_a_chunk_are_read_again(
     with pytest.raises(Transient, match=r"table 't', reading a chunk: ") as lost:
         job.step()
     assert "\n" not in lost.value.message
-    patiently(job)
+    with_retries(job)
 
 
 @pytest.mark.parametrize("place", ["blocks", "ranges", "observe"])
@@ -123,7 +123,7 @@ def test_a_connection_that_is_lost_elsewhere_is_opened_again(
         job.between.observe = called(lambda: killed(db), lambda: None)
     with pytest.raises(Transient, match="SQLSTATE 57P01"):
         job.step()
-    patiently(job)
+    with_retries(job)
 
 
 def test_bytes_that_are_no_text_are_named_in_chunk_and_log(postgres: Server, tmp_path: Path) -> None:

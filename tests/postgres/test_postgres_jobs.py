@@ -9,7 +9,7 @@ from hint_typed import typed
 from postgres_database import Database
 from postgres_job import Run, db
 
-from backfill_cli.engine.job.held import told_by_upstreams
+from backfill_cli.engine.job.held import held_logs
 from backfill_cli.engine.verify.fix import fix
 from backfill_cli.engine.verify.job import verify
 from backfill_cli.errors import BackfillError, BadData, HistoryGone, Transient
@@ -77,7 +77,7 @@ def test_plan_and_verify_never_give_the_slot_up(spark: "SparkSession", db: Datab
     assert any("keeps" in note and "of its log for this job" in note for note in run.planned().notes)
     db("CREATE TABLE noise AS SELECT n, repeat('x', 100) v FROM generate_series(1, 400000) n")
     assert any("more than upstream.max_retained (40 MB)" in said for said in run.planned().warnings)
-    held = told_by_upstreams(["orders"], run.catalog)["orders"]
+    held = held_logs(["orders"], run.catalog)["orders"]
     assert isinstance(held, HeldLog)
     assert (held.is_over, held.limit_bytes) == (True, 40 << 20)
     assert verify("orders", run.catalog).equal

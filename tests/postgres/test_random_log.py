@@ -182,7 +182,7 @@ class Writers:
             one.close()
 
 
-def patiently(job: PlainJob, **more: bool) -> None:
+def with_retries(job: PlainJob, **more: bool) -> None:
     """What fails in passing is tried again, as the engine does."""
     with suppress(Transient):
         job.step(**more)
@@ -226,12 +226,12 @@ def judge(
             writers.end()  # a new process waits for what was open before it
             job.die()
         if draw.random() < 0.2:
-            patiently(job, commit=False)
-        patiently(job)
+            with_retries(job, commit=False)
+        with_retries(job)
         if draw.random() < 0.1:
             writers.copied()
         if not wide.following or draw.random() < 0.3:
-            patiently(wide)
+            with_retries(wide)
     writers.close()
     job.between = wide.between = Between()
     for one in (job, wide):

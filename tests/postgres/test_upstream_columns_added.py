@@ -7,7 +7,7 @@ from threading import Thread
 
 import psycopg
 import pytest
-from changing_job import db, job, patiently
+from changing_job import db, job, with_retries
 from plain_job import PlainJob, nothing, small
 from postgres_database import Database
 from test_upstream_moving import once
@@ -25,7 +25,7 @@ ADDED = "ALTER TABLE t ADD COLUMN more numeric(6, 2)"
 def test_case_26_a_column_added_while_the_snapshot_runs_is_followed(job: PlainJob, moment: str) -> None:
     written = "UPDATE t SET more = id WHERE id % 5 = 0", "INSERT INTO t VALUES (0, 'a', 1.5), (99, 'b', NULL)"
     once(job, moment, "UPDATE t SET v = v || '!'", ADDED, *written)
-    patiently(job)
+    with_retries(job)
     assert job.sink["t"][(0,)] == {"id": 0, "v": "a", "more": pytest.approx(1.5)}
     assert (job.sink["t"][(1,)]["more"], job.sink["t"][(5,)]["more"]) == (None, 5)
 
@@ -37,7 +37,7 @@ def test_case_26_a_column_added_with_no_change_after_it_is_there(job: PlainJob, 
     if when == "dead":
         job.die()
     job.db(ADDED)
-    patiently(job)
+    with_retries(job)
     assert all(row["more"] is None for row in job.sink["t"].values())
 
 
@@ -47,7 +47,7 @@ def test_case_26_a_followed_column_may_get_a_default_before_the_job_goes_on(job:
     job.db("ALTER TABLE t ADD COLUMN later int")
     if written:
         job.db("UPDATE t SET later = id WHERE id % 2 = 0")
-    patiently(job)
+    with_retries(job)
     job.db("ALTER TABLE t ALTER COLUMN later SET DEFAULT 7")
     job.die()
     job.db("INSERT INTO t (id, v) VALUES (100001, 'after')")
@@ -60,7 +60,7 @@ def test_case_26_columns_added_twice_with_changes_between_are_followed(job: Plai
         job, "observe", "UPDATE t SET v = 1", ADDED, "UPDATE t SET more = 2", "ALTER TABLE t ADD COLUMN x json",
         "UPDATE t SET x = '{}' WHERE id = 3", "DELETE FROM t WHERE id = 4",
     )  # fmt: skip
-    patiently(job)
+    with_retries(job)
     assert job.sink["t"][(3,)]["v"] == "1"
 
 
@@ -78,7 +78,7 @@ def test_case_26_a_column_added_with_a_default_is_refused_by_name(job: PlainJob,
         job.follow()
     job.db(f"ALTER TABLE t ADD COLUMN more {'' if more.startswith('int') else 'float8 '}{more}")
     with pytest.raises(BadData, match=r"'t'.*('more' was added with a default|rewrote it and changed .* more)"):
-        patiently(job)
+        with_retries(job)
 
 
 def test_a_column_added_with_a_default_to_a_partitioned_table_is_refused(db: Database, tmp_path: Path) -> None:
@@ -89,10 +89,10 @@ def test_a_column_added_with_a_default_to_a_partitioned_table_is_refused(db: Dat
     job = PlainJob(db, tmp_path, {"p": ("id",)}, options={"accept_partition_changes": True})
     job.follow()
     db("ALTER TABLE p ADD COLUMN later int", "UPDATE p SET later = 1")
-    patiently(job)
+    with_retries(job)
     db("ALTER TABLE p ADD COLUMN more int DEFAULT 7", "UPDATE p SET v = 'b'")
     with pytest.raises(BadData, match="'more' was added with a default"):
-        patiently(job)
+        with_retries(job)
 
 
 @pytest.mark.parametrize("when", ["snapshot", "live", "stopped"])
@@ -103,7 +103,7 @@ def test_case_26_a_column_that_got_its_default_after_it_was_added_is_followed(jo
         job.die()
     job.db(ADDED, "UPDATE t SET more = 1 WHERE id < 4", "ALTER TABLE t ALTER more SET DEFAULT 7")
     job.db("INSERT INTO t (id, v) VALUES (100001, 'after')")
-    patiently(job)
+    with_retries(job)
     assert (job.sink["t"][(100001,)]["more"], job.sink["t"][(9,)]["more"]) == (7, None)
 
 
@@ -122,28 +122,28 @@ def test_case_26_a_default_of_old_rows_that_came_while_the_log_was_taken_is_refu
         "UPDATE t SET v = 'c'",
     )
     with pytest.raises(BadData, match="'t'"):
-        patiently(job)
+        with_retries(job)
     assert all("more" not in row for row in job.sink["t"].values())
 
 
 @pytest.mark.parametrize("when", ["live", "stopped"])
 def test_case_26_a_column_added_followed_and_then_made_again_stops_the_job(job: PlainJob, when: str) -> None:
     job.db(ADDED, "UPDATE t SET more = 1 WHERE id < 4")
-    patiently(job)
+    with_retries(job)
     job.db("ALTER TABLE t DROP more", ADDED)
     if when == "stopped":
         job.die()
     with pytest.raises(BadData, match="'more' was dropped"):
-        patiently(job)
+        with_retries(job)
 
 
 def test_a_column_that_came_and_went_with_its_type_stops_the_job(job: PlainJob) -> None:
     """The log has its values as those of a type that nobody can describe any more."""
-    patiently(job)
+    with_retries(job)
     job.db("CREATE TYPE mood AS ENUM ('sad')", "ALTER TABLE t ADD m mood", "UPDATE t SET m = 'sad' WHERE id < 4")
     job.db("ALTER TABLE t DROP m", "DROP TYPE mood")
     with pytest.raises(BadData, match="'t': the type of a column no longer exists"):
-        patiently(job)
+        with_retries(job)
 
 
 def test_a_column_added_to_a_quiet_table_holds_up_nobody(db: Database, tmp_path: Path) -> None:
@@ -184,5 +184,5 @@ def test_a_chunk_that_waits_for_alter_table_reads_its_rows(db: Database, tmp_pat
         Thread(target=finish).start()
 
     job.between.rows = alter
-    patiently(job)
+    with_retries(job)
     assert len(job.sink["t"]) == 40

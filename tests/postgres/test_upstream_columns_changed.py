@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from changing_job import db, job, patiently
+from changing_job import db, job, with_retries
 from plain_job import PlainJob, small
 from postgres_database import Database
 
@@ -35,7 +35,7 @@ def test_case_26_any_other_change_of_columns_stops_the_job_and_nothing_is_wrong(
     if written:
         job.db("UPDATE t SET id = id WHERE id < 9", "DELETE FROM t WHERE id = 2")
     with pytest.raises(BackfillError) as caught:
-        patiently(job)
+        with_retries(job)
     assert not isinstance(caught.value, Transient)
     assert "'t'" in caught.value.message
     assert "'v'" in caught.value.message
@@ -48,7 +48,7 @@ def test_case_26_more_digits_stop_the_job(db: Database, tmp_path: Path) -> None:
     job.follow()
     db("ALTER TABLE d ALTER v TYPE numeric(9, 3)", "UPDATE d SET v = 1.255")
     with pytest.raises(BadData, match=r"'v' was decimal\(6,2\), and is now decimal\(9,3\)"):
-        patiently(job)
+        with_retries(job)
 
 
 @pytest.mark.parametrize("when", ["snapshot", "live"])
@@ -66,7 +66,7 @@ def test_a_type_that_is_only_made_wider_is_followed(job: PlainJob, when: str) ->
         "ALTER TABLE w ALTER v TYPE varchar(30)",
         "UPDATE w SET v = repeat('x', 30) WHERE id < 5",
     )
-    patiently(wide)
+    with_retries(wide)
 
 
 REWRITES = (
@@ -96,7 +96,7 @@ def test_values_that_changed_without_the_log_stop_the_job(
     if when == "stopped":
         job.die()
     with pytest.raises(BadData, match=r"'t'.*(rewrote|generated|default)"):
-        patiently(job)
+        with_retries(job)
 
 
 HARMLESS = (
@@ -118,7 +118,7 @@ def test_what_only_moves_rows_is_followed(job: PlainJob, statements: list[str], 
     job.db(*statements, "UPDATE t SET v = v || '?' WHERE id < 5")
     if when == "stopped":
         job.die()
-    patiently(job)
+    with_retries(job)
 
 
 TYPES = (
@@ -149,7 +149,7 @@ def test_a_type_whose_values_read_otherwise_stops_the_job(
     if when == "stopped":
         job.die()
     with pytest.raises(BadData, match="ALTER TYPE"):
-        patiently(job)
+        with_retries(job)
 
 
 def test_labels_that_are_added_are_followed(db: Database, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from changing_job import patiently
+from changing_job import with_retries
 from hint_typed import typed
 from plain_job import PlainJob, small
 from postgres import Server
@@ -108,11 +108,11 @@ def test_a_right_that_is_taken_from_the_role_while_the_job_runs_is_named_and_giv
     job = started(db, tmp_path)
     once(job, "rows", f"REVOKE SELECT ON t FROM {db.name}")
     with pytest.raises(UsageError, match=r"permission denied for table t \(SQLSTATE 42501\)") as refused:
-        patiently(job)
+        with_retries(job)
     with typed(refused.value) as hint:
         hint.says("as the owner, grant the role what it lacks: to read tables")
         db(f"GRANT SELECT ON t TO {db.name}")
-        patiently(job)
+        with_retries(job)
 
 
 def test_a_table_that_others_inherit_from_is_refused_until_none_does(db: Database, tmp_path: Path) -> None:
@@ -126,11 +126,11 @@ def test_a_table_that_others_inherit_from_is_refused_until_none_does(db: Databas
         job = started(db, tmp_path)
     once(job, "rows", *made)
     with pytest.raises(UsageError, match="other tables inherit from table 't'") as later:
-        patiently(job)
+        with_retries(job)
     job.die()
     with typed(later.value) as hint:
         db(*hint.statements(), "UPDATE t SET d = d + 1")
-        patiently(job)
+        with_retries(job)
 
 
 def test_a_session_whose_program_the_role_may_not_see_is_named_without_it(db: Database) -> None:

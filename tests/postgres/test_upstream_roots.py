@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from changing_job import patiently
+from changing_job import with_retries
 from plain_job import PlainJob, small
 from postgres import Server
 from postgres_database import Database, database
@@ -86,10 +86,10 @@ def test_changes_that_were_published_as_another_tables_for_a_while_stop_the_job(
     job = PlainJob(db, tmp_path, {"t": ("id",)}, options={"publication": "pub"})
     job.follow()
     db("ALTER TABLE t ALTER n SET STATISTICS 9, ALTER v SET NOT NULL", "GRANT SELECT (id, n, v) ON t TO public")
-    patiently(job)
+    with_retries(job)
     db(*meanwhile)
     with pytest.raises(BadData, match=r"'t': .* partition of"):
-        patiently(job)
+        with_retries(job)
 
 
 @pytest.mark.parametrize(("made", "of", "meanwhile"), UNPUBLISHED.values(), ids=UNPUBLISHED)
@@ -100,10 +100,10 @@ def test_a_partition_that_was_not_published_with_its_root_for_a_while_stops_the_
     job = PlainJob(db, tmp_path, {"t": ("id",)}, options={"publication": "pub"})
     job.follow()
     db("ALTER TABLE r.p RENAME TO o", "ALTER TABLE r.o RENAME TO p", "GRANT SELECT (id, n, v) ON t TO public")
-    patiently(job)
+    with_retries(job)
     db(*meanwhile)
     with pytest.raises(StateConflict, match="'t' left the publication, which has it with a table that"):
-        patiently(job)
+        with_retries(job)
 
 
 def test_a_table_that_is_a_partition_for_a_while_under_its_own_name_is_followed(

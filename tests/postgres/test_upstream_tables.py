@@ -4,7 +4,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from changing_job import db, job, patiently
+from changing_job import db, job, with_retries
 from hint_typed import typed
 from plain_job import PlainJob, small
 from postgres_database import Database
@@ -29,18 +29,18 @@ def test_a_table_made_again_stops_the_job(job: PlainJob, when: str) -> None:
     if when == "dead":
         job.die()
     with pytest.raises(StateConflict, match=r"'t' is another table now: the job's table .* was renamed to old"):
-        patiently(job)
+        with_retries(job)
 
 
 def test_a_table_whose_name_another_has_is_followed_again_once_it_is_renamed_back(job: PlainJob) -> None:
     job.follow()
     job.db("ALTER TABLE t RENAME TO old", "CREATE TABLE t (LIKE old INCLUDING ALL)")
     with pytest.raises(StateConflict, match="rename them back"):
-        patiently(job)
+        with_retries(job)
     job.db("UPDATE old SET v = 'renamed' WHERE id = 7", "INSERT INTO t VALUES (7, 'of another table')")
     job.db("ALTER TABLE t RENAME TO other", "ALTER TABLE old RENAME TO t")
     job.die()
-    patiently(job)
+    with_retries(job)
     job.follow()
     assert job.sink["t"][7,]["v"] == "renamed"
 
@@ -51,7 +51,7 @@ def test_a_table_that_is_dropped_stops_the_job(job: PlainJob, when: str) -> None
         job.follow()
     job.db("DROP TABLE t")
     with pytest.raises(BackfillError, match="'t'") as caught:
-        patiently(job)
+        with_retries(job)
     assert not isinstance(caught.value, Transient)
 
 
@@ -59,7 +59,7 @@ def test_a_table_that_is_dropped_stops_the_job(job: PlainJob, when: str) -> None
 def test_an_identity_that_lacks_the_key_is_refused_before_and_during(job: PlainJob, identity: str) -> None:
     job.follow()
     job.db("ALTER TABLE t ADD COLUMN u int", "UPDATE t SET u = id")
-    patiently(job)
+    with_retries(job)
     job.db("ALTER TABLE t ALTER u SET NOT NULL", "CREATE UNIQUE INDEX other ON t (u)")
     job.db(f"ALTER TABLE t REPLICA IDENTITY {identity}")
     if identity == "NOTHING":
@@ -67,7 +67,7 @@ def test_an_identity_that_lacks_the_key_is_refused_before_and_during(job: PlainJ
     else:
         job.db("UPDATE t SET id = 1000, u = 1000 WHERE id = 7", "DELETE FROM t WHERE id = 8")
     with pytest.raises(UsageError, match="its replica identity is") as caught:
-        patiently(job)
+        with_retries(job)
     assert "REPLICA IDENTITY FULL" in str(caught.value.hint)
 
 
@@ -166,7 +166,7 @@ def test_a_key_that_is_itself_the_replica_identity_by_its_index_is_followed(
     job.follow()
     db("DROP INDEX by_code", "INSERT INTO u VALUES (1, 'x', 1, 'x')")
     with pytest.raises(UsageError, match="its replica identity is the columns of an index"):
-        patiently(job)
+        with_retries(job)
 
 
 def test_partitions_may_be_identified_by_indexes_on_the_key(db: Database, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_partitions_may_be_identified_by_indexes_on_the_key(db: Database, tmp_pa
     db("ALTER TABLE p1 ALTER v SET NOT NULL", "CREATE UNIQUE INDEX by_v ON p1 (v)")
     db("ALTER TABLE p1 REPLICA IDENTITY USING INDEX by_v", "UPDATE p SET v = -id WHERE id = 7")
     with pytest.raises(UsageError, match="which lacks the key") as refused:
-        patiently(job)
+        with_retries(job)
     db(*str(refused.value.hint).split("; "))
     assert db("SELECT DISTINCT relreplident::text FROM pg_class WHERE relname IN ('p', 'p1', 'p2')") == [("f",)]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from changing_job import patiently
+from changing_job import with_retries
 from hint_typed import typed
 from plain_job import PlainJob, small
 from postgres import Server
@@ -71,7 +71,7 @@ def test_a_table_that_becomes_a_partition_of_another_one_stops_the_job(db: Datab
     job.follow()
     db("ALTER TABLE p ATTACH PARTITION t FOR VALUES FROM (100) TO (200)", "UPDATE t SET v = 'b'")
     with pytest.raises(UsageError, match="table 't' is a partition of table 'p'"):
-        patiently(job)
+        with_retries(job)
 
 
 @pytest.mark.parametrize("when", ["snapshot", "live", "dead"])
@@ -92,13 +92,13 @@ def test_case_65_tables_that_swap_names_or_take_the_name_of_a_dropped_one_stop_t
     if when == "dead":
         job.die()
     with pytest.raises(BackfillError, match="'a'") as refused:
-        patiently(job)
+        with_retries(job)
     assert not isinstance(refused.value, Transient)
     assert all(row["v"] == name for name, rows in job.sink.items() for row in rows.values())
     db("BEGIN; ALTER TABLE a RENAME TO c; ALTER TABLE b RENAME TO a; ALTER TABLE c RENAME TO b; COMMIT")
     job.die()
-    patiently(job)
+    with_retries(job)
     db("DROP TABLE a", "ALTER TABLE b RENAME TO a")
     with pytest.raises(BackfillError, match=r"'a'|'b'") as refused:
-        patiently(job)
+        with_retries(job)
     assert not isinstance(refused.value, Transient)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from changing_job import db, patiently
+from changing_job import db, with_retries
 from hint_typed import typed
 from plain_job import PlainJob, small
 from postgres_database import Database
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("small")
 
 def stops(job: PlainJob) -> bool:
     with pytest.raises(BadData, match="the unique index on its key was dropped, replaced, or made DEFERRABLE"):
-        patiently(job)
+        with_retries(job)
     return True
 
 
@@ -73,7 +73,7 @@ def test_case_76_a_key_that_was_checked_late_for_a_while_stops_the_job(
         job.die()
     if statements[-1] != AT_ONCE:
         with pytest.raises(UsageError, match="that is checked row by row") as refused:
-            patiently(job)
+            with_retries(job)
         with typed(refused.value) as hint:
             db(*hint.statements())
             assert stops(job)
@@ -106,7 +106,7 @@ def test_a_key_whose_index_keeps_its_file_is_followed(db: Database, tmp_path: Pa
     job = PlainJob(db, tmp_path, {"u": ("id",)})
     job.follow()
     db("ALTER TABLE u ALTER id TYPE varchar(90)", "UPDATE u SET id = id || 'x'", "DELETE FROM u WHERE v = '3'")
-    patiently(job)
+    with_retries(job)
 
 
 ROWS = "INSERT INTO u SELECT n, n, n FROM generate_series(1, 20) n"
@@ -162,15 +162,15 @@ def test_a_key_that_changes_of_other_identity_leave_unique_is_followed(db: Datab
     job = PlainJob(db, tmp_path, {"u": ("id",)})
     job.follow()
     db(FULL.format("u"), "UPDATE u SET id = id + 100", "DELETE FROM u WHERE u = 7", DEFAULT.format("u"))
-    patiently(job)
+    with_retries(job)
     for full in (False, True):
         db("TRUNCATE u", "ALTER TABLE u DROP CONSTRAINT u_pkey", ROWS, "ALTER TABLE u ADD PRIMARY KEY (id)")
         job.die()
-        patiently(job)
+        with_retries(job)
         if not full:
             db(FULL.format("u"))
     db("UPDATE u SET id = id + 100", "DELETE FROM u WHERE u = 7")
-    patiently(job)
+    with_retries(job)
 
 
 @pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
@@ -187,8 +187,8 @@ def test_a_table_of_another_name_without_a_key_is_another_table(
         "ALTER TABLE new RENAME TO u",
     )
     with pytest.raises(StateConflict, match="'u' is another table now") as refused:
-        patiently(job)
+        with_retries(job)
     with typed(refused.value) as hint:
         hint.says("rename them back")
         db("ALTER TABLE u RENAME TO new", "ALTER TABLE old RENAME TO u", "UPDATE u SET v = 'b'")
-        patiently(job)
+        with_retries(job)

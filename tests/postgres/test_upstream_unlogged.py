@@ -6,7 +6,7 @@ from typing import Any
 
 import hint_words
 import pytest
-from changing_job import patiently
+from changing_job import with_retries
 from hint_typed import typed
 from plain_job import PlainJob, small
 from postgres import Server
@@ -57,17 +57,17 @@ def test_a_table_that_was_unlogged_for_a_while_stops_the_job(
     if stopped:
         job.die()
     with pytest.raises(BadData, match=r"'t': ALTER TABLE rewrote it .* SET UNLOGGED"):
-        patiently(job)
+        with_retries(job)
 
 
 def test_a_table_that_is_logged_again_as_the_hint_says_stops_the_job_again(job: PlainJob) -> None:
     job.db("ALTER TABLE t SET UNLOGGED", LOST)
     with pytest.raises(UsageError, match="unlogged") as refused:
-        patiently(job)
+        with_retries(job)
     job.db(str(refused.value.hint).partition(";")[0])
     job.die()
     with pytest.raises(BadData, match="SET UNLOGGED"):
-        patiently(job)
+        with_retries(job)
 
 
 HARMLESS = (
@@ -86,7 +86,7 @@ def test_what_only_moves_rows_is_followed_in_any_publication(job: PlainJob) -> N
     for statements in HARMLESS:
         job.db(*statements.format(job.db.name).split("; "), "UPDATE t SET v = v || '?' WHERE id < 5")
         job.die()
-        patiently(job)
+        with_retries(job)
 
 
 FIXED = "CREATE TABLE f (id int PRIMARY KEY, n int); INSERT INTO f SELECT n, n FROM generate_series(1, 9) n"
@@ -106,9 +106,9 @@ def test_a_job_of_before_is_asked_to_name_its_tables_without_toast_and_then_goes
         job.step()
     with typed(refused.value) as hint:
         db(*hint.statements())
-        patiently(job)
+        with_retries(job)
         db("VACUUM FULL t", "TRUNCATE f", "VACUUM FULL f", "UPDATE t SET n = 0 WHERE id < 3")
-        patiently(job)
+        with_retries(job)
 
 
 def test_a_table_that_a_publication_names_may_be_rewritten_with_a_new_toast_table(
@@ -123,11 +123,11 @@ def test_a_table_that_a_publication_names_may_be_rewritten_with_a_new_toast_tabl
     upstream.pin()
     (said,) = (note for note in upstream.preview() if "GENERATED" in note)
     db(*hint_words.statements(said))
-    patiently(job)
+    with_retries(job)
     assert not any("GENERATED" in note for note in upstream.preview())
     upstream.close()
     db("ALTER TABLE t ADD g text GENERATED ALWAYS AS (v || '!') STORED", "UPDATE t SET v = 'x' WHERE id < 4")
-    patiently(job)
+    with_retries(job)
 
 
 def test_a_table_without_toast_needs_a_publication_that_names_it(db: Database, tmp_path: Path) -> None:
@@ -141,10 +141,10 @@ def test_a_table_without_toast_needs_a_publication_that_names_it(db: Database, t
     with pytest.raises(Exception, match="part of a publication"):
         db("ALTER TABLE f SET UNLOGGED")
     db("VACUUM FULL f", "UPDATE f SET n = 0 WHERE id < 3", "TRUNCATE f", "INSERT INTO f VALUES (1, 1)")
-    patiently(job)
+    with_retries(job)
     db(f'DROP PUBLICATION "{job.slot}_named"', "ALTER TABLE f SET UNLOGGED; ALTER TABLE f SET LOGGED")
     with pytest.raises(BadData, match="no publication has named it"):
-        patiently(job)
+        with_retries(job)
 
 
 @pytest.mark.parametrize("named", ["p", "p1"])
@@ -158,14 +158,14 @@ def test_a_partition_that_was_unlogged_for_a_while_stops_the_job(db: Database, t
     job = PlainJob(db, tmp_path, {named: ("id",)}, options={"accept_partition_changes": True})
     job.follow()
     db("VACUUM FULL p1", "UPDATE p SET v = 'a' WHERE id = 3")
-    patiently(job)
+    with_retries(job)
     try:
         db("ALTER TABLE p1 SET UNLOGGED", "UPDATE p SET v = 'lost' WHERE id = 7", "ALTER TABLE p1 SET LOGGED")
     except Exception:
         assert named == "p1"  # the server refuses it for a table that is named
         return
     with pytest.raises(BadData, match="SET UNLOGGED"):
-        patiently(job)
+        with_retries(job)
 
 
 OUT = {
@@ -190,11 +190,11 @@ def test_a_table_that_left_a_published_schema_for_a_while_stops_the_job(
     db("GRANT SELECT ON t TO public", "VACUUM FULL t", "CREATE INDEX ON t (v)", "UPDATE t SET v = 'x'")
     db("ALTER TABLE t RENAME TO u", "ALTER TABLE u RENAME TO t", "ALTER SCHEMA away RENAME TO other")
     db("ALTER SCHEMA other RENAME TO away", f"CREATE ROLE o_{db.name}", f"ALTER TABLE t OWNER TO o_{db.name}")
-    patiently(job)
+    with_retries(job)
     db("ALTER TABLE t OWNER TO postgres", f"DROP ROLE o_{db.name}")
     db(*statements)
     with pytest.raises(StateConflict, match="'t' left the publication, which has it with its schema only"):
-        patiently(job)
+        with_retries(job)
 
 
 ROOT = "CREATE TABLE r.p (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)"
@@ -216,7 +216,7 @@ def test_a_table_that_becomes_a_partition_of_a_published_one_stops_the_job(
     job.follow()
     db(then, LOST)
     with pytest.raises(StateConflict, match="'t' left the publication, at least for a while"):
-        patiently(job)
+        with_retries(job)
 
 
 def test_a_second_start_with_one_table_more_adds_it_to_the_publication_that_names_them(

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, Lease, Sink, SinkTable, Source, own
-from backfill_cli.engine.job.held import held_without_runner, spell_begun
+from backfill_cli.engine.job.held import held_without_runner, spell_pending_start
 from backfill_cli.engine.job.ownership import owners_sought, require_kept, require_new, start_over_named
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import (
@@ -123,7 +123,7 @@ def _pinned(config: JobConfig, resources: Resources) -> tuple[Selected, Pin]:
     upstream = resources.upstream
     choice = choose(config.job.strategy, upstream.capabilities)
     require_keys(config.table_specs(), upstream.capabilities)
-    pin = resources.patiently(upstream.pin)
+    pin = resources.with_retries(upstream.pin)
     require_whole(config, upstream, resources.sink)
     return choice, pin
 
@@ -132,7 +132,7 @@ def _placed(config: JobConfig, resources: Resources, pin: Pin, plain: bool) -> t
     """The sink's tables are no table of the upstream's, and staging has a folder that everything shares."""
     upstream, sink, spark = resources.upstream, resources.sink, resources.spark
     tables = sink_tables(config, spark, upstream, pin, plain)
-    resources.patiently(lambda: require_apart(upstream, sink, tables))
+    resources.with_retries(lambda: require_apart(upstream, sink, tables))
     require_staging(config.job.staging)
     require_shared(config, spark)
     return tables
@@ -251,7 +251,7 @@ class _Noting:
         self.refused += refused
         self.readable = not refused
         if begun is not None and (left := lease.leftovers(begun.mark)):
-            self.notes.append(f"{spell_begun(begun)}; start will remove what it left: {', '.join(left)}")
+            self.notes.append(f"{spell_pending_start(begun)}; start will remove what it left: {', '.join(left)}")
         self.notes += lease.preview() if self.readable else ()
         return self.readable
 

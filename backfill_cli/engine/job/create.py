@@ -9,7 +9,7 @@ from backfill_cli.catalog.lease import JobLock
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, Lease, SinkTable, Source
 from backfill_cli.engine.job.checks import Answer, require_all
-from backfill_cli.engine.job.held import holding, settle_before
+from backfill_cli.engine.job.held import holding, recover_start_before
 from backfill_cli.engine.job.ownership import owning, require_lost, take
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import nothing_follows, require_same, strategy_of
@@ -33,9 +33,9 @@ def create(
     checked = require_all(config, catalog, resources, into_existing, _Insisting(config, catalog, resources))
     tables = checked.tables
     with holding(config, catalog, upstream, checked.pin, resources) as held_pin:
-        resources.patiently(lambda: sink.prepare(name, tables, into_existing))
+        resources.with_retries(lambda: sink.prepare(name, tables, into_existing))
         with owning(name, catalog, sink):
-            resources.patiently(lambda: take(name, catalog, sink, checked.owner))
+            resources.with_retries(lambda: take(name, catalog, sink, checked.owner))
             definition, checkpoint = _begun(config, upstream, held_pin, until, tables)
             catalog.create_job(definition, Control(rate=config.throttle.rate), checkpoint)
     return definition
@@ -50,13 +50,13 @@ class _Insisting:
     resources: Resources
 
     def ask(self, check: Callable[[], Answer]) -> Answer:
-        return self.resources.patiently(check)
+        return self.resources.with_retries(check)
 
     def clear(self) -> None:
-        settle_before(self.config, self.catalog, self.resources)
+        recover_start_before(self.config, self.catalog, self.resources)
 
     def may_create(self, lease: Lease) -> bool:
-        self.resources.patiently(lease.require_able)
+        self.resources.with_retries(lease.require_able)
         return True
 
 
@@ -96,8 +96,8 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources
     The rate is taken from the config. Raises StateConflict when the sink has no record of the job, UsageError when
     the config leads to a different result than the job's, Held when the owning catalog is not lost.
     """
-    held = resources.patiently(lambda: require_lost(name, catalog, resources.sink))
-    saved = resources.patiently(lambda: resources.sink.saved(name))
+    held = resources.with_retries(lambda: require_lost(name, catalog, resources.sink))
+    saved = resources.with_retries(lambda: resources.sink.saved(name))
     known = name in {row.name for row in catalog.jobs()}
     if saved is None:
         raise StateConflict(
@@ -109,8 +109,8 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources
     kept = decode(JobDefinition, saved.definition)
     require_same(kept, config, known=known)
     definition = replace(kept, config=config.stored(), config_file=config.file)
-    markers = resources.patiently(lambda: resources.sink.committed(name))
+    markers = resources.with_retries(lambda: resources.sink.committed(name))
     token = max((marker.token for marker in markers.values()), default=saved.checkpoint.token)
     checkpoint = replace(saved.checkpoint, plan=None, staged=None)
     catalog.rebuild(definition, checkpoint, Control(rate=config.throttle.rate), token, lock)
-    resources.patiently(lambda: take(name, catalog, resources.sink, held))
+    resources.with_retries(lambda: take(name, catalog, resources.sink, held))

@@ -28,7 +28,7 @@ from backfill_cli.errors import (
 from backfill_cli.failpoint import hit
 from backfill_cli.model.codec import decode
 from backfill_cli.model.cutover import Found, LiveName
-from backfill_cli.model.upstream import Begun, Pin
+from backfill_cli.model.upstream import PendingStart, Pin
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def _asked(name: str, catalog: Catalog, resources: Resources) -> tuple[bool, boo
     return known, held is None or held == ours or (ours is not None and held.catalog == ours.catalog)
 
 
-def _config_of_start(name: str, catalog: Catalog, begun: Begun | None) -> JobConfig:
+def _config_of_start(name: str, catalog: Catalog, begun: PendingStart | None) -> JobConfig:
     """The config of a start that did not complete. Raises NoSuchJob if there is none."""
     starter = catalog.starters.of(name)
     if begun is None and starter is None:
@@ -198,7 +198,12 @@ def _config_of_start(name: str, catalog: Catalog, begun: Begun | None) -> JobCon
 
 
 def _start_dropped(
-    name: str, config: JobConfig, begun: Begun | None, catalog: Catalog, without_sink: bool, without_upstream: bool
+    name: str,
+    config: JobConfig,
+    begun: PendingStart | None,
+    catalog: Catalog,
+    without_sink: bool,
+    without_upstream: bool,
 ) -> Dropped:
     """Nothing is left of a start that did not complete, except tables without rows in the sink.
 
@@ -257,7 +262,7 @@ class _Left:
         """Whether jobs hold anything in an upstream of this kind."""
         return self._config.unreached_upstream().lease is not None
 
-    def release(self, resources: Resources, begun: Begun | None) -> None:
+    def release(self, resources: Resources, begun: PendingStart | None) -> None:
         """The upstream no longer holds anything for the job, or `statements` remove it."""
         if self._without or not self._holds():
             return

@@ -20,7 +20,7 @@ from backfill_cli.errors import BackfillError, Transient, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.units import spell_moment
-from backfill_cli.model.upstream import Begun, HeldLog, Pin
+from backfill_cli.model.upstream import HeldLog, PendingStart, Pin
 
 LIMIT_S = 5.0
 """For all jobs together: the caller is often a health probe with a time limit of its own (often 10 s)."""
@@ -41,7 +41,7 @@ def held_without_runner(name: str, catalog: Catalog, lease: Lease) -> HeldLog | 
     return None if ask is None else ask(lease)
 
 
-def told_by_upstreams(
+def held_logs(
     names: Iterable[str], catalog: Catalog, limit_s: float = LIMIT_S
 ) -> dict[str, HeldLog | BackfillError]:
     """By job, what its stored upstream holds for it, or the error that prevented an answer.
@@ -137,14 +137,14 @@ def holding(
         yield pin
         return
     mark, now_ms = uuid.uuid4().hex[:16], wall_clock_ms()
-    begun = Begun(config.job.name, mark, config.stored(), replace(pin, splits=()), now_ms)
-    resources.patiently(lambda: catalog.starts.begin(begun))
+    begun = PendingStart(config.job.name, mark, config.stored(), replace(pin, splits=()), now_ms)
+    resources.with_retries(lambda: catalog.starts.begin(begun))
     hit("start-begun")
     try:
         with _waits_told(upstream, resources):
-            resources.patiently(lambda: lease.create(mark))
+            resources.with_retries(lambda: lease.create(mark))
         hit("start-held")
-        held = resources.patiently(resources.upstream.pin)
+        held = resources.with_retries(resources.upstream.pin)
         if held.schema != pin.schema:
             raise Transient("the upstream's columns changed while the job was being created", "start it again")
         yield held
@@ -153,7 +153,7 @@ def holding(
             _settle(begun, catalog, lease)
         raise
     hit("start-made")
-    resources.patiently(lambda: _settle(begun, catalog, lease))
+    resources.with_retries(lambda: _settle(begun, catalog, lease))
 
 
 @contextmanager
@@ -198,26 +198,28 @@ def settle(job: str, catalog: Catalog, of_another: bool = False) -> None:
             if resources.upstream.lease is not None:
                 _settle(begun, catalog, resources.upstream.lease)
     except BackfillError as error:
-        error.message = f"{spell_begun(begun)}, and what it left upstream could not be removed: {error.message}"
+        error.message = (
+            f"{spell_pending_start(begun)}, and what it left upstream could not be removed: {error.message}"
+        )
         if job not in {row.name for row in catalog.jobs()}:
             without = "to leave it there: " + command(f"drop {job} --without-upstream --confirm {job}")
             error.hint = without if of_another else error.hint.also("; or ", without)
         raise
 
 
-def settle_before(config: JobConfig, catalog: Catalog, resources: Resources) -> None:
+def recover_start_before(config: JobConfig, catalog: Catalog, resources: Resources) -> None:
     """As `settle`, before the job of this config runs; waits only if the job needs the same upstream."""
     name = config.job.name
-    begun = resources.patiently(lambda: catalog.starts.of(name))
+    begun = resources.with_retries(lambda: catalog.starts.of(name))
     if begun is None:
         return
     if json.loads(begun.config).get("upstream") == config.tree["upstream"]:
-        resources.patiently(lambda: settle(name, catalog))
+        resources.with_retries(lambda: settle(name, catalog))
     else:
         settle(name, catalog, of_another=True)
 
 
-def _settle(begun: Begun, catalog: Catalog, lease: Lease) -> None:
+def _settle(begun: PendingStart, catalog: Catalog, lease: Lease) -> None:
     if begun.job in {row.name for row in catalog.jobs()}:
         lease.adopt(begun.mark, begun.pin)
     else:
@@ -225,6 +227,6 @@ def _settle(begun: Begun, catalog: Catalog, lease: Lease) -> None:
     catalog.starts.end(begun.job)
 
 
-def spell_begun(begun: Begun) -> str:
+def spell_pending_start(begun: PendingStart) -> str:
     """For display."""
     return f"a start of job {begun.job!r}, begun {spell_moment(begun.begun_ms)}, did not complete"

@@ -71,7 +71,7 @@ class Resources:
                 return self._open.enter_context(session_of(self._config))
 
         self.tell("starting Spark")
-        return self.patiently(opened)
+        return self.with_retries(opened)
 
     @cached_property
     def upstream(self) -> Source:
@@ -93,7 +93,7 @@ class Resources:
         sink.use(lambda: self.spark)
         return sink
 
-    def patiently(self, act: Callable[[], Answer]) -> Answer:
+    def with_retries(self, act: Callable[[], Answer]) -> Answer:
         """What `act` returns; transient failures are retried with backoff, up to `retry.limit`."""
 
         def waits(attempt: tenacity.RetryCallState) -> None:

@@ -14,7 +14,7 @@ from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, JobStore, Source
 from backfill_cli.engine.job.checks import late_tables
 from backfill_cli.engine.job.create import create, rebuild
-from backfill_cli.engine.job.held import settle_before
+from backfill_cli.engine.job.held import recover_start_before
 from backfill_cli.engine.job.machine import extras, untried
 from backfill_cli.engine.job.ownership import owners_sought, require_kept, start_over_named, take
 from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
@@ -138,23 +138,23 @@ class _Run:
         late = late_tables(job, resources.upstream)
         if late:
             with owners_sought(self.catalog):
-                resources.patiently(lambda: resources.sink.check(job.name, late, into_existing=False))
+                resources.with_retries(lambda: resources.sink.check(job.name, late, into_existing=False))
         job = replace(job, tables=(*job.tables, *late))
         with self._claimed(job, config, resources, lock) as (claim, heartbeat):
-            resources.patiently(lambda: claim.store.redefine(job.config, job.until, job.config_file))
+            resources.with_retries(lambda: claim.store.redefine(job.config, job.until, job.config_file))
             if late:
-                resources.patiently(lambda: claim.store.widen(job.tables))
+                resources.with_retries(lambda: claim.store.widen(job.tables))
             if was_until not in (None, job.until):
                 resources.tell(f"until {job.until} from now on, stored in the catalog; it was until {was_until}")
             if changed:
                 resources.tell(f"the config has changed and was stored: {', '.join(changed)}")
             for said in nothing_follows(self.name, resources.upstream.capabilities, job.until):
                 resources.tell(said)
-            held = resources.patiently(lambda: require_kept(job.name, self.catalog, resources.sink))
-            settle_before(config, self.catalog, resources)
-            resources.patiently(lambda: resources.upstream.restore(job.pin))
-            resources.patiently(lambda: resources.sink.prepare(job.name, job.tables, into_existing=True))
-            resources.patiently(lambda: take(job.name, self.catalog, resources.sink, held))
+            held = resources.with_retries(lambda: require_kept(job.name, self.catalog, resources.sink))
+            recover_start_before(config, self.catalog, resources)
+            resources.with_retries(lambda: resources.upstream.restore(job.pin))
+            resources.with_retries(lambda: resources.sink.prepare(job.name, job.tables, into_existing=True))
+            resources.with_retries(lambda: take(job.name, self.catalog, resources.sink, held))
             if RATE in changed:
                 self.catalog.post(job.name, Verb.THROTTLE, config.throttle.rate, actor(), _now_ms())
             tick = self._work(claim, heartbeat, job, config, resources, unpause)
@@ -180,7 +180,7 @@ class _Run:
             heartbeat = Heartbeat(job.name, lambda: store.heartbeat(_now_ms(), None), limit_ms, self.signals.wake)
             try:
                 with heartbeat, driver.explained(command(f"resume {job.name}")):
-                    resources.patiently(lambda: store.become(JobState.STARTING, "a runner took the job"))
+                    resources.with_retries(lambda: store.become(JobState.STARTING, "a runner took the job"))
                     resources.tell = tell
                     yield claim, heartbeat
             except Held:
@@ -204,16 +204,18 @@ class _Run:
     ) -> Tick:
         """Recover, which needs no Spark, then loop; the catalog records how it ended."""
         store = claim.store
-        upstream, stager, spooled = resources.patiently(lambda: self._parts(store, definition, config, resources))
+        upstream, stager, spooled = resources.with_retries(
+            lambda: self._parts(store, definition, config, resources)
+        )
         job = Job(self.name, claim.token, definition.tables, encode(definition))
-        recovered = resources.patiently(lambda: recover(job, store, resources.sink, stager, _now_ms()))
+        recovered = resources.with_retries(lambda: recover(job, store, resources.sink, stager, _now_ms()))
         if spooled is not None:
-            resources.patiently(lambda: spooled.take_up(recovered.committed, store.spooled()))
+            resources.with_retries(lambda: spooled.take_up(recovered.committed, store.spooled()))
         elif recovered.committed.memory:
             upstream.recall(recovered.committed.memory)
         stager.sweep([])
         stager.begin()
-        resources.patiently(lambda: self._begin(store, recovered, unpause))
+        resources.with_retries(lambda: self._begin(store, recovered, unpause))
         strategy = strategy_of(config, resources.upstream.capabilities, definition.pin)
         interval_ms = int(config.barrier.interval_s * 1000)
         settings = Settings(
@@ -239,11 +241,11 @@ class _Run:
                 raise
         resources.tell = self.watcher.tell
         if tick == Tick.DONE:
-            resources.patiently(loop.heartbeat)
-            resources.patiently(lambda: store.become(JobState.DONE, "caught up"))
+            resources.with_retries(loop.heartbeat)
+            resources.with_retries(lambda: store.become(JobState.DONE, "caught up"))
         else:
             reason = SIGNALLED if self.signals.caught else ASKED
-            resources.patiently(lambda: _stop(store, reason))
+            resources.with_retries(lambda: _stop(store, reason))
         return tick
 
     def _parts(
@@ -340,8 +342,8 @@ def visible(
     resources.tell = tell
     limit_ms = int(config.retry.limit_s * 1000)
     try:
-        before = resources.patiently(lambda: catalog.starters.of(name))
-        resources.patiently(begin)
+        before = resources.with_retries(lambda: catalog.starters.of(name))
+        resources.with_retries(begin)
         with Heartbeat(name, lambda: catalog.starters.renew(name), limit_ms, wake):
             yield
     except BaseException:  # Ctrl-C, too

@@ -87,9 +87,9 @@ def fix(
             limit_ms = int(config.retry.limit_s * 1000)
             heartbeat = Heartbeat(job, lambda: claim.store.heartbeat(wall_clock_ms(), None), limit_ms, Wake())
             with heartbeat:
-                held = resources.patiently(lambda: require_kept(job, catalog, resources.sink))
+                held = resources.with_retries(lambda: require_kept(job, catalog, resources.sink))
                 verification = Verification.of(definition, config, resources, False, asked, steps)
-                resources.patiently(lambda: take(job, catalog, resources.sink, held))
+                resources.with_retries(lambda: take(job, catalog, resources.sink, held))
                 stager = SparkStager(lambda: resources.spark, resources.upstream, config)
                 runner = Job(job, claim.token, definition.tables, encode(definition))
                 fixing = _Fixing(runner, definition, claim.store, resources, stager, heartbeat)
@@ -179,7 +179,9 @@ class _Fixing:
     def _recovered(self, what: str) -> Recovered:
         """Keeps any outstanding promise: the sink has the epoch afterwards. what: for the ledger."""
         sink, now_ms = self.resources.sink, wall_clock_ms
-        return self.resources.patiently(lambda: recover(self.job, self.store, sink, self.stager, now_ms(), what))
+        return self.resources.with_retries(
+            lambda: recover(self.job, self.store, sink, self.stager, now_ms(), what)
+        )
 
     def _commit(self, at: Checkpoint, epoch: Barrier, stage: "_Stage", found: VerifyReport) -> None:
         """Puts the staged changes into the sink: an epoch like any other, with the state and position of `at`."""

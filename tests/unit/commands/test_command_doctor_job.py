@@ -19,7 +19,7 @@ from backfill_cli.model.job import JobState
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.position import Position
 from backfill_cli.model.reports import PlannedTable, PlanReport, Refusal
-from backfill_cli.model.upstream import Begun, Pin
+from backfill_cli.model.upstream import PendingStart, Pin
 
 __all__ = ["java"]
 
@@ -103,7 +103,7 @@ def test_a_start_that_was_killed_is_named_with_a_way_on_that_can_be_typed(
 ) -> None:
     """The job is there; or it is not, and nobody noted its file; or it is that of the config at hand."""
     (folder / "other.toml").write_text(CONFIG.replace('"orders"', '"named"', 1))
-    catalog.starts.begin(Begun(job, "m", "{}", Pin(Position(), None, None, ()), 1))
+    catalog.starts.begin(PendingStart(job, "m", "{}", Pin(Position(), None, None, ()), 1))
     checks = found(run, *(["other.toml"] if job == "named" else []), "--catalog", str(catalog.path))["jobs"]
     told = [one["fix"] for one in checks if "did not complete" in one["said"]]
     assert [one.replace(f" --catalog {catalog.path}", "") for one in told] == [fix]

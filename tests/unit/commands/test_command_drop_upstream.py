@@ -13,7 +13,7 @@ from backfill_cli.errors import UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.position import Position
-from backfill_cli.model.upstream import Begun, Pin
+from backfill_cli.model.upstream import PendingStart, Pin
 
 CONFIG = """
 [job]
@@ -136,7 +136,7 @@ def test_what_a_killed_start_left_is_named_by_its_mark(
     (folder / "job.toml").write_text(CONFIG.format(upstream=POSTGRES, table="public.orders"))
     catalog = Catalog(folder / ".backfill/catalog.duckdb")
     stored = load(folder / "job.toml").stored()
-    catalog.starts.begin(Begun("orders", "abc", stored, Pin(Position(), None, None, ()), 1))
+    catalog.starts.begin(PendingStart("orders", "abc", stored, Pin(Position(), None, None, ()), 1))
     monkeypatch.delenv("ORDERS_DSN", raising=False)
     refused = run("drop", "orders", "--confirm", "orders")
     assert refused.exit_code == 2

@@ -51,7 +51,7 @@ def test_a_health_check_asks_the_upstream_of_a_job_that_no_runner_has(
         asked.append(names)
         return {"orders": HeldLog(2 << 30, 1 << 30)}
 
-    fake_engine(monkeypatch, "job.held", told_by_upstreams=told)
+    fake_engine(monkeypatch, "job.held", held_logs=told)
     ill = run("status", "--check")
     assert (ill.exit_code, asked) == (1, [["orders"]])
     assert "keeps 2.0 GB of its log for this job, more than upstream.max_retained (1.0 GB) allows" in ill.stdout
@@ -85,7 +85,7 @@ def test_a_health_check_whose_upstream_does_not_answer_is_healthy_only_without_a
     run: Run, done: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent = {"orders": Transient("no answer within 5 s", "check the network")}
-    fake_engine(monkeypatch, "job.held", told_by_upstreams=lambda names, where: silent)
+    fake_engine(monkeypatch, "job.held", held_logs=lambda names, where: silent)
     limited(done, None)
     assert run("status", "--check").exit_code == 0
     limited(done, "10GB")

@@ -52,7 +52,7 @@ def asked(
 
     monkeypatch.setattr(held, "from_stored", stored)
     try:
-        return held.told_by_upstreams(says, catalog, limit_s)
+        return held.held_logs(says, catalog, limit_s)
     finally:
         ended.set()
 

@@ -61,7 +61,7 @@ def test_plan_and_start_refuse_a_new_job_and_plan_accepts_one_that_exists(
     config, catalog = load(tmp_path / "job.toml"), Catalog(str(tmp_path / "catalog.duckdb"))
     upstream = config.open_upstream()
     resources: Any = SimpleNamespace(
-        upstream=upstream, rows=upstream, sink=config.open_sink(), spark=spark, patiently=lambda act: act()
+        upstream=upstream, rows=upstream, sink=config.open_sink(), spark=spark, with_retries=lambda act: act()
     )
     noting = _Noting(config, catalog)
     with pytest.raises(UsageError, match=r"does not fit .*`dbl` cannot be resolved"):

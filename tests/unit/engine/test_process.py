@@ -92,7 +92,7 @@ def test_what_fails_in_passing_is_tried_again_and_what_is_waited_for_is_told(
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda _s: None)
     told: list[str] = []
     config: Any = Config()
-    assert Resources(config, told.append).patiently(flaky(2)) == "done"
+    assert Resources(config, told.append).with_retries(flaky(2)) == "done"
     assert [str(one) for one in told] == ["waiting: a.duckdb is held by python (PID 7); to continue: close it"] * 2
 
 
@@ -100,7 +100,7 @@ def test_a_failure_that_outlasts_the_limit_is_raised(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Retry, "limit_s", 0.0)
     config: Any = Config()
     with pytest.raises(Transient, match="is held"):
-        Resources(config, lambda _doing: None).patiently(flaky(1))
+        Resources(config, lambda _doing: None).with_retries(flaky(1))
 
 
 def test_nothing_is_tried_again_once_java_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_nothing_is_tried_again_once_java_has_ended(monkeypatch: pytest.MonkeyPa
     )
     told: list[str] = []
     with pytest.raises(SparkEnded) as ended, Resources(config, told.append) as resources:
-        resources.patiently(flaky(1))
+        resources.with_retries(flaky(1))
     assert (told, str(ended.value.hint)) == ([], "run the command again")
 
 

@@ -35,7 +35,7 @@ class AtOnce:
     def __init__(self) -> None:
         self.tell: Callable[[str], None] = lambda _doing: None
 
-    def patiently(self, act: Callable[[], Any]) -> Any:
+    def with_retries(self, act: Callable[[], Any]) -> Any:
         return act()
 
 

@@ -160,7 +160,9 @@ def test_a_start_on_a_cluster_tries_the_staging_folder_before_anything_is_made(
     assert list((tmp_path / "staging").iterdir()) == []
     monkeypatch.setattr(Path, "glob", lambda folder, how: iter(()))
     sink, catalog = config.open_sink(), Catalog(tmp_path / "c.duckdb")
-    world = SimpleNamespace(spark=spark, upstream=config.open_upstream(), sink=sink, patiently=lambda act: act())
+    world = SimpleNamespace(
+        spark=spark, upstream=config.open_upstream(), sink=sink, with_retries=lambda act: act()
+    )
     with pytest.raises(UsageError, match=r"16 row\(s\) were written .* hold 0"):
         create(config, catalog, world, "forever", False)  # type: ignore[arg-type]
     monkeypatch.undo()

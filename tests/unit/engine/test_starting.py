@@ -11,11 +11,11 @@ from hint_typed import typed
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import Extras
-from backfill_cli.engine.job.held import holding, settle, settle_before
+from backfill_cli.engine.job.held import holding, recover_start_before, settle
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.errors import BackfillError, ConfigError, Transient
 from backfill_cli.model.position import Position
-from backfill_cli.model.upstream import Begun, Pin
+from backfill_cli.model.upstream import PendingStart, Pin
 
 CONFIG = """
 [job]
@@ -53,7 +53,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], J
 def begun(config: JobConfig, folder: Path) -> Catalog:
     """A catalog that knows of a start that was killed, and of no job."""
     catalog = Catalog(folder / "c.duckdb")
-    catalog.starts.begin(Begun("j", "m", config.stored(), Pin(Position(), None, None, ()), 1))
+    catalog.starts.begin(PendingStart("j", "m", config.stored(), Pin(Position(), None, None, ()), 1))
     return catalog
 
 
@@ -81,7 +81,7 @@ def test_only_an_upstream_that_the_job_needs_is_waited_for(
     catalog = begun(config("OLD"), tmp_path)
     told: list[str] = []
     with Resources(config(now), told.append) as resources:
-        error = refused(lambda: settle_before(config(now), catalog, resources), Transient)
+        error = refused(lambda: recover_start_before(config(now), catalog, resources), Transient)
     assert (bool(told), "correct upstream.dsn" in str(error.hint)) == (waits, waits)
     assert "to leave it there: backfill drop j --without-upstream --confirm j" in str(error.hint)
     assert "did not complete" in error.message
@@ -113,7 +113,7 @@ def test_a_table_that_is_altered_while_its_job_is_created_is_taken_as_it_is_then
 
     def started(*schemas: str) -> Pin:
         upstream: Any = Altered(*schemas)
-        resources: Any = SimpleNamespace(patiently=lambda act: act(), upstream=upstream)
+        resources: Any = SimpleNamespace(with_retries=lambda act: act(), upstream=upstream)
         try:
             with holding(config("OLD"), catalog, upstream, upstream.pin(), resources) as held:
                 return held

@@ -66,7 +66,7 @@ def test_the_time_of_a_fix_is_that_of_both_comparisons_and_of_what_it_writes(
 
     monkeypatch.setattr(fix, "recover", recovered)
     store: Any = SimpleNamespace(prepare=lambda *_: None)
-    resources: Any = SimpleNamespace(patiently=lambda act: act(), sink=None)
+    resources: Any = SimpleNamespace(with_retries=lambda act: act(), sink=None)
     stager: Any = SimpleNamespace(begin=lambda: None, folder=lambda *_: str(tmp_path))
     heartbeat: Any = SimpleNamespace(check=lambda: None)
     verification: Any = SimpleNamespace(report=report)

@@ -17,7 +17,7 @@ def ended(catalog: Catalog, *before: Any) -> None:
     config: Any = SimpleNamespace(
         job=SimpleNamespace(name="orders"), file="job.toml", stored=lambda: "{}", retry=SimpleNamespace(limit_s=1)
     )
-    resources: Any = SimpleNamespace(tell=lambda _: None, patiently=lambda act: act())
+    resources: Any = SimpleNamespace(tell=lambda _: None, with_retries=lambda act: act())
     with catalog.lock_job("orders") as lock:
         for act in before:
             act()
