@@ -171,6 +171,8 @@ def test_groups_of_one_epoch_are_known_from_the_footer_alone(
         ('{"schema": {}, "payload": {"s": {"e": 3}}}\n', [(3, 1)]),
         ("", []),
         ("null\n\n", []),
+        ('{"s": {"e": 1}}\n{"s": {"e": 2}, "x": "\\ud800"}\n{"s": {"e": 1}}', [(1, 2), (2, 1)]),
+        ('{"s": {"e": "a"}, "s": {"e": "b"}}\n{"s": {"e": "a"}}', [("a", 1), ("b", 1)]),
     ],
 )
 def test_json_epochs_are_read_below_their_path(

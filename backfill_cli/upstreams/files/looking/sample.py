@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -221,16 +221,9 @@ class Seen:
             kinds, zoned = frozenset({"instant"}), "changes"
         elif not kinds and "instant" in self.kinds and "time" in other.kinds:
             kinds, zoned = frozenset({"instant"}), "snapshot"
-        return Seen(
-            self.rows,
-            self.values + other.values,
-            self.distinct,
-            kinds,
-            max(self.digits, other.digits),
-            max(self.places, other.places),
-            self.fixed,
-            zoned,
-        )
+        digits, places = max(self.digits, other.digits), max(self.places, other.places)
+        values = self.values + other.values
+        return replace(self, values=values, kinds=kinds, digits=digits, places=places, zoned=zoned)
 
     @property
     def identifies(self) -> bool:
