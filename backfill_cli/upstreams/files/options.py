@@ -9,12 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from backfill_cli.contracts.options import Example, NoSecret
 from backfill_cli.errors import START_OVER, ConfigError, Hint
 
-SnapshotFormat = Literal["parquet", "json", "csv"]
-ChangeFormat = Literal["debezium", "dms", "change-feed"]
 FileFormat = Literal["parquet", "json", "csv"]
 TimeUnit = Literal["ms", "us", "ns"]
 DecimalForm = Literal["precise", "string", "double"]
-OnError = Literal["fail", "quarantine"]
 
 FILE_FORMATS: dict[str, tuple[FileFormat, ...]] = {
     "debezium": ("json",),
@@ -85,7 +82,7 @@ class SnapshotFiles(_Options):
         description="folder (read with its subfolders) or glob; a local path or a URI that both pyarrow and Spark "
         "can open; contains {table} if there are several tables",
     )
-    format: SnapshotFormat = Field(description="format of the files: parquet, json (one object per line) or csv")
+    format: FileFormat = Field(description="format of the files: parquet, json (one object per line) or csv")
     ddl: Annotated[str | dict[str, str] | None, NoSecret()] = Field(
         default=None,
         alias="schema",
@@ -137,7 +134,9 @@ class ChangesOptions(_Options):
     path: Annotated[str, Example("data/orders/changes")] = Field(
         min_length=1, description="same form as the snapshot's path"
     )
-    format: ChangeFormat = Field(description="format of the changes: debezium, dms or change-feed")
+    format: Literal["debezium", "dms", "change-feed"] = Field(
+        description="format of the changes: debezium, dms or change-feed"
+    )
     file_format: FileFormat | None = Field(
         default=None,
         description="parquet, json or csv, if the format allows more than one; default: by file extension",
@@ -206,7 +205,7 @@ class FilesOptions(_Options):
     """Files: a snapshot, and a landing zone of change files after it."""
 
     type: Literal["files"] = Field(default="files", description="this connector")
-    on_error: OnError = Field(
+    on_error: Literal["fail", "quarantine"] = Field(
         default="fail",
         description="a row that cannot be read: fail stops the job and names it, quarantine keeps it in a side "
         "table of the sink and continues",
