@@ -105,18 +105,18 @@ def _of_parquet(where: Place, file: File, column: str) -> dict[Any, int]:
 
 
 def _of_json(where: Place, file: File, column: str, skip: bool) -> dict[Any, int]:
-    """JSON has no column types: Arrow reads integers, then texts, and plain Python the lines that it refuses."""
+    """JSON has no column types: Arrow reads integers and texts, and plain Python the lines that it refuses."""
     counts = Counter[Any]()
     path = column.split(".")
     head = next(lines.objects(file, lines.forward(where, file, "json", skip), skip), {})
     if "payload" in head and path[0] not in head:
         path = ["payload", *path]
+    leaves = (pa.string(), pa.int64()) if isinstance(_member(head, path), str) else (pa.int64(), pa.string())
     (part,) = lines.parts(where, [file], cut=False)
     with reading(file.path, "json"):
         for _, block in json_rows.blocks(part):
             left = [line for _, _, line in json_rows.numbered(block) if line != b"null"]
-            for leaf in (pa.int64(), pa.string()):
-                kind = leaf
+            for kind in leaves:
                 for name in reversed(path[1:]):
                     kind = pa.struct([(name, kind)])
                 columns, kept = arrow_json.parse(left, pa.schema([(path[0], kind)]))
@@ -136,13 +136,17 @@ def _one_by_one(
     """The epoch of each line. Raises BadData for the first that cannot be one."""
     texts = (line.decode("utf-8", "surrogateescape" if skip else "replace") for line in left)
     for one in lines.objects(file, texts, skip, numbers=float):
-        value: Any = one
-        for name in path:
-            value = value.get(name) if isinstance(value, dict) else None
+        value = _member(one, path)
         if not skip:
             _require_epoch(file, column, value)
         if _is_epoch(value):  # True would be counted as 1
             yield value
+
+
+def _member(value: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _of_csv(where: Place, file: File, column: str, csv: CsvOptions, skip: bool) -> dict[Any, int]:
