@@ -43,7 +43,7 @@ def _open_snapshot(options: SnapshotSideOptions, tables: Sequence[TableSpec]) ->
 
 
 def _look(path: str, changes: str | None) -> Looked:
-    from backfill_cli.upstreams.files.looking.look import look
+    from backfill_cli.upstreams.files.inference.infer import look
 
     return look(path, changes)
 

@@ -179,7 +179,7 @@ def test_a_key_is_unique_and_named_like_one(
     ],
 )
 def test_the_table_is_named_after_its_folder_or_file(path: str, table: str) -> None:
-    from backfill_cli.upstreams.files.looking.look import table_of
+    from backfill_cli.upstreams.files.inference.infer import table_of
 
     assert table_of(path) == table
 

@@ -1,8 +1,8 @@
 """One table's change files as a log: what is pending after a cursor, and checks that applied files did not change.
 
-A file is identified by its name, and the log is in the order of names. Applied files are remembered (consumed.py),
-here and in the job's checkpoints, so that any process reports a file that came late, grew or was replaced. Applied
-files can be removed.
+A file is identified by its name, and the log is in the order of names. Applied files are remembered
+(applied_files.py), here and in the job's checkpoints, so that any process reports a file that came late, grew or was
+replaced. Applied files can be removed.
 """
 
 import shlex
@@ -14,9 +14,9 @@ from dataclasses import replace
 from backfill_cli.errors import START_OVER, HistoryGone, UsageError, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, differing, same_type, schema_text
-from backfill_cli.upstreams.files.changes import consumed, order
+from backfill_cli.upstreams.files.changes import applied_files, order
+from backfill_cli.upstreams.files.changes.applied_files import Consumed, Fault
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected
-from backfill_cli.upstreams.files.changes.consumed import Consumed, Fault
 from backfill_cli.upstreams.files.changes.landing import Landing
 from backfill_cli.upstreams.files.reading.rows import THREADS
 
@@ -194,7 +194,7 @@ class TableLog:
             return
         memory = self._memory(cursor)
         for fault in memory.faults(there):
-            raise consumed.changed(self.table, fault, cursor or "")
+            raise applied_files.changed(self.table, fault, cursor or "")
         seen = self._landing.between(cursor, memory.newest) if memory.waiting else ()
         if len(seen) < memory.waiting:
             gone = memory.waiting - len(seen)
@@ -248,19 +248,19 @@ class TableLog:
         for file in there if at is not None else ():
             if at is not None and file.name < at.name and file.mtime_ns > at.mtime_ns + _LATE_NS:
                 before = "if it was there before: " + shlex.join(["touch", "-r", at.path, file.path])
-                raise consumed.late(self.table, file, at.name, f"{before}; {consumed.NAME_IT_LATER}")
+                raise applied_files.late(self.table, file, at.name, f"{before}; {applied_files.NAME_IT_LATER}")
 
     def _compare(self, added: Iterable[File], gone: Iterable[str], cursor: str | None) -> None:
         for file in added:
             if cursor is not None and file.name <= cursor:
-                raise consumed.late(self.table, file, cursor, consumed.NAME_IT_LATER)
+                raise applied_files.late(self.table, file, cursor, applied_files.NAME_IT_LATER)
         for name in gone:
             if cursor is None or name > cursor:
-                raise consumed.gone_unread(self.table, f"{self.where.folder}/{name}")
+                raise applied_files.gone_unread(self.table, f"{self.where.folder}/{name}")
 
     def _refuse_renamed(self, fresh: Sequence[File], cursor: str | None) -> None:
         for file, (was, *_) in self._memory(cursor).renamed(fresh, self._landing.files):
-            raise consumed.renamed(self.table, file, was)
+            raise applied_files.renamed(self.table, file, was)
 
     def _look_again(self, cursor: str | None) -> None:
         """Stat pending files and some applied ones: writing in place does not change their folder."""
@@ -271,7 +271,7 @@ class TableLog:
             before = self._landing.files[name]
             now = self._landing.again(name)
             if now is not None and now != before:
-                raise consumed.changed(
+                raise applied_files.changed(
                     self.table, Fault(now, (before.name, before.size, before.mtime_ns)), cursor or ""
                 )
         for name in self._landing.between(cursor, None)[:_WATCHED]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from backfill_cli.errors import Fatal, HistoryGone
 from backfill_cli.formats.listing import File
 from backfill_cli.model.position import START
-from backfill_cli.upstreams.files.changes.consumed import GROUP, Consumed
+from backfill_cli.upstreams.files.changes.applied_files import GROUP, Consumed
 
 __all__ = ["root"]
 

@@ -15,8 +15,8 @@ from backfill_cli.formats import schemas
 from backfill_cli.model.schema import Columns
 from backfill_cli.upstreams.files.changes.debezium import Debezium, payload_of
 from backfill_cli.upstreams.files.changes.marked_rows import TIME, TYPE, VERSION
-from backfill_cli.upstreams.files.looking import sample
-from backfill_cli.upstreams.files.looking.sample import CsvText, Folder, Seen
+from backfill_cli.upstreams.files.inference import sample
+from backfill_cli.upstreams.files.inference.sample import CsvText, Folder, Seen
 from backfill_cli.upstreams.files.options import FILE_FORMATS, ChangesOptions
 from backfill_cli.upstreams.files.reading import lines
 from backfill_cli.upstreams.files.reading.rows import footer
