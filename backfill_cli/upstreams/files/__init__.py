@@ -43,9 +43,9 @@ def _open_snapshot(options: SnapshotSideOptions, tables: Sequence[TableSpec]) ->
 
 
 def _look(path: str, changes: str | None) -> Looked:
-    from backfill_cli.upstreams.files.inference.infer import look
+    from backfill_cli.upstreams.files.inference.infer import infer
 
-    return look(path, changes)
+    return infer(path, changes)
 
 
 def _fingerprint(options: FilesOptions) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from backfill_cli.errors import Fatal, HistoryGone
 from backfill_cli.formats.listing import File
 from backfill_cli.model.position import START
-from backfill_cli.upstreams.files.changes.applied_files import GROUP, Consumed
+from backfill_cli.upstreams.files.changes.applied_files import GROUP, AppliedFiles
 
 __all__ = ["root"]
 
@@ -154,9 +154,9 @@ def files(count: int) -> list[File]:
 
 @given(st.lists(st.integers(1, 700), max_size=8))
 def test_memory_is_the_same_however_the_files_were_folded_in(parts: list[int]) -> None:
-    all_files, memory, begin = files(sum(parts)), Consumed(), 0
+    all_files, memory, begin = files(sum(parts)), AppliedFiles(), 0
     for part in parts:
-        memory = Consumed.of_text(memory.plus(all_files[begin : begin + part]).text())
+        memory = AppliedFiles.of_text(memory.plus(all_files[begin : begin + part]).text())
         begin += part
     assert memory.count == len(all_files)
     assert list(memory.faults(all_files)) == []
@@ -166,7 +166,7 @@ def test_memory_is_the_same_however_the_files_were_folded_in(parts: list[int]) -
 @given(st.integers(1, 2_600), st.data())
 def test_one_file_that_is_not_as_it_was_is_found_among_all(count: int, data: st.DataObject) -> None:
     there = files(count)
-    memory = Consumed().plus(there)
+    memory = AppliedFiles().plus(there)
     index = data.draw(st.integers(0, count - 1))
     was = there[index]
     changed = data.draw(st.sampled_from(("size", "time", "late")))
@@ -180,12 +180,12 @@ def test_one_file_that_is_not_as_it_was_is_found_among_all(count: int, data: st.
 
 @given(st.integers(1, 2_600), st.sets(st.integers(0, 2_599)))
 def test_any_files_may_have_been_removed(count: int, gone: set[int]) -> None:
-    memory = Consumed().plus(files(count))
+    memory = AppliedFiles().plus(files(count))
     assert list(memory.faults([f for n, f in enumerate(files(count)) if n not in gone])) == []
 
 
 def test_the_memory_of_a_hundred_thousand_files_is_small() -> None:
-    assert len(Consumed().plus(files(100_000)).text()) < 50_000
+    assert len(AppliedFiles().plus(files(100_000)).text()) < 50_000
 
 
 def test_what_is_remembered_is_json(root: Path) -> None:

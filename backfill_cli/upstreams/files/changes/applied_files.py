@@ -37,7 +37,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Mismatch:
     """file: the file at fault. was: what was applied under its name, None if nothing was (it came late)."""
 
     file: File
@@ -45,7 +45,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Consumed:
+class AppliedFiles:
     """count: files applied since the pin. inodes: of the recent ones, 0 if unknown. highest: the largest version
     among them, for formats with versions. waiting, newest: how many files followed that were not applied yet, and
     the name of the last one.
@@ -64,7 +64,7 @@ class Consumed:
         """The name of the last file that was applied."""
         return self.recent[-1][0] if self.recent else None
 
-    def plus(self, files: Sequence[File], highest: Cursor | None = None) -> "Consumed":
+    def plus(self, files: Sequence[File], highest: Cursor | None = None) -> "AppliedFiles":
         """The memory after these files, in order, were applied as well."""
         recent = [*self.recent, *((file.name, file.size, file.mtime_ns) for file in files)]
         groups = list(self.groups)
@@ -73,9 +73,9 @@ class Consumed:
             recent = recent[GROUP:]
         inodes = (*self.inodes, *(file.inode for file in files))[-len(recent) :] if recent else ()
         newest = highest if highest is not None else self.highest
-        return Consumed(self.count + len(files), tuple(groups), tuple(recent), inodes, newest)
+        return AppliedFiles(self.count + len(files), tuple(groups), tuple(recent), inodes, newest)
 
-    def faults(self, there: Sequence[File]) -> Iterator[Fault]:
+    def faults(self, there: Sequence[File]) -> Iterator[Mismatch]:
         """The files that differ from what was applied. there: the existing files after the pin, up to `last`."""
         known = {entry[0]: entry for entry in self.recent}
         ends = [group.last for group in self.groups]
@@ -87,7 +87,7 @@ class Consumed:
             for file in files:
                 was = known.get(file.name)
                 if was is None or was != (file.name, file.size, file.mtime_ns):
-                    yield Fault(file, was)
+                    yield Mismatch(file, was)
 
     def renamed(self, new: Sequence[File], there: Container[str]) -> Iterator[tuple[File, Entry]]:
         """The new files that are applied ones under another name: same inode, size and time as one that is gone.
@@ -113,7 +113,7 @@ class Consumed:
         return json.dumps(told | ({"highest": self.highest} if self.highest is not None else {}))
 
     @classmethod
-    def of_text(cls, text: str) -> "Consumed":
+    def of_text(cls, text: str) -> "AppliedFiles":
         told = json.loads(text)
         recent = json.loads(zlib.decompress(base64.b64decode(told["recent"])))
         return cls(
@@ -136,13 +136,13 @@ def _digest(entries: Sequence[Entry]) -> str:
     return hashlib.sha256(told.encode()).hexdigest()[:32]
 
 
-def _of_group(group: Group, files: Sequence[File]) -> Iterator[Fault]:
+def _of_group(group: Group, files: Sequence[File]) -> Iterator[Mismatch]:
     """The faults in a group: judged by the digest if all its files exist, else by the time of those that do."""
     newer = [file for file in files if file.mtime_ns > group.newest_ns]
     if len(files) < group.count:
-        yield from (Fault(file) for file in newer)
+        yield from (Mismatch(file) for file in newer)
     elif _digest([(file.name, file.size, file.mtime_ns) for file in files]) != group.digest:
-        yield from (Fault(file) for file in newer or [max(files, key=lambda file: file.mtime_ns)])
+        yield from (Mismatch(file) for file in newer or [max(files, key=lambda file: file.mtime_ns)])
 
 
 NAME_IT_LATER = (
@@ -150,7 +150,7 @@ NAME_IT_LATER = (
 )
 
 
-def changed(table: str, fault: Fault, cursor: str) -> Fatal:
+def changed(table: str, fault: Mismatch, cursor: str) -> Fatal:
     file, was = fault.file, fault.was
     if was is None:
         return late(table, file, cursor, NAME_IT_LATER)

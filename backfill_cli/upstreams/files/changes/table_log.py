@@ -1,8 +1,8 @@
 """One table's change files as a log: what is pending after a cursor, and checks that applied files did not change.
 
 A file is identified by its name, and the log is in the order of names. Applied files are remembered
-(applied_files.py), here and in the job's checkpoints, so that any process reports a file that came late, grew or was
-replaced. Applied files can be removed.
+(applied_files.py), here and in the job's checkpoints, so that any process reports a file that came late, grew or
+was replaced. Applied files can be removed.
 """
 
 import shlex
@@ -15,7 +15,7 @@ from backfill_cli.errors import START_OVER, HistoryGone, UsageError, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, differing, same_type, schema_text
 from backfill_cli.upstreams.files.changes import applied_files, order
-from backfill_cli.upstreams.files.changes.applied_files import Consumed, Fault
+from backfill_cli.upstreams.files.changes.applied_files import AppliedFiles, Mismatch
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected
 from backfill_cli.upstreams.files.changes.landing import Landing
 from backfill_cli.upstreams.files.reading.rows import THREADS
@@ -56,7 +56,7 @@ class TableLog:
         self._base: Columns = {}
         self._start: str | None = None
         self._cursor: str | None = None
-        self._memories: dict[str, Consumed] = {"": Consumed()}
+        self._memories: dict[str, AppliedFiles] = {"": AppliedFiles()}
         self._recalled = False
         self._judged = False
         self._listed = False
@@ -66,11 +66,11 @@ class TableLog:
         """Begin after a pin. columns: the snapshot's. start: the pin's cursor. fresh: pinned by this process."""
         self._pinned = self._base = dict(columns)
         self._start, self._judged, self._cursor = start, fresh, start
-        self._memories = {start or "": Consumed()}
+        self._memories = {start or "": AppliedFiles()}
 
     def recall(self, memory: str) -> None:
         """Adopt what an earlier process remembered of the files that it applied."""
-        found = Consumed.of_text(memory)
+        found = AppliedFiles.of_text(memory)
         self._memories[found.last or self._start or ""] = found
         self._recalled = True
 
@@ -190,7 +190,7 @@ class TableLog:
         there = [self._landing.files[n] for n in self._landing.between(self._start, cursor)] if cursor else []
         if not self._recalled:
             self._refuse_late_by_time(there, cursor)
-            self._memories[cursor or ""] = Consumed().plus(there)
+            self._memories[cursor or ""] = AppliedFiles().plus(there)
             return
         memory = self._memory(cursor)
         for fault in memory.faults(there):
@@ -210,7 +210,7 @@ class TableLog:
             self._landing.refresh()
             self._listed = True
 
-    def _memory(self, cursor: str | None) -> Consumed:
+    def _memory(self, cursor: str | None) -> AppliedFiles:
         """What was applied up to a cursor, continued from the nearest remembered cursor before it."""
         at = cursor or ""
         if at not in self._memories:
@@ -219,7 +219,7 @@ class TableLog:
             files = [self._landing.files[name] for name in names]
             held = [one for name in names if (one := self._inspected.get(name)) is not None]
             highest = [one.versions[1] for one in held if one.versions is not None]
-            base = self._memories.get(near, Consumed())
+            base = self._memories.get(near, AppliedFiles())
             self._memories[at] = base.plus(files, max(highest, default=None))
         return self._memories[at]
 
@@ -272,7 +272,7 @@ class TableLog:
             now = self._landing.again(name)
             if now is not None and now != before:
                 raise applied_files.changed(
-                    self.table, Fault(now, (before.name, before.size, before.mtime_ns)), cursor or ""
+                    self.table, Mismatch(now, (before.name, before.size, before.mtime_ns)), cursor or ""
                 )
         for name in self._landing.between(cursor, None)[:_WATCHED]:
             if self._landing.again(name) is None:

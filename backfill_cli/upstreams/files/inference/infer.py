@@ -16,7 +16,7 @@ from backfill_cli.model.schema import Columns
 from backfill_cli.upstreams.files.changes.debezium import Debezium, payload_of
 from backfill_cli.upstreams.files.changes.marked_rows import TIME, TYPE, VERSION
 from backfill_cli.upstreams.files.inference import sample
-from backfill_cli.upstreams.files.inference.sample import CsvText, Folder, Seen
+from backfill_cli.upstreams.files.inference.sample import ColumnProfile, CsvText, Folder
 from backfill_cli.upstreams.files.options import FILE_FORMATS, ChangesOptions
 from backfill_cli.upstreams.files.reading import lines
 from backfill_cli.upstreams.files.reading.rows import footer
@@ -35,7 +35,7 @@ _SHOWN = 5
 class Snapshot:
     """columns: what the sample shows. typed: the same columns with the job's types. options: of the snapshot."""
 
-    columns: Mapping[str, Seen]
+    columns: Mapping[str, ColumnProfile]
     typed: Columns
     options: Mapping[str, Told]
     named: bool = True
@@ -61,7 +61,7 @@ def _parquet_snapshot(db: duckdb.DuckDBPyConnection, found: Folder, options: Map
         if isinstance(described["type"], str) and described["type"] not in _NO_KEYS:
             c = identifier(name)
             count, values, distinct = rows.aggregate(f"count(*), count({c}), count(DISTINCT {c})").fetchall()[0]
-            columns[name] = Seen(count, values, distinct, frozenset(), fixed=str(described["type"]))
+            columns[name] = ColumnProfile(count, values, distinct, frozenset(), fixed=str(described["type"]))
     return Snapshot(columns, typed, options)
 
 
@@ -81,7 +81,7 @@ def _dialect(csv: Mapping[str, Any], header: bool) -> dict[str, Told]:
     return {f"csv.{name}": Told(value) for name, value in csv.items() if (name, value) != ("header", header)}
 
 
-def with_nulls(text: CsvText, names: tuple[str, ...]) -> tuple[dict[str, Seen], dict[str, str]]:
+def with_nulls(text: CsvText, names: tuple[str, ...]) -> tuple[dict[str, ColumnProfile], dict[str, str]]:
     """What the columns have in common, and the text of NULL: without it, all values of a column fit a type."""
     plain = sample.of_relation(text.rows, names)
     lists = f"[{', '.join(identifier(name) for name in text.rows.columns)}]"
@@ -102,7 +102,7 @@ def _json_snapshot(db: duckdb.DuckDBPyConnection, found: Folder, options: Mappin
     return typed_by(Snapshot(columns, {}, options), columns, found)
 
 
-def _of_json(one: Seen, shape: Any) -> Seen:
+def _of_json(one: ColumnProfile, shape: Any) -> ColumnProfile:
     """JSON strings stay text, even if they hold only digits."""
     if not isinstance(shape, str):
         return replace(one, fixed=_nested(shape))
@@ -124,7 +124,7 @@ def _nested(shape: Any) -> str:
     return {"BOOLEAN": "BOOLEAN", "UBIGINT": "BIGINT", "BIGINT": "BIGINT"}.get(shape, "STRING")
 
 
-def typed_by(snapshot: Snapshot, columns: Mapping[str, Seen], found: Folder, more: str = "") -> Snapshot:
+def typed_by(snapshot: Snapshot, columns: Mapping[str, ColumnProfile], found: Folder, more: str = "") -> Snapshot:
     """The snapshot with a schema of these columns, and a comment that says what the schema was guessed from.
 
     more: than the snapshot's files, in words.
@@ -158,7 +158,7 @@ class Changes:
     """options: those under `changes`. columns: what text files show about the snapshot's columns."""
 
     options: Mapping[str, Told]
-    columns: Mapping[str, Seen]
+    columns: Mapping[str, ColumnProfile]
 
 
 def changes_of(db: duckdb.DuckDBPyConnection, path: str, found: Folder, snapshot: Snapshot, table: str) -> Changes:
@@ -267,9 +267,9 @@ def _json_changes(db: duckdb.DuckDBPyConnection, found: Folder, snapshot: Snapsh
 
 def _times(
     db: duckdb.DuckDBPyConnection, rows: Sequence[Mapping[str, Any]], snapshot: Snapshot
-) -> dict[str, Seen]:
+) -> dict[str, ColumnProfile]:
     """What the texts in the snapshot's timestamp columns have in common: here they can have a zone, or none."""
-    found: dict[str, Seen] = {}
+    found: dict[str, ColumnProfile] = {}
     for name in (name for name, column in snapshot.typed.items() if column["type"] in _TIMES):
         texts = [text for row in rows if isinstance(text := row.get(name), str)]
         if texts:
@@ -293,7 +293,7 @@ def _decoding(found: Folder, snapshot: Snapshot, table: str, options: Mapping[st
     return told
 
 
-def look(path: str, changes_path: str | None) -> Looked:
+def infer(path: str, changes_path: str | None) -> Looked:
     """The options and key guessed from the files at these paths. Raises UsageError for a path without files."""
     table = table_of(path)
     found = sample.folder(path)

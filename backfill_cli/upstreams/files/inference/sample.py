@@ -197,7 +197,7 @@ _NAMED_LIKE_A_KEY = re.compile(r"(?i)id|.*_(id|key)|.*[a-z]I[dD]|key|uuid|guid")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ColumnProfile:
     """What the values of a column have in common. digits: before the point. fixed: a type that the file states.
 
     zoned: the side whose times have a zone, if the other side's have none: "changes" or "snapshot". binary:
@@ -214,7 +214,7 @@ class Seen:
     zoned: str = ""
     binary: bool = False
 
-    def with_more(self, other: "Seen") -> "Seen":
+    def with_more(self, other: "ColumnProfile") -> "ColumnProfile":
         """The snapshot's sample combined with that of its changes; uniqueness is that of the snapshot."""
         kinds, zoned = self.kinds & other.kinds, ""
         if not kinds and "time" in self.kinds and "instant" in other.kinds:
@@ -273,7 +273,7 @@ def _of_digits(digits: int) -> str:
     return f"DECIMAL({_DIGITS},0)" if digits <= _DIGITS else "STRING"
 
 
-def of_relation(rows: duckdb.DuckDBPyRelation, names: Sequence[str]) -> dict[str, Seen]:
+def of_relation(rows: duckdb.DuckDBPyRelation, names: Sequence[str]) -> dict[str, ColumnProfile]:
     """For each column, what its texts have in common. rows: columns of text, in the order of `names`."""
     found = {}
     for name, column in zip(names, rows.columns, strict=True):
@@ -288,11 +288,11 @@ def of_relation(rows: duckdb.DuckDBPyRelation, names: Sequence[str]) -> dict[str
         told = rows.aggregate(", ".join(["count(*)", f"count({c})", f"count(DISTINCT {c})", *numbers, *wanted]))
         count, values, distinct, digits, places, *fits = told.fetchall()[0]
         kinds = frozenset(kind for kind, fit in zip(_KINDS, fits, strict=True) if fit)
-        found[name] = Seen(count, values, distinct, kinds, digits, places)
+        found[name] = ColumnProfile(count, values, distinct, kinds, digits, places)
     return found
 
 
-def ddl(columns: Mapping[str, Seen]) -> str:
+def ddl(columns: Mapping[str, ColumnProfile]) -> str:
     return ", ".join(f"{spelt(name)} {seen.kind}" for name, seen in columns.items())
 
 
@@ -300,7 +300,7 @@ def spelt(name: str) -> str:
     return backticked(name) if name.lower() in _RESERVED else plain(name)
 
 
-def key_of(columns: Mapping[str, Seen], table: str) -> tuple[str | None, list[str]]:
+def key_of(columns: Mapping[str, ColumnProfile], table: str) -> tuple[str | None, list[str]]:
     """(the column named like this table's key, all columns that could be it). A key needs both the name and unique
     values: a wrong key loses rows."""
     able = [name for name, seen in columns.items() if seen.identifies]
