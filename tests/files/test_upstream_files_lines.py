@@ -114,7 +114,7 @@ def test_a_last_line_without_an_end_is_counted_in_a_file_that_is_read_whole(
     events = "".join(debezium("u", {"id": i, "v": i}) for i in range(2)) + debezium("x", {"id": 2, "v": 1}).strip()
     (tmp_path / "changes").mkdir()
     (tmp_path / "changes" / "1.json.gz").write_bytes(gzip.compress(events.encode()))
-    assert failed(spark, tmp_path, "csv", changes=CHANGES).message == "1.json.gz: line 3 (of id 2): unknown op: x"
+    assert failed(spark, tmp_path, "csv", changes=CHANGES).message == "1.json.gz: line 3 (of id 2): unknown op x"
 
 
 def debezium(op: str, row: dict[str, object]) -> str:
@@ -154,7 +154,7 @@ def test_a_line_of_debezium_is_named_by_the_folder_that_has_it(spark: "SparkSess
     write(tmp_path / "data" / "1.json", "".join(json.dumps({"id": i, "v": i}) + "\n" for i in range(40)))
     write(tmp_path / "changes" / "1.json", debezium("d", {"id": 15}) + debezium("x :end", {"id": 16, "v": 1}))
     said = failed(spark, tmp_path, "json", changes=CHANGES).message
-    assert said == "1.json: line 2 (of id 16): unknown op: x :end"
+    assert said == "1.json: line 2 (of id 16): unknown op x :end"
 
 
 def test_a_file_too_large_for_a_sample_is_passed_over(
