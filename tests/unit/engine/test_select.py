@@ -128,7 +128,7 @@ def whole(
     tables = [Table(name="s", key=["id"]), Table(name="t", key=["id"])]
     config = SimpleNamespace(tables=tables, transform_of=lambda name: shape)
     upstream = SimpleNamespace(capabilities=ALL if log is None else replace(ALL, reads=Current(log)))
-    require_whole(config, upstream, SimpleNamespace(partial=partial))  # type: ignore[arg-type]
+    require_whole(config, upstream, SimpleNamespace(capabilities=SimpleNamespace(partial=partial)))  # type: ignore[arg-type]
 
 
 def test_a_column_that_changes_leave_out_is_refused_where_something_computes_with_it() -> None:
