@@ -3,6 +3,7 @@
 import itertools
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,3 +57,24 @@ def database(server: Server) -> Iterator[Database]:
             for (slot,) in admin.execute(slots, (name,)).fetchall():
                 admin.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
             admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@contextmanager
+def no_standby(db: Database) -> Iterator[None]:
+    """Commits that do not say otherwise wait for a standby that is not there, until the end of `with`."""
+    admin = psycopg.connect(db.dsn, autocommit=True)
+    admin.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    admin.execute("SELECT pg_reload_conf()")
+    time.sleep(0.1)  # until the server's processes have heard of it
+    try:
+        yield
+    finally:
+        admin.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        admin.execute("SELECT pg_reload_conf()")
+        admin.close()
+
+
+def waiting_for_standby(db: Database) -> list[int]:
+    """The server processes whose COMMIT waits for a standby."""
+    found = db("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()")
+    return [pid for (pid,) in found]

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psycopg
 import pytest
 from hint_typed import typed
 from plain_job import PlainJob, small
 from postgres import Server
-from postgres_database import Database, database
+from postgres_database import Database, database, no_standby, waiting_for_standby
 
 from backfill_cli.errors import Transient
 from backfill_cli.upstreams.postgres import chunks
@@ -32,30 +31,14 @@ def db(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
 
 
 @contextmanager
-def no_standby(db: Database) -> Iterator[None]:
-    """Commits that do not say otherwise wait for a standby that is not there, until the end of `with`."""
-    admin = psycopg.connect(db.dsn, autocommit=True)
-    admin.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-    admin.execute("SELECT pg_reload_conf()")
-    time.sleep(0.1)  # until the server's processes have heard of it
-    try:
-        yield
-    finally:
-        admin.execute("ALTER SYSTEM RESET synchronous_standby_names")
-        admin.execute("SELECT pg_reload_conf()")
-        admin.close()
-
-
-@contextmanager
 def waiting(db: Database, *statements: str) -> Iterator[None]:
     """One transaction that is written and not yet visible; at the end of `with`, and of `no_standby`, it is."""
-    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()"
-    before = db(query)[0][0]
+    before = waiting_for_standby(db)
     writer = threading.Thread(target=db, args=("; ".join(("BEGIN", *statements, "COMMIT")),))
     until = time.monotonic() + 20
     with no_standby(db):
         writer.start()
-        while db(query)[0][0] == before:
+        while waiting_for_standby(db) == before:
             assert writer.is_alive()
             assert time.monotonic() < until
             time.sleep(0.01)

@@ -136,7 +136,7 @@ class Connection:
 
     def __init__(self, place: Place, mode: str = WRITING) -> None:
         self._raw = postgres_driver.connection(place.dsn, autocommit=True)
-        self.place, self._mode, self._begun, self._ran = place, mode, False, False
+        self.place, self._mode, self._begun = place, mode, False
 
     def require_version(self) -> None:
         """Raises UsageError for a server that is too old."""
@@ -165,7 +165,6 @@ class Connection:
 
     def run(self, sql: str, *parameters: Any) -> None:
         """Runs one statement that returns no rows."""
-        self._ran = True
         with self.cursor() as cursor:
             cursor.execute(sql, parameters or None)
 
@@ -173,10 +172,11 @@ class Connection:
     def transaction(self) -> Iterator[None]:
         """What was run since the last commit, and in the block, is committed at its end.
 
-        After `rows` alone there is nothing to commit, as locks write too: a standby may keep a COMMIT waiting.
+        Locks alone, too: their COMMIT waits for a synchronous standby, which so has what an earlier COMMIT wrote
+        whose answer was lost.
         """
         yield
-        self._end("COMMIT" if self._ran else "ROLLBACK")
+        self.commit()
 
     @contextlib.contextmanager
     def ddl(self) -> Iterator[None]:
@@ -193,7 +193,7 @@ class Connection:
 
     def _end(self, how: str) -> None:
         if self._begun:
-            self._begun = self._ran = False
+            self._begun = False
             with self._raw.cursor() as cursor:
                 cursor.execute(how)
 
@@ -210,7 +210,7 @@ def opened(place: Place, doing: str, names: Sequence[Target] = (), mode: str = W
     """A connection in a transaction that has no effect unless the block commits.
 
     Raises Transient while the database cannot be reached, UsageError if the role or the version cannot be used,
-    and for errors in the block what `edge.failure` makes of them. doing: what the block does, for messages.
+    and for errors in the block what `failure` makes of them. doing: what the block does, for messages.
     names: the tables that the block may use.
     """
     with translate_errors(place, doing, names, lambda: _holder(place, names)):
