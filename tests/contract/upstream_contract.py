@@ -245,6 +245,7 @@ class UpstreamContract:
         nothing = upstream.change_batches(spark, TABLE, latest, latest, schema)
         assert nothing is not None
         assert nothing.parts == ()
+        assert set(workers.frame(spark, nothing).columns) == set(found[0])
 
     keeps_order_in_an_epoch = True
     """Whether one epoch of this log may hold several changes of a key."""

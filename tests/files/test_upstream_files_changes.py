@@ -9,7 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from files_values import FAILURES, ONE, changes_of, event, failure, opened, read
 
+from backfill_cli.config import load
+from backfill_cli.engine.spool.taker import take
 from backfill_cli.errors import Fatal
+from backfill_cli.model.plan import ChangeWindow
 from backfill_cli.model.position import Position
 from backfill_cli.spark.failures import from_spark
 
@@ -55,6 +58,49 @@ def test_a_window_may_begin_and_end_inside_a_file_of_several_epochs(tmp_path: Pa
     at = [Position.of(dict(e.cursors)) for e in pending]
     frame = upstream.changes(spark, "t", at[1], at[4], pin.schema["t"])
     assert sorted(r["id"] for r in frame.collect()) == [3, 3, 4, 5]
+
+
+CHAIN = """
+[job]
+name = "orders"
+strategy = "chain"
+staging = "HERE/staging"
+[upstream]
+type = "files"
+snapshot = { path = "HERE/{table}/snapshot", format = "csv", schema = "id BIGINT, v INT" }
+changes = { path = "HERE/{table}/changes", format = "FORM" }
+[[tables]]
+name = "a"
+key = ["id"]
+immutable_key = true
+[[tables]]
+name = "b"
+key = ["id"]
+immutable_key = true
+[sink]
+type = "duckdb"
+path = "HERE/sink.duckdb"
+"""
+
+
+@pytest.mark.parametrize("form", ["debezium", "dms"])
+def test_a_spool_takes_what_one_table_alone_has(tmp_path: Path, spark: "SparkSession", form: str) -> None:
+    (tmp_path / "job.toml").write_text(CHAIN.replace("HERE", str(tmp_path)).replace("FORM", form))
+    config = load(tmp_path / "job.toml")
+    for table in "ab":
+        for name in ("snapshot", "changes"):
+            (tmp_path / table / name).mkdir(parents=True)
+        (tmp_path / table / "snapshot" / "0.csv").write_text("id,v\n1,1\n")
+    if form == "debezium":
+        (tmp_path / "a" / "changes" / "1.json").write_text(event("u", None, {"id": 1, "v": 2}))
+        (tmp_path / "b" / "changes" / "1.json").write_text("null\n")
+    else:
+        (tmp_path / "a" / "changes" / "1.csv").write_text("U,1,2\n")
+    upstream = config.open_upstream()
+    pin = upstream.pin()
+    latest = upstream.observe(pin.position, False).latest
+    taken = take(spark, upstream, config, ChangeWindow(pin.position, latest, 0, 0, 1), pin.schema, tmp_path / "s")
+    assert {name: (one.changes, one.changed) for name, one in taken.tables.items()} == {"a": (1, 1)}
 
 
 def test_a_file_that_vanishes_before_it_is_read_is_named(tmp_path: Path, spark: "SparkSession") -> None:

@@ -1,18 +1,34 @@
 """The interface of the change formats: the metadata of a file, and its changes as a frame."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
-from backfill_cli.contracts import ArrowTasks, TableSpec
+from backfill_cli.contracts import ArrowTasks, TableSpec, own
 from backfill_cli.errors import BadData, Hint, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
-from backfill_cli.model.schema import Columns
+from backfill_cli.model.schema import Columns, field, schema_text
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.names import plain
 from backfill_cli.upstreams.files.options import ChangesOptions
+
+NO_CHANGES: Columns = {
+    own.OP: field(own.OP, "string"),
+    own.SEQ: field(own.SEQ, "long"),
+    own.MS: field(own.MS, "long"),
+}
+"""The marks where there is no change."""
+
+
+def nothing(columns: Columns) -> ArrowTasks:
+    """No changes of a table with these columns."""
+    return ArrowTasks(_nothing, (), schema_text(NO_CHANGES | columns))
+
+
+def _nothing(_: object) -> Iterator[Any]:
+    return iter(())
 
 
 @dataclass(frozen=True, slots=True)

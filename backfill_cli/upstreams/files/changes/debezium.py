@@ -36,7 +36,7 @@ from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.failures import CHANGES_HINT, OR_QUARANTINE, reading
 from backfill_cli.spark.names import quoted
-from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected, declared, undeclared
+from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected, declared, nothing, undeclared
 from backfill_cli.upstreams.files.options import ChangesOptions
 from backfill_cli.upstreams.files.reading import json_rows, lines, text_rows
 from backfill_cli.upstreams.files.reading.lines import TextPart
@@ -268,7 +268,7 @@ class Debezium(ChangeFormat):
         for of_files, alike in shapes:
             decode |= dict.fromkeys((file.name for file in alike), self._envelopes(alike[0], of_files, columns))
         if not decode:
-            return ArrowTasks(_changes, (), schema_text(columns))
+            return nothing(columns)
         rows = self._rows(next(iter(decode.values())), self._quarantines)
         found = lines.parts(where, [file for file in files if file.name in decode], cut=True)
         pieces = [(Piece(0, (decode[part.name], rows, part)), lines.rows_of(part)) for part in found]

@@ -1,19 +1,19 @@
 """The change logs of all tables as one sequence of upstream epochs: files, or values of an epoch column."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 from backfill_cli.contracts import ArrowTasks, own
 from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.formats.listing import File
 from backfill_cli.model.position import Cursor, Position
-from backfill_cli.model.schema import Columns, schema_text
+from backfill_cli.model.schema import Columns
 from backfill_cli.model.upstream import UpstreamEpoch
 from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.upstreams.files.changes import epoch_values
+from backfill_cli.upstreams.files.changes.change_format import nothing
 from backfill_cli.upstreams.files.changes.epoch_values import Values
 from backfill_cli.upstreams.files.changes.marked_rows import file_kind
 from backfill_cli.upstreams.files.changes.table_log import TableLog, ms_of
@@ -108,16 +108,12 @@ class FileLog(Log):
     ) -> ArrowTasks | None:
         log, files = self._window(table, after, up_to)
         if not files:
-            return ArrowTasks(_nothing, (), schema_text(columns))
+            return nothing(columns)
         return log.form.tasks(spark, log.where, files, columns, log.preceding(files[0]))
 
     def _window(self, table: str, after: Position, up_to: Position) -> tuple[TableLog, list[File]]:
         log = self._logs[table]
         return log, log.window(self.cursor(after, table), self.cursor(up_to, table))
-
-
-def _nothing(_: object) -> Iterator[Any]:
-    return iter(())
 
 
 LOG = "epoch"

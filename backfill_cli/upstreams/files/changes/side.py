@@ -5,16 +5,16 @@ import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from backfill_cli.contracts import ArrowTasks, ChangeLog, Extras, TableSpec, own
+from backfill_cli.contracts import ArrowTasks, ChangeLog, Extras, TableSpec
 from backfill_cli.errors import START_OVER, BackfillError, ConfigError, Fatal
 from backfill_cli.formats import frames
 from backfill_cli.formats.listing import place
 from backfill_cli.model.position import START, Position
-from backfill_cli.model.schema import Columns, columns_of, field
+from backfill_cli.model.schema import Columns, columns_of
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamView
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import from_spark, spark_reading
-from backfill_cli.upstreams.files.changes.change_format import ChangeFormat
+from backfill_cli.upstreams.files.changes.change_format import NO_CHANGES, ChangeFormat
 from backfill_cli.upstreams.files.changes.debezium import Debezium
 from backfill_cli.upstreams.files.changes.epochs import EpochLog, FileLog, Log
 from backfill_cli.upstreams.files.changes.marked_rows import ChangeFeed, Dms
@@ -176,5 +176,4 @@ def _table_log(table: TableSpec, options: ChangesOptions, quarantines: bool) -> 
 
 
 def _no_changes(spark: SparkSession, columns: Columns) -> DataFrame:
-    marks = {own.OP: "string", own.SEQ: "long", own.MS: "long"}
-    return spark.createDataFrame([], frames.struct_type({n: field(n, k) for n, k in marks.items()} | columns))
+    return spark.createDataFrame([], frames.struct_type(NO_CHANGES | columns))
