@@ -15,6 +15,9 @@ from backfill_cli.errors import BadData, Hint
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.schema import Columns, SparkType, field, shown
 
+MALFORMED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
+"""What is raised where a block is read that is not Kafka Connect's."""
+
 
 def envelope_of(value: bytes | None) -> tuple[Mapping[str, Any], Mapping[str, Any] | None] | None:
     """(envelope, schema block or None) of a record; None if it is not a Debezium envelope."""

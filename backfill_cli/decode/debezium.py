@@ -36,11 +36,12 @@ NO_HEARTBEATS = (
 UNWRAPPED = ("__op", "__deleted", "__table", "__lsn", "__source_ts_ms")
 """Fields that Debezium's ExtractNewRecordState adds to the rows that it takes out of their envelopes."""
 
+NO_BLOCK = "a schema block that is not Kafka Connect's"
+
 _FLAT = "no 'op': not a Debezium envelope"
 _MONGODB = "an envelope of MongoDB, which holds documents as text"
 _ROUNDED = "a number with a fraction in a column that is read as text: its digits would be rounded"
 _NO_ENVELOPE = "not a Debezium envelope of the table's columns"
-_NO_BLOCK = "a schema block that is not Kafka Connect's"
 _OF_TOPICS = {
     Fault.OTHER_TABLE: "; name the tables to read: {at}.tables",
     Fault.NOT_SENT: "; ALTER TABLE … REPLICA IDENTITY FULL at the source sends it",
@@ -161,13 +162,13 @@ class OneByOne:
     def _block(self, told: Token) -> Block | None:
         if told is None:
             return None
-        row = block.row_of(told) if isinstance(told, dict) else None
         try:
+            row = block.row_of(told) if isinstance(told, dict) else None
             fault = block.disagreement(row, self.columns, self.how, self.of.others, self.of.at is None)
             by_name = {str(one.get("field")): one for one in row or ()}
             certain = {n: found for n, one in by_name.items() if (found := blanks(one)) is not None}
-        except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-            return Block(_NO_BLOCK, {})
+        except (*block.MALFORMED, Unreadable):
+            return Block(NO_BLOCK, {})
         return Block(fault, certain)
 
     # The envelope
@@ -183,8 +184,8 @@ class OneByOne:
             else:
                 return self._of_envelope(envelope, split[0])
         told = whole_object(record)
-        inner = told.get("payload")
-        if "op" in told or inner is None:
+        inner = None if "op" in told else told.get("payload")
+        if inner is None:
             return self._of_envelope(told, None)
         return self._of_envelope(inner, self._block(told.get("schema")))
 

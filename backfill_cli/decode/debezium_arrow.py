@@ -5,6 +5,7 @@ unusual are left to `OneByOne`.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Decoded
 from backfill_cli.decode import arrow_json, arrow_values
-from backfill_cli.decode.arrow_values import either
+from backfill_cli.decode.arrow_values import Odd, either
 from backfill_cli.decode.debezium import Block, Envelopes, OneByOne
 from backfill_cli.decode.merged import merged
 from backfill_cli.decode.order import PLACE
@@ -99,7 +100,8 @@ class ByArrow:
                 odd = either(odd, _is_in(new, self._unsent[name]))
         ms = pc.coalesce(pc.struct_field(source, [0]), part["ts_ms"])
         if self._of.images is not None:
-            beside[own.TRACE] = self._trace(rows, known, raw)
+            beside[own.TRACE], bad = self._trace(rows, known, raw)
+            odd = either(odd, bad)
         record = pa.array([at[i] for i in kept], pa.int32())
         good = pc.and_(pc.invert(odd), pc.invert(skipped))
         left = set[int]()
@@ -138,16 +140,14 @@ class ByArrow:
         for payload in payloads[:_SEEN]:
             if not open_ and not left:
                 break
-            try:
+            with suppress(Unreadable, UnicodeDecodeError):
                 envelope = parsed(payload.decode())
-            except (Unreadable, UnicodeDecodeError):
-                continue
-            for names, kinds, holder in ((open_, raw, "after"), (left, places, "source")):
-                image = envelope.get(holder) if isinstance(envelope, dict) else None
-                shown = image if isinstance(image, dict) else {}
-                for name in [name for name in names if shown.get(name) is not None]:
-                    kinds[name] = pa.int64() if isinstance(shown[name], Number) else pa.string()
-                    names.discard(name)
+                for names, kinds, holder in ((open_, raw, "after"), (left, places, "source")):
+                    image = envelope.get(holder) if isinstance(envelope, dict) else None
+                    shown = image if isinstance(image, dict) else {}
+                    for name in [name for name in names if shown.get(name) is not None]:
+                        kinds[name] = pa.int64() if isinstance(shown[name], Number) else pa.string()
+                        names.discard(name)
         return raw, places
 
     def _epochs(self, path: str, payloads: Sequence[bytes]) -> dict[str, pa.Array] | None:
@@ -180,7 +180,8 @@ class ByArrow:
         skipped = _is_in(rows.table, pa.array(unread, pa.string()))
         return odd, skipped
 
-    def _trace(self, rows: "_Rows", known: Block | None, raw: Mapping[str, pa.DataType]) -> pa.Array:
+    def _trace(self, rows: "_Rows", known: Block | None, raw: Mapping[str, pa.DataType]) -> tuple[pa.Array, Odd]:
+        """`own.TRACE`, and whether an old value has to be read again."""
         images = self._of.images or ()
         first = len(PARTS) + 2
         place = [pc.struct_field(rows.source, [first + i]).cast(pa.string()) for i in range(len(PLACE))]
@@ -188,13 +189,16 @@ class ByArrow:
         old = list(dict.fromkeys((*self._of.key, *images)))
         removes = pc.or_(rows.updates, rows.deletes)
         gone, sure = [], []
+        odd: Odd = None
         for name in images:
             column = self._slow.columns[name]
             value = rows.old(old.index(name))
             sure.append(self._is_sure(name, value, known))
             if name in self._unsent:
                 value = pc.if_else(_is_in(value, self._unsent[name]), pa.scalar(None, value.type), value)
-            gone.append(arrow_values.converted(value, column["type"], self._slow.how[name])[0])
+            old_value, bad = arrow_values.converted(value, column["type"], self._slow.how[name])
+            gone.append(old_value)
+            odd = either(odd, bad)
         kind = arrow_type(self._of.beside[own.TRACE]["type"])
         count = len(removes)
         parts = [tx, pc.coalesce(lsn, scn), record, row, rows.table]
@@ -202,7 +206,7 @@ class ByArrow:
             fields = list(kind.field("gone").type)
             parts.append(pa.StructArray.from_arrays(gone, fields=fields, mask=pc.invert(removes)))
         parts.append(_lists(sure, removes, count, kind.field("sure").type))
-        return pa.StructArray.from_arrays(parts, fields=list(kind))
+        return pa.StructArray.from_arrays(parts, fields=list(kind)), odd
 
     def _is_sure(self, name: str, value: pa.Array, known: Block | None) -> pa.Array:
         """Whether an old value is none of its column's blanks; false where these are not known."""

@@ -147,8 +147,9 @@ class _Reading:
         foreign.refuse(members, self._foreign)
         row: list[Any] = []
         for name, kind, read in self._readers:
+            token = members.get(name)
             try:
-                row.append(read(members.get(name)))
+                row.append(read(token))
             except Misfit:
                 raise Unreadable(f"not a JSON object of the columns {self._listed}") from None
             except Unreadable:

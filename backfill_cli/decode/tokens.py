@@ -2,7 +2,8 @@
 
 import json
 import re
-from typing import Any
+from collections import Counter
+from typing import Any, NoReturn
 
 from backfill_cli.decode.unreadable import Unreadable
 
@@ -39,11 +40,40 @@ class Constant(str):
     __slots__ = ()
 
 
+class Ambiguous(dict[str, Token]):
+    """An object in which names occur twice: to read such a member, or all members, raises Unreadable.
+
+    Arrow's parser does not see them either where nobody reads them.
+    """
+
+    __slots__ = ("_twice",)
+
+    def __init__(self, pairs: list[tuple[str, Token]]) -> None:
+        super().__init__(pairs)
+        self._twice = {name for name, count in Counter(name for name, _ in pairs).items() if count > 1}
+
+    def __getitem__(self, name: str) -> Token:
+        self._refuse_twice(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Token = None) -> Token:
+        self._refuse_twice(name)
+        return super().get(name, default)
+
+    def _refuse_twice(self, name: str) -> None:
+        if name in self._twice:
+            raise Unreadable(NOT_WHOLE)
+
+    def items(self) -> NoReturn:
+        raise Unreadable(NOT_WHOLE)
+
+    def values(self) -> NoReturn:
+        raise Unreadable(NOT_WHOLE)
+
+
 def _members(pairs: list[tuple[str, Token]]) -> dict[str, Token]:
     found = dict(pairs)
-    if len(found) != len(pairs):
-        raise Unreadable(NOT_WHOLE)
-    return found
+    return found if len(found) == len(pairs) else Ambiguous(pairs)
 
 
 _DECODER = json.JSONDecoder(
@@ -67,7 +97,7 @@ def text_of(raw: bytes) -> str:
 
 
 def parsed(text: str) -> Token:
-    """One JSON value. Raises Unreadable for anything else, a duplicate member, or half of a surrogate pair."""
+    """One JSON value. Raises Unreadable for anything else, or half of a surrogate pair."""
     if "\\u" in text and _LONE_SURROGATE.search(text.replace("\\\\", "__")):
         raise Unreadable(_HALF)
     try:

@@ -178,6 +178,16 @@ def test_an_epoch_is_the_text_of_its_member(told: list[Any], path: str) -> None:
     assert [decode([one]).beside[own.EPOCH][0].as_py() for one in records] == right
 
 
+@pytest.mark.parametrize("value", ["1.5", "-0.0", "0", "1e400", '"NaN"', "null"])
+def test_an_old_value_is_known_whatever_reads_it(value: str) -> None:
+    columns = {"id": field("id", "long"), "f": field("f", "double")}
+    how = tuple((name, Encoding("plain")) for name in columns)
+    decode = Envelopes(schema_text(columns), ("id",), how, None, Known(), images=("f",))
+    change = f'{{"op":"d","before":{{"id":1,"f":{value}}}}}'
+    by_arrow, one_by_one = (str(decode([told.encode()]).beside[own.TRACE]) for told in (change, "\n" + change))
+    assert by_arrow == one_by_one
+
+
 NOT_SENT = "__debezium_unavailable_value"
 
 
@@ -239,6 +249,60 @@ def test_members_after_the_payload_mean_nothing(more: str) -> None:
     assert envelopes({"v": "string"}, in_block(after(v='"b"'), told, more=f"{more},")) == [("None", NOT_WHOLE)]
     twice = in_block(after(v='"b"'), told, more=',"payload":null')
     assert envelopes({"v": "string"}, twice) == [("None", NOT_WHOLE)]
+
+
+TWICE = [
+    (',"x":1,"x":2', True),
+    (',"x":{"y":1,"y":2}', True),
+    (',"x":[{"y":{"z":1,"z":2}}]', True),
+    (',"id":1', False),
+    (',"v":"a","v":"b"', False),
+    (',"v":{"y":1,"y":2}', False),
+]
+"""Members of an object or a row, and whether nobody reads those that are there twice."""
+
+
+@pytest.mark.parametrize("other", ['"b"', "5"], ids=["for Arrow", "not for Arrow"])
+@pytest.mark.parametrize(("more", "good"), TWICE)
+def test_a_name_twice_is_a_fault_only_where_it_is_read(more: str, good: bool, other: str) -> None:
+    """Of records that Arrow can read, and of those that are read one by one, for whatever reason."""
+    columns = {"id": field("id", "long"), "v": field("v", "string"), "w": field("w", "string")}
+    of_rows = JsonRows(schema_text(columns), kept_apart=False)
+    for told in ("", "\n"):
+        found = of_rows([f'{told}{{"id":1{more},"w":{other}}}'.encode(), b'{"id":2}'])
+        errors = [None, None] if found.error is None else found.error.to_pylist()
+        assert [error is None for error in errors] == [good, True]
+        assert found.columns["id"].to_pylist() == [1 if good else None, 2]
+        changes = envelopes({"v": "string", "w": "string"}, told + after(w=f"{other}{more}"), after(w='"b"'))
+        assert changes == [(other.strip('"'), None) if good else ("None", NOT_WHOLE), ("b", None)]
+    if good:
+        assert envelopes({"w": "string"}, after(more, w=other)) == [(other.strip('"'), None)]
+        assert envelopes({"w": "string"}, f'{after(w=other)[:-1]},"before":{{"id":1{more}}}}}')[0][1] is None
+
+
+@pytest.mark.parametrize(
+    "more", [',"op":"c"', ',"after":{}', ',"source":{"db":"a","db":"b"}', ',"ts_ms":1,"ts_ms":2']
+)
+def test_a_part_of_an_envelope_that_is_there_twice_is_a_fault(more: str) -> None:
+    columns = {"v": "string"}
+    assert envelopes(columns, after(v='"a"'), after(more, v='"b"')) == [("a", None), ("None", NOT_WHOLE)]
+    told = '{"field":"v","type":"string"}'
+    found = envelopes(columns, in_block(after(v='"a"'), told), in_block(after(more, v='"b"'), told))
+    assert found == [("a", None), ("None", NOT_WHOLE)]
+
+
+@pytest.mark.parametrize(
+    ("told", "good"),
+    [
+        ('{"field":"v","type":"string","doc":"a","doc":"b"}', True),
+        ('{"field":"v","type":"string","type":"string"}', False),
+        ('{"field":"v","field":"w","type":"string"}', False),
+    ],
+)
+def test_a_schema_block_with_a_name_twice_is_a_fault_only_where_it_is_read(told: str, good: bool) -> None:
+    plain = in_block(after(v='"a"'), '{"field":"v","type":"string"}')
+    found = envelopes({"v": "string"}, plain, in_block(after(v='"b"'), told), f"\n{in_block(after(v='1'), told)}")
+    assert [error is None for _, error in found] == [True, good, good]
 
 
 def test_a_delete_by_its_key_has_nothing_beside_its_row() -> None:
