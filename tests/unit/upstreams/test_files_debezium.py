@@ -11,6 +11,7 @@ from hint_typed import typed
 from backfill_cli.decode.connect import encoding, own_type
 from backfill_cli.decode.encodings import Encoding, schemaless
 from backfill_cli.errors import BadData
+from backfill_cli.formats.listing import Listing
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, field, shown
@@ -208,7 +209,7 @@ def test_a_file_is_divided_where_its_form_changes(tmp_path: Path, lines: tuple[s
         for number, line in enumerate(lines, 1):
             land(tmp_path / "changes", f"{number}.json", line)
         assert len(upstream.observe(Position(), False).pending) == 2
-        assert all(log.form._shape(log.where, file) for file in log.files().values())
+        assert all(log.form._shape(log.where, file, False) for file in log.files().values())
 
 
 def test_a_type_that_no_longer_fits_needs_a_new_snapshot(tmp_path: Path) -> None:
@@ -225,6 +226,58 @@ def test_a_type_that_no_longer_fits_needs_a_new_snapshot(tmp_path: Path) -> None
         hint.says("set upstream.snapshot.as_of to the newest change file before it")
         again = opened(tmp_path, as_of="1.json")
         assert again.observe(again.pin().position, False).pending == ()
+
+
+CREATED = {"op": "c", "after": {"id": 1, "name": "n"}}
+ODD_BLOCKS: list[Any] = [
+    "x",
+    [1],
+    {"fields": [{"field": "after", "fields": [{"type": "int64"}]}]},
+    {"fields": [{"field": "after", "fields": [{"field": ["id"], "type": "int64"}]}]},
+    {"fields": [{"field": "after", "fields": [{"field": "id", "type": "struct", "fields": [1]}]}]},
+]
+ODD_LINES = [
+    *(json.dumps({"schema": block, "payload": CREATED}) for block in ODD_BLOCKS),
+    '{"op": "c", "after": ' + "[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("line", ODD_LINES, ids=range(len(ODD_LINES)))
+def test_a_line_at_a_files_end_that_says_nothing_is_named_or_is_no_reason_to_stop(
+    tmp_path: Path, line: str
+) -> None:
+    with pytest.raises(
+        BadData, match=r"1\.json: (a schema block that is not|not a complete JSON line)"
+    ) as refused:
+        schema_after(tmp_path, wrapped(CREATED, **OLD), line)
+    with typed(refused.value) as hint:
+        hint.says("write it again" if line.startswith('{"op"') else "correct the change file")
+        assert schema_after(tmp_path, wrapped(CREATED, **OLD)) is None
+    log = opened(tmp_path).log._logs["t"]
+    log.form._quarantines = True
+    land(tmp_path / "changes", "1.json", line, wrapped(CREATED, **OLD), line)
+    (file,) = Listing(log.where).files().values()
+    known = {name: field(name, "string") for name in OLD}
+    assert list(log.form.inspect(log.where, file, known).columns) == list(OLD)
+    assert list(log.form._shape(log.where, file, True).told) == list(OLD)
+
+
+@pytest.mark.parametrize(
+    "told", [{"type": "array"}, logical("bytes", DECIMAL), logical("bytes", DECIMAL, scale="x")]
+)
+def test_a_column_whose_schema_block_is_cut_short_is_named(tmp_path: Path, told: dict[str, Any]) -> None:
+    with pytest.raises(BadData, match="column 'more': a schema block that is not Kafka Connect's"):
+        schema_after(tmp_path, wrapped(CREATED, **OLD, more=told))
+
+
+def test_messages_at_both_ends_of_a_file_do_not_say_how_it_is_written(tmp_path: Path) -> None:
+    message = wrapped({"op": "m", "source": {"txId": 1, "lsn": 1}})
+    log = opened(tmp_path).log._logs["t"]
+    land(tmp_path / "changes", "1.json", message, wrapped(CREATED, **OLD), message)
+    land(tmp_path / "changes", "2.json", message)
+    first, second = (log.form._shape(log.where, file, False) for file in Listing(log.where).files().values())
+    assert list(first.told) == list(OLD)
+    assert second is None
 
 
 def test_a_tombstone_in_a_schema_block_says_nothing(tmp_path: Path) -> None:

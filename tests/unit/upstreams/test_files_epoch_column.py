@@ -13,10 +13,11 @@ from hint_typed import typed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BadData, Fatal
-from backfill_cli.formats.listing import File, place
+from backfill_cli.formats.listing import File, Listing, place
 from backfill_cli.model.position import START, Cursor, Position
+from backfill_cli.model.schema import field
 from backfill_cli.upstreams.delta import connector as delta
 from backfill_cli.upstreams.files.changes import epoch_values
 from backfill_cli.upstreams.files.options import CsvOptions
@@ -182,6 +183,20 @@ def test_json_epochs_are_read_below_their_path(
     (tmp_path / "f.json.gz").write_bytes(gzip.compress(content.encode()))
     assert read(tmp_path, "f.json", "json", "s.e") == found
     assert read(tmp_path, "f.json.gz", "json", "s.e") == found
+
+
+@pytest.mark.parametrize("path", ["source.tx", "payload.source.tx"])
+def test_an_epoch_beside_a_schema_block_is_read_as_it_was_counted(tmp_path: Path, path: str) -> None:
+    fields = [{"field": "id", "type": "int64"}, {"field": "name", "type": "string"}]
+    block = {"fields": [{"field": "after", "fields": fields}]}
+    line = json.dumps({"schema": block, "payload": json.loads(event(1, tx=7))})
+    log = opened(tmp_path, changes={"epoch": path}).log._logs["t"]
+    land(tmp_path / "changes", "1.json", line)
+    (file,) = Listing(log.where).files().values()
+    assert read(tmp_path / "changes", "1.json", "json", path) == [(7, 1)]
+    columns = {"id": field("id", "long"), "name": field("name", "string")}
+    decode = log.form._envelopes(file, [log.form._shape(log.where, file, False)], columns)
+    assert decode([line.encode()]).beside[own.EPOCH].to_pylist() == ["7"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ nothing to the delete before them.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,9 +18,9 @@ import pyarrow as pa
 from backfill_cli.contracts import ArrowTasks, Piece, TableSpec, own
 from backfill_cli.contracts.decoder import Fault
 from backfill_cli.decode import order
-from backfill_cli.decode.block import row_fields
+from backfill_cli.decode.block import MALFORMED, row_fields
 from backfill_cli.decode.connect import Connect, encoding, own_type
-from backfill_cli.decode.debezium import HEARTBEAT, NO_HEARTBEATS, UNWRAPPED, Envelopes
+from backfill_cli.decode.debezium import HEARTBEAT, NO_BLOCK, NO_HEARTBEATS, UNWRAPPED, Envelopes
 from backfill_cli.decode.debezium_forms import Lack, lacks
 from backfill_cli.decode.debezium_forms import undeclared as undeclared_columns
 from backfill_cli.decode.encodings import Encoding, schemaless, textual
@@ -36,7 +36,13 @@ from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.failures import CHANGES_HINT, OR_QUARANTINE, reading
 from backfill_cli.spark.names import quoted
-from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected, declared, nothing, undeclared
+from backfill_cli.upstreams.files.changes.change_format import (
+    ChangeFormat,
+    Inspected,
+    declared,
+    nothing,
+    undeclared,
+)
 from backfill_cli.upstreams.files.options import ChangesOptions
 from backfill_cli.upstreams.files.reading import json_rows, lines, text_rows
 from backfill_cli.upstreams.files.reading.lines import TextPart
@@ -182,13 +188,14 @@ class Debezium(ChangeFormat):
     def _objects(
         self, where: Place, file: File, read: _Lines, numbers: Callable[[str], Any] = str
     ) -> Iterator[dict[str, Any]]:
-        """A file's lines as objects, without those that are quarantined. read: how, `lines.forward` or `last`."""
-        return lines.objects(file, read(where, file, "debezium", self._quarantines), self._quarantines, numbers)
+        """A file's lines as envelopes, without those that are quarantined. read: `lines.forward` or `last`."""
+        skip = self._quarantines
+        return _readable(file, read(where, file, "debezium", skip), skip, numbers)
 
     def _backwards(self, where: Place, file: File) -> Iterator[dict[str, Any]]:
         """The same from the last one, tombstones among them. Raises BadData for what is no change of the table."""
         for line in lines.last(where, file, "debezium", self._quarantines):
-            for envelope in lines.objects(file, [line], self._quarantines):
+            for envelope in _readable(file, [line], self._quarantines):
                 try:
                     self._refuse_other(file, payload_of(envelope), line)
                 except BadData:
@@ -223,6 +230,8 @@ class Debezium(ChangeFormat):
                     + "; or leave it out of the connector (column.exclude.list), and write the file again without "
                     "it",
                 ) from exc
+            except MALFORMED as exc:
+                raise BadData(f"{file.path}: column '{name}': {NO_BLOCK}", CHANGES_HINT) from exc
         return columns
 
     def _shown_columns(self, file: File, image: Mapping[str, Any], known: Columns) -> Columns:
@@ -245,7 +254,7 @@ class Debezium(ChangeFormat):
         begun = before if before is not None and self._goes_on(where, before, files[0]) else None
         parts = [
             self._of_shape(spark, where, shapes, alike, columns, begun)
-            for shapes, alike in self._shapes(where, [*([begun] if begun else []), *files])
+            for shapes, alike in self._shapes(where, files, begun)
             if alike != [begun]
         ]
         if not parts:
@@ -278,11 +287,18 @@ class Debezium(ChangeFormat):
             _changes, arrow_tasks.of_log(pieces, arrow_tasks.cores(spark)), schema_text(marks | columns)
         )
 
-    def _shapes(self, where: Place, files: Sequence[File]) -> list[tuple[list[_Shape], list[File]]]:
-        """The files by what their schema blocks say, without those that have no change of the tables read."""
+    def _shapes(
+        self, where: Place, files: Sequence[File], begun: File | None = None
+    ) -> list[tuple[list[_Shape], list[File]]]:
+        """The files by what their schema blocks say, without those that have no change of the tables read.
+
+        begun: an applied one that precedes them, of which lines may have been quarantined.
+        """
         groups: dict[str, tuple[list[_Shape], list[File]]] = {}
+        read = [*([begun] if begun else []), *files]
         with ThreadPoolExecutor(THREADS) as pool:
-            for file, shape in zip(files, pool.map(lambda file: self._shape(where, file), files), strict=True):
+            found = pool.map(lambda file: self._shape(where, file, file == begun or self._quarantines), read)
+            for file, shape in zip(read, found, strict=True):
                 if shape is not None:
                     shapes, alike = groups.setdefault(shape.key, ([], []))
                     shapes.append(shape)
@@ -312,7 +328,7 @@ class Debezium(ChangeFormat):
 
     def _envelopes(self, file: File, shapes: Sequence[_Shape], columns: Columns) -> Envelopes:
         """What reads the lines of files of one shape. file: the first of them."""
-        told, key = shapes[0].told, self._table.key
+        told, key, epoch = shapes[0].told, self._table.key, self._options.epoch
         how = self._encodings(file, told, columns)
         return Envelopes(
             schema_text(columns),
@@ -322,7 +338,7 @@ class Debezium(ChangeFormat):
             self._known,
             blockless=None if told is None else _MIXED,
             images=comparable(key, columns, how) if any(one.late for one in shapes) else None,
-            epoch=self._options.epoch,
+            epoch=epoch and epoch.removeprefix("payload."),  # with a schema block, the name can begin outside
         )
 
     def _rows(self, decode: Envelopes, quarantines: bool) -> TextRows:
@@ -344,12 +360,12 @@ class Debezium(ChangeFormat):
         more = (own.QUARANTINED,) if quarantines else ()
         return found.select(own.OP, seq, own.MS, own.LINE, *more, *decode.beside, *map(quoted, columns))
 
-    def _shape(self, where: Place, file: File) -> _Shape | None:
+    def _shape(self, where: Place, file: File, skip: bool) -> _Shape | None:
         """The shape from the first and the last line: a column that was added in between is in the last.
 
-        None if the file has no changes of the tables that are read.
+        None if the file has no changes of the tables that are read. skip: see lines.objects.
         """
-        first, last = (self._first_read(where, file, read) for read in (lines.forward, lines.last))
+        first, last = (self._first_read(where, file, read, skip) for read in (lines.forward, lines.last))
         if first is None or last is None:
             return None
         late = can_be_late(payload for one in (first, last) if (payload := payload_of(one)) is not None)
@@ -363,14 +379,14 @@ class Debezium(ChangeFormat):
                 raise BadData(f"{file.path}: column '{name}' changes its type within the file", _ONE_FORM)
         return _Shape(begin | end, late)
 
-    def _first_read(self, where: Place, file: File, read: _Lines) -> Mapping[str, Any] | None:
-        """The first line of a table that is read, or else any that is quarantined."""
+    def _first_read(self, where: Place, file: File, read: _Lines, skip: bool) -> Mapping[str, Any] | None:
+        """The first line of a table that is read, which a message is not, or else any that is quarantined."""
         bad = None
-        for line in read(where, file, "debezium", self._quarantines):
-            envelope = next(lines.objects(file, [line], self._quarantines), {})
+        for line in read(where, file, "debezium", skip):
+            envelope = next(_readable(file, [line], skip), {})
             payload = payload_of(envelope) or {}
-            if self._known.reads(source_of(payload)):
-                if "op" in payload or not self._quarantines:
+            if self._known.reads(source_of(payload)) and payload.get("op") != "m":
+                if "op" in payload or not skip:
                     return envelope
                 bad = _NOTHING
         return bad
@@ -380,7 +396,8 @@ class Debezium(ChangeFormat):
         first = payload_of(next(self._objects(where, file, lines.forward), {})) or {}
         if not is_placed(first):
             return False
-        last = payload_of(next(self._objects(where, before, lines.last), {})) or {}
+        applied = _readable(before, lines.last(where, before, "debezium", True), True)
+        last = payload_of(next(applied, {})) or {}
         return is_placed(last) and last["source"]["txId"] == first["source"]["txId"]
 
     def _encodings(
@@ -401,6 +418,20 @@ class Debezium(ChangeFormat):
             return schemaless(target, self._options.timestamps, self._options.decimals)
         # in a file older than the column, the column is NULL
         return encoding(told[name], target) if name in told else textual(target)
+
+
+def _readable(
+    file: File, some: Iterable[str], skip: bool, numbers: Callable[[str], Any] = str
+) -> Iterator[dict[str, Any]]:
+    """These lines as objects. skip: without those that are none, or whose schema block is none of Connect's."""
+    for envelope in lines.objects(file, some, skip, numbers):
+        try:
+            told_of(envelope)
+        except MALFORMED as exc:
+            if not skip:
+                raise BadData(f"{file.path}: {NO_BLOCK}", CHANGES_HINT) from exc
+        else:
+            yield envelope
 
 
 _MARKS = {own.SUB: "integer", own.LINE: "long", own.OP: "string", own.MS: "long"}

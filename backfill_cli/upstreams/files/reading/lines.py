@@ -140,7 +140,7 @@ def parsed(file: File, line: str, numbers: Callable[[str], Any] = str) -> dict[s
     """
     try:
         value = json.loads(line.removeprefix("\ufeff"), parse_float=numbers)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:  # nested hundreds deep
         shown = (line if len(line) <= 120 else f"…{line[-120:]}").replace("\r", "\\r")
         if isinstance(exc, json.JSONDecodeError) and exc.msg == "Extra data":
             raise BadData(
