@@ -21,7 +21,7 @@ from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.formats import row_groups
 from backfill_cli.formats.frames import reader
 from backfill_cli.lake.key_ranges import point_sql
-from backfill_cli.lake.plain_files import COMPARED, PlainFiles, bounded
+from backfill_cli.lake.plain_files import COMPARED, PlainFiles, bounds_of
 from backfill_cli.model.plan import StagedFile, StagedTable
 from backfill_cli.model.schema import Columns, columns_of, field, names_of
 from backfill_cli.spark import arrow_tasks
@@ -137,11 +137,8 @@ def key_bounds(commit: EpochCommit, table: SinkTable, files: Sequence[StagedFile
 
     With it, a MERGE reads only files within them. None if the footers lack them, or the type is not compared.
     """
-    key = table.key[0]
-    known = [bounded(f"{commit.folder}/{file.path}", key, columns_of(table.schema)[key]["type"]) for file in files]
-    if not known or any(one.low is None or one.high is None for one in known):
-        return None
-    return min(int(one.low or 0) for one in known), max(int(one.high or 0) for one in known)
+    key, paths = table.key[0], (f"{commit.folder}/{file.path}" for file in files)
+    return bounds_of(paths, key, columns_of(table.schema)[key]["type"])
 
 
 def refuse_lost(table: SinkTable, changes: DataFrame, *held: DataFrame) -> None:

@@ -6,7 +6,7 @@ dates of an old calendar) is left to the format's own reader in Spark.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
@@ -176,11 +176,15 @@ class PlainFiles:
 
 def bounded(path: str, key: str, kind: object) -> DataFile:
     """A file on this machine, with the bounds of its key that its row groups state. kind: the key's Spark type."""
+    return DataFile(path, *(bounds_of([path], key, kind) or (None, None)))
+
+
+def bounds_of(paths: Iterable[str], key: str, kind: object) -> tuple[int, int] | None:
+    """As `bounded`, of these files together, of which some can have no row; None if a row group states none."""
     try:
-        bounds = _bounds(_spans(pq.read_metadata(path), key, kind))
+        return _bounds([span for path in paths for span in _spans(pq.read_metadata(path), key, kind)])
     except (OSError, pa.ArrowException):
-        bounds = None
-    return DataFile(path, *(bounds or (None, None)))
+        return None
 
 
 def _bounds(spans: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:

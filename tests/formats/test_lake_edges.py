@@ -39,6 +39,19 @@ def test_a_list_before_a_key_named_as_its_items_are_gives_no_wrong_bounds(tmp_pa
     assert bounds(tmp_path, rows, "element") == (5, 6)
 
 
+def test_a_file_without_rows_hides_no_bounds_of_the_others(tmp_path: Path) -> None:
+    """Spark's first task writes a file, even if a transform leaves none of its rows."""
+    commit: EpochCommit = Epochs(tmp_path).next()
+    Path(commit.folder).mkdir(parents=True, exist_ok=True)
+    files = (StagedFile("0.parquet", 1), StagedFile("1.parquet", 1))
+    kind = pa.schema([("id", pa.int64())])
+    pq.ParquetWriter(Path(commit.folder, "0.parquet"), kind).close()
+    pq.write_table(pa.table({"id": [5, 9]}, kind), Path(commit.folder, "1.parquet"))
+    sink = a_table(schema=schema_json(id="long"))
+    assert key_bounds(commit, sink, files) == (5, 9)
+    assert key_bounds(commit, sink, files[:1]) is None
+
+
 @pytest.mark.parametrize(
     ("operation", "told", "expected"),
     [
