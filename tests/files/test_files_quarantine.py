@@ -18,8 +18,10 @@ from backfill_cli.config import load
 from backfill_cli.decode.tokens import NOT_WHOLE
 from backfill_cli.engine.job.checks import plan
 from backfill_cli.engine.loop.run import start
+from backfill_cli.engine.verify.fix import fix
 from backfill_cli.engine.verify.job import verify
 from backfill_cli.errors import BadData, ConfigError, UsageError
+from backfill_cli.model.verify import EVERYTHING
 from backfill_cli.view.model import read_jobs
 
 if TYPE_CHECKING:
@@ -261,6 +263,21 @@ def test_verify_reads_past_rows_that_were_kept_once_such_rows_stop_the_job_again
     assert [(one.table, one.missing) for one in verify("orders", run.catalog).tables if not one.equal] == [
         ("orders.quarantine", 1)
     ]
+
+
+def test_a_reason_in_the_words_of_another_version_is_no_difference(spark: "SparkSession", tmp_path: Path) -> None:
+    run = Run(tmp_path, DMS)
+    (tmp_path / "snapshot" / "a.csv").write_text("id,v\n1,1\n2,x\n3,y\n")
+    run.catch_up()
+    kept = run.kept()
+    with duckdb.connect(str(tmp_path / "sink.duckdb")) as db:
+        db.execute("UPDATE _backfill_quarantine_orders SET reason = 'it does not fit'")
+    assert verify("orders", run.catalog).equal
+    with duckdb.connect(str(tmp_path / "sink.duckdb")) as db:
+        db.execute("DELETE FROM _backfill_quarantine_orders WHERE line = 3")
+    found = fix("orders", run.catalog, EVERYTHING, lambda _: None, lambda _: None)
+    assert found.equal
+    assert run.kept() == kept
 
 
 def test_a_plan_lists_the_table_of_rows_that_cannot_be_read(spark: "SparkSession", tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import Footers, footers, listed, require_all, write
 from backfill_cli.errors import BadData, in_config
 from backfill_cli.model.plan import StagedFile, StagedTable
-from backfill_cli.model.schema import field, fields_of
+from backfill_cli.model.schema import columns_of, field, fields_of, schema_text
 from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.names import backticked
 
@@ -184,3 +184,11 @@ def side_table(of: SinkTable, upstream: Source, source: str) -> SinkTable:
         schema=json.dumps({"type": "struct", "fields": fields}),
         side=True,
     )
+
+
+def without_reason(table: SinkTable) -> SinkTable:
+    """A side table without the reasons, which another version of this program has in other words; others as is."""
+    if not table.side:
+        return table
+    kept = {name: one for name, one in columns_of(table.schema).items() if name != "reason"}
+    return replace(table, schema=schema_text(kept))

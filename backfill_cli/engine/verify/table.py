@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_cli.contracts import SinkCopy, SinkTable, Survey, own
+from backfill_cli.engine.staging.quarantine import without_reason
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.formats.digests import DIALECT, digests, word, words_digest
 from backfill_cli.model.balanced import balanced
@@ -51,10 +52,12 @@ def compare(
     """Whether the sink's table holds exactly the rows of `expected`; of the differences, `limit` are listed.
 
     expected: the table's columns, unique by key. Differing hashes alone are no verdict: rows are compared before
-    anything is called different. sample: the share of the keys that is compared, on both sides.
+    anything is called different. sample: the share of the keys that is compared, on both sides. Why a row was
+    quarantined is not compared, see `without_reason`.
     """
+    compared = without_reason(table)
     with steps.work(f"comparing table {table.target}"):
-        comparison = _Comparison.of(spark, expected, copy, table, sample)
+        comparison = _Comparison.of(spark, expected, copy, compared, sample)
         upstream, sink = comparison.digests(None)
     rows = (_rows(upstream), _rows(sink))
     if upstream == sink:
@@ -66,7 +69,7 @@ def compare(
     with steps.work(
         f"comparing table {table.target}: rows of {len(parts)} of {_count(ranges)} ranges", further=True
     ):
-        found = differences(*comparison.rows_in(ranges, parts), table, limit, comparison.part(ranges))
+        found = differences(*comparison.rows_in(ranges, parts), compared, limit, comparison.part(ranges))
     described = (comparison.described(ranges, part, upstream, sink, found.columns[part]) for part in parts)
     verdict = TableVerdict(
         table.name,
@@ -80,7 +83,7 @@ def compare(
         found.extra,
         found.changed,
     )
-    return Compared(verdict, comparison, parts)
+    return Compared(verdict, replace(comparison, table=table), parts)
 
 
 @dataclass(frozen=True)
@@ -122,8 +125,7 @@ class _Comparison:
         spec = spec_of(table.schema, table.key, survey.few)
         names = names_of(table.schema)
         rest = tuple(name for name in names if name not in (spec.names if spec else table.key))
-        rows = expected.select(*map(backticked, names))
-        sample = None
+        rows, sample = expected, None
         if share is not None:
             parts = sample_parts(share)
             spec = None if spec is None else replace(spec, sample=parts)
