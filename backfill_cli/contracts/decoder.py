@@ -76,7 +76,9 @@ class Asked:
 
     name: the place's own (the topic's). key: the table's key columns; empty if each record is a row by itself.
     declared: its columns, None if no schema is given. options: those of the format, at `at` in the config.
-    whole: (columns that rows may have besides the table's, columns that no row may lack), None: any, none.
+    whole: (columns that rows may have besides the table's, columns that no row may lack); None: rows may have and
+    lack any. Where it is given, a decoder of rows refuses every other row (`decode.whole`): the rows change a
+    snapshot's, in which a column that is left out would become NULL.
     of_keys: the records are other records' keys, and a scalar stands for the one column.
     """
 
@@ -123,7 +125,7 @@ class Decoder(Protocol):
 
     changes: whether records are changes of a table's rows, which need a key; otherwise each is a row, and for a
     table with a key the newest of a key counts, and a record without a value deletes by its own key.
-    options: the names of the options that it knows, of those in the config's part for the values.
+    options: which of `timestamps`, `decimals` and `tables` it knows; a format has no options of its own.
     """
 
     changes: bool

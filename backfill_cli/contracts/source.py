@@ -294,7 +294,7 @@ class Capabilities:
     one_log: all tables share one order, so constraints across tables hold.
     keeps_log: changes stay readable until acknowledged; if not, only strategy chain fits.
     quarantines: a row that cannot be read can be kept in a side table of the sink; otherwise it stops the job.
-    keeps: what the upstream has to keep, and for how long, in words for `plan`.
+    keeps: what the upstream has to keep, and for how long: what follows "the upstream must keep " in `plan`.
     correctable_log: changes that are not applied yet can be corrected in the log itself, as in a file.
     follows: whether changes can arrive after the snapshot; if not, a job has nothing to wait for.
     """
@@ -555,6 +555,7 @@ class ChangeLog(ChangeReads, Connected):
     def observe(self, position: Position) -> UpstreamView:
         """What exists after `position`. Called at every barrier: cheap when nothing changed, no Spark.
 
+        Its `identity` can be "{}": `Pair` puts the pin's there.
         Raises Fatal when the log is a different one, HistoryGone when changes after `position` are gone.
         """
 

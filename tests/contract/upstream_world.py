@@ -23,7 +23,10 @@ class World(Protocol):
     """An upstream that the suite can write to. Every call of `load` and `land` is complete when it returns."""
 
     def load(self, splits: Sequence[Sequence[Row]]) -> None:
-        """Write the snapshot, a split for each list of rows. Called once, before anything is opened."""
+        """Write the snapshot, a split for each list of rows. Called once, before anything is opened.
+
+        These rows are not in the log.
+        """
         ...
 
     def land(self, changes: Sequence[tuple[str, Row | None, Row | None]]) -> None:

@@ -9,15 +9,17 @@ from backfill_cli.decode.rows import Rows, one_by_one
 from backfill_cli.decode.tokens import text_of
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.decode.values import of_text
+from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
 from backfill_cli.errors import ConfigError
 from backfill_cli.model.schema import Columns, columns_of, schema_text
 
 
 @dataclass(frozen=True)
 class Logfmt:
-    """A `Decode`. schema: of the columns."""
+    """A `Decode`. schema: of the columns. whole: as in `Asked`."""
 
     schema: str
+    whole: tuple[frozenset[str], frozenset[str]] | None = None
 
     @property
     def beside(self) -> Columns:
@@ -28,6 +30,11 @@ class Logfmt:
 
         def row(record: bytes) -> list[Any]:
             members = dict(part.partition("=")[::2] for part in text_of(record).split())
+            if self.whole is not None:
+                others, required = self.whole
+                fault = new_column(members, columns, others, IN_ROW) or lacking_column(members, required)
+                if fault:
+                    raise Unreadable(fault)
             found = []
             for name, column in columns.items():
                 try:
@@ -51,7 +58,7 @@ class LogfmtDecoder:
         return Found(asked.declared)
 
     def open(self, asked: Asked, columns: Columns, facts: Mapping[str, Any]) -> Rows:
-        return Rows(Logfmt(schema_text(columns)))
+        return Rows(Logfmt(schema_text(columns), asked.whole))
 
 
 decoder = LogfmtDecoder()

@@ -99,7 +99,7 @@ BAD: list[tuple[bytes, str]] = [
     (b'{"x": "not base64!"}', "column 'x': not exactly a binary"),
     (b'{"x": true}', "column 'x': not exactly a binary"),
     (b'{"x": 1234}', "column 'x': not exactly a binary"),
-    (b'{"m": {"k": 1, "k": 2}}', "not one whole JSON object"),
+    (b'{"m": {"k": 1, "k": 2}}', "column 'm': not exactly a map"),
     (b'{"a": [1.5, 1.555]}', "column 'a': not exactly an array<decimal(5,2)>"),
     (b'{"t": {"n": "x"}}', "not a JSON object of the columns"),
 ]

@@ -191,7 +191,7 @@ def most_held(shop: Shop, holds: Callable[[dict[str, Any]], bool]) -> int:
     """The most log that was not acknowledged, until that is true of the job: bytes."""
     most, until = 0, time.monotonic() + PATIENCE_S
     query = "SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::bigint FROM pg_replication_slots"
-    while not holds(shop.looked()):
+    while not holds(shop.job()):
         assert time.monotonic() < until, shop.said
         for _ in range(10):
             most = max([most, *(found for (found,) in shop.sql(query))])
