@@ -1,8 +1,7 @@
 """A table's net changes by its columns, and as Parquet files: as fast to write and to load as staging's own."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from backfill_cli.cdc.net import UNSENT, Entry, Gap, Key, NeedsAll, NetChanges, Row
 from backfill_cli.contracts import TakenTable, own
-from backfill_cli.errors import START_OVER, BadData, Hint, Transient, in_config
-from backfill_cli.formats.parquet_writer import encoding
+from backfill_cli.errors import START_OVER, BadData, Hint
+from backfill_cli.formats.parquet_writer import encoding, writing
 from backfill_cli.model.plan import StagedFile
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ GROUP_ROWS = 100_000
 """Rows converted to Arrow at a time."""
 
 _WHOLE = object()
+_SIZED = bytes | str
 
 
 class Column(Protocol):
@@ -126,7 +126,7 @@ class NetTable(NetChanges, ABC, Generic[C]):
     def held_bytes(self, of_row: int) -> int:
         """Roughly the memory of its rows. of_row: what one costs beside its values."""
         rows = (row or () for _, _, row in self.entries.values())
-        values = sum(len(value) for row in rows for value in row if isinstance(value, bytes | str))
+        values = sum(len(value) for row in rows for value in row if isinstance(value, _SIZED))
         return values + of_row * len(self.entries)
 
     def require_keys(self) -> None:
@@ -206,27 +206,17 @@ def _write(net: NetTable[Any], path: Path, unsent: bool) -> int:
 
     schema = _schema(net, unsent)
     updated = 0
-    with _writing(path):
+    with writing(path):
         writer = pq.ParquetWriter(path, schema, **encoding(schema))
     entries = iter(net.entries.items())
     while group := list(islice(entries, GROUP_ROWS)):
         updated += sum(row is not None for _, (_, _, row) in group)
         table = _table(net, group, schema)
-        with _writing(path):
+        with writing(path):
             writer.write_table(table)
-    with _writing(path):
+    with writing(path):
         writer.close()
     return updated
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        raise Transient(
-            f"staging file {path}: {exc}", in_config("free disk space there, or change job.staging")
-        ) from exc
 
 
 def _schema(net: NetTable[Any], unsent: bool) -> "pa.Schema":

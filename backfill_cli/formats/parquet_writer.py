@@ -2,7 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from backfill_cli.errors import Transient, in_config
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +26,17 @@ def encoding(schema: "pa.Schema") -> dict[str, Any]:
         "column_encoding": dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
         "store_decimal_as_integer": True,
     }
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Raises Transient for what the system says while the file is written."""
+    try:
+        yield
+    except OSError as exc:
+        raise Transient(
+            f"staging file {path}: {exc}", in_config("free disk space there, or change job.staging")
+        ) from exc
 
 
 def _leaves(path: str, kind: "pa.DataType") -> "Iterator[tuple[str, pa.DataType]]":

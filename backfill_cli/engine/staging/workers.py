@@ -9,7 +9,6 @@ import json
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -20,9 +19,8 @@ from backfill_cli.cdc.net import last_rows
 from backfill_cli.contracts import ArrowTasks, Piece, Source, TakenTable, own
 from backfill_cli.engine.staging.files import Footers, folder_made, footers, require_all
 from backfill_cli.engine.staging.values import require_storable
-from backfill_cli.errors import Transient, in_config
 from backfill_cli.formats import row_groups
-from backfill_cli.formats.parquet_writer import encoding
+from backfill_cli.formats.parquet_writer import encoding, writing
 from backfill_cli.model.plan import SnapshotRead, StagedFile, StagedTable
 from backfill_cli.model.schema import names_of, schema_text
 from backfill_cli.spark import arrow_tasks
@@ -354,7 +352,7 @@ class _File:
         if not self._held:
             return
         group = pa.Table.from_batches(self._held)
-        with _writing(self._path):
+        with writing(self._path):
             if self._writer is None:
                 self._writer = pq.ParquetWriter(self._path, group.schema, **encoding(group.schema))
             self._writer.write_table(group, row_group_size=_GROUP_ROWS)
@@ -365,16 +363,6 @@ class _File:
         self._write()
         if self._writer is None:
             return None
-        with _writing(self._path):
+        with writing(self._path):
             self._writer.close()
         return self._name
-
-
-@contextmanager
-def _writing(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        raise Transient(
-            f"staging file {path}: {exc}", in_config("free disk space there, or change job.staging")
-        ) from exc
