@@ -171,10 +171,10 @@ def _divided(batch: "pa.RecordBatch", place: Sequence[str]) -> "tuple[pa.RecordB
 
     names = [name for name in batch.schema.names if name not in _MARKS]
     mark = next((name for name in (own.QUARANTINED, own.ERROR) if name in batch.schema.names), None)
-    if mark is None:
+    if mark is None or batch.column(mark).null_count == batch.num_rows:
         return batch.select(names), batch.slice(0, 0)
     bad = batch.filter(pc.is_valid(batch.column(mark)))
-    readable = batch.filter(pc.is_null(batch.column(mark))) if bad.num_rows else batch
+    readable = batch.filter(pc.is_null(batch.column(mark)))
     if mark == own.QUARANTINED:
         return readable.select(names), pa.RecordBatch.from_struct_array(bad.column(mark))
     columns = {name: bad.column(name) for name in place}
