@@ -23,9 +23,12 @@ _WINDOW = 256
 """Objects parsed at a time while those are looked for that do not fit: one in a hundred is usual."""
 
 
-def parse(values: Sequence[bytes], schema: pa.Schema) -> tuple[dict[str, pa.Array], list[int]]:
-    """(the columns of the objects that were parsed, one row each; the indices of those objects, rising)."""
-    table, kept = _parsed(values, schema)
+def parse(values: Sequence[bytes], joined: bytes, schema: pa.Schema) -> tuple[dict[str, pa.Array], Sequence[int]]:
+    """(the columns of the objects that were parsed, one row each; the indices of those objects, rising).
+
+    joined: the objects, one a line.
+    """
+    table, kept = _parsed(values, joined, schema)
     return {name: _combined(table[name]) for name in schema.names}, kept
 
 
@@ -34,9 +37,8 @@ def _combined(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
 
 
-def _parsed(values: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, list[int]]:
-    joined = b"\n".join(values)
-    kept = list(range(len(values)))
+def _parsed(values: Sequence[bytes], joined: bytes, schema: pa.Schema) -> tuple[pa.Table, Sequence[int]]:
+    kept: Sequence[int] = range(len(values))
     for suspicious, is_odd in _ODD:
         if suspicious(joined, len(values)):
             kept = [i for i in kept if not is_odd(values[i])]

@@ -77,7 +77,7 @@ class ByArrow:
     ) -> tuple[Decoded | None, list[int]]:
         """The rows of records with one block, and the indices of those that are left."""
         raw, places = self._seen_types(payloads)
-        part, kept = arrow_json.parse(payloads, self._schema(raw, places))
+        part, kept = arrow_json.parse(payloads, b"\n".join(payloads), self._schema(raw, places))
         beside = {} if self._of.epoch is None else self._epochs(self._of.epoch, [payloads[i] for i in kept])
         if not kept or beside is None:
             return None, list(at)
@@ -157,7 +157,7 @@ class ByArrow:
             kind: pa.DataType = leaf
             for name in reversed(inner):
                 kind = pa.struct([(name, kind)])
-            part, kept = arrow_json.parse(payloads, pa.schema([(top, kind)]))
+            part, kept = arrow_json.parse(payloads, b"\n".join(payloads), pa.schema([(top, kind)]))
             if len(kept) == len(payloads):
                 found = part[top]
                 for _ in inner:

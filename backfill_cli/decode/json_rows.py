@@ -85,6 +85,8 @@ class _Reading:
         odd = there
         if self._schema is not None and there:
             fast, odd = self._by_arrow([records[i] for i in there], there)  # type: ignore[misc]
+            if not odd and len(there) == len(records):
+                return replace(fast, record=None)
             parts.append(fast)
         if odd or len(there) < len(records) or not parts:
             slow = sorted({*odd, *(i for i, record in enumerate(records) if record is None)})
@@ -100,17 +102,18 @@ class _Reading:
         from backfill_cli.decode import arrow_json, arrow_values
 
         assert self._schema is not None
-        raw, kept = arrow_json.parse(records, self._schema)
+        joined = b"\n".join(records)
+        raw, kept = arrow_json.parse(records, joined, self._schema)
         columns: dict[str, pa.Array] = {}
         odd: arrow_values.Odd = None
         for name, kind, _ in self._readers:
             columns[name], bad = arrow_values.converted(raw[name], kind, self._how[name])
             odd = arrow_values.either(odd, bad)
-        suspects = set(self._suspects(records, kept, columns))
+        suspects = set(self._suspects(records, joined, kept, columns))
         good = pa.array([i not in suspects for i in range(len(kept))], pa.bool_()) if suspects else None
         if odd is not None:
             good = pc.invert(odd) if good is None else pc.and_(good, pc.invert(odd))
-        record = pa.array([at[i] for i in kept], pa.int32())
+        record = pa.array(at if len(kept) == len(at) else [at[i] for i in kept], pa.int32())
         if good is not None:
             record = record.filter(good)
             columns = {name: column.filter(good) for name, column in columns.items()}
@@ -120,11 +123,10 @@ class _Reading:
         return Decoded(columns, record), [i for i in at if i not in taken]
 
     def _suspects(
-        self, records: Sequence[bytes], kept: Sequence[int], columns: "Mapping[str, pa.Array]"
+        self, records: Sequence[bytes], joined: bytes, kept: Sequence[int], columns: "Mapping[str, pa.Array]"
     ) -> list[int]:
-        """The rows, by number, whose members have to be looked at."""
+        """The rows, by number, whose members have to be looked at. joined: the records, one a line."""
         found: list[int] = []
-        joined = b"\n".join(records)
         for kind in self._foreign:
             if all(text in joined for text in kind.texts):
                 found += [n for n, i in enumerate(kept) if all(text in records[i] for text in kind.texts)]

@@ -119,7 +119,7 @@ def _of_json(where: Place, file: File, column: str, skip: bool) -> dict[Any, int
             for kind in leaves:
                 for name in reversed(path[1:]):
                     kind = pa.struct([(name, kind)])
-                columns, kept = arrow_json.parse(left, pa.schema([(path[0], kind)]))
+                columns, kept = arrow_json.parse(left, b"\n".join(left), pa.schema([(path[0], kind)]))
                 values = columns[path[0]]
                 for name in path[1:]:
                     values = pc.struct_field(values, name)

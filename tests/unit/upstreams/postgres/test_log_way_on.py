@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from hint_typed import typed
 
-from backfill_cli.cdc.files import LogTable, ValueLost, _writing
+from backfill_cli.cdc.files import LogTable, ValueLost
 from backfill_cli.cdc.net import LOST, UNSENT
 from backfill_cli.cdc.window import Bounds, WindowRequest, further
 from backfill_cli.errors import BadData, Transient
+from backfill_cli.formats.parquet_writer import writing
 from backfill_cli.upstreams.postgres.take import SlotTable
 from backfill_cli.upstreams.postgres.types import Column
 from backfill_cli.upstreams.postgres.values import from_text
@@ -66,7 +67,7 @@ def test_text_that_is_no_utf8_comes_from_an_encoding_that_can_be_converted() -> 
 
 def test_a_staging_file_is_written_once_there_is_space(tmp_path: Path) -> None:
     def write(space: bool) -> None:
-        with _writing(tmp_path / "file"):
+        with writing(tmp_path / "file"):
             if not space:
                 raise OSError(28, "No space left on device")
             (tmp_path / "file").write_bytes(b"rows")
