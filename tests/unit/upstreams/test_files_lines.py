@@ -16,7 +16,7 @@ from backfill_cli.contracts import Piece
 from backfill_cli.errors import RETRIED, BadData, Transient
 from backfill_cli.formats.listing import File, Place, place
 from backfill_cli.model.schema import field
-from backfill_cli.spark.failures import CHANGES_HINT
+from backfill_cli.spark.failures import CHANGES_HINT, OR_QUARANTINE
 from backfill_cli.upstreams.files.options import CsvOptions
 from backfill_cli.upstreams.files.reading import csv_files, json_rows, lines
 from backfill_cli.upstreams.files.reading.lines import TextPart
@@ -230,3 +230,28 @@ def test_a_line_that_is_nested_too_deep_is_a_fault_of_its_own(tmp_path: Path) ->
     assert [one["line"] for one in kept if one] == [2, 3]
     with pytest.raises(BadData, match=r"a.json: line 2: not one whole JSON object"):
         list(json_rows._made(replace(how, quarantine=False), pieces))
+
+
+def test_a_row_that_stops_the_job_is_corrected_or_kept_apart(tmp_path: Path) -> None:
+    """What a worker does, done here: through Spark an error comes as text."""
+    where, file = written(tmp_path, "a.json", b'{"id": 1}\n{"id": "x"}\n')
+    rows = TextRows(
+        CsvOptions(), ("id",), {"id": field("id", "long")}, CHANGES_HINT, ("id",), way_on=OR_QUARANTINE
+    )
+
+    def made(rows: TextRows, file: File) -> list[Any]:
+        pieces = [Piece(0, part) for part in lines.parts(where, [file], cut=True)]
+        return [row for batch in json_rows._made(rows, pieces) for row in batch.to_pylist()]
+
+    with pytest.raises(
+        BadData, match=r'^a\.json: line 2 \(of id x\): not a JSON object of .*: {"id": "x"}'
+    ) as caught:
+        made(rows, file)
+    with typed(caught.value) as hint:
+        hint.says("correct the change file; it may be replaced as long as it is not applied")
+        _, corrected = written(tmp_path, "a.json", b'{"id": 1}\n{"id": 2}\n')
+        assert [row["id"] for row in made(rows, corrected)] == [1, 2]
+        assert hint.settings() == {"upstream.on_error": "quarantine"}
+        _, file = written(tmp_path, "a.json", b'{"id": 1}\n{"id": "x"}\n')
+        kept = [row["_backfill_quarantined"] for row in made(replace(rows, quarantine=True), file)]
+        assert [one and (one["line"], one["value"]) for one in kept] == [None, (2, b'{"id": "x"}')]
