@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from backfill_cli import registry
 from backfill_cli.config.faults import spell_faults
-from backfill_cli.contracts import Looked, SinkConnector, UpstreamConnector
+from backfill_cli.contracts import Looked, Named, SinkConnector, UpstreamConnector
 from backfill_cli.errors import UsageError, command
 
 Tree = dict[str, Any]
@@ -107,4 +107,4 @@ def look(upstream: str, path: str | None, changes: str | None) -> Looked | None:
             f"--path works with files only, not with {upstream}",
             command(f"init --upstream {shlex.quote(upstream)}"),
         )
-    return able(path, changes)
+    return able(Named(path, path, changes))

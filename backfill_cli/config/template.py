@@ -37,13 +37,14 @@ def template(upstream: str, sink: str, looked: Looked | None = None) -> str:
     into = _part("sink", sink, registry.sink(sink).options)
     if looked is None:
         return "\n".join([JOB, told, _table(connector, told), into, REST])
-    table = TABLE.replace('"orders"   # <- fill in', json.dumps(looked.table))
-    key = "\n".join(_told("key", looked.key))
-    if not looked.old_keys:
+    (found,) = looked.tables
+    table = TABLE.replace('"orders"   # <- fill in', json.dumps(found.name))
+    key = "\n".join(_told("key", found.key))
+    if not found.old_keys:
         table = re.sub(
             "# immutable_key =.*", "\n".join([*_notes(PROMISE), f"immutable_key = false   {FILL_IN}"]), table
         )
-    job = JOB.replace('"orders" ', json.dumps(looked.table) + " ")
+    job = JOB.replace('"orders" ', json.dumps(found.name) + " ")
     into = into.replace(f'"   {FILL_IN}', '"') if sink == "duckdb" else into
     return "\n".join([job, _filled(told, looked), table.format(key=key), into, REST])
 

@@ -4,7 +4,7 @@ All of them raise `errors.Transient` (the engine retries with backoff, up to the
 `errors.Fatal` (nothing is committed, the last epoch stands, the job fails). Any other exception is a bug.
 """
 
-from backfill_cli.contracts.options import Looked, Told
+from backfill_cli.contracts.options import FoundTable, Looked, Named, Told
 from backfill_cli.contracts.pair import Pair
 from backfill_cli.contracts.sink import (
     Copied,
@@ -58,11 +58,13 @@ __all__ = [
     "Cutover",
     "EpochCommit",
     "Extras",
+    "FoundTable",
     "JobDefinition",
     "JobStore",
     "Lease",
     "LogBatch",
     "Looked",
+    "Named",
     "Pair",
     "Partitions",
     "Piece",

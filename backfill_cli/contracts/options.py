@@ -1,7 +1,7 @@
 """What a connector's options say of themselves, and what `init` finds out about them from data."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -14,16 +14,44 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """A job's table, and the options of its upstream by their path below `[upstream]`: `snapshot.path`.
+class Named:
+    """Where data is, as a user names it: `init --from TEXT --changes TEXT --table NAME --key COLUMNS`.
+
+    text: a path as it was typed, relative to the current folder; or a URL, its secrets resolved. written: what a
+    config may say in its place; without secrets. changes: where changes are, for this same connector. tables, key:
+    empty if the data is to show them.
+    """
+
+    text: str
+    written: str
+    changes: str | None = None
+    tables: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTable:
+    """A table of the job. key: its columns; none if the upstream itself knows the key.
 
     old_keys: whether its changes contain the old key of a key change; if not, the job relies on a promise.
     """
 
-    table: str
+    name: str
     key: Told
-    options: Mapping[str, Told]
     old_keys: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The tables that were found, and options: of the upstream, by their path below `[upstream]` (`snapshot.path`).
+
+    said: what was found, for a person, in at most three lines. conf: settings for `[spark.conf]`.
+    """
+
+    tables: Sequence[FoundTable]
+    options: Mapping[str, Told]
+    said: Sequence[str] = ()
+    conf: Mapping[str, Told] = field(default_factory=dict)
 
 
 # Marks in `Annotated[...]`, read when a config is checked or written out. An option without a mark counts as a
@@ -55,6 +83,16 @@ class SecretKeys:
 @dataclass(frozen=True, slots=True)
 class NoSecret:
     """The option and everything in it holds no secret, whatever the names suggest: a schema of columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePath:
+    """The option is a path on this machine, or a URI: a relative one is relative to the config's folder.
+
+    names: whether it can also be a name of something else, such as a table in a catalog; a path then has a `/`.
+    """
+
+    names: bool = False
 
 
 STORED = {"stored": True}

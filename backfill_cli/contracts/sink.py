@@ -312,9 +312,17 @@ class Sink(ABC):
 
 @dataclass(frozen=True, slots=True)
 class SinkConnector:
-    """How a sink plugs in: an entry in the group `backfill.sinks` names one of these. Fields as for upstreams."""
+    """How a sink plugs in: an entry in the group `backfill.sinks` names one of these. Fields as for upstreams.
+
+    place: the option that says where tables go, which `init --to` fills in. claims: whether a place is of this kind,
+    by its form; nothing needs to be there yet. look: what there is to say of the place that these options name
+    (secrets resolved), in at most two lines; raises UsageError for a server that does not answer.
+    """
 
     options: type["BaseModel"]
     open: Callable[[Any], Sink]
     fingerprint: Callable[[Any], Mapping[str, Any]]
     formats: tuple[str, ...] = ()
+    place: str | None = None
+    claims: Callable[[str], bool] = lambda _text: False
+    look: Callable[[Any], Sequence[str]] | None = None

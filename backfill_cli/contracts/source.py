@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from backfill_cli.contracts.options import Looked
+from backfill_cli.contracts.options import Looked, Named
 from backfill_cli.errors import BackfillError, UsageError
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead, StagedFile
@@ -570,12 +570,14 @@ Side = TypeVar("Side", SnapshotSide, ChangeLog)
 class SideConnector(Generic[Side]):
     """How a side plugs in beside one of another system: its part of `UpstreamConnector`, whose fields it has.
 
-    options: for `[upstream.snapshot]` or `[upstream.changes]`.
+    options: for `[upstream.snapshot]` or `[upstream.changes]`. look: as for an upstream; given what is known of the
+    other side, its table's columns among it. Its options are those of this side alone.
     """
 
     options: type["BaseModel"]
     open: Callable[[Any, Sequence[TableSpec]], Side]
     fingerprint: Callable[[Any], Mapping[str, Any]]
+    look: Callable[[Named, Looked], Looked] | None = None
 
 
 SnapshotConnector = SideConnector[SnapshotSide]
@@ -591,8 +593,8 @@ class UpstreamConnector:
     event_key: columns that identify a row of a table whose config names no key; empty if the config must name one.
     primary_keys: the primary keys that the upstream knows for the named tables; None if it knows none.
     snapshot, changes: its sides for use beside another system; None for a side that it does not have.
-    look: finds out the options by reading data: a place of rows, and optionally one of changes. None: not
-    supported.
+    look: finds out the options by reading data, without Spark; None: not supported. claims: whether a place is data
+    of this kind, by its form or by what lies there; for `init --from`, which names no type.
     formats: lake table formats for which Spark needs jars, see spark/table_formats.py.
     """
 
@@ -603,5 +605,6 @@ class UpstreamConnector:
     primary_keys: Callable[[Any, Sequence[str]], Mapping[str, Sequence[str]]] | None = None
     snapshot: SnapshotConnector | None = None
     changes: ChangesConnector | None = None
-    look: Callable[[str, str | None], Looked] | None = None
+    look: Callable[[Named], Looked] | None = None
+    claims: Callable[[str], bool] = lambda _text: False
     formats: tuple[str, ...] = ()

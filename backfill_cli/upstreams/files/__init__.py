@@ -5,6 +5,7 @@ from typing import Any
 
 from backfill_cli.contracts import (
     Looked,
+    Named,
     Pair,
     SnapshotConnector,
     SnapshotSide,
@@ -42,10 +43,10 @@ def _open_snapshot(options: SnapshotSideOptions, tables: Sequence[TableSpec]) ->
     return FilesSnapshot(options, tables)
 
 
-def _look(path: str, changes: str | None) -> Looked:
+def _look(named: Named) -> Looked:
     from backfill_cli.upstreams.files.inference.infer import infer
 
-    return infer(path, changes)
+    return infer(named.text, named.changes)
 
 
 def _fingerprint(options: FilesOptions) -> Mapping[str, Any]:

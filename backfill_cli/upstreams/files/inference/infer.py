@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from backfill_cli.contracts import Looked, TableSpec, Told
+from backfill_cli.contracts import FoundTable, Looked, TableSpec, Told
 from backfill_cli.decode.source_table import Known, source_of
 from backfill_cli.formats import schemas
 from backfill_cli.model.schema import Columns
@@ -311,7 +311,7 @@ def infer(path: str, changes_path: str | None) -> Looked:
                 options["snapshot.schema"] = typed_by(held, both, found, ", and from changes").options["schema"]
             options |= {f"changes.{name}": told for name, told in log.options.items()}
     kind = options.get("changes.format")
-    return Looked(table, _key(held, table), options, old_keys=kind is None or kind.value != "dms")
+    return Looked([FoundTable(table, _key(held, table), kind is None or kind.value != "dms")], options)
 
 
 def _key(held: Snapshot, table: str) -> Told:
