@@ -44,6 +44,11 @@ class Command:
         return shlex.join(("backfill", *self.words))
 
     @property
+    def names_file(self) -> bool:
+        """Whether it has a config file, whose catalog it finds."""
+        return any(option in self.words for option in _OF_CONFIG)
+
+    @property
     def lacks_file(self) -> bool:
         """Whether its author did not know the config file."""
         return self.of_file("") != self

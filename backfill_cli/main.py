@@ -1,6 +1,7 @@
 """The `backfill` command: one verb per file in `commands/`, each imported only when it is typed."""
 
 import importlib
+import os
 import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
@@ -105,6 +106,7 @@ class Verb(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         try:
+            require_folder()
             return super().invoke(ctx)
         except BackfillError as error:
             if isinstance(error, Transient):
@@ -115,6 +117,16 @@ class Verb(TyperCommand):
                 options = importlib.import_module("backfill_cli.commands._options")
                 error.hint = error.hint.of_file(from_here(options.known_config(ctx.params)))
             raise
+
+
+def require_folder() -> None:
+    """Raises UsageError if the current folder was removed: no relative path could be found."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(
+            f"the current folder cannot be used: {error.strerror}", "change to another folder"
+        ) from None
 
 
 class Verbs(TyperGroup):

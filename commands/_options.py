@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,21 +11,26 @@ from typing import Annotated, Any, Literal
 import typer
 
 from backfill_cli.catalog import Catalog, JobRow
+from backfill_cli.catalog.places import (
+    DEFAULT_CATALOG,
+    DEFAULT_CONFIG,
+    around,
+    beside,
+    catalog_above,
+    nearest_spelling,
+)
 from backfill_cli.catalog.store import told_of
-from backfill_cli.errors import BackfillError, NoSuchJob, UsageError, command
+from backfill_cli.errors import BackfillError, NoSuchJob, UsageError, command, shell
 from backfill_cli.model.units import duration_s
 from backfill_cli.view.console import as_typed, say
 from backfill_cli.view.model import JobView
-
-DEFAULT_CATALOG = ".backfill/catalog.duckdb"
-DEFAULT_CONFIG = "job.toml"
 
 
 def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """For shell completion: job names with this prefix; none if the catalog is absent or busy (it never waits)."""
     try:
         known = Catalog(catalog_file(ctx.params.get("catalog") or "", above=True), wait_s=0.0).names()
-    except BackfillError:
+    except (BackfillError, OSError):  # OSError: this folder was removed
         return []
     return [name for name in known if name.startswith(incomplete)]
 
@@ -44,8 +50,8 @@ CatalogOption = Annotated[
         "--catalog",
         envvar="BACKFILL_CATALOG",
         metavar="FILE",
-        help="The catalog file: jobs and their progress. Default: .backfill/catalog.duckdb in this folder or, for "
-        "an existing job, in a parent folder.",
+        help="The catalog file: jobs and their progress. Default: .backfill/catalog.duckdb beside the config; "
+        "without a config, in this folder or a parent folder.",
     ),
 ]
 JobArgument = Annotated[
@@ -115,6 +121,36 @@ def open_catalog(path: str, *, above: bool = True) -> Catalog:
     return Catalog(catalog_file(path, above))
 
 
+def catalog_of(config: Path, path: str) -> Catalog:
+    """The catalog of a config's job: at this path, else beside the config; nothing is opened or created yet."""
+    from backfill_cli.config.loading import folder_of
+
+    return Catalog(Path(path) if path else beside(folder_of(config)))
+
+
+def refuse_moved(job: str, config: Path, store: Catalog, path: str) -> None:
+    """Raises UsageError if the job of this config is in the catalog of the current folder, not in that of its own.
+
+    Jobs were created so before the paths of a config, and its catalog, belonged to its folder. path: as typed.
+    """
+    here = Path(DEFAULT_CATALOG)
+    if path or not here.exists() or (store.path.exists() and here.samefile(store.path)):
+        return
+    row = next((row for row in Catalog(here).listed() if row.name == job), None)
+    same_file = row is not None and row.config_file in ("", str(config.absolute()))
+    if not same_file or job in {row.name for row in store.listed()}:
+        return
+    file = shlex.quote(str(config))
+    move = "" if os.path.lexists(config.name) else "move the config here: " + shell(f"mv {file} .") + "; or "
+    raise UsageError(
+        f"job {job!r} is in the catalog of the current folder, {here}; the catalog of a config and its relative "
+        "paths now belong to the config's folder",
+        move
+        + "write its paths for its own folder, and name the catalog: "
+        + command(f"start --config {file} --catalog {here}"),
+    )
+
+
 def tell_if_above(store: Catalog) -> None:
     """The catalog's path is printed if it was found in a folder above this one."""
     if store.path.parent.parent in Path.cwd().parents and store.path.parts[-2:] == Path(DEFAULT_CATALOG).parts:
@@ -130,16 +166,7 @@ def catalog_file(path: str, above: bool) -> Path:
     here = Path(DEFAULT_CATALOG)
     if path or not above or os.path.lexists(here):
         return Path(path or here)
-    for folder in Path.cwd().parents:
-        if _is_mine(folder / here):
-            return folder / here
-        if folder == Path.home():
-            break
-    return here
-
-
-def _is_mine(file: Path) -> bool:
-    return os.path.isfile(file) and file.stat().st_uid == os.geteuid()
+    return catalog_above(Path.cwd()) or here
 
 
 def config_file(argument: str | None, option: str | None) -> Path:
@@ -149,9 +176,12 @@ def config_file(argument: str | None, option: str | None) -> Path:
     if "" in (argument, option):
         raise UsageError("the config's file name is empty", "name the file: --config FILE")
     if argument is None and option is None and not Path(DEFAULT_CONFIG).exists():
+        others = ", or ".join(
+            f"--config {shlex.quote(nearest_spelling(one))}" for one in around(Path.cwd(), DEFAULT_CONFIG)
+        )
         raise UsageError(
             f"no config is given, and there is no {DEFAULT_CONFIG} in {Path.cwd()}",
-            "name it: --config FILE; or write one: " + command("init"),
+            f"name it: {others or '--config FILE'}; or write one: " + command("init"),
         )
     return Path(argument or option or DEFAULT_CONFIG)
 
@@ -185,10 +215,10 @@ def no_job(catalog: Catalog) -> NoSuchJob:
                 f"there is no job in {catalog.path}; {above} is used here only for a job that is named",
                 "name the job; they are shown by: " + command("status"),
             )
-    start = command("start --config job.toml") + ", or --catalog FILE"
-    if left := catalog.left_behind():
-        return NoSuchJob(*told_of(catalog.path, left, start))
-    return NoSuchJob(f"there is no job in {catalog.path}", start)
+    start, said = command("start --config job.toml") + ", or --catalog FILE", f"there is no job in {catalog.path}"
+    if os.path.lexists(catalog.path):
+        return NoSuchJob(said, start)
+    return NoSuchJob(*told_of(catalog.path, catalog.left_behind(), start, said))
 
 
 def is_limited(catalog: Catalog, name: str) -> bool:

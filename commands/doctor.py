@@ -8,7 +8,7 @@ import typer
 from backfill_cli.view.console import as_typed
 from backfill_cli.view.reports import show_checks
 
-from ._options import CatalogOption, ConfigOption, FileArgument, JsonOption, config_file, open_catalog
+from ._options import CatalogOption, ConfigOption, FileArgument, JsonOption, catalog_of, config_file, open_catalog
 
 
 def doctor(
@@ -25,6 +25,6 @@ def doctor(
     from backfill_cli.engine.doctor import examine
 
     named = None if file is None and config is None else config_file(file, config)
-    found = examine(named, open_catalog(catalog, above=named is None), os.environ)
+    found = examine(named, open_catalog(catalog) if named is None else catalog_of(named, catalog), os.environ)
     if not show_checks((replace(one, fix=as_typed(one.fix, ctx)) for one in found), as_json):
         raise typer.Exit(1)

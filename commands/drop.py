@@ -11,7 +11,7 @@ from backfill_cli.errors import Hint, UsageError, command
 from backfill_cli.model.cutover import LiveName
 from backfill_cli.view.console import answer_json, say
 
-from ._options import CatalogOption, JsonOption, job_names, open_catalog
+from ._options import CatalogOption, JsonOption, catalog_of, job_names, open_catalog
 
 if TYPE_CHECKING:
     from backfill_cli.engine.job.drop import Dropped
@@ -59,7 +59,7 @@ def drop(
     if without_sink and (sink is not None or with_rows):
         other = "--sink" if sink is not None else "--with-rows"
         raise UsageError(f"{other} and --without-sink cannot be used together", "leave one of them out")
-    store = open_catalog(catalog, above=sink is None)
+    store = open_catalog(catalog) if sink is None else catalog_of(Path(sink), catalog)
     created = job in {row.name for row in store.jobs()}
     is_start = not created and (store.starts.of(job) is not None or store.starters.of(job) is not None)
     name = job if sink is not None or is_start else store.job(job).name

@@ -14,8 +14,9 @@ from ._options import (
     ExistingOption,
     FileArgument,
     JsonOption,
+    catalog_of,
     config_file,
-    open_catalog,
+    refuse_moved,
 )
 
 
@@ -31,7 +32,10 @@ def plan(
     from backfill_cli.config import load
     from backfill_cli.engine.job.checks import plan as plan_job
 
-    report = plan_job(load(config_file(file, config)), open_catalog(catalog, above=False), into_existing)
+    path = config_file(file, config)
+    job, store = load(path), catalog_of(path, catalog)
+    refuse_moved(job.job.name, path, store, catalog)
+    report = plan_job(job, store, into_existing)
     refused = tuple(replace(one, hint=as_typed(one.hint, ctx)) for one in report.refused)
     show_plan(replace(report, refused=refused), as_json)
     if report.refused:

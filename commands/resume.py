@@ -21,6 +21,7 @@ from ._options import (
     QuietOption,
     TimeoutOption,
     Until,
+    catalog_of,
     named_job,
     open_catalog,
     seconds,
@@ -73,7 +74,9 @@ def resume(
     --detach: if no runner has it, run it in the background. --timeout limits --wait only and never ends a run.
     """
     limit_s = seconds(timeout, "--timeout")
-    store = open_catalog(catalog, above=job is not None and from_sink is None)
+    store = (
+        open_catalog(catalog, above=job is not None) if from_sink is None else catalog_of(Path(from_sink), catalog)
+    )
     sink_config = None
     if from_sink is not None:
         from backfill_cli.config import load

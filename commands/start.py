@@ -18,8 +18,9 @@ from ._options import (
     MetricsPortOption,
     QuietOption,
     Until,
+    catalog_of,
     config_file,
-    open_catalog,
+    refuse_moved,
 )
 from ._running import run_shown, telling
 
@@ -46,10 +47,11 @@ def start(
 
     path = config_file(file, config)
     job = load(path)
-    store = open_catalog(catalog, above=False)
+    store = catalog_of(path, catalog)
+    refuse_moved(job.job.name, path, store, catalog)
     told = telling(metrics_file, metrics_port, progress_interval, quiet, fail_on_quarantine, as_json)
     if detach:
-        words = ["start", "--config", str(path.resolve()), "--until", until, *told.words]
+        words = ["start", "--config", str(path.absolute()), "--until", until, *told.words]
         start_detached(job.job.name, store, [*words, "--into-existing"] if into_existing else words, as_json)
         return
     from backfill_cli.engine.loop.run import start as start_job

@@ -132,7 +132,10 @@ A job is one TOML file; `backfill init` writes one to start from, `backfill plan
 `backfill config schema` prints this page as JSON Schema. All faults are reported at once, each with its path.
 
 * **duration**: a number of seconds, or with a unit: `"500ms"`, `"1s"`, `"30m"`, `"2h"`, `"1d"`.
-* **paths** are relative to the folder where `start` is typed and stored absolute, so `resume` works from anywhere.
+* **paths** are relative to the config's folder (for a config from a pipe, to the current folder), and so is the
+  default place of the catalog, `.backfill/catalog.duckdb`. They are stored absolute, so `resume` works from
+  anywhere. This holds for `${file:PATH}` and for a Kafka client's files, too; paths in a connection string or in
+  `[spark.conf]` are passed on as they are.
 * **secrets** in `[upstream]`, `[sink]` and `[spark]` are references, `"${env:NAME}"` or `"${file:/path}"`: the
   reference is stored, the value is read when something connects. An option that holds a secret, or whose name says
   so, accepts only references; a secret in plain text is refused, also inside another value (`token=…`).

@@ -25,7 +25,8 @@ from backfill_cli.catalog.files import (
     sync_folder,
 )
 from backfill_cli.catalog.lease import is_locked
-from backfill_cli.errors import Hint, NoSuchJob, Transient, UsageError, command, shell
+from backfill_cli.catalog.places import DEFAULT_CATALOG, DEFAULT_CONFIG, around, beside, nearest_spelling
+from backfill_cli.errors import Hint, NoSuchJob, Transient, UsageError, command, joined, shell
 
 # 30 s: a thousand times the longest open, write and close seen.
 WAIT_S = 30.0
@@ -293,15 +294,16 @@ LOST = "if the catalog was lost, rebuild it from the sink: " + command("resume -
 _SUFFIX = ".runner"
 
 
-def told_of(catalog: Path, left: Mapping[str, bool], otherwise: Hint) -> tuple[str, Hint]:
-    """What is known where the catalog's file is missing, and what to type: `otherwise` if no job ran with it.
+def told_of(catalog: Path, left: Mapping[str, bool], otherwise: Hint, empty: str = "") -> tuple[str, Hint]:
+    """What is known where the catalog's file is missing, and what to type.
 
-    left: see `left_behind`. A job that is started in a new folder has a runner before there is a catalog; nothing
-    tells it apart from the last job of a catalog that was moved away while its runner was live.
+    otherwise: what to type if no job ran with it and nothing is nearby, for who is in the wrong folder; empty: the
+    words for that. left: see `left_behind`. A job that is started in a new folder has a runner before there is a
+    catalog; nothing tells it apart from the last job of a catalog that was moved away while its runner was live.
     """
     said = f"there is no catalog at {catalog}"
     if not left:
-        return said, otherwise
+        return _nearby(catalog, said) or (empty or said, otherwise)
     if all(left.values()):
         jobs = ", ".join(f"job {name!r} has a runner" for name in left)
         return (
@@ -310,6 +312,21 @@ def told_of(catalog: Path, left: Mapping[str, bool], otherwise: Hint) -> tuple[s
         )
     ran = ", ".join(f"{name} (it still has a runner)" if live else name for name, live in left.items())
     return f"{said}, but these jobs ran with it: {ran}", "move it back; " + LOST
+
+
+def _nearby(catalog: Path, said: str) -> tuple[str, Hint] | None:
+    """Catalogs, else configs, in the folders around; None if there are none, or somebody chose the place."""
+    folder = catalog.parent.parent
+    if catalog != beside(folder):
+        return None
+    if others := around(folder, DEFAULT_CATALOG):
+        folders = ", ".join(nearest_spelling(one.parent.parent) for one in others)
+        looks = (command(f"status --catalog {shlex.quote(nearest_spelling(one))}") for one in others)
+        return f"{said}; nearby there is one in {folders}", joined(looks)
+    if not os.path.lexists(folder / DEFAULT_CONFIG) and (configs := around(folder, DEFAULT_CONFIG)):
+        starts = (command(f"start --config {shlex.quote(nearest_spelling(one))}") for one in configs)
+        return f"{said}; nearby there is {', '.join(map(nearest_spelling, configs))}", joined(starts)
+    return None
 
 
 def left_at(catalog: Path) -> list[str]:

@@ -11,7 +11,14 @@ from pydantic import BaseModel, ValidationError
 
 from backfill_cli.config.connectors import known, of_one_system, options_of, sink_of, upstream_of
 from backfill_cli.config.faults import spell_faults, spell_path, table_faults
-from backfill_cli.config.loading import absolute, hook_faults, with_event_key, with_primary_keys, without_key
+from backfill_cli.config.loading import (
+    absolute,
+    folder_of,
+    hook_faults,
+    with_event_key,
+    with_primary_keys,
+    without_key,
+)
 from backfill_cli.config.secrets import REFERENCE, leaves, reference_faults, resolve, secret_faults
 from backfill_cli.config.sections import (
     JOB_NAME,
@@ -159,7 +166,7 @@ class JobConfig:
 
 def load(path: Path) -> JobConfig:
     """The config of a TOML file. Raises ConfigError with all its faults."""
-    settled = absolute(read(path), Path.cwd())
+    settled = absolute(of_one_system(read(path)), folder_of(path))
     faults = _written_secrets(settled) + hook_faults(settled) + _spool_faults(settled)
     hint = "correct the faults listed, then: " + command("plan --config FILE")
     return replace(_checked(settled, str(path), faults, hint), file=str(path.absolute()))

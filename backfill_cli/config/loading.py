@@ -7,23 +7,38 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
+from backfill_cli.config.connectors import known
+from backfill_cli.config.marks import Steps, marks_along
 from backfill_cli.config.secrets import REFERENCE, each_string, secret_faults
-from backfill_cli.config.sections import DEFAULT_SPOOL, DEFAULT_STAGING, Hooks
+from backfill_cli.config.sections import DEFAULT_SPOOL, DEFAULT_STAGING, Hooks, JobFile
+from backfill_cli.contracts.options import FilePath
 
 Tree = dict[str, Any]
-_MAYBE_PATHS = (("hooks", "command", 0), ("upstream", "table"), ("sink", "table"))
-_NO_FILE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/|\$\{|:memory:")
+_PROGRAM = ("hooks", "command", 0)
+_NO_FILE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/|\$\{")
+
+
+def folder_of(config: Path) -> Path:
+    """The folder that a config belongs to: its own, by the name that was given; for a pipe, the current one."""
+    if config.exists() and not config.is_file():
+        return Path.cwd()
+    folder = config.absolute().parent
+    return folder.resolve() if ".." in folder.parts else folder
 
 
 def absolute(tree: Tree, base: Path) -> Tree:
     """The tree, with its paths and those of `${file:…}` made absolute."""
+    connectors = {part: known(part, tree.get(part)) for part in ("upstream", "sink")}
 
-    def settle(path: tuple[str | int, ...], text: str) -> str:
-        text = REFERENCE.sub(lambda found: _absolute_reference(found, base), text)
-        is_path = path in (("job", "staging"), ("spool", "path")) or (
-            path[0] in ("upstream", "sink") and path[-1] == "path"
-        )
-        is_path = is_path or (path in _MAYBE_PATHS and "/" in text)
+    def settle(path: Steps, text: str) -> str:
+        text = REFERENCE.sub(lambda found: absolute_reference(found, base), text)
+        if path[0] in connectors:
+            connector = connectors[str(path[0])]
+            is_path = connector is not None and _is_path(connector.options, path[1:], text)
+        else:
+            is_path = ("/" in text) if path == _PROGRAM else _is_path(JobFile, path, text)
         return _absolute_path(text, base) if is_path and text else text
 
     if isinstance(job := tree.get("job"), dict):
@@ -34,7 +49,19 @@ def absolute(tree: Tree, base: Path) -> Tree:
     return settled
 
 
-def _absolute_reference(found: re.Match[str], base: Path) -> str:
+def _is_path(model: type[BaseModel], path: Steps, text: str) -> bool:
+    """Whether the mark of an option, or of the table of free keys around it, says that its value is a path."""
+    around: FilePath | None = None
+    mark: FilePath | None = None
+    for name, marks in marks_along(model, path):
+        around = None if mark is None or name not in mark.keys else mark
+        mark = next((one for one in marks if isinstance(one, FilePath)), None)
+    told = around or (mark if mark is not None and not mark.keys else None)
+    return told is not None and text not in told.words and (not told.names or "/" in text)
+
+
+def absolute_reference(found: re.Match[str], base: Path) -> str:
+    """A reference, that to a file made absolute. found: a match of REFERENCE."""
     return f"${{file:{_absolute_path(found[2], base)}}}" if found[1] == "file" and found[2] else found[0]
 
 

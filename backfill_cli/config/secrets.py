@@ -5,13 +5,14 @@ Secrets in plain text are refused, because the config is stored in the catalog a
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from backfill_cli.config.faults import models_in, spell_faults, spell_path
+from backfill_cli.config.faults import spell_faults, spell_path
+from backfill_cli.config.marks import marks_along
 from backfill_cli.contracts.options import NoSecret, Secret, SecretKeys
 from backfill_cli.errors import ConfigError
 
@@ -170,27 +171,13 @@ def _names_secret(name: str) -> bool:
 
 def _declared(model: type[BaseModel] | None, path: Steps) -> bool | None:
     """Whether the marks along a path declare a secret."""
-    models = [model] if model is not None else []
     free: frozenset[str] = frozenset()
-    for step in path:
-        if isinstance(step, int):
-            continue
+    for step, marks in marks_along(model, path):
         if step in free:
             return True
-        fields = [
-            field for one in models for name, field in one.model_fields.items() if (field.alias or name) == step
-        ]
-        marks = [mark for field in fields for mark in (*field.metadata, *_metadata(field.annotation))]
         if any(isinstance(mark, NoSecret) for mark in marks):
             return False
         if any(isinstance(mark, Secret) for mark in marks):
             return True
         free = frozenset(name for mark in marks if isinstance(mark, SecretKeys) for name in mark.names)
-        models = [inner for field in fields for inner in models_in(field.annotation)]
     return None
-
-
-def _metadata(annotation: Any) -> Sequence[Any]:
-    """The marks anywhere in a type: `Annotated[str, Secret()] | None`."""
-    own = list(getattr(annotation, "__metadata__", ()))
-    return own + [mark for inner in get_args(annotation) for mark in _metadata(inner)]

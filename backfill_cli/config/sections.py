@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from backfill_cli.contracts.options import STORED
+from backfill_cli.contracts.options import STORED, FilePath
 from backfill_cli.model.units import duration_s, size_bytes
 
 DEFAULT_STAGING = ".backfill/staging"
@@ -69,7 +69,7 @@ class Job(Section):
         description="How snapshot and changes are combined; `auto` chooses, and `plan` shows which and why. It "
         "never chooses `chain`, which takes the change log into a spool at once, for a log that cannot wait.",
     )
-    staging: str = Field(
+    staging: Annotated[str, FilePath()] = Field(
         default=DEFAULT_STAGING,
         min_length=1,
         description="Folder for staged rows. On a cluster, driver, executors and sink must share it.",
@@ -200,7 +200,7 @@ class Retry(Section):
 
 
 class SpoolSection(Section):
-    path: str = Field(
+    path: Annotated[str, FilePath()] = Field(
         default=DEFAULT_SPOOL,
         min_length=1,
         description="Strategy `chain`: folder for changes that were taken from the log but not applied yet. It "
@@ -258,7 +258,7 @@ class Hooks(Section):
     command: list[Annotated[str, Field(min_length=1)]] = Field(
         default_factory=list,
         description='Program and arguments, run without a shell: `["./notify.sh"]`. A program with a slash is '
-        "relative to the folder where the job is started, like the other paths of a config. It gets the event "
+        "relative to the config's folder, like the other paths of a config. It gets the event "
         "as one JSON object on stdin. It must read its secrets itself: this option is stored in the catalog.",
     )
     max_lag_s: Duration | None = Field(

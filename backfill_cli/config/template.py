@@ -233,7 +233,7 @@ REST = """\
 # [hooks]
 # on = ["failed", "quarantined"]     # also caught-up, done, lagging, paused, resumed, stopped
 # max_lag = "5m"                     # over this the job is lagging; only with that event
-# command = ["./notify.sh"]          # gets the event as JSON on stdin; ./ is the folder where start is typed
+# command = ["./notify.sh"]          # gets the event as JSON on stdin; ./ is this file's folder
 # timeout = "30s"
 
 # [retry]

@@ -43,7 +43,7 @@ class FoundTable:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The tables that were found, and options: of the upstream, by their path below `[upstream]` (`snapshot.path`).
+    """The tables that were found, and the upstream's options by their path below `[upstream]`: `snapshot.path`.
 
     said: what was found, for a person, in at most three lines. conf: settings for `[spark.conf]`.
     """
@@ -87,12 +87,15 @@ class NoSecret:
 
 @dataclass(frozen=True, slots=True)
 class FilePath:
-    """The option is a path on this machine, or a URI: a relative one is relative to the config's folder.
+    """The option is a path on this machine, or a URI: a relative path is relative to the config's folder.
 
     names: whether it can also be a name of something else, such as a table in a catalog; a path then has a `/`.
+    words: values that are no paths. keys: of a table with free keys, those whose values are paths.
     """
 
     names: bool = False
+    words: frozenset[str] = frozenset()
+    keys: frozenset[str] = frozenset()
 
 
 STORED = {"stored": True}

@@ -314,9 +314,9 @@ class Sink(ABC):
 class SinkConnector:
     """How a sink plugs in: an entry in the group `backfill.sinks` names one of these. Fields as for upstreams.
 
-    place: the option that says where tables go, which `init --to` fills in. claims: whether a place is of this kind,
-    by its form; nothing needs to be there yet. look: what there is to say of the place that these options name
-    (secrets resolved), in at most two lines; raises UsageError for a server that does not answer.
+    place: the option that says where tables go, which `init --to` fills in. claims: whether a place is of this
+    kind, by its form or by what lies there. look: what there is to say of the place that these options name, in at
+    most two lines; secrets are resolved; raises UsageError for a server that does not answer.
     """
 
     options: type["BaseModel"]

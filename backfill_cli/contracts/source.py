@@ -570,8 +570,8 @@ Side = TypeVar("Side", SnapshotSide, ChangeLog)
 class SideConnector(Generic[Side]):
     """How a side plugs in beside one of another system: its part of `UpstreamConnector`, whose fields it has.
 
-    options: for `[upstream.snapshot]` or `[upstream.changes]`. look: as for an upstream; given what is known of the
-    other side, its table's columns among it. Its options are those of this side alone.
+    options: for `[upstream.snapshot]` or `[upstream.changes]`. look: as for an upstream, given what is known of
+    the other side; its options are those of this side alone.
     """
 
     options: type["BaseModel"]
@@ -593,8 +593,8 @@ class UpstreamConnector:
     event_key: columns that identify a row of a table whose config names no key; empty if the config must name one.
     primary_keys: the primary keys that the upstream knows for the named tables; None if it knows none.
     snapshot, changes: its sides for use beside another system; None for a side that it does not have.
-    look: finds out the options by reading data, without Spark; None: not supported. claims: whether a place is data
-    of this kind, by its form or by what lies there; for `init --from`, which names no type.
+    look: finds out the options by reading data, without Spark; None: not supported. claims: whether a place is
+    data of this kind, by its form or by what lies there; for `init --from`, which names no type.
     formats: lake table formats for which Spark needs jars, see spark/table_formats.py.
     """
 

@@ -9,7 +9,7 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
@@ -164,9 +164,20 @@ def laid_out(hint: Hint, width: int) -> list[str]:
 
 def as_typed(hint: Hint, ctx: Any) -> Hint:
     """The hint for the user of this command: its commands name the same catalog and the same config."""
-    hint = hint.of_file(typed_file(ctx.params))
-    told = ctx.get_parameter_source("catalog")
-    return in_catalog(hint, ctx.params["catalog"]) if told is not None and told.name == "COMMANDLINE" else hint
+    file = typed_file(ctx.params)
+    hint, told = hint.of_file(file), ctx.get_parameter_source("catalog")
+    if told is not None and told.name == "COMMANDLINE":
+        return in_catalog(hint, ctx.params["catalog"])
+    if told is not None and told.name == "DEFAULT" and os.path.dirname(file) and os.path.isfile(file):
+        return in_catalog(hint, _beside(file), also=lambda one: not one.names_file)
+    return hint
+
+
+def _beside(config: str) -> str:
+    """The catalog of a config in another folder."""
+    from backfill_cli.catalog.places import beside
+
+    return str(beside(Path(config).parent))
 
 
 def typed_file(typed: dict[str, Any]) -> str:
@@ -177,12 +188,15 @@ def typed_file(typed: dict[str, Any]) -> str:
     return named or ""
 
 
-def in_catalog(hint: Hint, catalog: str) -> Hint:
-    """The hint, its commands with the `--catalog` that was typed, unless they name one: else they miss the job."""
+def in_catalog(hint: Hint, catalog: str, also: Callable[[Command], bool] = lambda _one: True) -> Hint:
+    """The hint, its commands with this `--catalog`, unless they name one: else they miss the job.
+
+    also: and if this holds of a command.
+    """
 
     def there(one: Command) -> Command:
         known = "--catalog" in one.words or one.words[0] in _WITHOUT_CATALOG
-        return one if known else Command((*one.words, "--catalog", catalog))
+        return one if known or not also(one) else Command((*one.words, "--catalog", catalog))
 
     return hint.with_commands(there)
 

@@ -44,10 +44,9 @@ def show_status(views: Sequence[JobView], in_full: bool, catalog: Catalog, typed
 def nothing_in(catalog: Catalog) -> tuple[str, Hint]:
     """What is known where there are no jobs, and what to type: the catalog's file may have been moved away."""
     left = catalog.left_behind()
-    if not left:
-        first = Hint() if os.path.exists("job.toml") else command("init") + ", then: "
-        return f"no jobs yet in {catalog.path}", first + command("start --config job.toml")
-    return told_of(catalog.path, left, Hint())
+    first = Hint() if os.path.exists("job.toml") else command("init") + ", then: "
+    start, said = first + command("start --config job.toml"), f"no jobs yet in {catalog.path}"
+    return (said, start) if os.path.lexists(catalog.path) else told_of(catalog.path, left, start, said)
 
 
 Look = Callable[[], Sequence[JobView]]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, field_validator
 
 from backfill_cli.contracts import Sink, SinkConnector
-from backfill_cli.contracts.options import Example
+from backfill_cli.contracts.options import Example, FilePath
 from backfill_cli.lake.delta import FORGETS, require_package, require_place
 from backfill_cli.lake.options import LakeOptions
 
@@ -16,7 +16,7 @@ class DeltaOptions(LakeOptions):
 
     require_place: ClassVar[Callable[[str], None]] = require_place
     type: str = Field("delta", pattern="^delta$", description="This sink.")
-    table: Annotated[str, Example("lake/{table}")] = Field(
+    table: Annotated[str, FilePath(names=True), Example("lake/{table}")] = Field(
         min_length=1,
         description="The table's folder: a local path or a URI, with a `/` in it; or catalog.schema.table, in a "
         "catalog of the session. Created if it does not exist. For several tables it contains {table}, which "

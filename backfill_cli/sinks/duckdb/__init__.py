@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from backfill_cli.contracts import Sink, SinkConnector
-from backfill_cli.contracts.options import Example
+from backfill_cli.contracts.options import Example, FilePath
 
 
 class DuckDBOptions(BaseModel):
@@ -16,7 +16,7 @@ class DuckDBOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     type: str = Field("duckdb", pattern="^duckdb$", description="This sink.")
-    path: Annotated[str, Example("warehouse.duckdb")] = Field(
+    path: Annotated[str, FilePath(words=frozenset({":memory:"})), Example("warehouse.duckdb")] = Field(
         min_length=1, description="The DuckDB file; created if it does not exist. Its folder must exist."
     )
     memory_limit: str = Field(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, field_validator
 
 from backfill_cli.contracts import Sink, SinkConnector
-from backfill_cli.contracts.options import Example
+from backfill_cli.contracts.options import Example, FilePath
 from backfill_cli.lake.iceberg.places import Place, require_place
 from backfill_cli.lake.options import LakeOptions
 
@@ -16,7 +16,7 @@ class IcebergSinkOptions(LakeOptions):
 
     require_place: ClassVar[Callable[[str], None]] = require_place
     type: str = Field("iceberg", pattern="^iceberg$", description="This sink.")
-    table: Annotated[str, Example("lake/{table}")] = Field(
+    table: Annotated[str, FilePath(names=True), Example("lake/{table}")] = Field(
         min_length=1,
         description="The table's own folder, a path or URI; or catalog.schema.table, in a catalog that "
         "spark.conf defines. {table} stands for a table's target, and is needed for several tables.",

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from backfill_cli.contracts.options import Example, NoSecret
+from backfill_cli.contracts.options import Example, FilePath, NoSecret
 from backfill_cli.errors import START_OVER, ConfigError, Hint
 
 FileFormat = Literal["parquet", "json", "csv"]
@@ -77,7 +77,7 @@ class ChangesCsv(CsvOptions):
 class SnapshotFiles(_Options):
     """The files of a snapshot."""
 
-    path: Annotated[str, Example("data/orders/snapshot")] = Field(
+    path: Annotated[str, FilePath(), Example("data/orders/snapshot")] = Field(
         min_length=1,
         description="folder (read with its subfolders) or glob; a local path or a URI that both pyarrow and Spark "
         "can open; contains {table} if there are several tables",
@@ -131,7 +131,7 @@ class SnapshotOptions(SnapshotFiles):
 class ChangesOptions(_Options):
     """The landing zone of change files, read in name order."""
 
-    path: Annotated[str, Example("data/orders/changes")] = Field(
+    path: Annotated[str, FilePath(), Example("data/orders/changes")] = Field(
         min_length=1, description="same form as the snapshot's path"
     )
     format: Literal["debezium", "dms", "change-feed"] = Field(

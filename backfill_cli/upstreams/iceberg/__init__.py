@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from backfill_cli.contracts import Source, TableSpec, UpstreamConnector
-from backfill_cli.contracts.options import Example
+from backfill_cli.contracts.options import Example, FilePath
 from backfill_cli.lake.iceberg.places import require_place
 from backfill_cli.lake.options import LakeOptions, fingerprint, require_one_each
 
@@ -16,7 +16,7 @@ class IcebergOptions(LakeOptions):
 
     require_place: ClassVar[Callable[[str], None]] = require_place
     type: Literal["iceberg"] = Field(default="iceberg", description="this connector")
-    table: Annotated[str, Example("lake/orders")] = Field(
+    table: Annotated[str, FilePath(names=True), Example("lake/orders")] = Field(
         min_length=1,
         description="the table's folder, a path or URI with a `/` in it; or catalog.schema.table, in a catalog "
         "that spark.conf defines; contains {table} if there are several tables",

@@ -66,3 +66,15 @@ SECRETS = frozenset(
         "ssl.keystore.password",
     }
 )
+
+FILES = frozenset(
+    {
+        "sasl.kerberos.keytab",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.crl.location",
+        "ssl.key.location",
+        "ssl.keystore.location",
+    }
+)
+"""Files, and `probe` for a certificate authority that the client is to find itself."""

@@ -15,11 +15,11 @@ from pydantic import (
     model_validator,
 )
 
-from backfill_cli.contracts.options import Example, NoSecret, SecretKeys
+from backfill_cli.contracts.options import Example, FilePath, NoSecret, SecretKeys
 from backfill_cli.errors import in_config
 from backfill_cli.model.units import nearest_first
 from backfill_cli.registry import DECODERS, decoder, known
-from backfill_cli.upstreams.kafka.client_properties import CLIENT_PROPERTIES, SECRETS
+from backfill_cli.upstreams.kafka.client_properties import CLIENT_PROPERTIES, FILES, SECRETS
 
 EVENT_KEY = ("kafka_partition", "kafka_offset")
 """Where a record is: the key of a table whose config names none."""
@@ -143,7 +143,7 @@ class KeyOptions(_Options):
 class ArchiveOptions(_Options):
     """History from files that a log archiver wrote: one row per record, with its partition and offset."""
 
-    path: str = Field(
+    path: Annotated[str, FilePath()] = Field(
         min_length=1,
         description="folder (read with its subfolders) or glob; a local path or a URI that both pyarrow and Spark "
         "can read",
@@ -201,7 +201,11 @@ class TopicOptions(_Options):
         default="read_committed",
         description="skip records of open and aborted transactions (read_committed), or read them too",
     )
-    options: Annotated[dict[str, Annotated[str, BeforeValidator(_as_text)]], SecretKeys(SECRETS)] = Field(
+    options: Annotated[
+        dict[str, Annotated[str, BeforeValidator(_as_text)]],
+        SecretKeys(SECRETS),
+        FilePath(words=frozenset({"probe"}), keys=FILES),
+    ] = Field(
         default_factory=dict,
         description="client properties (librdkafka's names): security, timeouts, fetch sizes; secrets as "
         "references",

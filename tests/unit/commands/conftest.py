@@ -7,15 +7,16 @@ import pytest
 from command_builders import Run, make_job
 from typer.testing import CliRunner
 
-from backfill_cli.catalog import Catalog, Claim
+from backfill_cli.catalog import Catalog, Claim, places
 from backfill_cli.main import app
 from backfill_cli.model.job import JobState
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory, no settings from outside."""
+    """An empty working directory, no settings from outside; those of other tests are not beside it."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(places, "_beside", lambda _: iter(()))
     monkeypatch.delenv("BACKFILL_CATALOG", raising=False)
     return tmp_path
 

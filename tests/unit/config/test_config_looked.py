@@ -160,11 +160,11 @@ def test_a_key_is_unique_and_named_like_one(
     pq.write_table(pa.table(columns), tmp_path / "orders" / "a.parquet")
     found = look("files", "orders", None)
     assert found is not None
-    assert found.key.value == key
+    assert found.tables[0].key.value == key
     if key is None:
         assert re.search(r"^key = \[\]   # <- fill in$", template("files", "duckdb", found), re.MULTILINE)
         unique = [name for name, held in columns.items() if len(set(held) - {None}) == len(held)]
-        assert all(name in found.key.why for name in unique)
+        assert all(name in found.tables[0].key.why for name in unique)
 
 
 @pytest.mark.parametrize(
