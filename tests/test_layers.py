@@ -78,7 +78,7 @@ SYSTEMS_SHARE = {"sql"}
 """Rooms of upstreams and sinks that are of no system: what several of them share."""
 
 CONNECTOR_CLIENTS = {
-    "duckdb": {"sinks", "catalog", "duckdb_says", "upstreams"},
+    "duckdb": {"sinks", "catalog", "duckdb_says", "upstreams", "decode"},
     "pyarrow": {"spark", "cdc", "formats", "lake", "decode", "upstreams", "sinks", "engine"},
 }
 

@@ -149,11 +149,12 @@ def _form(value: Any) -> tuple[str, ...]:
         return ("double",)
     if not isinstance(value, str):
         return ()
-    fits = ["precise"] if _is_base64(value) else []
+    fits = ["precise"] if is_precise(value) else []
     return (*fits, *(["string"] if _DECIMAL.fullmatch(value) else []))
 
 
-def _is_base64(text: str) -> bool:
+def is_precise(text: str) -> bool:
+    """Whether it could be a decimal in base64, of at most 38 digits."""
     try:
         return 0 < len(base64.b64decode(text, validate=True)) <= 16  # 38 digits
     except ValueError:
@@ -164,6 +165,18 @@ def _units_of(values: Sequence[int]) -> tuple[str, ...]:
     """The units that fit all values; a number that is not between 2000 and 2100 in any unit is ignored."""
     told = ([u for u, per_s in PER_SECOND.items() if _BEGIN_S <= v / per_s < _END_S] for v in values)
     return _common((units or list(PER_SECOND) for units in told), tuple(PER_SECOND))
+
+
+def time_units(values: Sequence[Any]) -> tuple[str, ...]:
+    """The units in which all of these numbers are times between 2000 and 2100; none if there are no values."""
+    if not values or not all(map(_whole, values)):
+        return ()
+    return tuple(u for u, per_s in PER_SECOND.items() if all(_BEGIN_S <= v / per_s < _END_S for v in values))
+
+
+def are_days(values: Sequence[Any]) -> bool:
+    """Whether all of these numbers are days since 1970 of dates between 2000 and 2100."""
+    return all(_whole(value) and _BEGIN_S <= value * 86_400 < _END_S for value in values)
 
 
 def _whole(value: Any) -> bool:

@@ -64,3 +64,9 @@ def matching(tables: Sequence[str]) -> str:
     """The pattern of the tables' full names."""
     parts = ("[^.]*".join(map(re.escape, one.split("*"))) for one in tables)
     return rf"^(.*\.)?({'|'.join(parts)})$"
+
+
+def matching_table(sources: Sequence[str], table: str) -> str | None:
+    """The only one of these full names that ends with the table's name; None if there is none, or several."""
+    mine = [one for one in sources if one.rpartition(".")[2] == table]
+    return mine[0] if len(mine) == 1 else None

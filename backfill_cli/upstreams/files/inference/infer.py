@@ -10,25 +10,23 @@ from typing import Any
 import duckdb
 
 from backfill_cli.contracts import FoundTable, Looked, TableSpec, Told
-from backfill_cli.decode.source_table import Known, source_of
+from backfill_cli.decode import guesses
+from backfill_cli.decode.guesses import ColumnProfile, identifier, literal
+from backfill_cli.decode.source_table import Known, matching_table, source_of
 from backfill_cli.formats import schemas
 from backfill_cli.model.schema import Columns
 from backfill_cli.upstreams.files.changes.debezium import Debezium, payload_of
 from backfill_cli.upstreams.files.changes.marked_rows import TIME, TYPE, VERSION
 from backfill_cli.upstreams.files.inference import sample
-from backfill_cli.upstreams.files.inference.sample import ColumnProfile, CsvText, Folder
+from backfill_cli.upstreams.files.inference.sample import CsvText, Folder
 from backfill_cli.upstreams.files.options import FILE_FORMATS, ChangesOptions
 from backfill_cli.upstreams.files.reading import lines
 from backfill_cli.upstreams.files.reading.rows import footer
-from backfill_cli.upstreams.files.snapshot.by_duckdb import identifier, literal
 
 _GENERIC = {"snapshot", "snapshots", "export", "full", "initial", "load", "data", "parquet", "csv", "json"}
 """Folder names that describe the contents and do not name the table."""
 _NO_KEYS = ("float", "double", "boolean", "binary")
 _LISTED = 10
-_EXACT_IN_JSON = 15
-"""DuckDB reads a number in JSON as a double: up to this many digits it identifies the number as written."""
-_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +81,14 @@ def _dialect(csv: Mapping[str, Any], header: bool) -> dict[str, Told]:
 
 def with_nulls(text: CsvText, names: tuple[str, ...]) -> tuple[dict[str, ColumnProfile], dict[str, str]]:
     """What the columns have in common, and the text of NULL: without it, all values of a column fit a type."""
-    plain = sample.of_relation(text.rows, names)
+    plain = guesses.of_relation(text.rows, names)
     lists = f"[{', '.join(identifier(name) for name in text.rows.columns)}]"
     for null in sample.NULLS:
         held = text.rows.filter(f"list_contains({lists}, {literal(null)})")
         if not held.limit(1).fetchall():
             continue
         without = ", ".join(f"nullif({c}, {literal(null)}) AS {c}" for c in map(identifier, text.rows.columns))
-        columns = sample.of_relation(text.rows.select(without), names)
+        columns = guesses.of_relation(text.rows.select(without), names)
         if null == "\\N" or any(one.kind != plain[name].kind for name, one in columns.items() if one.values):
             return columns, {"null_value": null}
     return plain, {}
@@ -98,30 +96,8 @@ def with_nulls(text: CsvText, names: tuple[str, ...]) -> tuple[dict[str, ColumnP
 
 def _json_snapshot(db: duckdb.DuckDBPyConnection, found: Folder, options: Mapping[str, Told]) -> Snapshot:
     shape, rows = sample.of_json(db, found)
-    columns = {name: _of_json(one, shape[name]) for name, one in sample.of_relation(rows, list(shape)).items()}
+    columns = guesses.profiles(shape, rows)
     return typed_by(Snapshot(columns, {}, options), columns, found)
-
-
-def _of_json(one: ColumnProfile, shape: Any) -> ColumnProfile:
-    """JSON strings stay text, even if they hold only digits."""
-    if not isinstance(shape, str):
-        return replace(one, fixed=_nested(shape))
-    able = {"VARCHAR": {"date", "time", "instant"}, "BOOLEAN": {"boolean"}}.get(
-        shape, {"whole", "number", "float"}
-    )
-    kinds = one.kinds & able
-    if one.digits + one.places > _EXACT_IN_JSON and shape == "DOUBLE":
-        kinds -= {"number"}
-    return replace(one, kinds=kinds)
-
-
-def _nested(shape: Any) -> str:
-    """A structure of values as Spark DDL; numbers with a point become STRING, which keeps all digits."""
-    if isinstance(shape, list):
-        return f"ARRAY<{_nested(shape[0]) if shape else 'STRING'}>"
-    if isinstance(shape, dict):
-        return f"STRUCT<{', '.join(f'{sample.spelt(name)}: {_nested(inner)}' for name, inner in shape.items())}>"
-    return {"BOOLEAN": "BOOLEAN", "UBIGINT": "BIGINT", "BIGINT": "BIGINT"}.get(shape, "STRING")
 
 
 def typed_by(snapshot: Snapshot, columns: Mapping[str, ColumnProfile], found: Folder, more: str = "") -> Snapshot:
@@ -134,11 +110,8 @@ def typed_by(snapshot: Snapshot, columns: Mapping[str, ColumnProfile], found: Fo
     said = [f"guessed from {rows:,} rows of {files}{more}: each type holds all their values exactly"]
     if not snapshot.named:
         said.append("the files do not name their columns: name them here, in this order")
-    remarks = [remark for name, one in columns.items() if (remark := one.remark(name))]
-    said += remarks[:_SHOWN]
-    if len(remarks) > _SHOWN:
-        said.append(f"and {len(remarks) - _SHOWN} more like these")
-    ddl = sample.ddl(columns)
+    said += guesses.remarks(columns)
+    ddl = guesses.ddl(columns)
     told = Told(ddl or None, "\n".join(said))
     return replace(
         snapshot,
@@ -226,7 +199,7 @@ def _csv_changes(db: duckdb.DuckDBPyConnection, found: Folder, snapshot: Snapsho
     known = {*snapshot.typed, "Op", TYPE, VERSION, TIME, *(str(one.value) for one in options.values())}
     new = {name: one for name, one in columns.items() if name not in known}
     if new and options["format"].value:
-        options["columns"] = Told(sample.ddl(new), "the snapshot has no such columns: guessed from the changes")
+        options["columns"] = Told(guesses.ddl(new), "the snapshot has no such columns: guessed from the changes")
     return Changes(options, {name: one for name, one in columns.items() if name in snapshot.typed})
 
 
@@ -253,9 +226,9 @@ def _json_changes(db: duckdb.DuckDBPyConnection, found: Folder, snapshot: Snapsh
     options = {"format": Told("debezium", "by its field op")}
     sources = sorted({source for one in payloads if (source := source_of(one))})
     if len(sources) > 1:
-        mine = [one for one in sources if one.rpartition(".")[2] == table]
+        mine = matching_table(sources, table)
         listed = f"there are changes of {', '.join(sources[:20])}"
-        options["tables"] = Told(mine if len(mine) == 1 else None, listed)
+        options["tables"] = Told([mine] if mine else None, listed)
     named = tuple(options["tables"].value or ()) if "tables" in options else ()
     if len(sources) > 1 and not named:  # which of these tables is meant is for the user to say
         return Changes({**options, **_decoding(found, snapshot, table, options)}, {})
@@ -273,7 +246,7 @@ def _times(
     for name in (name for name, column in snapshot.typed.items() if column["type"] in _TIMES):
         texts = [text for row in rows if isinstance(text := row.get(name), str)]
         if texts:
-            found |= sample.of_relation(db.sql("SELECT unnest($texts) AS text", params={"texts": texts}), (name,))
+            found |= guesses.of_relation(db.sql("SELECT unnest($texts) AS text", params={"texts": texts}), (name,))
     return found
 
 
@@ -288,7 +261,7 @@ def _decoding(found: Folder, snapshot: Snapshot, table: str, options: Mapping[st
         only = lack.fits[0] if len(lack.fits) == 1 else None
         told[lack.option] = Told(only, lack.why)
     if new:
-        ddl = ", ".join(f"{sample.spelt(name)} {kind or 'STRING'}" for name, kind in new.items())
+        ddl = ", ".join(f"{guesses.spelt(name)} {kind or 'STRING'}" for name, kind in new.items())
         told["columns"] = Told(ddl, "the snapshot has no such columns: guessed from the changes")
     return told
 
@@ -315,7 +288,7 @@ def infer(path: str, changes_path: str | None) -> Looked:
 
 
 def _key(held: Snapshot, table: str) -> Told:
-    name, able = sample.key_of(held.columns, table)
+    name, able = guesses.key_of(held.columns, table)
     rows = max((one.rows for one in held.columns.values()), default=0)
     if not held.named or not held.columns:
         return Told(None, "the columns that identify a row")

@@ -7,6 +7,7 @@ import csv
 import re
 from collections.abc import Mapping, Sequence
 
+from backfill_cli.decode.guesses import identifier, literal
 from backfill_cli.errors import UsageError
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.upstreams.files.options import CsvOptions, SnapshotFiles
@@ -103,11 +104,3 @@ def _refused(why: str) -> UsageError:
     return UsageError(
         f"verify --independent: {why}", "leave --independent out: the job's own readers can read these files"
     )
-
-
-def literal(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
-
-
-def identifier(value: str) -> str:
-    return '"' + value.replace('"', '""') + '"'
