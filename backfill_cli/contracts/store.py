@@ -144,6 +144,13 @@ class StagedEpoch:
 class Stager(Protocol):
     """Turns a plan into durable files under one attempt id. The engine's uses Spark, the simulation's lists."""
 
+    def awaited(self) -> str | None:
+        """What has to start before anything can be staged, and is starting from now on; None once it has.
+
+        Called before `stage`. Raises what the start failed with.
+        """
+        ...
+
     def stage(self, plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
         """Write the epoch's rows once, durably. Raises Transient or Fatal; then nothing of it is used."""
         ...

@@ -4,6 +4,7 @@ The types are for annotations; the functions are loaded by the first call. A mod
 Spark runs can import pyspark itself.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,4 +21,7 @@ else:
 
     F = _Functions()
 
-__all__ = ["Column", "DataFrame", "F", "SparkSession"]
+Session = Callable[[], SparkSession]
+"""What opens the session by its first call: for whoever may not need one."""
+
+__all__ = ["Column", "DataFrame", "F", "Session", "SparkSession"]

@@ -1,7 +1,9 @@
 """The driver's Java process: started without the terminal's signals and screen, or secrets in its argv."""
 
+import atexit
 import os
 import shlex
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -9,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from signal import Signals
 from subprocess import TimeoutExpired
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from filelock import FileLock
 
@@ -55,16 +57,34 @@ def start(conf: Mapping[str, str]) -> "JavaGateway":
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
-    with _submit_arguments(conf), _fetching(conf):
+    # Its own session: a signal to the process group then reaches only the runner, which commits first.
+    process: dict[str, Any] = {"stdout": log(), "stderr": log(), "start_new_session": True}
+    with _submit_arguments(conf), _fetching(conf), _left_without(process):
         try:
-            # Its own session: a signal to the process group then reaches only the runner, which commits first.
-            gateway: JavaGateway = launch_gateway(  # type: ignore[no-untyped-call]
-                popen_kwargs={"stdout": log(), "stderr": log(), "start_new_session": True}
-            )
+            gateway: JavaGateway = launch_gateway(popen_kwargs=process)  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
             raise _not_started(conf) from error
     _started.append(gateway)
     return gateway
+
+
+@contextmanager
+def _left_without(process: Mapping[str, Any]) -> Iterator[None]:
+    """A process that ends in the block, which another thread runs, leaves no folder behind.
+
+    process: what PySpark starts Java with; it adds where Java says how to be reached.
+    """
+
+    def clean_up() -> None:
+        said = process.get("env", {}).get("_PYSPARK_DRIVER_CONN_INFO_PATH")
+        if said is not None:
+            shutil.rmtree(Path(said).parent, ignore_errors=True)
+
+    atexit.register(clean_up)
+    try:
+        yield
+    finally:
+        atexit.unregister(clean_up)
 
 
 def _not_started(conf: Mapping[str, str]) -> Fatal:

@@ -1,6 +1,6 @@
 """The Spark session of a runner: local, on a cluster, or remote; quiet, in UTC, loopback only.
 
-Opened once when a runner starts; `spark.class_data` makes the next start quicker.
+Opened when something first needs it (`spark.opening`); `spark.class_data` makes the next start quicker.
 """
 
 import atexit
@@ -10,16 +10,14 @@ import re
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 from backfill_cli.errors import Fatal, SparkEnded, Transient, UsageError, in_config, shell
 from backfill_cli.spark import class_data, driver
-from backfill_cli.spark.beside import end_clones
 from backfill_cli.spark.java import find_java
 from backfill_cli.spark.table_formats import session_settings
 
@@ -114,21 +112,11 @@ def open_session(
     return _launch(master, {**_settings(master), **session_settings(formats, conf)})
 
 
-@contextmanager
-def session_of(config: "JobConfig") -> "Iterator[SparkSession]":
-    """The job's Spark session; one that existed before stays open for its owner."""
-    from pyspark.sql import SparkSession
-
-    ours = SparkSession.getActiveSession() is None
-    spark = open_session(
+def session_for(config: "JobConfig") -> "SparkSession":
+    """A session as `open_session` makes it, with the job's settings."""
+    return open_session(
         config.spark.master or "local[*]", config.spark_conf(), config.spark.remote, config.table_formats()
     )
-    try:
-        yield spark
-    finally:
-        end_clones()
-        if ours and driver.ended() is None:
-            spark.stop()
 
 
 def _settings(master: str) -> dict[str, str]:

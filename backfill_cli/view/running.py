@@ -26,7 +26,7 @@ REFUSALS = (UsageError, NoSuchJob, Held)
 
 Told = Callable[[Entry], None]
 
-DRAWN_S = 2.0  # the longest time without a redraw: the screen shows what the run is doing, and for how long
+DRAWN_S = 1.0  # the longest time without a redraw: the screen shows what the run is doing, and for how long
 
 
 class Viewer:

@@ -47,7 +47,7 @@ def failed(spark: "SparkSession", here: Path, kind: str, csv: str = "header = tr
     config = load(here / "job.toml")
     upstream = config.open_upstream()
     pin = upstream.pin()
-    tables = sink_tables(config, spark, upstream, pin, plain=True)
+    tables = sink_tables(config, lambda: spark, upstream, pin, plain=True)
     with pytest.raises(BadData) as raised:
         require_readable(lambda: spark, upstream, config, pin, tables)
     return raised.value
@@ -145,7 +145,7 @@ def test_a_value_of_debezium_names_its_line_and_key(spark: "SparkSession", tmp_p
         config = load(tmp_path / "job.toml")
         upstream = config.open_upstream()
         pin = upstream.pin()
-        tables = sink_tables(config, spark, upstream, pin, plain=True)
+        tables = sink_tables(config, lambda: spark, upstream, pin, plain=True)
         require_readable(lambda: spark, upstream, config, pin, tables)
 
 

@@ -81,7 +81,7 @@ class Sinking:
         self, config: JobConfig, spark: "SparkSession", upstream: Source, pin: Pin, stager: SparkStager
     ) -> None:
         self.stager, self.epoch, self.schemas = stager, 0, dict(pin.schema)
-        tables = sink_tables(config, spark, upstream, pin, plain=True)
+        tables = sink_tables(config, lambda: spark, upstream, pin, plain=True)
         self.sink, self.job = config.open_sink(), Job(config.job.name, 1, tables, "{}")
         self.sink.use(lambda: spark)
         self.sink.prepare(self.job.name, tables, into_existing=False)

@@ -112,6 +112,10 @@ class MemoryStager:
     made: int = 0
     names: tuple[str, ...] = (TABLE,)  # of the sink's tables, each of which takes its part of the rows
 
+    def awaited(self) -> str | None:
+        """As Spark, it can take a while to start, at any time here."""
+        return "starting Spark" if self.random.random() < 0.03 else None
+
     def folder(self, epoch: int, attempt: str) -> str:
         return f"{epoch}-{attempt}"
 

@@ -98,13 +98,29 @@ class Place:
     def typed(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """A run in the background outlives its command, and has a Java of its own."""
         if self.own_java or "--detach" in words:
-            return subprocess.run(**self._command(words, {}), capture_output=True, timeout=240, check=False)
+            return self.typed_in({}, *words)
         return kept_python.typed(self.folder, self._environment, *words)
 
+    def java(self, script: str) -> dict[str, str]:
+        """An environment in which Java, when it is started, is this script of `sh` and nothing else."""
+        home = self.folder / "java"
+        (home / "bin").mkdir(parents=True, exist_ok=True)
+        (home / "release").write_text('JAVA_VERSION="17.0.1"\n')
+        (home / "bin/java").write_text(f"#!/bin/sh\n{script}\n")
+        (home / "bin/java").chmod(0o755)
+        return {"JAVA_HOME": str(home), "PATH": f"{home}/bin:{os.environ['PATH']}"}
+
+    def typed_in(self, env: Mapping[str, str], *words: str) -> "subprocess.CompletedProcess[str]":
+        """In a Python of its own, with these variables."""
+        return subprocess.run(**self._command(words, env), capture_output=True, timeout=240, check=False)
+
     @contextmanager
-    def began(self, *words: str) -> "Iterator[subprocess.Popen[str]]":
-        """The command goes on; what it says ends in one file, `says`. It is killed at the end of `with`."""
-        with nullcontext({}) if self.own_java else kept_java() as java:
+    def began(self, *words: str, env: Mapping[str, str] | None = None) -> "Iterator[subprocess.Popen[str]]":
+        """The command goes on; what it says ends in one file, `says`. It is killed at the end of `with`.
+
+        env: variables of a Java of its own, see `java`.
+        """
+        with nullcontext(env or {}) if self.own_java or env else kept_java() as java:
             with (self.folder / "said").open("w") as said:
                 command = self._command(words, java)
                 running = subprocess.Popen(**command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)

@@ -38,7 +38,7 @@ from backfill_cli.model.reports import PlannedTable, PlanReport, Refusal
 from backfill_cli.model.schema import fields_of, names_of, shown_column
 from backfill_cli.model.units import spell_epoch
 from backfill_cli.model.upstream import Pin
-from backfill_cli.spark.api import SparkSession
+from backfill_cli.spark.api import Session
 
 Answer = TypeVar("Answer")
 
@@ -64,6 +64,10 @@ class Asking(Protocol):
         """Called before the upstream is pinned: removes, or notes, what an interrupted start left there."""
         ...
 
+    def pinned(self) -> None:
+        """Called once the upstream is pinned: beside the checks that follow, `start` opens Spark."""
+        ...
+
     def may_create(self, lease: Lease) -> bool:
         """Whether the job could hold what it needs; if not, no row is read: what has its name may be another's."""
         ...
@@ -76,18 +80,19 @@ def require_all(
 
     Raises what `asking` does not note. Whatever can refuse a start is added here, so that `plan` shows it, too.
     """
-    upstream, sink, name = resources.upstream, resources.sink, config.job.name
+    upstream, sink, name, session = resources.upstream, resources.sink, config.job.name, lambda: resources.spark
     owner = asking.ask(lambda: require_new(name, catalog, sink))
     asking.clear()
     require_spool_free(config)
     choice, pin = _pinned(config, resources)
+    asking.pinned()
     readable = upstream.lease is None or asking.may_create(upstream.lease)
     with nothing_left(Path(config.job.staging)):
         tables = _placed(config, resources, pin, plain=not into_existing)
         for table in config.tables:
-            require_own_columns(resources.spark, pin.schema[table.name], config.transform_of(table.name))
+            require_own_columns(session, pin.schema[table.name], config.transform_of(table.name))
         if readable:
-            asking.ask(lambda: require_readable(lambda: resources.spark, upstream, config, pin, tables))
+            asking.ask(lambda: require_readable(session, upstream, config, pin, tables))
     _require_sink(config, catalog, sink, tables, into_existing, asking)
     return Checked(choice, pin, tables, owner)
 
@@ -130,11 +135,11 @@ def _pinned(config: JobConfig, resources: Resources) -> tuple[Selected, Pin]:
 
 def _placed(config: JobConfig, resources: Resources, pin: Pin, plain: bool) -> tuple[SinkTable, ...]:
     """The sink's tables are no table of the upstream's, and staging has a folder that everything shares."""
-    upstream, sink, spark = resources.upstream, resources.sink, resources.spark
-    tables = sink_tables(config, spark, upstream, pin, plain)
+    upstream, sink, session = resources.upstream, resources.sink, lambda: resources.spark
+    tables = sink_tables(config, session, upstream, pin, plain)
     resources.with_retries(lambda: require_apart(upstream, sink, tables))
     require_staging(config.job.staging)
-    require_shared(config, spark)
+    require_shared(config, session)
     return tables
 
 
@@ -172,7 +177,7 @@ def require_spool_free(config: JobConfig) -> None:
 
 
 def sink_tables(
-    config: JobConfig, spark: SparkSession, upstream: Source, pin: Pin, plain: bool
+    config: JobConfig, session: Session, upstream: Source, pin: Pin, plain: bool
 ) -> tuple[SinkTable, ...]:
     """The job's tables as the sink sees them, after the transform, each with a side table for unreadable rows.
 
@@ -185,7 +190,7 @@ def sink_tables(
             t.name,
             t.sink_name,
             config.sink_key(t.name),
-            sink_schema(spark, pin.schema[t.name], config.transform_of(t.name)),
+            sink_schema(session, pin.schema[t.name], config.transform_of(t.name)),
             plain_inserts=plain,
         )
         for t in config.tables
@@ -244,6 +249,9 @@ class _Noting:
 
     def clear(self) -> None:
         """What is left there is noted once the upstream is pinned."""
+
+    def pinned(self) -> None:
+        """A plan opens Spark only for what nothing else can tell."""
 
     def may_create(self, lease: Lease) -> bool:
         begun = self.catalog.starts.of(self.config.job.name)

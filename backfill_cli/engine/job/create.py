@@ -55,6 +55,9 @@ class _Insisting:
     def clear(self) -> None:
         recover_start_before(self.config, self.catalog, self.resources)
 
+    def pinned(self) -> None:
+        self.resources.begin_spark()
+
     def may_create(self, lease: Lease) -> bool:
         self.resources.with_retries(lease.require_able)
         return True

@@ -1,9 +1,7 @@
 """What a command uses outside this process: Spark, upstream and sink, each opened when first needed."""
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
@@ -18,7 +16,8 @@ from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.pace import FIRST_WAIT_MS, LONGEST_WAIT_MS
 from backfill_cli.spark import driver
 from backfill_cli.spark.api import SparkSession
-from backfill_cli.spark.session import session_of
+from backfill_cli.spark.opening import STARTING, Opening
+from backfill_cli.spark.session import session_for
 
 Answer = TypeVar("Answer")
 
@@ -63,15 +62,18 @@ class Resources:
         self._open = ExitStack()
         self.tell = tell or (lambda _doing: None)
         self._patience_s = 0.0 if tell is None else config.retry.limit_s
+        self.opening = Opening(lambda: session_for(config))
+        self._open.callback(self.opening.close)
 
-    @cached_property
+    def begin_spark(self) -> None:
+        """Spark is starting from now on, if it has not started."""
+        if self.opening.awaited() is not None:
+            self.tell(STARTING)
+
+    @property
     def spark(self) -> SparkSession:
-        def opened() -> SparkSession:
-            with _own_interrupt():
-                return self._open.enter_context(session_of(self._config))
-
-        self.tell("starting Spark")
-        return self.with_retries(opened)
+        """The session; the first call opens it, or waits for what `opening` has begun."""
+        return self.with_retries(lambda: self.opening.get(self.tell))
 
     @cached_property
     def upstream(self) -> Source:
@@ -118,16 +120,3 @@ class Resources:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._open.__exit__(kind, exc, trace)
-
-
-@contextmanager
-def _own_interrupt() -> Iterator[None]:
-    """Keeps our own handler for Ctrl-C: a Spark context replaces it, and would cancel the epoch in hand."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -70,6 +70,7 @@ class Meter:
         self._pending = 0  # upstream epochs that the sink lacks, of those last observed, without these
         self._seen_since = True  # whether there was an observation since that epoch was prepared
         self._doing: _Doing | None = None
+        self._opening: str | None = None
         self._told: _Doing | None = None
         self._told_oldest_ms: int | None = None
 
@@ -81,6 +82,12 @@ class Meter:
             yield
         finally:
             self._doing = None
+
+    def opening(self, what: str | None, now_ms: int, steady_ms: int) -> None:
+        """Records what has to start before anything can be staged; None once it has."""
+        if what != self._opening:
+            self._opening = what
+            self._doing = None if what is None else _Doing(what, now_ms, steady_ms)
 
     @property
     def is_busy(self) -> bool:
@@ -266,6 +273,8 @@ class Meter:
             return Limit(f"by {state.control.paused_by}", Kind.PAUSED, command(f"resume {self._job}"))
         if waiting is not None:
             return replace(waiting, kind=Kind.WAITING)
+        if self._opening is not None:
+            return Limit(self._opening)
         spool = self._view.spool
         if spool is not None and spool.waits is not None:
             return replace(spool.waits, text=f"the log is not being taken; waiting: {spool.waits.text}")

@@ -61,6 +61,7 @@ class Orchestrator(Generic[S]):
         self._committed_state = self.state
         self._quarantined = self._committed_quarantined = committed.quarantined
         self._backoff = Backoff()
+        self._opening = False  # whether the stager was still starting when it was last needed
         self._stop_asked = False
 
     # -- what the runner around it uses --------------------------------------------------------------------------
@@ -111,6 +112,8 @@ class Orchestrator(Generic[S]):
 
     def wait_ms(self) -> int:
         """How long nothing can happen, at most: until the next barrier, or the next retry."""
+        if self._opening:  # its end wakes the loop
+            return self._settings.interval_ms
         return self._rhythm.wait_ms(self._ports.steady_ms(), self._backoff.until_ms)
 
     def committing(self) -> "Future[None] | None":
@@ -122,6 +125,8 @@ class Orchestrator(Generic[S]):
     def _step(self, steady_ms: int) -> Tick:
         self._settle()
         self._reach_pause()
+        if self._opening and self._flight.epoch is None and self._opens():
+            return self._control_alone()
         if self._ahead is None:
             tick = self._barrier(steady_ms)
             if tick is not None:
@@ -138,9 +143,16 @@ class Orchestrator(Generic[S]):
         return self._ports.now_ms() - (self._ports.steady_ms() - steady_ms)
 
     def _control_alone(self) -> Tick:
-        """Commands still act while a failure waits for its next retry: nothing is read meanwhile."""
+        """Commands still act while a failure waits for its next retry, or Spark starts: nothing is read."""
         self._take_early()
         return Tick.STOPPED if self._stop_wanted() else Tick.WAITING
+
+    def _opens(self) -> bool:
+        """Whether the stager is still starting, which it does from now on."""
+        what = self._ports.stager.awaited()
+        self._meter.opening(what, self._ports.now_ms(), self._ports.steady_ms())
+        self._opening = what is not None
+        return self._opening
 
     def _take_early(self) -> None:
         """Commands act before what was read ahead is prepared: a commit can take many times the interval."""
@@ -257,6 +269,10 @@ class Orchestrator(Generic[S]):
         self._meter.observed(plan, self._ports.now_ms(), view)
         if not plan:
             return self._idle(plan, budget)
+        if self._opens():
+            self._meter.discarded()
+            self._rhythm.behind = True  # the next barrier follows at once
+            return Tick.WAITING
         if self._flight.epoch is not None and phase == Phase.UPSTREAM and not self._rhythm.behind:
             # Live: rows read now would only wait for the sink, and slow it down; later, newer ones can be read.
             self._meter.discarded()

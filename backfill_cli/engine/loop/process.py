@@ -51,13 +51,14 @@ class Signals:
     """SIGINT and SIGTERM while a job runs: the first requests a stop, the second ends the process at once.
 
     Before there is a loop no epoch is in hand, and the first signal unwinds as SystemExit. caught: its number.
-    wake: the loop's sleep.
+    wake: the loop's sleep. give_up: ends, with an exit code, what any thread waits for before there is an epoch.
     """
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
         self._loop: Orchestrator[StrategyState] | None = None
         self.wake = Wake()
+        self.give_up: Callable[[int], None] = lambda _code: None
         self.caught: int | None = None
 
     @contextmanager
@@ -85,6 +86,7 @@ class Signals:
             self._watcher.leave()
             os._exit(128 + number)
         self.caught = number
+        self.give_up(128 + number)
         if self._loop is None:
             raise SystemExit(128 + number)
         self._watcher.stopping()

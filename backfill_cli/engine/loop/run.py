@@ -59,7 +59,7 @@ def start(
         start_over_named(name, catalog),
         catalog.lock_job(name) as lock,
         run.signals.installed(),
-        Resources(config, run.watcher.tell) as resources,
+        run.resources(config) as resources,
     ):
         for one in untried(extras(config)):
             resources.tell(f"{one.said}; if something fails: {one.fix}")
@@ -89,12 +89,12 @@ def resume(
     run = _Run(name, catalog, watcher or NoWatcher())
     with start_over_named(name, catalog), catalog.lock_job(name) as lock, run.signals.installed():
         if sink_config is not None:
-            with Resources(sink_config, run.watcher.tell) as resources:
+            with run.resources(sink_config) as resources:
                 rebuild(name, catalog, sink_config, resources, lock)
         kept = catalog.definition(name)
         known = kept if until is None else replace(kept, until=until)
         config = from_stored(known.config)
-        with Resources(config, run.watcher.tell) as resources:
+        with run.resources(config) as resources:
             return run.taken_up(known, config, resources, lock, unpause=True, changed=(), was_until=kept.until)
 
 
@@ -112,6 +112,12 @@ class _Run:
         self.catalog = catalog
         self.watcher = watcher
         self.signals = Signals(watcher)
+
+    def resources(self, config: JobConfig) -> Resources:
+        """What the run uses: a signal ends the wait for Spark, whose opening wakes the loop."""
+        opened = Resources(config, self.watcher.tell)
+        self.signals.give_up, opened.opening.then = opened.opening.give_up, self.signals.wake.ring
+        return opened
 
     def created(self, job: JobDefinition, config: JobConfig, resources: Resources, lock: JobLock) -> JobState:
         """Run a job that this process created: upstream and sink are ready."""
@@ -202,7 +208,7 @@ class _Run:
         resources: Resources,
         unpause: bool,
     ) -> Tick:
-        """Recover, which needs no Spark, then loop; the catalog records how it ended."""
+        """Recover, then loop, which needs no Spark before there are rows; the catalog records how it ended."""
         store = claim.store
         upstream, stager, spooled = resources.with_retries(
             lambda: self._parts(store, definition, config, resources)
@@ -214,7 +220,8 @@ class _Run:
         elif recovered.committed.memory:
             upstream.recall(recovered.committed.memory)
         stager.sweep([])
-        stager.begin()
+        if definition.until == "forever":  # no change pays for its start
+            resources.begin_spark()
         resources.with_retries(lambda: self._begin(store, recovered, unpause))
         strategy = strategy_of(config, resources.upstream.capabilities, definition.pin)
         interval_ms = int(config.barrier.interval_s * 1000)
@@ -255,7 +262,7 @@ class _Run:
         log, session, spooled = resources.upstream, lambda: resources.spark, None
         if definition.strategy == "chain":
             spooled = open_spooled(definition, config, resources.rows, log, session, store, _now_ms, steady_ms)
-        return spooled or log, SparkStager(session, spooled or log, config), spooled
+        return spooled or log, SparkStager(session, spooled or log, config, resources.opening.awaited), spooled
 
     def _beside(self, spooled: SpooledUpstream | None) -> AbstractContextManager[None]:
         """What runs beside the loop: the taking of the log, if the strategy has one."""

@@ -20,7 +20,7 @@ from backfill_cli.engine.staging.values import storable
 from backfill_cli.errors import BadData, Transient, UsageError, in_config
 from backfill_cli.formats.schemas import leaf_of
 from backfill_cli.model.plan import StagedFile, StagedTable
-from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
+from backfill_cli.spark.api import Column, DataFrame, F, Session, SparkSession
 
 FAST = {"compression": "lz4_raw", "parquet.writer.version": "PARQUET_2_0"}
 """A fifth less CPU for writing and loading than Spark's defaults: version 2 encodes differences."""
@@ -204,16 +204,16 @@ def _refuse_too_early(path: Path, footer: Any) -> None:
             )
 
 
-def require_shared(config: JobConfig, spark: SparkSession) -> None:
+def require_shared(config: JobConfig, session: Session) -> None:
     """This process sees what executors write to the staging folder and to a chain's spool; leaves nothing there.
 
     Raises UsageError when it does not. In local mode both are one process.
     """
     if config.spark.is_local:
         return
-    _require_shared("job.staging", Path(config.job.staging), spark)
+    _require_shared("job.staging", Path(config.job.staging), session())
     if config.job.strategy == "chain":
-        _require_shared("spool.path", Path(config.spool.path), spark)
+        _require_shared("spool.path", Path(config.spool.path), session())
 
 
 def _require_shared(option: str, root: Path, spark: SparkSession) -> None:

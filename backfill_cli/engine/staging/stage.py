@@ -9,7 +9,6 @@ import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 
 from backfill_cli.config import JobConfig
@@ -35,27 +34,35 @@ from backfill_cli.errors import BackfillError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
-from backfill_cli.spark.api import DataFrame, F, SparkSession
+from backfill_cli.spark.api import DataFrame, F, Session, SparkSession
 
 RENAMED = "renamed"
 """In an attempt's folder: copies of files that an older version staged, whose columns have the names of now."""
 
 
 class SparkStager:
-    """Stages epochs of one job with one Spark session, opened by `begin`: a recovery needs none."""
+    """Stages epochs of one job with one Spark session, which `stage` and `awaited` open: a recovery needs none.
 
-    def __init__(self, session: Callable[[], SparkSession], upstream: Source, config: JobConfig) -> None:
+    opening: opens the session, too, without waiting for it: see `Stager.awaited`.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        upstream: Source,
+        config: JobConfig,
+        opening: Callable[[], str | None] = lambda: None,
+    ) -> None:
         self._session = session
         self._upstream = upstream
         self._config = config
+        self.awaited = opening
         self._root = Path(config.job.staging) / config.job.name
         self._shapes: dict[str, tuple[str, str]] = {}  # by table: its newest source schema, and the sink's for it
 
-    @cached_property
+    @property
     def _spark(self) -> SparkSession:
-        spark = self._session()
-        spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        return spark
+        return self._session()
 
     def _sink_schema(self, table: str, source: str, before: str) -> str:
         """Of one table. Spark is called once per schema: a call takes 20 ms, at 1,000 tables 20 s per epoch.
@@ -65,15 +72,11 @@ class SparkStager:
         known, shape = self._shapes.get(table, ("", ""))
         if known != source:
             transform = self._config.transform_of(table)
-            shape = sink_schema(self._spark, source, transform)
+            shape = sink_schema(self._session, source, transform)
             require_apart(table, shape)
-            require_same_meaning(self._spark, table, before, source, transform)
+            require_same_meaning(self._session, table, before, source, transform)
             self._shapes[table] = source, shape
         return shape
-
-    def begin(self) -> None:
-        """Spark is running from now on, so that no barrier pays for its start."""
-        _ = self._spark
 
     def folder(self, epoch: int, attempt: str) -> str:
         return str(self._root / f"{epoch}-{attempt}")

@@ -9,7 +9,7 @@ from backfill_cli.config.sections import Transform
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, BadData, UsageError
 from backfill_cli.model.schema import columns_of, names_of
-from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
+from backfill_cli.spark.api import Column, DataFrame, F, Session, SparkSession
 from backfill_cli.spark.failures import cause_in
 from backfill_cli.spark.names import quoted
 
@@ -110,15 +110,15 @@ def _is_reference(text: str) -> bool:
     return isinstance(plain, exp.Column) and len(plain.parts) == 1
 
 
-def sink_schema(spark: SparkSession, source: str, transform: Transform) -> str:
+def sink_schema(session: Session, source: str, transform: Transform) -> str:
     """The sink's schema as JSON: `source` after the transform. Raises UsageError for SQL that does not fit it."""
     if transform.is_empty:
         return source
     with fitting():
-        return rows(_empty(spark, source), transform).schema.json()
+        return rows(_empty(session(), source), transform).schema.json()
 
 
-def require_own_columns(spark: SparkSession, source: str, transform: Transform) -> None:
+def require_own_columns(session: Session, source: str, transform: Transform) -> None:
     """Each item of `select` names columns of the source only, not another item's alias. Raises UsageError.
 
     Changes cannot compute such an item; and it would mean something else as soon as the upstream adds a column of
@@ -129,10 +129,10 @@ def require_own_columns(spark: SparkSession, source: str, transform: Transform) 
     select = transform.select or ()
     for item in naming(select, aliases(select) - _folded(source)):
         with fitting():
-            _empty(spark, source).selectExpr(item)
+            _empty(session(), source).selectExpr(item)
 
 
-def require_same_meaning(spark: SparkSession, table: str, before: str, source: str, transform: Transform) -> None:
+def require_same_meaning(session: Session, table: str, before: str, source: str, transform: Transform) -> None:
     """No item of `select` that named another one's alias names a column that the upstream added. Raises BadData.
 
     before, source: the columns known so far, and those with the added ones. A start refuses such an item; a job of
@@ -145,7 +145,7 @@ def require_same_meaning(spark: SparkSession, table: str, before: str, source: s
     added = [name for name in columns_of(source) if name.lower() in made]
     for item in naming(select, {name.lower() for name in added}):
         try:
-            require_own_columns(spark, before, transform)
+            require_own_columns(session, before, transform)
         except UsageError as exc:
             raise BadData(
                 f"table {table!r}: column {', '.join(map(repr, added))} was added upstream: in {item!r}, that "

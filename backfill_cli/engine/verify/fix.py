@@ -160,7 +160,6 @@ class _Fixing:
         at = recovered.committed
         _refuse(self.definition, at)
         epoch = Barrier.next(recovered.last_epoch, wall_clock_ms(), Mutations(recovered.control))
-        self.stager.begin()
         stage = _Stage(lambda attempt: Path(self.stager.folder(epoch.epoch, attempt)))
         try:
             found = verification.report(stage.begun)

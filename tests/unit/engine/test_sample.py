@@ -79,7 +79,7 @@ def land(tmp_path: Path) -> Land:
 def tried(config: JobConfig, spark: "SparkSession") -> None:
     upstream = config.open_upstream()
     pin = upstream.pin()
-    tables = sink_tables(config, spark, upstream, pin, plain=True)
+    tables = sink_tables(config, lambda: spark, upstream, pin, plain=True)
     require_readable(lambda: spark, upstream, config, pin, tables)
 
 

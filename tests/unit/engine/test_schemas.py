@@ -79,7 +79,7 @@ def test_without_a_transform_the_sink_has_the_sources_schema_and_no_session_is_a
 def test_the_sinks_schema_is_the_selects(spark: "SparkSession") -> None:
     source = struct({"a": "integer", "b": "string"})
     shape = Transform(select=["a AS id", "b", "a + 1.5 AS c"], where="b <> ''")
-    fields = json.loads(sink_schema(spark, source, shape))["fields"]
+    fields = json.loads(sink_schema(lambda: spark, source, shape))["fields"]
     assert [(f["name"], f["type"]) for f in fields] == [
         ("id", "integer"),
         ("b", "string"),
@@ -93,10 +93,11 @@ def test_a_transform_that_does_not_fit_is_a_usage_error_that_names_the_column(
     spark: "SparkSession", shape: Transform
 ) -> None:
     with pytest.raises(UsageError, match="nope") as caught:
-        sink_schema(spark, struct({"a": "integer"}), shape)
+        sink_schema(lambda: spark, struct({"a": "integer"}), shape)
     with typed(caught.value) as hint:
         hint.says("correct [transform]; then drop the job and start over")  # by its command, if there is a job
-        assert names(sink_schema(spark, struct({"a": "integer"}), Transform(select=["a AS nope"]))) == ["nope"]
+        named = Transform(select=["a AS nope"])
+        assert names(sink_schema(lambda: spark, struct({"a": "integer"}), named)) == ["nope"]
 
 
 def test_an_added_column_with_a_name_of_ours_stops_the_job_by_name() -> None:

@@ -42,7 +42,7 @@ def test_a_recovery_needs_no_spark(upstream: Upstream, config: JobConfig) -> Non
     stager.discard(7, "a")
     stager.sweep([])
     with pytest.raises(AssertionError, match="opened"):
-        stager.begin()
+        stager.stage(EpochPlan((read("orders", 0, 0, 2),)), 7, SCHEMAS)
 
 
 def test_snapshot_rows_are_filtered_selected_and_counted_by_read_before_the_filter(stager: SparkStager) -> None:

@@ -156,7 +156,7 @@ def test_a_start_on_a_cluster_tries_the_staging_folder_before_anything_is_made(
     text = text.replace('"{table}', f'"{tmp_path}/{{table}}') + '[spark]\nmaster = "spark://h:7077"\n'
     (tmp_path / "job.toml").write_text(text, "utf-8")
     config = load(tmp_path / "job.toml")
-    require_shared(config, spark)
+    require_shared(config, lambda: spark)
     assert list((tmp_path / "staging").iterdir()) == []
     monkeypatch.setattr(Path, "glob", lambda folder, how: iter(()))
     sink, catalog = config.open_sink(), Catalog(tmp_path / "c.duckdb")
