@@ -33,6 +33,7 @@ VERBS = (
     "doctor",
     "init",
     "config",
+    "schema",
 )
 """In the order of `--help`. Its module in `commands` has a function of that name, or an `app` of its own verbs."""
 

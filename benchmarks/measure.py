@@ -128,9 +128,10 @@ class Job:
     def status(self) -> dict:
         """The job as `status --json` says, read through the catalog without starting a process."""
         from backfill_cli.catalog import Catalog
-        from backfill_cli.view.model import as_json, read_jobs
+        from backfill_cli.view.answers import document
+        from backfill_cli.view.model import Jobs, read_jobs
 
-        return as_json(read_jobs(Catalog(self.catalog), JOB))["jobs"][0]
+        return document(Jobs(read_jobs(Catalog(self.catalog), JOB)))["jobs"][0]
 
     def forget(self) -> None:
         """Everything except the snapshot is gone."""

@@ -16,6 +16,7 @@ import typer
 from backfill_cli.catalog import Catalog
 from backfill_cli.errors import BackfillError, Held, Hint, NoSuchJob, UsageError, WaitTimedOut, command
 from backfill_cli.model.units import spell_exit
+from backfill_cli.view.answers import Detached
 from backfill_cli.view.console import ERROR_FILE, answer_json, complain_json, say
 from backfill_cli.view.log import LOG_BYTES, Unless, error_of, kept, log_of, opened
 
@@ -75,7 +76,7 @@ def start_detached(
             )
         time.sleep(POLL_S)
     if as_json:
-        answer_json({"schema": 1, "job": job, "pid": runner.pid, "log": str(log)})
+        answer_json(Detached(job, runner.pid, str(log)))
     else:
         after = "" if barrier_within_s is None else ", past its first barrier"
         say(f"job {job}: started in the background, pid {runner.pid}{after}, log {log}")
@@ -85,7 +86,7 @@ def _ended_with(failure: Path, code: int, log: Path) -> BackfillError:
     """The error that a runner left when it ended; a runner that was killed left none."""
     try:
         told = json.loads(failure.read_text("utf-8"))
-        error = BackfillError(told["message"], Hint.read(told["way_on"]) if told["way_on"] else "")
+        error = BackfillError(told["message"], Hint.read(told["hint"]))
     except (OSError, ValueError, KeyError):
         error = BackfillError(f"the runner ended with {spell_exit(code)} and left no error", f"its log: {log}")
     error.exit_code = code if code > 0 else 128 - code

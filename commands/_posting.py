@@ -9,6 +9,7 @@ from backfill_cli.catalog.lease import actor
 from backfill_cli.errors import Hint, WaitTimedOut, command
 from backfill_cli.model.job import JobState, Phase, Verb
 from backfill_cli.model.units import spell_epoch
+from backfill_cli.view.answers import Posted
 from backfill_cli.view.console import answer_json, as_typed, say
 from backfill_cli.view.lines import spell_held
 
@@ -58,18 +59,16 @@ def post(
         epoch: int | None = _waited(store, name, posted, verb, limit_s)
     else:  # a live runner takes it at its next barrier
         epoch = None if before.live else store.taken(name, posted)
-    said = _note(before, verb, rate)
-    note = str(as_typed(Hint.of(said), ctx)) or None
+    note = as_typed(Hint.of(_note(before, verb, rate)), ctx)
     if as_json:
-        told = {"command": verb.value, "rate": rate, "id": posted, "epoch": epoch, "note": note}
-        answer_json({"schema": 1, "job": name, **told})
+        answer_json(Posted(name, verb, rate, posted, epoch, note))
         return
     if epoch is None:
         say(f"job {name}: {verb.value} requested; it takes effect at the next barrier")
     else:
         say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}, at epoch {spell_epoch(epoch)}")
-    if note is not None:
-        say(note)
+    if note:
+        say(str(note))
     held = None if verb in (Verb.RESUME, Verb.THROTTLE) else _held_back(store.job(name) if wait else before, verb)
     if held is not None:
         go_on, check = as_typed(command(f"resume {name}"), ctx), as_typed(command(f"status {name} --check"), ctx)

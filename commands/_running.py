@@ -35,9 +35,8 @@ from backfill_cli.view.journal import (
 )
 from backfill_cli.view.log import JobLog, Unless, log_of
 from backfill_cli.view.metrics import measured
-from backfill_cli.view.model import as_json as to_json
 from backfill_cli.view.model import look_at, read_jobs, spell_quarantined
-from backfill_cli.view.running import RunView, Tally, Viewer, closing_lines, run_json
+from backfill_cli.view.running import Ran, RunView, Tally, Viewer, closing_lines
 
 from ._detached import LOG, bounded_log, in_background
 from ._options import limits_typed, seconds
@@ -181,12 +180,12 @@ def run_shown(
         finally:
             voice.hooks_ended()
         after = known_before(catalog, name)
-        then, now = (Tally(known.totals, known.quarantined or {}) for known in (journal.before, after))
-        told = RunView(name, now.since(then), now, took_s)
+        then, now = (Tally.of(known.totals, known.quarantined or {}) for known in (journal.before, after))
+        told = RunView(now.since(then), now, round(took_s, 3))
         if state == JobState.DONE:
             voice.tell(Entry("\n".join(closing_lines(told)), Weight.END))
     if telling.as_json:
-        answer_json(to_json(limits_typed(read_jobs(catalog, name), ctx)) | {"run": run_json(told)})
+        answer_json(Ran(limits_typed(read_jobs(catalog, name), ctx), told))
     if telling.fail_on_quarantine and after.quarantined:
         error = BadData(
             f"job {name!r}: quarantined {spell_quarantined(after.quarantined)}: they could not be read",

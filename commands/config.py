@@ -1,10 +1,9 @@
 """`backfill config`: the options that a config file can have, and those in force."""
 
-from dataclasses import asdict
-
 import typer
 
-from backfill_cli.view.console import answer_json
+from backfill_cli.view.answers import Options
+from backfill_cli.view.console import answer_json, answer_schema
 from backfill_cli.view.reports import show_settings
 
 from ._options import ConfigOption, FileArgument, JsonOption, config_file
@@ -27,7 +26,7 @@ def schema() -> None:
     """Print the JSON Schema of the config file, for editors and checks."""
     from backfill_cli.config.schema import json_schema
 
-    answer_json(json_schema())
+    answer_schema(json_schema())
 
 
 @app.command()
@@ -42,7 +41,7 @@ def show(file: FileArgument = None, config: ConfigOption = None, as_json: JsonOp
     path = config_file(file, config)
     settings = effective(load(path), read(path))
     if as_json:
-        answer_json({"schema": 1, "file": str(path), "options": [asdict(one) for one in settings]})
+        answer_json(Options(str(path), settings))
         return
     noted = [(one.path, f"{one.origin}: {one.note}" if one.note else one.origin, one.value) for one in settings]
     show_settings(noted)

@@ -54,5 +54,5 @@ def cutover(
 
         report = cut_over(name, store, window_s)
     show_cutover(report, lambda said: as_typed(said, ctx), as_json)
-    if not report.open and not report.is_cut_over:
+    if not report.open and not report.cut_over:
         raise typer.Exit(UsageError.exit_code)

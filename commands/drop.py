@@ -9,6 +9,7 @@ import typer
 
 from backfill_cli.errors import Hint, UsageError, command
 from backfill_cli.model.cutover import LiveName
+from backfill_cli.view.answers import DroppedJob, LeftName
 from backfill_cli.view.console import answer_json, say
 
 from ._options import CatalogOption, JsonOption, catalog_of, job_names, open_catalog
@@ -88,10 +89,8 @@ def drop(
 
         done = drop_from_sink(name, store, load(Path(sink)), with_rows, without_upstream)
     if as_json:
-        shown = [{"name": one.live, "target": one.target, "before": one.now.kept} for one in done.live]
-        left = "; ".join(done.left) or None
-        told = {"tables_dropped": done.gone, "left_upstream": left, "live": shown}
-        answer_json({"schema": 1, "job": name, "dropped": True, **told})
+        names = [LeftName(one.live, one.target, one.now.kept) for one in done.live]
+        answer_json(DroppedJob(name, done.gone, done.left, names))
         return
     of_sink = "the sink was not asked" if without_sink else "its sink has no record of it"
     say(f"job {name}: dropped; " + (_of_rows(done) if done.known else of_sink))

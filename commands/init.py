@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from backfill_cli.errors import Hint, UsageError, command
+from backfill_cli.view.answers import WrittenConfig
 from backfill_cli.view.console import answer_json, say
 
 from ._options import JsonOption
@@ -71,7 +72,7 @@ def init(
     blank = [line.partition(" = ")[0] for line in text.splitlines() if FILL_IN in line]
     named = _in_their_tables(text.splitlines(), FILL_IN)
     if as_json:
-        answer_json({"schema": 1, "file": file, "fill_in": blank})
+        answer_json(WrittenConfig(file, blank))
     else:
         first = f"fill in {', '.join(named)} in it, then" if named else "read its comments, then"
         say(f"wrote {file}\nTry: {first}: backfill plan --config {shlex.quote(str(file))}")

@@ -7,6 +7,7 @@ import typer
 
 from backfill_cli.catalog.jobs import check_name
 from backfill_cli.errors import UsageError, command
+from backfill_cli.view.answers import LogLine, Logs
 from backfill_cli.view.console import answer, answer_json, as_typed, say
 from backfill_cli.view.log import follow, log_of, newest
 
@@ -40,7 +41,7 @@ def logs(
     log = log_of(store.path, name)
     lines, file = newest(log, min(int(last), MOST))
     if not following and as_json:
-        answer_json({"schema": 1, "job": name, "log": str(log), "lines": [_parts(line) for line in lines]})
+        answer_json(Logs(name, str(log), [_parts(line) for line in lines]))
         return
     if not lines and file is None:
         go_on = as_typed(command(f"resume {name}"), ctx)
@@ -59,7 +60,7 @@ def _show(line: str, as_json: bool) -> None:
         answer(line)
 
 
-def _parts(line: str) -> dict[str, str | None]:
+def _parts(line: str) -> LogLine:
     """A line's time and its text; a line that a library wrote has no time."""
     found = STAMPED.fullmatch(line)
-    return {"time": None, "text": line} if found is None else {"time": found[1], "text": found[2]}
+    return LogLine(None, line) if found is None else LogLine(found[1], found[2])

@@ -9,6 +9,7 @@ import typer
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.ledger import KEPT
 from backfill_cli.errors import UsageError
+from backfill_cli.view.answers import WrittenReport
 from backfill_cli.view.console import answer_json, say
 from backfill_cli.view.model import read_jobs
 from backfill_cli.view.report import Reported
@@ -42,7 +43,7 @@ def report(
     except OSError as error:
         raise UsageError(f"--out {out}: {error.strerror}", "name another file: --out FILE") from None
     if as_json:
-        answer_json({"schema": 1, "job": name, "beside": beside, "file": out, "bytes": len(text.encode())})
+        answer_json(WrittenReport(name, beside, out, len(text.encode())))
     else:
         say(f"job {' beside '.join(jobs)}: wrote {out}")
 

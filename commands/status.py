@@ -6,8 +6,7 @@ import typer
 
 from backfill_cli.errors import UsageError
 from backfill_cli.view.console import answer_json, as_typed
-from backfill_cli.view.model import as_json as to_json
-from backfill_cli.view.model import read_jobs, watched_jobs
+from backfill_cli.view.model import Jobs, read_jobs, watched_jobs
 from backfill_cli.view.status import nothing_in, show_health, show_status, unattended, watch_jobs
 
 from ._options import (
@@ -83,6 +82,6 @@ def status(
         return
     views = limits_typed(read_jobs(store, job), ctx)
     if as_json:
-        answer_json(to_json(views))
+        answer_json(Jobs(views))
     else:
         show_status(views, job is not None, store, lambda said: as_typed(said, ctx))

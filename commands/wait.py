@@ -11,6 +11,7 @@ from backfill_cli.catalog.lease import this_host
 from backfill_cli.errors import Fatal, StoppedEarly, WaitTimedOut, command
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.units import spell_epoch
+from backfill_cli.view.answers import Reached
 from backfill_cli.view.console import answer_json, say
 from backfill_cli.view.model import committed_epoch, limited_by, reason_of, shown_state
 
@@ -77,7 +78,7 @@ def wait(
     since = row.control.paused_since_ms if goal == "paused" else None
     epoch = since or committed_epoch(row)
     if as_json:
-        answer_json({"schema": 1, "job": name, "for": goal, "state": row.state.value, "epoch": epoch})
+        answer_json(Reached(name, goal, row.state, epoch))
     else:
         say(f"job {name}: {goal}, at epoch {spell_epoch(epoch)}")
 

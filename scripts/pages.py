@@ -1,6 +1,7 @@
 """Prints a page of docs/ that is derived from the code: `python scripts/pages.py config > docs/config.md`.
 
-config: the options, from the models. catalog: the tables, from the comments in the migrations.
+config: the options, from the models. catalog: the tables, from the comments in the migrations. json: what `--json`
+prints, from the types of the answers.
 """
 
 import json
@@ -13,6 +14,7 @@ from backfill_cli.catalog.store import shipped_migrations
 from backfill_cli.config.schema import Schema, options_by_type, with_type
 from backfill_cli.config.sections import JobFile, Table
 from backfill_cli.model.units import spell_duration
+from backfill_cli.view import schemas
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -197,5 +199,58 @@ runner has the job), `.wake` (written by each command) and, after an upgrade, `.
 file). The logs of the runners are in the same folder, in `logs/JOB.log`.
 """
 
+
+def answers() -> str:
+    """docs/json.md: what prints each answer, and what is in it; then the parts that several answers have."""
+    lines, parts = [ANSWERS_INTRODUCTION], {}
+    for name, (_, by) in schemas.ANSWERS.items():
+        schema = schemas.schema(name)
+        parts |= schema.pop("$defs")
+        lines += [f"## Answer `{name}`", "", f"Printed by: {by}. {_of_class(schema)}"]
+    lines += ["## Parts", ""]
+    for name, part in sorted(parts.items()):
+        lines += [f"### {name}", "", _of_class(part)]
+    return "\n".join(lines)
+
+
+def _of_class(schema: Schema) -> str:
+    said = " ".join(schema.get("description", "").split())
+    if "enum" in schema:
+        return f"{said}{' ' if said else ''}One of {', '.join(f'`{one}`' for one in schema['enum'])}.\n"
+    rows = (f"| `{name}` | {_shape(one)} |" for name, one in schema["properties"].items())
+    return "\n".join([said, "", "| field | type |", "| --- | --- |", *rows, ""])
+
+
+def _shape(schema: Schema) -> str:
+    """A type in JSON's words."""
+    if "$ref" in schema:
+        name = schema["$ref"].removeprefix("#/$defs/")
+        return f"[{name}](#{name.lower()})"
+    if "const" in schema or "enum" in schema:
+        return ", ".join(f"`{one}`" for one in schema.get("enum", [schema.get("const")]))
+    if "anyOf" in schema:
+        return " or ".join(map(_shape, schema["anyOf"]))
+    if "prefixItems" in schema:
+        return f"\\[{', '.join(map(_shape, schema['prefixItems']))}\\]"
+    if schema.get("type") == "array":
+        return f"array of {_shape(schema['items'])}"
+    if "additionalProperties" in schema:
+        return f"object: {_shape(schema['propertyNames'])} → {_shape(schema['additionalProperties'])}"
+    return schema.get("type", "any")
+
+
+ANSWERS_INTRODUCTION = """# JSON output
+
+<!-- Written by `python scripts/pages.py json > docs/json.md`; a test checks it. -->
+
+What each command prints with `--json`, and what a hook reads. `backfill schema` lists the answers, and
+`backfill schema status` prints one as JSON Schema (draft 2020-12).
+
+Each answer is one object on one line. `"schema": VERSION` is the version of all of them: within a version, fields
+and codes are only added; if the meaning of a field changes, so does the version. All fields are always there;
+where a description says None, JSON has `null`. Times are milliseconds since 1970, UTC. States are codes. What to
+do or type next is apart from what is: a [hint](#advice), with the commands of this program in it.
+""".replace("VERSION", str(schemas.SCHEMA))
+
 if __name__ == "__main__":
-    print({"config": config, "catalog": catalog}[sys.argv[1]](), end="")
+    print({"config": config, "catalog": catalog, "json": answers}[sys.argv[1]](), end="")

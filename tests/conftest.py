@@ -100,14 +100,19 @@ HINTS = pytest.StashKey[list[str]]()
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A hint that cannot be typed fails the run, whichever test showed it; so does one that no test shows."""
+    """A hint that cannot be typed fails the run, whichever test showed it; so does one that no test shows.
+
+    So does an answer with `--json` that is not as its schema says.
+    """
     config = session.config
     if hasattr(config, "workerinput") or config.option.collectonly:
         return
+    import answers_run
+
     run = hint_run.judged()
+    whole = _is_whole(config) and not session.testsfailed
     faults = [f"{fault}\n    {where}" for fault, where in run.faults.items()]
-    if _is_whole(config) and not session.testsfailed:
-        faults += hint_run.ratchet(run)
+    faults += [*(hint_run.ratchet(run) if whole else ()), *answers_run.faults(whole)]
     config.stash[HINTS] = [hint_run.figures(run), *faults]
     if faults:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -10,6 +10,7 @@ from backfill_cli.catalog.verified import Verified
 from backfill_cli.model.checkpoint import PartitionProgress, Progress, Written
 from backfill_cli.model.job import ENDED, Command, Control, JobState, Phase, apply_command
 from backfill_cli.model.limit import Limit
+from backfill_cli.model.split import SplitStatus
 from backfill_cli.model.upstream import SpoolView
 
 _LIMITS = ("limited_by", "not_converging", "waiting_for")
@@ -122,15 +123,15 @@ def read_progress(text: str) -> Progress:
     known = {field.name for field in fields(Progress)}
     told = {name: value for name, value in json.loads(text).items() if name in known}
     eta_s = told.get("eta_s")
-    listed = tuple(
-        PartitionProgress(**{name: value for name, value in partition.items() if name in _PARTITION_FIELDS})
+    listed = (
+        {name: value for name, value in partition.items() if name in _PARTITION_FIELDS}
         for partition in told.get("partitions", ())
     )
     spool, written = told.get("spool"), told.get("written_per_s")
     limits = {name: told[name] and Limit.read(told[name]) for name in _LIMITS if name in told}
     shaped = {
         "eta_s": eta_s and tuple(eta_s),
-        "partitions": listed,
+        "partitions": tuple(PartitionProgress(**one | {"state": SplitStatus(one["state"])}) for one in listed),
         "spool": spool and SpoolView(**spool | {"waits": spool["waits"] and Limit.read(spool["waits"])}),
         "written_per_s": written and Written(**written),
     }

@@ -16,24 +16,10 @@ from backfill_cli.config import JobConfig
 from backfill_cli.config.faults import Path, spell_path
 from backfill_cli.config.secrets import REFERENCE
 from backfill_cli.config.sections import JobFile
+from backfill_cli.model.reports import Origin, Setting
 from backfill_cli.model.units import duration_s, spell_duration
 
 _ABSENT = object()
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One option.
-
-    path: its place in the file. value: JSON; for a secret, the reference to it. origin: `file`, `environment` (the
-    file names a variable), `secret file`, `upstream` (which knows it: a primary key, or partition and offset),
-    `default`. note: for a reference, what it names and whether that exists.
-    """
-
-    path: str
-    value: Any
-    origin: str
-    note: str = ""
 
 
 def effective(config: JobConfig, told: Mapping[str, Any]) -> list[Setting]:
@@ -44,7 +30,7 @@ def effective(config: JobConfig, told: Mapping[str, Any]) -> list[Setting]:
         given = told.get(name, _ABSENT)
         kind = config.tree[name].get("type") if name in ("upstream", "sink") else None
         if kind is not None and "type" not in type(part).model_fields:
-            found.append(Setting(f"{name}.type", kind, "file"))
+            found.append(Setting(f"{name}.type", kind, Origin.FILE))
         found += _settings(part, given, (name,))
     return found
 
@@ -82,16 +68,15 @@ def _setting(value: Any, told: Any, at: Path, field: FieldInfo | None) -> Settin
     path = spell_path(at)
     if told is _ABSENT:
         asked = field is not None and field.is_required()
-        return Setting(path, value, "upstream" if asked else "default")
+        return Setting(path, value, Origin.UPSTREAM if asked else Origin.DEFAULT)
     for kind, name in REFERENCE.findall(str(told)):
         if kind == "env":
-            return Setting(
-                path, value, "environment", f"{name}{'' if name in os.environ else ', which is not set'}"
-            )
+            unset = "" if name in os.environ else ", which is not set"
+            return Setting(path, value, Origin.ENVIRONMENT, f"{name}{unset}")
         if kind == "file":
             there = os.access(name, os.R_OK)
-            return Setting(path, value, "secret file", f"{name}{'' if there else ', which cannot be read'}")
-    return Setting(path, value, "file")
+            return Setting(path, value, Origin.SECRET_FILE, f"{name}{'' if there else ', which cannot be read'}")
+    return Setting(path, value, Origin.FILE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,12 +58,12 @@ def cut_over(job: str, catalog: Catalog, window_s: float) -> CutoverReport:
         names, swaps = _cutting(sink, definition)
         # Before the job is claimed: a closed gate changes nothing, and a runner that has the job can be seen.
         before = _report(catalog, definition, sink, names, swaps)
-        if not (names.in_place if before.is_cut_over else before.open):
+        if not (names.in_place if before.cut_over else before.open):
             return before
         with _alone_with(job, catalog, sink, names.in_place) as fence:
             now_ms = wall_clock_ms()
             until_ms = now_ms + int(window_s * 1000)
-            if _report(catalog, definition, sink, names, swaps, names.in_place).is_cut_over:
+            if _report(catalog, definition, sink, names, swaps, names.in_place).cut_over:
                 if names.in_place:  # completes what a kill near the end left undone
                     names.cut_over(job, swaps, before.epoch, now_ms, until_ms)
                 return _report(catalog, definition, sink, names, swaps, names.in_place)

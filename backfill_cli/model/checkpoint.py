@@ -10,7 +10,7 @@ from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import START, Position
-from backfill_cli.model.split import SplitKey, SplitProgress
+from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
 from backfill_cli.model.upstream import SpoolView
 
 
@@ -83,7 +83,7 @@ class PartitionProgress:
     """
 
     partition: str
-    state: str
+    state: SplitStatus
     offset: int
     target: int | None
     lag: int | None

@@ -10,11 +10,11 @@ from backfill_cli.errors import Hint
 class Found(StrEnum):
     """What exists under the name that people query."""
 
-    NOTHING = "not there"
-    TABLE = "a table"
-    VIEW = "a view"
-    OURS = "a view of the job's table"
-    """Or the table itself, once it is switched to the job's branch: `Live.made` says which."""
+    NOTHING = "nothing"
+    TABLE = "table"
+    VIEW = "view"
+    OURS = "ours"
+    """A view of the job's table, or the table itself once it is switched to the job's branch: `Live.made` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Live:
     since_ms: int | None = None
     until_ms: int | None = None
     depends: tuple[str, ...] = ()
-    moved: tuple[str, Hint | str] | None = None
+    moved: tuple[str, Hint] | None = None
     made: str | None = None
 
 
@@ -78,7 +78,7 @@ class CutoverReport:
         return all(gate.open for gate in self.gates)
 
     @property
-    def is_cut_over(self) -> bool:
+    def cut_over(self) -> bool:
         return bool(self.names) and all(name.now.found is Found.OURS for name in self.names)
 
 

@@ -1,7 +1,8 @@
-"""What `plan` and `doctor` find, as values: the engine creates them, the view shows them."""
+"""What `plan`, `doctor` and `config show` find, as values: others create them, the view shows them."""
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from backfill_cli.errors import BackfillError, Hint
 
@@ -102,3 +103,27 @@ class PlanReport:
     notes: tuple[str, ...] = ()
     follows: bool = True
     side_tables: tuple[PlannedTable, ...] = ()
+
+
+class Origin(StrEnum):
+    """Where an option's value comes from. UPSTREAM: it knows the value: a primary key, or partition and offset."""
+
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    SECRET_FILE = "secret file"
+    UPSTREAM = "upstream"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One option of a config.
+
+    path: its place in the file. value: JSON; for a secret, the reference to it. note: for a reference, what it
+    names and whether that exists.
+    """
+
+    path: str
+    value: Any
+    origin: Origin
+    note: str = ""

@@ -166,7 +166,7 @@ class SourceStrategy(Strategy[SourceState]):
         for (_, partition), progress in state.splits.items():
             offset = offset_of(progress)
             lag = max(0, ends[partition] - offset) if partition in ends else None
-            lines.append(PartitionProgress(partition, progress.status.value, offset, progress.target, lag))
+            lines.append(PartitionProgress(partition, progress.status, offset, progress.target, lag))
         return tuple(sorted(lines, key=lambda line: (-(line.lag or 0), in_order(line.partition))))
 
     # -- for the catalog -----------------------------------------------------------------------------------------

@@ -9,15 +9,17 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from backfill_cli.errors import BackfillError, Command, ConfigError, Hint
-from backfill_cli.model.limit import Limit
-from backfill_cli.model.reports import Refusal
+from backfill_cli.errors import BackfillError, Command, Hint
+from backfill_cli.view.answers import ErrorTold, Failed, document
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 RED, DIM, RESET = "\x1b[31m", "\x1b[2m", "\x1b[0m"
 ERROR_FILE = "BACKFILL_DETACHED_ERROR"  # tells a background process where to write the error that ends it
@@ -28,20 +30,14 @@ def answer(text: str) -> None:
     print(shown_lines(text), flush=True)
 
 
-def answer_json(value: Any) -> None:
+def answer_json(answer: "DataclassInstance") -> None:
     """Print what was asked for as one JSON document, ASCII: nothing in it can reach the terminal as a command."""
-    print(json.dumps(value), flush=True)
+    print(json.dumps(document(answer)), flush=True)
 
 
-def plain(value: Any) -> Any:
-    """A value of the model for `answer_json`: as `dataclasses.asdict`, but hints, limits and refusals in words."""
-    if isinstance(value, Hint | Limit | Refusal):
-        return str(value)
-    if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: plain(one) for key, one in value.items()}
-    return [plain(one) for one in value] if isinstance(value, list | tuple) else value
+def answer_schema(schema: dict[str, Any]) -> None:
+    """Print a JSON Schema."""
+    print(json.dumps(schema, indent=1), flush=True)
 
 
 def say(text: str) -> None:
@@ -73,7 +69,7 @@ def told_hint(hint: Hint, stream: TextIO, indent: int = 0) -> str:
 def complain_json(error: Exception) -> None:
     """Print an error for a script: one object on stdout, unless the command's answer is already there."""
     if not getattr(error, "answered", False):
-        answer_json({"schema": 1, "error": error_json(error)})
+        answer_json(Failed(ErrorTold.of(error)))
 
 
 def leave(error: Exception) -> None:
@@ -84,18 +80,8 @@ def leave(error: Exception) -> None:
             suppress(OSError),
             os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as left,
         ):
-            hint = asdict(error.hint) if isinstance(error, BackfillError) else None
-            json.dump({**error_json(error), "way_on": hint}, left)
-
-
-def error_json(error: Exception) -> dict[str, Any]:
-    """hint: what to type next, or None. faults: those of a config, each `path: what is wrong`."""
-    told: dict[str, Any] = {"message": f"{type(error).__name__}: {error}", "hint": None, "exit_code": 1}
-    if isinstance(error, BackfillError):
-        told = {"message": error.message, "hint": str(error.hint) or None, "exit_code": error.exit_code}
-    if isinstance(error, ConfigError):
-        told["faults"] = error.faults
-    return told
+            told = ErrorTold.of(error)
+            json.dump({"message": told.message, "hint": asdict(told.hint)}, left)
 
 
 def coloured(stream: TextIO) -> bool:
@@ -139,7 +125,7 @@ def shown_lines(value: object) -> str:
     return "\n".join(map(shown, str(value).split("\n")))
 
 
-_WITHOUT_CATALOG = ("init", "config")
+_WITHOUT_CATALOG = ("init", "config", "schema")
 
 
 def laid_out(hint: Hint, width: int) -> list[str]:

@@ -11,12 +11,13 @@ from enum import StrEnum
 from backfill_cli.catalog import Catalog, Taken
 from backfill_cli.errors import BackfillError, Hint, NoSuchJob, StoppedEarly, command
 from backfill_cli.model.checkpoint import Totals
-from backfill_cli.model.job import Verb
+from backfill_cli.model.job import JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.units import spell_duration
+from backfill_cli.view.answers import document
 from backfill_cli.view.console import shown
 from backfill_cli.view.lines import spell_progress
-from backfill_cli.view.model import ENDED, SCHEMA, JobView, job_view, look_at, spell_quarantined
+from backfill_cli.view.model import ENDED, Dead, JobView, job_view, look_at, spell_quarantined
 
 EVERY_S = 10.0
 LAG_EVERY_S = 10.0
@@ -249,22 +250,26 @@ def _said(error: Exception) -> tuple[str, Hint]:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}", Hint()
 
 
+@dataclass(frozen=True, slots=True)
+class EventTold:
+    """What a hook reads on its stdin. event: as in `hooks.on`. time: UTC."""
+
+    job: str
+    event: str
+    time: str
+    epoch: int
+    phase: Phase
+    state: JobState | Dead
+    lag_s: float | None
+    reason: str
+    hint: Hint
+    quarantined: Mapping[str, int]
+
+
 def event_json(event: Event, now_ms: int) -> dict[str, object]:
-    """What a hook reads on its stdin."""
-    view = event.view
-    return {
-        "schema": SCHEMA,
-        "job": view.name,
-        "event": event.name,
-        "time": spell_instant(now_ms),
-        "epoch": view.epoch,
-        "phase": view.phase,
-        "state": view.state,
-        "lag_s": view.lag_s,
-        "reason": event.reason,
-        "hint": str(event.hint),
-        "quarantined": dict(view.quarantined),
-    }
+    view, time = event.view, spell_instant(now_ms)
+    numbers = (view.epoch, view.phase, view.state, view.lag_s)
+    return document(EventTold(view.name, event.name, time, *numbers, event.reason, event.hint, view.quarantined))
 
 
 def spell_taken(taken: Taken) -> str:

@@ -3,25 +3,32 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from enum import StrEnum
 
 from backfill_cli.catalog import Catalog, JobRow, SplitGroup, wall_clock_ms
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.errors import Hint, NoSuchJob, command, sql
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, Written
 from backfill_cli.model.job import ENDED as ENDED_STATES
-from backfill_cli.model.job import JobState, Phase
+from backfill_cli.model.job import JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
+from backfill_cli.model.split import SplitStatus
 from backfill_cli.model.units import spell_duration, spell_epoch, spell_moment
 from backfill_cli.model.upstream import SpoolView
-from backfill_cli.view.console import from_here, plain
+from backfill_cli.view.console import from_here
 
-SCHEMA = 1
 ENDED = frozenset(state.value for state in ENDED_STATES)
 LEAST_SHARE = 0.01  # below this an ETA is a guess
 OLD_S = 15.0  # a live runner reports its numbers every 10 s, and at each commit
-DEAD = "dead"
-"""A state that is shown but never stored: the runner died before it could store one."""
+
+
+class Dead(StrEnum):
+    """A state that is shown but never stored: the runner died before it could store one."""
+
+    DEAD = "dead"
+
+
+DEAD = Dead.DEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,7 @@ class VerifiedView:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job as `status` shows it; the fields of `--json`, to which new ones are only ever added.
+    """A job as `status` shows it, also with `--json`.
 
     What a runner reports is as in `Progress`. share: 0 to 1 of the snapshot, None if not known. eta_s: (least,
     most) seconds to the end of the snapshot. pending_epochs: None if not known, as before a runner has observed
@@ -71,8 +78,8 @@ class JobView:
     """
 
     name: str
-    state: str
-    phase: str
+    state: JobState | Dead
+    phase: Phase
     epoch: int
     rows_read: int
     rows_total: int | None
@@ -81,7 +88,7 @@ class JobView:
     pending_epochs: int | None
     eta_s: tuple[float, float] | None
     limited_by: Limit
-    splits: Mapping[str, int]
+    splits: Mapping[SplitStatus, int]
     share: float | None
     bytes_read: int
     bytes_total: int
@@ -100,7 +107,7 @@ class JobView:
     snapshot_finished_ms: int | None
     log_store_finished_ms: int | None
     caught_up_ms: int | None
-    pending_commands: Sequence[str]
+    pending_commands: Sequence[Verb]
     runner: RunnerView
     groups: Sequence[SplitGroup] = ()
     partitions: Sequence[PartitionProgress] = ()
@@ -137,7 +144,7 @@ def job_view(
     return JobView(
         name=row.name,
         state=shown_state(row),
-        phase=progress.phase.value,
+        phase=progress.phase,
         epoch=committed_epoch(row),
         rows_read=progress.rows_read,
         rows_total=progress.rows_total,
@@ -146,7 +153,7 @@ def job_view(
         pending_epochs=_pending_epochs(row, progress),
         eta_s=progress.eta_s if at_work and share is not None and share >= LEAST_SHARE else None,
         limited_by=limited_by(row),
-        splits=dict(progress.splits),
+        splits={SplitStatus(status): count for status, count in progress.splits.items()},
         share=share,
         bytes_read=progress.bytes_read,
         bytes_total=progress.bytes_total,
@@ -165,7 +172,7 @@ def job_view(
         snapshot_finished_ms=progress.snapshot_finished_ms,
         log_store_finished_ms=progress.log_store_finished_ms,
         caught_up_ms=row.caught_up_ms,
-        pending_commands=tuple(command.verb.value for command in row.waiting),
+        pending_commands=tuple(command.verb for command in row.waiting),
         runner=RunnerView(row.lease.host, row.lease.pid, row.lease.renewed_ms, row.live, row.lease.claimed_ms),
         groups=() if progress.partitions else tuple(groups),
         partitions=tuple(sorted(progress.partitions, key=lambda p: (len(p.partition), p.partition))),
@@ -186,9 +193,9 @@ def job_view(
     )
 
 
-def shown_state(row: JobRow) -> str:
+def shown_state(row: JobRow) -> JobState | Dead:
     """The state as people see it: a runner that died could not store another one."""
-    return DEAD if row.dead else row.shown_state.value
+    return DEAD if row.dead else row.shown_state
 
 
 def _doing_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | None:
@@ -266,9 +273,11 @@ def _runner(row: JobRow) -> str:
     return f"pid {row.lease.pid} on {row.lease.host}" if row.lease.pid else "whose process is not known"
 
 
-def as_json(views: Sequence[JobView]) -> dict[str, Any]:
-    """What `--json` prints."""
-    return {"schema": SCHEMA, "jobs": plain(views)}
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """All jobs, or the one that was named."""
+
+    jobs: Sequence[JobView]
 
 
 def _share(progress: Progress) -> float | None:

@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from backfill_cli.errors import Hint, command
@@ -19,18 +19,17 @@ from backfill_cli.view.console import (
     answer_json,
     coloured,
     interactive,
-    plain,
     say,
     told_hint,
     wrapped,
 )
-from backfill_cli.view.model import SCHEMA, JobView, spell_count, spell_eta, spell_verified
+from backfill_cli.view.model import JobView, VerifiedView, spell_count, spell_eta, spell_verified
 
 
 def show_plan(report: PlanReport, as_json: bool) -> None:
     """Print a plan to stdout."""
     if as_json:
-        answer_json({"schema": SCHEMA, **plain(report)})
+        answer_json(report)
     else:
         answer(plan_text(report))
 
@@ -97,6 +96,14 @@ GATES = 21
 """As wide as the longest gate name, plus two spaces."""
 
 
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """ok: whether none failed."""
+
+    ok: bool
+    checks: Sequence[Check]
+
+
 def show_checks(checks: Iterable[Check], as_json: bool) -> bool:
     """Print the checks to stdout. Returns whether none failed."""
     found = []
@@ -107,7 +114,7 @@ def show_checks(checks: Iterable[Check], as_json: bool) -> bool:
             answer(check_text(check))
     well = all(check.status is not Status.FAILED for check in found)
     if as_json:
-        answer_json({"schema": SCHEMA, "ok": well, "checks": plain(found)})
+        answer_json(Checks(well, found))
         return well
     counts = {status: sum(check.status is status for check in found) for status in Status}
     say(", ".join(f"{count} {status}" for status, count in counts.items() if count))
@@ -133,7 +140,7 @@ def show_cutover(report: CutoverReport, typed: Callable[[Hint], Hint], as_json: 
     """Print it to stdout. typed: a hint, its commands as the user would type them."""
     report = replace(report, gates=tuple(replace(gate, fix=typed(gate.fix)) for gate in report.gates))
     if as_json:
-        answer_json({"schema": SCHEMA, "open": report.open, "cut_over": report.is_cut_over, **plain(report)})
+        answer_json(report)
         return
     for gate in report.gates:
         word = _lead("open" if gate.open else "closed", GREEN if gate.open else RED)
@@ -146,9 +153,12 @@ def show_cutover(report: CutoverReport, typed: Callable[[Hint], Hint], as_json: 
     answer(str(typed(Hint.of(_end_text(report)))))
 
 
+FOUND = {Found.NOTHING: "not there", Found.TABLE: "a table", Found.VIEW: "a view"}
+
+
 def _name_text(name: LiveName) -> str:
     if name.now.found is not Found.OURS:
-        return f"{name.live}  is {name.now.found}"
+        return f"{name.live}  is {FOUND[name.now.found]}"
     since = f" since {spell_moment(name.now.since_ms)}" if name.now.since_ms is not None else ""
     before = f"; what was there before is kept as {name.now.kept}" if name.now.kept else ""
     made = name.now.made or f"a view of {name.target}"
@@ -167,7 +177,7 @@ def _end_text(report: CutoverReport) -> Hint | str:
         return f"job {job}: cut over; can be reversed until {spell_moment(until)}: " + command(
             f"cutover {job} --reverse"
         )
-    if report.is_cut_over:
+    if report.cut_over:
         return f"job {job}: already cut over; nothing to do"
     return f"job {job}: not cut over; every gate is open" if report.open else f"job {job}: not cut over"
 
@@ -208,13 +218,20 @@ SPARED = ("INSERTED", "UPSERTED", "DELETED", "WRITTEN", "EPOCH", "PENDING", "STA
 """Left out in this order where a terminal is too narrow for the table."""
 
 
+@dataclass(frozen=True, slots=True)
+class History:
+    """epochs: oldest first. verified: what the last verify found."""
+
+    job: str
+    epochs: Sequence[EpochRecord]
+    verified: VerifiedView | None
+
+
 def show_history(view: JobView, records: Sequence[EpochRecord], as_json: bool) -> None:
     """Print the epochs to stdout, oldest first, and what the last verify found."""
     job, found = view.name, view.verified
     if as_json:
-        epochs = [asdict(one) for one in records]
-        verified = None if found is None else asdict(found)
-        answer_json({"schema": SCHEMA, "job": job, "epochs": epochs, "verified": verified})
+        answer_json(History(job, records, found))
     elif records:
         said = "" if found is None else f"\nverified: {spell_verified(found)}"
         width = shutil.get_terminal_size().columns if interactive(sys.stdout) else None

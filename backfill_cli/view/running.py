@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from backfill_cli.errors import BackfillError, Held, NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Totals
@@ -153,59 +152,72 @@ class Viewer:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What was done, according to the ledger. quarantined: sink table → rows that could not be read."""
+    """What was done, according to the ledger.
 
-    totals: Totals = field(default_factory=Totals)
+    rows_written: to the job's tables. quarantined: sink table → rows that could not be read, counted apart.
+    """
+
+    snapshot_rows: int = 0
+    rows_written: int = 0
+    changes_read: int = 0
+    commits: int = 0
     quarantined: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def rows_written(self) -> int:
-        """Rows written to the job's tables; quarantined rows are counted separately."""
-        return self.totals.rows_written - self.rejected
-
-    @property
-    def rejected(self) -> int:
-        return sum(self.quarantined.values())
+    @staticmethod
+    def of(totals: Totals, quarantined: Mapping[str, int]) -> "Tally":
+        written = totals.rows_written - sum(quarantined.values())
+        return Tally(totals.snapshot_rows, written, totals.changes_read, totals.commits, dict(quarantined))
 
     def since(self, before: "Tally") -> "Tally":
         more = {table: rows - before.quarantined.get(table, 0) for table, rows in self.quarantined.items()}
-        return Tally(self.totals.since(before.totals), {table: rows for table, rows in more.items() if rows})
+        return Tally(
+            self.snapshot_rows - before.snapshot_rows,
+            self.rows_written - before.rows_written,
+            self.changes_read - before.changes_read,
+            self.commits - before.commits,
+            {table: rows for table, rows in more.items() if rows},
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class RunView:
     """A run that has ended.
 
-    run: what this run did. job: all that the catalog knows of the job, including earlier runs. seconds: from the
-    command to the end, including Spark's start.
+    this_run: what it did. all_runs: all that the catalog knows of the job. seconds: from the command to the end,
+    including Spark's start.
     """
 
-    name: str
-    run: Tally
-    job: Tally
+    this_run: Tally
+    all_runs: Tally
     seconds: float
 
     @property
     def rows_per_s(self) -> float | None:
         """Rows and changes read per second; None for a run that read none."""
-        read = self.run.totals.snapshot_rows + self.run.totals.changes_read
-        return read / self.seconds if read and self.seconds else None
+        read = self.this_run.snapshot_rows + self.this_run.changes_read
+        return round(read / self.seconds, 1) if read and self.seconds else None
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A run that has ended, and its job as it is now."""
+
+    jobs: Sequence[JobView]
+    run: RunView
 
 
 def closing_lines(told: RunView) -> list[str]:
     """Rows, changes, rejected rows, time and commits, rate: for the run, and for the job where that is more."""
 
     def both(spell: Callable[[Tally], str]) -> str:
-        run, job = spell(told.run), spell(told.job)
+        run, job = spell(told.this_run), spell(told.all_runs)
         return run if run == job else f"{run} (this run; all runs in the ledger: {job})"
 
     facts = {
-        "rows": both(
-            lambda one: f"{one.totals.snapshot_rows:,} read from the snapshot, {one.rows_written:,} written"
-        ),
-        "changes": both(lambda one: f"{one.totals.changes_read:,} read"),
+        "rows": both(lambda one: f"{one.snapshot_rows:,} read from the snapshot, {one.rows_written:,} written"),
+        "changes": both(lambda one: f"{one.changes_read:,} read"),
         "rejected": both(lambda one: spell_quarantined(one.quarantined) or "none"),
-        "time": f"{spell_duration(told.seconds)}, {both(lambda one: spell_count(one.totals.commits, 'commit'))}",
+        "time": f"{spell_duration(told.seconds)}, {both(lambda one: spell_count(one.commits, 'commit'))}",
         "rows/s": _rate(told),
     }
     return [f"{(name + ':').ljust(9)} {said}" for name, said in facts.items()]
@@ -218,25 +230,3 @@ def _rate(told: RunView) -> str:
     return (
         f"{'under 0.1' if rate == '0.0' else rate} rows and changes read per second, since the command was given"
     )
-
-
-def run_json(told: RunView) -> dict[str, Any]:
-    """The same for `--json`."""
-    return {
-        "job": told.name,
-        **_numbers(told.run),
-        "seconds": round(told.seconds, 3),
-        "rows_per_s": None if told.rows_per_s is None else round(told.rows_per_s, 1),
-        "all_runs": _numbers(told.job),
-    }
-
-
-def _numbers(tally: Tally) -> dict[str, Any]:
-    totals = tally.totals
-    return {
-        "snapshot_rows": totals.snapshot_rows,
-        "rows_written": tally.rows_written,
-        "changes_read": totals.changes_read,
-        "quarantined": dict(tally.quarantined),
-        "commits": totals.commits,
-    }

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog, wall_clock_ms
@@ -17,8 +17,7 @@ from backfill_cli.model.units import spell_duration
 from backfill_cli.model.upstream import HeldLog
 from backfill_cli.view.console import answer, answer_json, coloured, interactive, say
 from backfill_cli.view.lines import job_details, jobs_table, spell_held_up, spell_progress
-from backfill_cli.view.model import DEAD, ENDED, SCHEMA, JobView, look_at, spell_phase, spell_quarantined
-from backfill_cli.view.model import as_json as to_json
+from backfill_cli.view.model import DEAD, ENDED, Jobs, JobView, look_at, spell_phase, spell_quarantined
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +61,7 @@ def watch_jobs(look: Look, as_json: bool, nothing: Callable[[], str]) -> None:
     nothing: what is drawn while there are no jobs.
     """
     if as_json:
-        _follow(look, lambda views: answer_json(to_json(views)))
+        _follow(look, lambda views: answer_json(Jobs(views)))
     elif interactive(sys.stdout):
         _watch_drawn(look, nothing)
     else:
@@ -131,6 +130,19 @@ class Health:
     job: str
     healthy: bool
     reason: str
+    hint: Hint
+
+    def __str__(self) -> str:
+        line = f"{self.job}: {'healthy' if self.healthy else 'NOT healthy'}: {self.reason}"
+        return f"{line}; {self.hint}" if self.hint else line
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """healthy: whether all jobs are."""
+
+    healthy: bool
+    jobs: Sequence[Health]
 
 
 Told = HeldLog | BackfillError
@@ -153,58 +165,62 @@ def health(
     log for it than the options allow, or no longer has what it needs; nor one whose stored config cannot be used
     to ask it, or, if `limited` (the options limit that log), whose upstream does not answer.
     """
-    healthy, reason = _judged(view, max_lag_s, now_ms)
-    healthy, reason, hint = _of_upstream(view, healthy, reason, told, limited)
-    reason = f"{reason}: {typed(hint)}" if hint else reason
+    healthy, reason, hint = _of_upstream(view, *_judged(view, max_lag_s, now_ms), told, limited)
     if healthy and fail_on_quarantine and view.quarantined:
-        kept = f"quarantined {spell_quarantined(view.quarantined)}; look at them: {look_at(view.quarantined)}"
-        healthy, reason = False, f"{reason}, {kept}"
-    return Health(view.name, healthy, " ".join(reason.split()))
+        healthy, reason = False, f"{reason}, quarantined {spell_quarantined(view.quarantined)}"
+        hint = "look at them: " + look_at(view.quarantined)
+    return Health(view.name, healthy, " ".join(reason.split()), typed(hint))
 
 
 def _of_upstream(
-    view: JobView, healthy: bool, reason: str, told: Told | None, limited: bool
+    view: JobView, healthy: bool, reason: str, hint: Hint, told: Told | None, limited: bool
 ) -> tuple[bool, str, Hint]:
     """hint: what to do about the last part of the reason."""
     if isinstance(told, HeldLog) and told.is_over:
         way_on = "raise the limit, or let a runner give the log up: " + command(f"resume {view.name}")
         return False, f"{reason}; {told}, and no runner is live", way_on
     if isinstance(told, HistoryGone | Fatal) and healthy:
-        return False, f"{reason}; it cannot continue: {told.message}", Hint()
+        return False, f"{reason}; it cannot continue: {told.message}", told.hint
     if isinstance(told, Transient | UsageError):
         why = " ".join(told.message.split())
         said = f"{reason}; its upstream could not be asked how much log it keeps: {why}"
         if isinstance(told, Transient) and not limited:
-            return healthy, said, Hint()
+            return healthy, said, hint
         return False, said, told.hint or Hint.of("set here, too, what the config refers to")
-    return healthy, reason, Hint()
+    return healthy, reason, hint
 
 
-def _judged(view: JobView, max_lag_s: float | None, now_ms: int) -> tuple[bool, str]:
+def _judged(view: JobView, max_lag_s: float | None, now_ms: int) -> tuple[bool, str, Hint]:
+    """Whether it is healthy, why, and what to do about that."""
+    limit = view.limited_by
+    hint = f"to {limit.to}: " + limit.hint if limit.hint else Hint()
+    bare = replace(view, limited_by=replace(limit, hint=Hint()))
     paused = view.paused_by is not None and view.state != DEAD
     if view.state in ("failed", "stopped"):
-        return False, f"{view.state}: {view.reason}"
+        return False, f"{view.state}: {view.reason}", hint
     if view.state == "done":
         if max_lag_s is not None and view.age_s is not None and view.age_s > max_lag_s:
-            return False, f"done, but its upstream was last observed {spell_duration(view.age_s)} ago"
-        return True, "done"
+            return False, f"done, but its upstream was last observed {spell_duration(view.age_s)} ago", hint
+        return True, "done", Hint()
     if not view.runner.alive and not paused:
-        return False, f"{view.state}: {view.limited_by}"
+        return False, f"{view.state}: {bare.limited_by}", hint
     if max_lag_s is not None and (view.lag_s is None or view.lag_s > max_lag_s):
         far = (
             "N/A" if view.lag_s is None else f"{spell_duration(view.lag_s)}, more than {spell_duration(max_lag_s)}"
         )
-        return False, f"{view.state}, {spell_phase(view.phase)}, lag {far}; {spell_held_up(view)}"
+        return False, f"{view.state}, {spell_phase(view.phase)}, lag {far}; {spell_held_up(bare)}", hint
     if view.state == "starting":
         since_s = (now_ms - (view.runner.claimed_ms or view.created_ms)) / 1000
-        return since_s <= STARTING_S, f"starting for {spell_duration(max(0.0, since_s))}: {view.limited_by}"
+        said = f"starting for {spell_duration(max(0.0, since_s))}: {bare.limited_by}"
+        return since_s <= STARTING_S, said, hint
     lag = "" if view.lag_s is None else f", lag {spell_duration(view.lag_s)}"
     doing = f"{view.state}, {spell_phase(view.phase)}{lag}"
     if view.runner.alive and view.age_s is not None and view.age_s > SILENT_S + view.interval_s:
-        return False, f"{doing}: upstream not observed for {spell_duration(view.age_s)}; {view.limited_by}"
+        silent = f"upstream not observed for {spell_duration(view.age_s)}"
+        return False, f"{doing}: {silent}; {bare.limited_by}", hint
     if view.spool is not None and (view.spool.full or view.spool.waits is not None):
-        return False, f"{doing}: {view.limited_by}"
-    return True, doing
+        return False, f"{doing}: {bare.limited_by}", hint
+    return True, doing, Hint()
 
 
 def unattended(views: Sequence[JobView]) -> list[str]:
@@ -235,9 +251,7 @@ def show_health(
     ]
     all_well = all(one.healthy for one in found)
     if as_json:
-        answer_json({"schema": SCHEMA, "healthy": all_well, "jobs": [asdict(one) for one in found]})
+        answer_json(HealthReport(all_well, found))
     else:
-        answer(
-            "\n".join(f"{one.job}: {'healthy' if one.healthy else 'NOT healthy'}: {one.reason}" for one in found)
-        )
+        answer("\n".join(map(str, found)))
     return all_well

@@ -6,14 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from shlex import quote
 
 from backfill_cli.errors import Hint, VerifyMismatch, command
 from backfill_cli.model.units import spell_duration, spell_epoch, spell_moment, spell_share
 from backfill_cli.model.verify import DifferentRow, TableVerdict, VerifyProgress, VerifyReport
 from backfill_cli.view.console import answer, answer_json, interactive, say, shown_lines, wrapped
-from backfill_cli.view.model import SCHEMA, spell_not_compared
+from backfill_cli.view.model import spell_not_compared
 from backfill_cli.view.status import LINE_S
 
 INDEPENDENT_OF = (
@@ -31,7 +30,7 @@ READ_BY_DUCKDB = (
 def show_verify(report: VerifyReport, as_json: bool) -> None:
     """Print a verdict to stdout. Raises VerifyMismatch when a table differs."""
     if as_json:
-        answer_json({"schema": SCHEMA, "equal": report.equal, **asdict(report)})
+        answer_json(report)
     else:
         answer(verify_text(report))
     if not report.equal:

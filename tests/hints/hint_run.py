@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FILE = "BACKFILL_HINTS"
 HERE = Path(__file__).parent
+ANSWERS_FILE = ".answers"  # beside it: see `answers_run`
 NOT_TYPED = HERE / "not_typed.txt"
 """Hints that no test types: the list may only become shorter."""
 FROM_SPARK = "backfill_cli/spark/failures.py"
@@ -38,7 +39,8 @@ def begin() -> None:
         handle, name = tempfile.mkstemp(prefix="backfill-hints-", suffix=".jsonl")
         os.close(handle)
         os.environ[FILE] = name
-        atexit.register(Path(name).unlink, missing_ok=True)
+        for file in (name, name + ANSWERS_FILE):
+            atexit.register(Path(file).unlink, missing_ok=True)
     Path(os.environ[FILE]).touch()
 
 

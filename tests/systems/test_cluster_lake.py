@@ -16,7 +16,8 @@ from cluster import Cluster, began, cluster, typed
 from kafka_topics import new_topic
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.view.model import as_json, read_jobs
+from backfill_cli.view.answers import document
+from backfill_cli.view.model import Jobs, read_jobs
 
 if TYPE_CHECKING:
     from broker import Broker
@@ -194,7 +195,7 @@ def until(folder: Path, holds: Callable[[dict[str, Any]], bool]) -> dict[str, An
     """The job, once that holds of it, as `status --json` says: a command for each look took half a core."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        jobs = as_json(read_jobs(Catalog(folder / "catalog.duckdb"), None))["jobs"]
+        jobs = document(Jobs(read_jobs(Catalog(folder / "catalog.duckdb"), None)))["jobs"]
         if jobs and jobs[0].get("rows_read") is not None and holds(jobs[0]):
             found: dict[str, Any] = jobs[0]
             return found

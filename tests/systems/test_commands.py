@@ -25,13 +25,13 @@ def test_case_45_a_pause_outlives_its_runner_and_a_run_ends_where_it_was_told_la
         assert (paused.returncode, json.loads(paused.stdout)["epoch"] > 0) == (0, True)
         runner.kill()
         runner.wait()
-    assert "no runner" in place.job()["limited_by"]
+    assert place.job()["limited_by"]["kind"] == "no_runner"
 
     with place.began(*CAUGHT_UP) as runner:
         # The state alone is that of the runner before until the new one has taken the job.
         job = place.until(lambda job: "it stays paused" in job["reason"])
         assert (job["state"], job["until"], job["runner"]["alive"]) == ("paused", "caught-up", True)
-        assert job["limited_by"].startswith("paused by ")
+        assert job["limited_by"]["kind"] == "paused"
 
         again = place.typed("start", "--config", "job.toml")
         assert again.returncode == 5
@@ -94,16 +94,16 @@ def test_a_held_sink_is_waited_for_and_who_holds_it_is_told(place: Place) -> Non
             place.until(lambda job: job.get("rows_read", 0) > 0)
 
             with place.sink_held() as other:
-                job = place.until(lambda job: "waiting" in job["limited_by"])
-                assert f"(PID {other})" in job["limited_by"]
-                assert f"lsof {place.folder / 'warehouse.duckdb'}" in job["limited_by"]
+                job = place.until(lambda job: job["limited_by"]["kind"] == "waiting")
+                assert f"(PID {other})" in job["limited_by"]["text"]
+                assert f"lsof {place.folder / 'warehouse.duckdb'}" in job["limited_by"]["hint"]["text"]
                 epoch = job["epoch"]
-            place.until(lambda job: job["epoch"] > epoch and "waiting" not in job["limited_by"])
+            place.until(lambda job: job["epoch"] > epoch and job["limited_by"]["kind"] != "waiting")
             assert place.typed("stop", "--wait").returncode == 0
             assert runner.wait(60) == 0
 
     with place.sink_held() as holder, place.began("resume", "orders") as runner:
-        job = place.until(lambda job: f"(PID {holder})" in job["limited_by"])
+        job = place.until(lambda job: f"(PID {holder})" in job["limited_by"]["text"])
         assert job["state"] == "starting"
         runner.send_signal(signal.SIGTERM)
         assert runner.wait(60) == 143
@@ -116,7 +116,7 @@ def test_ctrl_c_while_the_sink_is_held_ends_soon_and_the_promised_epoch_is_kept(
     with place.began("start", "--config", "job.toml") as runner:
         place.until(lambda job: job.get("rows_read", 0) > 0)
         with place.sink_held():
-            place.until(lambda job: "waiting" in job["limited_by"])
+            place.until(lambda job: job["limited_by"]["kind"] == "waiting")
             runner.send_signal(signal.SIGINT)
             assert runner.wait(60) == 130, place.said
     place.own_java = False
@@ -173,7 +173,7 @@ def test_people_query_the_new_table_once_every_gate_is_open(place: Place) -> Non
     early = place.typed("cutover", "--json")
     assert early.returncode == 2
     closed = [gate for gate in json.loads(early.stdout)["gates"] if not gate["open"]]
-    assert [(gate["name"], gate["fix"]) for gate in closed] == [("verified", "backfill verify orders")]
+    assert [(gate["name"], gate["fix"]["text"]) for gate in closed] == [("verified", "backfill verify orders")]
     assert place.typed("verify").returncode == 0
     looked = place.typed("cutover", "--dry-run")
     assert (looked.returncode, "every gate is open" in looked.stdout) == (0, True)

@@ -172,7 +172,7 @@ def test_case_19_under_pgbench_with_kills_a_pause_and_a_crash_of_the_database(sh
     with shop.began("resume", "orders") as runner:
         shop.until(lambda job: job["phase"] == "upstream" and job["runner"]["alive"])
         shop.server.stop(signal.SIGQUIT)
-        shop.until(lambda job: "waiting" in job["limited_by"])
+        shop.until(lambda job: job["limited_by"]["kind"] == "waiting")
         shop.server.start()
         with shop.busy():
             shop.follows(3, runner)

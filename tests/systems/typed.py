@@ -15,7 +15,8 @@ from demo_upstream import changes, land, write_snapshot
 from kept_java import kept_java
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.view.model import as_json, read_jobs
+from backfill_cli.view.answers import document
+from backfill_cli.view.model import Jobs, read_jobs
 
 ROWS, FILES, CHANGE_FILES = 6_000, 3, 3
 PATIENCE_S = 60.0
@@ -142,7 +143,7 @@ class Place:
 
     def looked(self, name: str = "orders") -> dict[str, Any]:
         """As `job`, by the read model in this process: a command for each look takes a core while others wait."""
-        return _named(as_json(read_jobs(Catalog(self.folder / ".backfill/catalog.duckdb"), None)), name)
+        return _named(document(Jobs(read_jobs(Catalog(self.folder / ".backfill/catalog.duckdb"), None))), name)
 
     def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The job, once that holds of it."""

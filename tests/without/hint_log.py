@@ -1,6 +1,7 @@
 """Records each hint that any process of a test run builds or prints: who built it, its text, and in which test.
 
 `BACKFILL_HINTS` names the file: one JSON object a line, appended whole. Every process adds a text of a site once.
+What is printed with `--json` goes to a file beside it.
 """
 
 import json
@@ -8,6 +9,7 @@ import os
 import sys
 from collections import Counter
 from contextlib import suppress
+from functools import wraps
 from importlib.machinery import SourceFileLoader
 from itertools import islice
 from types import FrameType, ModuleType
@@ -22,6 +24,10 @@ TEXTS_AT_MOST = 200
 Place = list[Any]
 _written: set[tuple[str, str]] = set()
 _texts: Counter[str] = Counter()
+ANSWERS_AT_MOST = 100
+"""Of one kind in one process."""
+ANSWERS_FILE = ".answers"
+_answers: Counter[str] = Counter()
 latest: dict[str, list[Place]] = {}
 """Who built each text of this process last."""
 
@@ -59,6 +65,7 @@ def _of_errors(errors: ModuleType) -> None:
 def _of_fixes(kind: Any) -> None:
     make = kind.__init__
 
+    @wraps(make)  # what makes values by their types asks for its parameters
     def init(self: Any, *told: Any, **named: Any) -> None:
         make(self, *told, **named)
         by = sys._getframe(1)
@@ -69,14 +76,22 @@ def _of_fixes(kind: Any) -> None:
 
 
 def _of_console(console: ModuleType) -> None:
-    complain = console.complain
+    complain, answer_json = console.complain, console.answer_json
 
     def complained(error: Any) -> None:
         if error.hint:
             record("shown", getattr(error, "hint_places", []), str(error.hint))
         complain(error)
 
-    console.complain = complained
+    def answered(answer: Any) -> None:
+        kind = type(answer).__name__
+        _answers[kind] += 1
+        if _answers[kind] <= ANSWERS_AT_MOST:
+            line = {"of": kind, "text": json.dumps(console.document(answer))}
+            append(line | {"test": os.environ.get("PYTEST_CURRENT_TEST", "")}, ANSWERS_FILE)
+        answer_json(answer)
+
+    console.complain, console.answer_json = complained, answered
 
 
 _WRAPS = {
@@ -111,9 +126,10 @@ def record(what: str, at: list[Place], text: str) -> None:
     append({"what": what, "at": at, "text": text, "test": os.environ.get("PYTEST_CURRENT_TEST", "")})
 
 
-def append(line: dict[str, Any]) -> None:
+def append(line: dict[str, Any], beside: str = "") -> None:
     file = os.environ.get("BACKFILL_HINTS")
     if file:
+        file += beside
         written = json.dumps(line).encode() + b"\n"
         # A test that lets its disk be full must see what the product does.
         with (

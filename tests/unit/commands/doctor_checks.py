@@ -20,13 +20,14 @@ def java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def found(run: Run, *words: str) -> dict[str, list[dict[str, Any]]]:
-    """The checks by name."""
+    """The checks by name, what fixes each as text."""
     done = run("doctor", "--json", *words)
     told = json.loads(done.stdout)
     assert done.exit_code == (0 if told["ok"] else 1), done.stderr
     by_name: dict[str, list[dict[str, Any]]] = {}
     for check in told["checks"]:
-        by_name.setdefault(check["name"], []).append(check)
+        fix = check["fix"] and check["fix"]["text"]
+        by_name.setdefault(check["name"], []).append(check | {"fix": fix or ""})
     return by_name
 
 

@@ -45,7 +45,7 @@ def test_init_that_looks_says_what_is_left_to_fill_in(run: Run, folder: Path) ->
         "Try: fill in tables.key in it, then: backfill plan --config looked.toml" in result.stderr + result.stdout
     )
     assert json.loads(run("init", "again.toml", "--path", "lines.csv", "--json").stdout) == {
-        "schema": 1,
+        "schema": 2,
         "file": "again.toml",
         "fill_in": ["key"],
     }
@@ -84,7 +84,7 @@ def test_config_show_says_where_each_value_comes_from_and_no_secret(
     assert told["sink.schema"] == ("public", "default", "")
     assert told["barrier.interval"] == ("0.5s", "file", "")
     assert told["barrier.target"] == ("5s", "default", "")
-    assert told['spark.conf."a.password"'] == (f"${{file:{folder}/secret}}", "secret file", "secret")
+    assert told['spark.conf."a.password"'] == (f"${{file:{folder}/secret}}", "secret_file", "secret")
     assert told['spark.conf."b.token"'] == ("${env:NOT_THERE}", "environment", "NOT_THERE, which is not set")
     shown = run("config", "show", file)
     assert "barrier.interval" in shown.stdout

@@ -89,7 +89,9 @@ def test_a_rate_of_0_says_what_becomes_of_the_changes_and_how_to_read_on(run: Ru
         "no row of the snapshot is read any more, and changes wait until it is read; "
         "to read on: backfill throttle orders --rate none\n"
     ) in run("throttle", "--rate", "0").stderr
-    assert json.loads(run("throttle", "--rate", "0", "--json").stdout)["note"].startswith("no row of the snapshot")
+    note = json.loads(run("throttle", "--rate", "0", "--json").stdout)["note"]
+    assert note["text"].startswith("no row of the snapshot")
+    assert note["commands"] == ["backfill throttle orders --rate none"]
     assert json.loads(run("throttle", "--rate", "1", "--json").stdout)["note"] is None
 
 
@@ -154,9 +156,9 @@ def test_a_second_pause_says_who_paused_and_since_when(run: Run, catalog: Catalo
     assert again.exit_code == 0
     said = "it was already paused, by ann@box since epoch 1763692800123 (2025-11-21 02:40:00 UTC)"
     assert again.stderr.splitlines() == [f"job orders: paused, at epoch {newest(catalog)}", said]
-    assert json.loads(run("pause", "--json").stdout)["note"] == said
+    assert json.loads(run("pause", "--json").stdout)["note"]["text"] == said
     assert json.loads(run("pause", "--all", "--json").stdout)["note"] is None, "the log is paused from here on"
-    assert json.loads(run("pause", "--all", "--json").stdout)["note"] == said
+    assert json.loads(run("pause", "--all", "--json").stdout)["note"]["text"] == said
 
 
 def test_a_second_stop_says_that_the_job_was_stopped(run: Run, catalog: Catalog) -> None:
@@ -164,7 +166,7 @@ def test_a_second_stop_says_that_the_job_was_stopped(run: Run, catalog: Catalog)
     again = run("stop", "--wait")
     said = f"job orders: stopped, at epoch {newest(catalog)}\nit was already stopped\n"
     assert (again.exit_code, again.stderr) == (0, said)
-    assert json.loads(run("stop", "--json").stdout)["note"] == "it was already stopped"
+    assert json.loads(run("stop", "--json").stdout)["note"]["text"] == "it was already stopped"
 
 
 @pytest.mark.usefixtures("claim")

@@ -130,8 +130,8 @@ def test_a_detached_job_that_fails_at_once_passes_its_error_on(folder: Path) -> 
     assert ended.returncode == 5
     assert "error: job 'orders' is held by somebody\nTry: backfill status orders" in ended.stderr
     hint = f"backfill status orders --catalog {folder}/.backfill/catalog.duckdb"
-    told = {"message": "job 'orders' is held by somebody", "hint": hint, "exit_code": 5}
-    assert json.loads(ended.stdout)["error"] == told
+    told = {"message": "job 'orders' is held by somebody", "hint": {"text": hint, "commands": [hint]}}
+    assert json.loads(ended.stdout)["error"] == told | {"exit_code": 5, "faults": []}
     assert not (folder / ".backfill/logs").exists(), "a job that was never created leaves no log"
 
 

@@ -102,7 +102,7 @@ def test_with_json_an_error_is_one_object_on_stdout_too(run: Run, words: list[st
     error = json.loads(result.stdout)["error"]
     assert (result.exit_code, error["exit_code"]) == (code, code)
     assert told in error["message"]
-    spelled = f"error: {error['message']}\nTry: {error['hint']}\n"
+    spelled = f"error: {error['message']}\nTry: {error['hint']['text']}\n"
     assert result.stderr == spelled
 
 

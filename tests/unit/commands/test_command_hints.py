@@ -118,7 +118,8 @@ def test_what_a_command_prints_carries_the_catalog_that_was_typed(run: Run, fold
     assert f"to continue: backfill resume orders {typed}" in run("status", *words).stdout
     assert f"to continue: backfill resume orders {typed}" in run("status", "orders", *words).stdout
     told = json.loads(run("status", "--json", *words).stdout)["jobs"][0]["limited_by"]
-    assert told == f"stopped; to continue: backfill resume orders {typed}"
+    assert (told["kind"], told["to"], told["text"]) == ("ended", "continue", "stopped")
+    assert told["hint"]["commands"] == [f"backfill resume orders {typed}"]
 
 
 def test_a_failure_that_may_pass_is_not_said_to_be_retried_by_a_command_that_ends(

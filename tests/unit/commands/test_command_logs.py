@@ -91,7 +91,7 @@ def test_a_run_that_is_done_ends_with_five_lines_and_writes_all_it_says_into_its
     assert lines[-5:-2] == ["rows:     9 read from the snapshot, 14 written", "changes:  4 read", "rejected: none"]
     assert lines[-2].endswith(", 1 commit")
     assert (folder / LOG).read_text() == result.stderr
-    told = json.loads(result.stdout)["run"]
+    told = json.loads(result.stdout)["run"]["this_run"]
     assert (told["snapshot_rows"], told["changes_read"], told["rows_written"], told["commits"]) == (9, 4, 14, 1)
     again = said(run("start", "--config", config).stderr)
     assert again[-5] == (
@@ -224,7 +224,7 @@ def test_hooks_get_the_events_of_the_run(
         "hint",
         "quarantined",
     }
-    assert (told[2]["reason"], told[2]["hint"]) == ("part-7: changed", "restore it")
+    assert (told[2]["reason"], told[2]["hint"]["text"]) == ("part-7: changed", "restore it")
     assert "hook for failed: ran" in said((folder / LOG).read_text())
 
 
@@ -266,13 +266,13 @@ def test_logs_follows_until_ctrl_c(folder: Path, catalog: Catalog) -> None:
     log = folder / LOG
     log.parent.mkdir()
     log.write_text("first\n")
-    command = [sys.executable, "-m", "backfill_cli", "logs", "-f"]
+    command = [sys.executable, "-m", "backfill_cli", "logs", "-f", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
-        assert following.stdout.readline() == "first\n"
+        assert json.loads(following.stdout.readline())["text"] == "first"
         log.rename(folder / f"{LOG}.1")
         log.write_text("second\n")
-        assert following.stdout.readline() == "second\n"
+        assert json.loads(following.stdout.readline())["text"] == "second"
         following.send_signal(2)
         assert following.wait(20) == 130
 

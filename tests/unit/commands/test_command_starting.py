@@ -43,7 +43,7 @@ def starting(killed: Catalog) -> Iterator[Catalog]:
 
 def test_status_shows_a_start_and_what_it_is_doing(run: Run, starting: Catalog) -> None:
     (job,) = json.loads(run("status", "--json").stdout)["jobs"]
-    assert (job["state"], job["created"], job["limited_by"]) == ("starting", False, "starting Spark")
+    assert (job["state"], job["created"], job["limited_by"]["text"]) == ("starting", False, "starting Spark")
     assert job["runner"]["alive"]
     shown = run("status", "orders").stdout
     assert "state:      starting (being created)" in shown

@@ -23,7 +23,7 @@ def test_status_of_nothing_is_no_error(run: Run, folder: Path) -> None:
     result = run("status")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "no jobs yet" in result.stderr
-    assert json.loads(run("status", "--json").stdout) == {"schema": 1, "jobs": []}
+    assert json.loads(run("status", "--json").stdout) == {"schema": 2, "jobs": []}
     assert list(folder.iterdir()) == []
 
 
@@ -131,4 +131,4 @@ def test_watching_off_a_terminal_ends_with_the_job(run: Run, catalog: Catalog) -
     result = run("status", "orders", "--watch")
     assert result.exit_code == 0
     assert "orders: failed, snapshot" in result.stderr
-    assert [json.loads(line)["schema"] for line in run("status", "--watch", "--json").stdout.splitlines()] == [1]
+    assert [json.loads(line)["schema"] for line in run("status", "--watch", "--json").stdout.splitlines()] == [2]

@@ -39,7 +39,7 @@ def test_wait_prints_the_epoch_that_took_the_command(run: Run, catalog: Catalog,
         result = run("pause", "orders", "--wait", "--json")
     assert result.exit_code == 0
     told = json.loads(result.stdout)
-    assert (told["schema"], told["job"], told["command"], told["epoch"]) == (1, "orders", "pause", 1234)
+    assert (told["schema"], told["job"], told["command"], told["epoch"]) == (2, "orders", "pause", 1234)
 
 
 @pytest.mark.parametrize(

@@ -177,4 +177,6 @@ def opened(s: Scene, gate: str) -> Iterator[Typed]:
 
 def gates(s: Scene, closed: bool) -> dict[str, str]:
     shown = json.loads(s.run("cutover", "orders", "--dry-run", "--json").stdout)
-    return {one["name"]: one["fix"] for one in shown["gates"] if one["open"] is not closed}
+    return {
+        one["name"]: (one["fix"] or {"text": ""})["text"] for one in shown["gates"] if one["open"] is not closed
+    }

@@ -16,7 +16,7 @@ from backfill_cli.contracts import JobDefinition, SinkExtras, SinkTable, Swap
 from backfill_cli.engine import cutover
 from backfill_cli.engine.cutover import _alone, _caught_up, _free, _require_reversible, _verified
 from backfill_cli.engine.job import drop
-from backfill_cli.errors import Held, UsageError
+from backfill_cli.errors import Held, Hint, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, Progress
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, Live, LiveName
 from backfill_cli.model.job import Control, JobState, Phase
@@ -180,7 +180,7 @@ def test_only_what_was_cut_over_lately_is_reversed() -> None:
 
 
 def test_what_others_did_to_a_table_that_is_cut_over_in_place_closes_a_gate_with_what_undoes_it() -> None:
-    gate = _free({"orders": Live(Found.TABLE, moved=("others wrote", "roll it back"))}, in_place=True)
+    gate = _free({"orders": Live(Found.TABLE, moved=("others wrote", Hint.of("roll it back")))}, in_place=True)
     assert (gate.open, gate.said, str(gate.fix)) == (False, "others wrote", "roll it back")
     assert _free({"orders": Live(Found.TABLE)}, in_place=True).open
 
@@ -274,7 +274,7 @@ def test_a_sink_without_names_has_its_gates_and_says_what_to_run_and_changes_not
     monkeypatch.setattr(cutover, "Resources", lambda _config: Folders())
     monkeypatch.setattr(cutover, "_swaps", lambda _job, in_place: (Swap(TABLE, "people.orders"),))
     looked = cutover.look("shop", shop._catalog)
-    assert (looked.open, looked.is_cut_over) == (True, False)
+    assert (looked.open, looked.cut_over) == (True, False)
     show_cutover(looked, str, as_json=False)
     assert "CREATE OR REPLACE VIEW people.orders\njob shop: run these" in capsys.readouterr().out
     with pytest.raises(UsageError, match="nothing was changed"):
@@ -296,7 +296,7 @@ def test_a_table_is_cut_over_in_place_while_nobody_can_run_the_job_and_late_runn
     shop: InPlace,
 ) -> None:
     report = cutover.cut_over("shop", shop._catalog, 60)
-    assert (report.changed, report.is_cut_over) == (True, True)
+    assert (report.changed, report.cut_over) == (True, True)
     assert cutover.reverse("shop", shop._catalog).reversed
     assert shop.did == ["fence 1", "cut over", "fence 2", "reverse"]
     with shop._catalog.lock_job("shop"), pytest.raises(Held):
@@ -323,11 +323,11 @@ def test_what_a_death_left_of_a_cut_over_the_same_command_ends_whatever_gate_is_
     shop.found = Found.OURS
     monkeypatch.setattr(cutover, "_verified", lambda *_: Gate("verified", False, ""))
     report = cutover.cut_over("shop", shop._catalog, 60)
-    assert (report.changed, report.is_cut_over, shop.did) == (False, True, ["cut over"])
+    assert (report.changed, report.cut_over, shop.did) == (False, True, ["cut over"])
 
 
 def test_what_others_wrote_since_a_cut_over_refuses_its_reversal(shop: InPlace) -> None:
-    ours = Live(Found.OURS, until_ms=2**60, moved=("others wrote", "leave it"))
+    ours = Live(Found.OURS, until_ms=2**60, moved=("others wrote", Hint.of("leave it")))
     with pytest.raises(UsageError, match="others wrote"):
         _require_reversible("shop", (LiveName("orders", "orders_v2", "orders", ours),), in_place=True)
     assert _free({"orders": ours}, in_place=True).open, "of the next table's cutover it says nothing"

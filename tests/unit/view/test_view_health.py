@@ -65,7 +65,7 @@ def test_who_is_healthy(changes: dict[str, object], healthy: bool, why: str) -> 
 def test_a_job_further_behind_than_the_limit_is_not(limit_s: float | None, healthy: bool) -> None:
     found, why = judged(limit_s)
     assert found == healthy
-    assert healthy or "lag 30s, more than 30s; limited by rate 20000 rows/s" in why
+    assert healthy or why.endswith("lag 30s, more than 30s; limited by rate 20000 rows/s")
 
 
 def test_a_paused_job_that_is_behind_is_not_said_to_be_limited_by_its_pause() -> None:
@@ -124,7 +124,7 @@ DONE = row(progress=progress(**FRESH, held_bytes=5 << 20), state=JobState.DONE, 
         (
             UsageError("no password", "set it"),
             False,
-            "done; its upstream could not be asked how much log it keeps: no password: set it",
+            "done; its upstream could not be asked how much log it keeps: no password; set it",
         ),
     ],
 )
@@ -133,14 +133,23 @@ def test_a_job_without_a_runner_is_as_well_as_its_upstream_says(
 ) -> None:
     found = health(job_view(DONE, now_ms=NOW_MS), None, NOW_MS, told=told)
     assert found.healthy is healthy
-    assert why in found.reason
+    assert why in str(found)
 
 
 def test_a_job_with_a_limit_whose_upstream_does_not_answer_is_not() -> None:
     silent = Transient("no answer within 5 s", "check the network")
     found = health(job_view(DONE, now_ms=NOW_MS), None, NOW_MS, told=silent, limited=True)
     assert not found.healthy
-    assert found.reason.endswith("how much log it keeps: no answer within 5 s: check the network")
+    assert found.reason.endswith("how much log it keeps: no answer within 5 s")
+    assert str(found.hint) == "check the network"
+
+
+def test_what_to_do_is_apart_from_why() -> None:
+    gone = row(progress=progress(**FRESH), live=False)
+    found = health(job_view(gone, now_ms=NOW_MS), None, NOW_MS)
+    assert "backfill" not in found.reason
+    assert [str(one) for one in found.hint.commands] == ["backfill resume orders"]
+    assert str(found).endswith("; to continue: backfill resume orders")
 
 
 def test_upstreams_are_asked_of_jobs_alone_whose_log_they_keep_while_nobody_runs_them() -> None:

@@ -165,7 +165,7 @@ def test_a_job_is_lagging_once_and_again_only_after_its_lag_was_within_the_limit
     ]
     event = event_json(said[0][2], 0)
     assert (event["event"], event["lag_s"]) == ("lagging", 301.0)
-    assert event["hint"] == "backfill throttle orders --rate none"
+    assert event["hint"]["text"] == "backfill throttle orders --rate none"
     assert one.due_in_s() == 10.0, "the lag grows while nothing happens"
 
 

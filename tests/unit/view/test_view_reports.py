@@ -82,7 +82,7 @@ def test_a_plan_tells_all_that_it_knows() -> None:
 def test_a_plan_as_json_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     show_plan(PLAN, as_json=True)
     told = json.loads(capsys.readouterr().out)
-    assert (told["schema"], told["tables"][0]["target"], told["estimate_s"]) == (1, "main.orders", [40.0, 90.0])
+    assert (told["schema"], told["tables"][0]["target"], told["estimate_s"]) == (2, "main.orders", [40.0, 90.0])
 
 
 def test_equal_sides_are_told_and_raise_nothing(capsys: pytest.CaptureFixture[str]) -> None:
