@@ -19,10 +19,10 @@ from backfill_cli.decode.debezium import Block, Envelopes, OneByOne
 from backfill_cli.decode.merged import merged
 from backfill_cli.decode.order import PLACE
 from backfill_cli.decode.source_table import PARTS
-from backfill_cli.decode.stored import arrow_type
 from backfill_cli.decode.tokens import Number, parsed
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.decode.unsent import placeholders
+from backfill_cli.formats.schemas import arrow_type
 
 _SEEN = 20
 """Envelopes that show whether values are written as numbers or as texts where both are usual."""

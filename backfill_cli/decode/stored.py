@@ -6,47 +6,14 @@ arrays as lists, maps as lists of pairs, structs as tuples of their fields' valu
 """
 
 from collections.abc import Sequence
-from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.model.schema import Columns, SparkType, decimal_of
+from backfill_cli.formats.schemas import arrow_type
+from backfill_cli.model.schema import Columns, SparkType
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-@cache
-def _simple() -> "dict[str, pa.DataType]":
-    import pyarrow as pa
-
-    return {
-        "boolean": pa.bool_(),
-        "byte": pa.int8(),
-        "short": pa.int16(),
-        "integer": pa.int32(),
-        "long": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "string": pa.string(),
-        "binary": pa.binary(),
-        "date": pa.date32(),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "timestamp_ntz": pa.timestamp("us"),
-    }
-
-
-def arrow_type(kind: SparkType) -> "pa.DataType":
-    """The Arrow type of a column's Spark type."""
-    import pyarrow as pa
-
-    if isinstance(kind, str):
-        return pa.decimal128(*decimal_of(kind)) if kind.startswith("decimal") else _simple()[kind]
-    if kind["type"] == "array":
-        return pa.list_(pa.field("element", arrow_type(kind["elementType"])))
-    if kind["type"] == "map":
-        return pa.map_(arrow_type(kind["keyType"]), arrow_type(kind["valueType"]))
-    return pa.struct([pa.field(one["name"], arrow_type(one["type"])) for one in kind["fields"]])
 
 
 def array(values: Sequence[Any], kind: SparkType) -> "pa.Array":
@@ -56,12 +23,12 @@ def array(values: Sequence[Any], kind: SparkType) -> "pa.Array":
     if isinstance(kind, dict):
         return _nested(values, kind)
     if kind.startswith("decimal"):
-        return _decimals(values, pa.decimal128(*decimal_of(kind)))
+        return _decimals(values, arrow_type(kind))
     if kind == "date":
         return pa.array(values, pa.int32()).cast(pa.date32())
     if kind in ("timestamp", "timestamp_ntz"):
-        return pa.array(values, pa.int64()).cast(_simple()[kind])
-    return pa.array(values, _simple()[kind])
+        return pa.array(values, pa.int64()).cast(arrow_type(kind))
+    return pa.array(values, arrow_type(kind))
 
 
 def _decimals(values: Sequence[Any], kind: "pa.DataType") -> "pa.Array":

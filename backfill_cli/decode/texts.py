@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backfill_cli.decode import stored, values
-from backfill_cli.decode.stored import arrow_type
 from backfill_cli.decode.unreadable import Unreadable
+from backfill_cli.formats.schemas import arrow_type
 from backfill_cli.model.schema import decimal_of
 from backfill_cli.spark.failures import SHOWN
 

@@ -1,10 +1,11 @@
 """Makes schemas from Parquet footers and DDL without a Spark session; refuses types that are not kept exactly."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import BadData
-from backfill_cli.model.schema import Columns, SparkType, field
+from backfill_cli.model.schema import Columns, SparkType, decimal_of, field
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -201,6 +202,39 @@ _DDL = {
     "TIMESTAMP": "timestamp_ntz",
     "TIMESTAMPNTZ": "timestamp_ntz",
 }
+
+
+@cache
+def _simple() -> "dict[str, pa.DataType]":
+    import pyarrow as pa
+
+    return {
+        "boolean": pa.bool_(),
+        "byte": pa.int8(),
+        "short": pa.int16(),
+        "integer": pa.int32(),
+        "long": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+    }
+
+
+def arrow_type(kind: SparkType) -> "pa.DataType":
+    """The Arrow type of a column's Spark type."""
+    import pyarrow as pa
+
+    if isinstance(kind, str):
+        return pa.decimal128(*decimal_of(kind)) if kind.startswith("decimal") else _simple()[kind]
+    if kind["type"] == "array":
+        return pa.list_(pa.field("element", arrow_type(kind["elementType"])))
+    if kind["type"] == "map":
+        return pa.map_(arrow_type(kind["keyType"]), arrow_type(kind["valueType"]))
+    return pa.struct([pa.field(one["name"], arrow_type(one["type"])) for one in kind["fields"]])
 
 
 def of_ddl(ddl: str) -> Columns:

@@ -4,7 +4,6 @@ ADBC encodes a column by its Arrow type; the server decodes the bytes by the typ
 times are sent as the integers that PostgreSQL stores, infinities included, which ADBC's own encoding refuses.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backfill_cli.contracts import own
+from backfill_cli.formats import schemas
 from backfill_cli.sinks.postgres.dialect import quoted
 from backfill_cli.sinks.postgres.session import Connection
 from backfill_cli.sinks.sql.dialect import Column, Target
@@ -169,27 +169,9 @@ class Refused(Exception):
 
 def arrow_type(column: Column) -> pa.DataType:
     """The Arrow type of the column's Spark type."""
-    kind = _scalar(column.spark)
+    is_text = column.spark in ("uuid", "json") or "char(" in column.spark
+    kind = schemas.arrow_type("string" if is_text else column.spark)
     return pa.list_(kind) if column.array else kind
-
-
-def _scalar(spark: str) -> pa.DataType:
-    if decimal := re.fullmatch(r"decimal\((\d+),(\d+)\)", spark):
-        return pa.decimal128(int(decimal[1]), int(decimal[2]))
-    simple = {
-        "boolean": pa.bool_(),
-        "byte": pa.int8(),
-        "short": pa.int16(),
-        "integer": pa.int32(),
-        "long": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "binary": pa.binary(),
-        "date": pa.date32(),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "timestamp_ntz": pa.timestamp("us"),
-    }
-    return simple.get(spark, pa.string())
 
 
 def sent_schema(columns: tuple[Column, ...], extra: tuple[str, ...] = ()) -> pa.Schema:

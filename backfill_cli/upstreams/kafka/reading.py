@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Decode, Decoded
-from backfill_cli.decode.stored import arrow_type
 from backfill_cli.formats.frames import struct_type
+from backfill_cli.formats.schemas import arrow_type
 from backfill_cli.model.schema import Columns, SparkType, columns_of, field
 from backfill_cli.spark.api import Column, DataFrame, F
 from backfill_cli.spark.names import quoted

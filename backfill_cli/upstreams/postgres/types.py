@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.decode import stored
 from backfill_cli.errors import UsageError, sql
+from backfill_cli.formats import schemas
 from backfill_cli.model.schema import SparkType, field
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _scalar(oid: int, typmod: int) -> str:
 
 def arrow_type(column: Column) -> "pa.DataType":
     """The Arrow type of the Spark field."""
-    return stored.arrow_type(spark_type(column))
+    return schemas.arrow_type(spark_type(column))
 
 
 def quoted(name: str) -> str:

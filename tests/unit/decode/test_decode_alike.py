@@ -9,7 +9,7 @@ import pytest
 
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Asked, Decoded, Fault
-from backfill_cli.decode import stored, texts
+from backfill_cli.decode import texts
 from backfill_cli.decode.debezium import Envelopes
 from backfill_cli.decode.debezium import decoder as debezium
 from backfill_cli.decode.encodings import Encoding
@@ -17,6 +17,7 @@ from backfill_cli.decode.json_rows import JsonRows
 from backfill_cli.decode.source_table import Known
 from backfill_cli.decode.tokens import NOT_WHOLE
 from backfill_cli.decode.upserts import upserts
+from backfill_cli.formats.schemas import arrow_type
 from backfill_cli.model.schema import decimal_of, field, schema_text
 
 
@@ -24,7 +25,7 @@ def read(kind: Any, *values: str) -> list[tuple[Any, bool]]:
     """(value as Arrow's text, whether it is an error) of a column of JSON objects."""
     decode = JsonRows(schema_text({"v": field("v", kind)}))
     found = decode([f'{{"v":{value}}}'.encode() for value in values])
-    assert found.columns["v"].type == stored.arrow_type(kind)
+    assert found.columns["v"].type == arrow_type(kind)
     errors = [None] * len(values) if found.error is None else found.error.to_pylist()
     return [(str(value), error is not None) for value, error in zip(found.columns["v"], errors, strict=True)]
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from backfill_cli.decode import stored, texts
 from backfill_cli.decode.unreadable import Unreadable
+from backfill_cli.formats.schemas import arrow_type
 
 ZONES = ["", "Z", "UTC", "+00", "+02:30", "-0130", "+18:00", "+18:01", "+01:02:03", " Z"]
 DATES = st.one_of(
@@ -48,7 +49,7 @@ CASES = [
 def test_a_column_holds_what_each_text_is(kind: str, values: st.SearchStrategy[str], data: st.DataObject) -> None:
     told = data.draw(st.lists(st.one_of(st.none(), values), max_size=6))
     column, faults = texts.column(pa.array(told, pa.string()), kind)
-    assert column.type == stored.arrow_type(kind)
+    assert column.type == arrow_type(kind)
     for index, text in enumerate(told):
         fault = None
         try:

@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from backfill_cli.contracts import Piece
-from backfill_cli.decode import stored, texts
+from backfill_cli.decode import texts
 from backfill_cli.errors import START_OVER, BadData, in_config
 from backfill_cli.formats.listing import File, Place
+from backfill_cli.formats.schemas import arrow_type
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns
 from backfill_cli.spark.api import DataFrame, SparkSession
@@ -271,7 +272,7 @@ class _Block:
         values: dict[str, pa.Array] = {}
         for name, column in self._rows.columns.items():
             if name not in self._texts_by_name:
-                values[name] = pa.nulls(count, stored.arrow_type(column["type"]))
+                values[name] = pa.nulls(count, arrow_type(column["type"]))
                 continue
             text = self._texts_by_name[name].combine_chunks()
             values[name], faults = texts.column(text, column["type"])

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from backfill_cli.contracts import Piece, own
-from backfill_cli.decode import stored
 from backfill_cli.errors import BadData, Fatal, Hint
 from backfill_cli.formats import frames
+from backfill_cli.formats.schemas import arrow_type
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, F, SparkSession
@@ -151,7 +151,7 @@ class BadRows:
             columns[own.READ] = pa.repeat(read, count)
         faults = self._rows.faults(block.columns) if self._rows.faults is not None else {}
         block.faults.update({index: fault for index, fault in faults.items() if index not in block.faults})
-        kind = pa.struct({name: stored.arrow_type(kind) for name, kind in QUARANTINED})
+        kind = pa.struct({name: arrow_type(kind) for name, kind in QUARANTINED})
         if not self._rows.quarantine:
             if block.faults:
                 raise self._error(block, min(block.faults))
