@@ -23,22 +23,19 @@ from backfill_cli.contracts import (
     Capabilities,
     ConsumableLog,
     Current,
+    LogRequest,
     Piece,
     Source,
     Taken,
-    own,
 )
-from backfill_cli.errors import RETRIED, BackfillError, LogFirst
+from backfill_cli.errors import RETRIED, LogFirst
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.position import Cursor, Position
-from backfill_cli.model.schema import field as schema_field
 from backfill_cli.model.schema import names_of
-from backfill_cli.model.split import SplitKey
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
 from backfill_cli.spark import arrow_tasks, own_worker
-from backfill_cli.spark.api import DataFrame, SparkSession
-from backfill_cli.spark.failures import from_spark
+from backfill_cli.spark.api import SparkSession
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -235,15 +232,6 @@ class LogSource(ConsumableLog, Source, Generic[C]):
         )
         return ArrowTasks(self._read_chunk, pieces, self._schema(table))
 
-    def scan(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
-        """As `batches`, with a column `own.READ INT`."""
-        from pyspark.sql.types import StructType
-
-        tasks = self.batches(spark, table, reads)
-        shape = json.loads(tasks.schema)
-        shape["fields"].append(schema_field(own.READ, "integer"))
-        return arrow_tasks.frame(spark, partial(_with_read, tasks.make), tasks.parts, StructType.fromJson(shape))
-
     @property
     def _visibility(self) -> Visibility:
         """What the next chunks must show, from what is known at the newest position that was taken."""
@@ -257,14 +245,8 @@ class LogSource(ConsumableLog, Source, Generic[C]):
 
     # -- the log
 
-    def take(
-        self,
-        spark: SparkSession,
-        window: ChangeWindow,
-        within: Mapping[SplitKey, Cursor | None] | None,
-        schemas: Mapping[str, str],
-        folder: str,
-    ) -> Taken:
+    def take(self, spark: SparkSession, asked: LogRequest) -> Taken:
+        window, within, schemas = asked.window, asked.within, asked.schemas
         after, tables = place_of(window.after), self._tables(schemas)
         up_to = self._log_end() if window.open else place_of(window.up_to)
         taken: TakenWindow[C] = TakenWindow(up_to)
@@ -273,7 +255,7 @@ class LogSource(ConsumableLog, Source, Generic[C]):
             covered = {table: self._covered(table, ranges) for table, ranges in read.items()}
             attempt, widens = uuid.uuid4().hex, not window.open
             taken = self._take(
-                spark, WindowRequest(after, up_to, tables, folder, attempt, window.limit, covered, widens)
+                spark, WindowRequest(after, up_to, tables, asked.folder, attempt, window.limit, covered, widens)
             )
         if window.open and taken.up_to < up_to:
             whose = f"table {next(iter(taken.changed))!r}: its" if taken.changed else "a table's"
@@ -312,18 +294,6 @@ class LogSource(ConsumableLog, Source, Generic[C]):
         known = Known(tuple(given["hidden"]), given["read"], given["columns"], given["storage"])
         self._known = {given["at"]: known}
         self._recalled(known)
-
-    def failure(self, exc: Exception) -> BackfillError | None:
-        return from_spark(exc)
-
-
-def _with_read(read_chunk: Callable[[Any], Batches], pieces: Sequence[Piece]) -> Batches:
-    """The rows of some chunks, each with the number of its read. Runs in a worker."""
-    import pyarrow as pa
-
-    for piece in pieces:
-        for batch in read_chunk(piece.what):
-            yield batch.append_column(own.READ, pa.repeat(pa.scalar(piece.read, pa.int32()), batch.num_rows))
 
 
 def in_worker(

@@ -34,7 +34,17 @@ from backfill_cli.config.sections import (
     Throttle,
     Transform,
 )
-from backfill_cli.contracts import BrokenContract, Sink, Source, TableSpec, UpstreamConnector
+from backfill_cli.contracts import (
+    BrokenContract,
+    Capabilities,
+    Extras,
+    Sink,
+    SinkCapabilities,
+    SinkExtras,
+    Source,
+    TableSpec,
+    UpstreamConnector,
+)
 from backfill_cli.contracts.options import STORED
 from backfill_cli.errors import ConfigError, Hint, UsageError, command
 
@@ -99,17 +109,23 @@ class JobConfig:
         return self._opened(self.upstream)
 
     def _opened(self, options: Any) -> Source:
-        return self._plugged(
-            "upstream", Source, lambda: upstream_of(self.tree["upstream"]).open(options, self.table_specs())
-        )
+        says = {"capabilities": Capabilities, "extras": Extras}
+        open_it = upstream_of(self.tree["upstream"]).open
+        return self._plugged("upstream", Source, says, lambda: open_it(options, self.table_specs()))
 
     def open_sink(self) -> Sink:
         """The sink, secrets resolved. Raises ConfigError for a reference that cannot be resolved."""
         options = resolve(self.sink, "sink", self._context)
-        return self._plugged("sink", Sink, lambda: sink_of(self.tree["sink"]).open(options))
+        says = {"capabilities": SinkCapabilities, "extras": SinkExtras}
+        return self._plugged("sink", Sink, says, lambda: sink_of(self.tree["sink"]).open(options))
 
-    def _plugged(self, side: str, contract: type, opening: Callable[[], Opened]) -> Opened:
-        """Raises UsageError for a plug-in that does not keep to contracts/source.py, or contracts/sink.py."""
+    def _plugged(
+        self, side: str, contract: type, says: Mapping[str, type], opening: Callable[[], Opened]
+    ) -> Opened:
+        """Raises UsageError for a plug-in that is no subclass of its contract, or leaves out what that demands.
+
+        says: the attributes in which it says of itself what it can do, with their types.
+        """
         kind = self.tree[side].get("type")
         try:
             opened = opening()
@@ -121,6 +137,13 @@ class JobConfig:
                 f"{side} type {kind!r} opens a {type(opened).__name__}, which is no {contract.__name__}",
                 "update its package",
             )
+        for name, wanted in says.items():
+            told = getattr(opened, name, None)
+            if not isinstance(told, wanted):
+                raise UsageError(
+                    f"{side} type {kind!r}: {type(opened).__name__}.{name} is {told!r}, no {wanted.__name__}",
+                    f"correct the plug-in: {name} = {wanted.__name__}(…)",
+                )
         return opened
 
     @property

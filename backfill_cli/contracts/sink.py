@@ -4,14 +4,14 @@ What a sink can do is data (`capabilities`); what only some can do beside commit
 that is not abstract has a default that is right for a sink without it.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts.source import BrokenContract
+from backfill_cli.contracts.source import Contract
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.cutover import Lives
 from backfill_cli.model.digest import Digest, DigestSpec, KeyRanges
@@ -94,7 +94,7 @@ class Survey:
     few: frozenset[str]
 
 
-class SinkCopy(ABC):
+class SinkCopy(Contract):
     """A sink's tables at one checkpoint: no commit changes what it reads, and it blocks no commit."""
 
     @abstractmethod
@@ -152,7 +152,7 @@ class Swap:
     live: str
 
 
-class Cutover(ABC):
+class Cutover(Contract):
     """Gives the job's tables the names that people query, for `backfill cutover`.
 
     In a sink with views, which it creates and renames in one transaction, or one whose tables have branches.
@@ -216,24 +216,11 @@ class SinkExtras:
 # -- sinks --------------------------------------------------------------------------------------------------------
 
 
-class Sink(ABC):
+class Sink(Contract):
     """Where rows go. Opened briefly, never held open between commits."""
 
-    def __new__(cls, *_: Any, **__: Any) -> Self:
-        if cls.__abstractmethods__:
-            raise BrokenContract(
-                f"{cls.__name__} lacks {', '.join(sorted(cls.__abstractmethods__))}",
-                "correct the plug-in: contracts/sink.py says what each of them is",
-            )
-        return super().__new__(cls)
-
-    @property
-    @abstractmethod
-    def capabilities(self) -> SinkCapabilities: ...
-
-    @property
-    def extras(self) -> SinkExtras:
-        return SinkExtras()
+    capabilities: SinkCapabilities
+    extras = SinkExtras()
 
     def use(self, session: "Callable[[], SparkSession]") -> None:
         """Receives the function that returns the run's Spark session, starting it on first use. Called first.

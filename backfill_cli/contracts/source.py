@@ -6,11 +6,12 @@ needs a second one, and a method that is not abstract has a default that is righ
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from backfill_cli.contracts import own
 from backfill_cli.contracts.options import Looked, Named
 from backfill_cli.errors import BackfillError, UsageError
 from backfill_cli.model.limit import Limit
@@ -38,6 +39,26 @@ class TableSpec:
     immutable_key: bool = False
 
 
+class BrokenContract(UsageError):
+    """A plug-in says of itself what cannot be."""
+
+
+class Contract(ABC):  # noqa: B024 what is abstract is in its subclasses
+    """What a plug-in is a subclass of. One that leaves out what must be written is refused when it is opened."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        if lacking := sorted(cls._lacking()):
+            raise BrokenContract(
+                f"{cls.__name__} lacks {', '.join(lacking)}",
+                "correct the plug-in: the docstrings of backfill_cli.contracts say what each of them is",
+            )
+        return super().__new__(cls)
+
+    @classmethod
+    def _lacking(cls) -> Iterable[str]:
+        return cls.__abstractmethods__
+
+
 # -- rows ---------------------------------------------------------------------------------------------------------
 
 
@@ -54,7 +75,7 @@ class ArrowTasks:
     """Rows that Spark's Python workers produce as Arrow batches, one task per part.
 
     make: returns the batches of a piece; called in a worker, so a function of a module, or a `partial` of one. Our
-    own errors raised in it reach `failure` of the source as text.
+    own errors raised in it are those of the job.
     parts: the pieces of each task, in order. Every task is sent all of them: a few per core, however many pieces.
     schema: Spark schema of the rows as JSON; the batches have exactly these columns.
     """
@@ -62,6 +83,12 @@ class ArrowTasks:
     make: "Callable[[Any], Iterator[pa.RecordBatch]]"
     parts: tuple[tuple[Piece, ...], ...]
     schema: str
+
+    def frame(self, spark: "SparkSession", numbered: bool = False) -> "DataFrame":
+        """The rows as a frame. numbered: with the read that each is of, in a column `own.READ INT`."""
+        from backfill_cli.spark import arrow_tasks
+
+        return arrow_tasks.of_pieces(spark, self.make, self.parts, self.schema, own.READ if numbered else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +129,20 @@ class ChangeFrame:
 
 
 @dataclass(frozen=True, slots=True)
+class LogRequest:
+    """A window of a log that is to be read, of all tables.
+
+    within: see EpochPlan, after the reads. schemas: those in force, table -> Spark schema as JSON. folder: for
+    files with changes.
+    """
+
+    window: ChangeWindow
+    within: Mapping[SplitKey, Cursor | None] | None
+    schemas: Mapping[str, str]
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
 class LogBatch:
     """A window of a log. window: closed. schemas: of tables whose columns changed at its beginning.
 
@@ -120,10 +161,14 @@ class Taken(LogBatch):
     tables: Mapping[str, TakenTable]
 
 
-class SnapshotReads(ABC):
-    """Reads of a snapshot, by split."""
+class SnapshotReads(Contract):
+    """Reads of a snapshot, by split. Either `scan` or `batches` must be written."""
 
-    @abstractmethod
+    @classmethod
+    def _lacking(cls) -> Iterable[str]:
+        neither = cls.scan is SnapshotReads.scan and cls.batches is SnapshotReads.batches
+        return (*super()._lacking(), *(("batches or scan",) if neither else ()))
+
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
         """The rows of these closed reads of the pin, as source columns, in any order.
 
@@ -132,7 +177,15 @@ class SnapshotReads(ABC):
         Rows that cannot be read, where the options ask for them to be kept: files add `own.QUARANTINED STRUCT<file
         STRING, line BIGINT, value BINARY, reason STRING>`, NULL in a good row; in others all columns but
         `own.READ` are NULL. Partitioned logs add `own.ERROR STRING` (why, NULL for a good row), `own.RAW BINARY`.
+        By default what `batches` gives.
         """
+        tasks = self.batches(spark, table, reads)
+        if tasks is None:
+            raise BrokenContract(
+                f"{type(self).__name__} lacks scan: its batches give nothing for table {table!r}",
+                "correct the plug-in: write scan, too, for what batches cannot produce",
+            )
+        return tasks.frame(spark, numbered=None in map(self.row_count, reads))
 
     def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
         """The same reads with open ones closed: each ends at a cursor, or at its split's end.
@@ -143,19 +196,22 @@ class SnapshotReads(ABC):
         return reads
 
     def row_count(self, read: SnapshotRead) -> int | None:
-        """The row count of a closed read according to metadata; None if only reading can tell."""
+        """The row count of a closed read according to metadata; None if only reading can tell.
+
+        Exact, and with rows that cannot be read: the job fails if another number is read.
+        """
         return None
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         """The rows of these reads, as from `scan`, to be produced and written in Python workers.
 
-        None if they cannot be: `scan` then reads them. Failures are treated as failures of `scan`.
+        None if they cannot be: `scan` then reads them, as it does for jobs with a transform and for `verify`.
         """
         return None
 
 
-class ChangeReads:
-    """Reads of a change log between two positions, as often as wanted."""
+class ChangeReads(Contract):
+    """Reads of a change log between two positions, as often as wanted: `changes`, or `change_batches`."""
 
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
@@ -168,8 +224,12 @@ class ChangeReads:
         only holds the state before an update and is not counted as a change for display. schema: Spark schema as
         JSON, in which the columns are read.
         Rows that cannot be read as in `scan`, with a NULL `own.OP`. Not called where the log is consumed.
+        By default what `change_batches` gives.
         """
-        raise RuntimeError(f"the log of {type(self).__name__} is consumed, not read")
+        tasks = self.change_batches(spark, table, after, up_to, schema)
+        if tasks is None:
+            raise RuntimeError(f"the log of {type(self).__name__} is consumed, not read")
+        return tasks.frame(spark)
 
     def change_batches(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
@@ -202,36 +262,28 @@ class Connected:
     """Holds connections, and interprets failures of what it reads."""
 
     def failure(self, exc: Exception) -> BackfillError | None:
-        """The error behind a Spark failure while reading from here, naming the place; None if it is unrelated."""
+        """The error behind a Spark failure while reading from here, naming the place; None if it is unrelated.
+
+        Our own errors that workers raised, and files that Spark finds damaged, are recognised without it.
+        """
         return None
 
     def close(self) -> None:
         """Release what is held open in this process."""
 
 
-class BrokenContract(UsageError):
-    """A plug-in says of itself what cannot be."""
-
-
 # -- what a source can do -----------------------------------------------------------------------------------------
 
 
-class ConsumableLog(ABC):
+class ConsumableLog(Contract):
     """A log that can only be consumed, for all tables at once, and together with reads of the current state."""
 
     @abstractmethod
-    def take(
-        self,
-        spark: "SparkSession",
-        window: ChangeWindow,
-        within: Mapping[SplitKey, Cursor | None] | None,
-        schemas: Mapping[str, str],
-        folder: str,
-    ) -> Taken:
-        """The window's changes are files in `folder`, durable once the caller has synced them.
+    def take(self, spark: "SparkSession", asked: LogRequest) -> Taken:
+        """The window's changes are files in its folder, durable once the caller has synced them.
 
         Called once the epoch's reads are written: an open window is closed at or after every transaction that they
-        saw. within: see EpochPlan, after the reads. schemas: those in force, table -> Spark schema as JSON.
+        saw.
         Raises Transient while the log is unavailable, HistoryGone when it no longer holds what follows
         `window.after`, BadData for a value or a change of columns that cannot be followed.
         """
@@ -356,7 +408,7 @@ class Extras:
     clock_ms: Callable[[], int] | None = None
 
 
-class Lease(ABC):
+class Lease(Contract):
     """What a job holds upstream and nobody else has: a replication slot, a tag.
 
     mark: chosen by the start of a job, such that nobody else can have chosen it: it tells ours from another
@@ -472,27 +524,19 @@ class Source(SnapshotReads, ChangeReads, Connected):
         Raises Fatal when the upstream's identity changed, HistoryGone when changes after `position` are gone.
         """
 
-    def read_log(
-        self,
-        spark: "SparkSession",
-        window: ChangeWindow,
-        within: Mapping[SplitKey, Cursor | None] | None,
-        schemas: Mapping[str, str],
-        folder: str,
-    ) -> LogBatch:
+    def read_log(self, spark: "SparkSession", asked: LogRequest) -> LogBatch:
         """The window's changes, of all tables: how the engine reads any log, once the epoch's reads are written.
 
-        Parameters and errors as those of `ConsumableLog.take`; a log that can be read again gives tasks or frames,
-        and its `schemas` have the columns of `window.schema`.
+        Raises what `ConsumableLog.take` does. A log that can be read again gives tasks or frames, with the columns
+        of `window.schema`.
         """
-        log = self.capabilities.log
+        log, window = self.capabilities.log, asked.window
         if log is not None:
-            return log.take(spark, window, within, schemas, folder)
-        after, up_to = window.after, window.up_to
+            return log.take(spark, asked)
         tables: dict[str, ChangeFrame | ArrowTasks] = {}
-        for name, schema in schemas.items():
-            tasks = self.change_batches(spark, name, after, up_to, schema)
-            tables[name] = tasks or ChangeFrame(self.changes(spark, name, after, up_to, schema))
+        for name, schema in asked.schemas.items():
+            tasks = self.change_batches(spark, name, window.after, window.up_to, schema)
+            tables[name] = tasks or ChangeFrame(self.changes(spark, name, window.after, window.up_to, schema))
         return LogBatch(window, tables, dict(window.schema))
 
     def snapshot_only(self, begun: bool) -> None:
@@ -535,6 +579,11 @@ class ChangeLog(ChangeReads, Connected):
     correctable: bool
     keeps: str
     extras = Extras()
+
+    @classmethod
+    def _lacking(cls) -> Iterable[str]:
+        neither = cls.changes is ChangeReads.changes and cls.change_batches is ChangeReads.change_batches
+        return (*super()._lacking(), *(("change_batches or changes",) if neither else ()))
 
     @abstractmethod
     def begin(self, schema: Mapping[str, str]) -> LogStart:

@@ -16,7 +16,7 @@ from backfill_cli.formats.group_slices import GroupSlice
 from backfill_cli.formats.schemas import WIDER
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.spark import arrow_tasks
-from backfill_cli.spark.api import DataFrame, SparkSession
+from backfill_cli.spark.api import SparkSession
 from backfill_cli.spark.failures import reading
 
 if TYPE_CHECKING:
@@ -77,13 +77,8 @@ class FileSlice:
     within: Within | None = None
 
 
-def frame(spark: SparkSession, slices: Sequence[FileSlice], schema: "StructType") -> DataFrame:
-    """The rows of the slices, one task each, columns as in `schema`. Executors need this package and pyarrow."""
-    return arrow_tasks.frame(spark, _made_with(schema), slices, schema)
-
-
 def tasks(slices: Sequence[tuple[int, FileSlice]], cores: int, columns: Columns) -> ArrowTasks:
-    """The same rows as tasks, for the caller to run. slices: each with the index of the plan's read it is from."""
+    """The rows of the slices. slices: each with the index of the plan's read it is from."""
     pieces = [(Piece(read, one), one.slice.up_to - one.slice.after) for read, one in slices]
     parts = arrow_tasks.packed(pieces, cores)
     return ArrowTasks(_made_with(struct_type(columns)), parts, schema_text(columns))

@@ -5,16 +5,17 @@ processes, which cost more than a slice of 25,000 rows (measured). `mapInArrow` 
 """
 
 import gc
+import json
 import math
 import sys
 import zipimport
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from backfill_cli import __version__
-from backfill_cli.contracts import Piece
 from backfill_cli.errors import Fatal
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import SAME_PACKAGE, raising_in_worker
@@ -52,6 +53,54 @@ def frame(
     return found
 
 
+class OfRead(Protocol):
+    """What `make` is called with, and which of some reads its rows are of."""
+
+    @property
+    def read(self) -> int: ...
+    @property
+    def what(self) -> Any: ...
+
+
+P = TypeVar("P", bound=OfRead)
+
+
+def of_pieces(
+    spark: SparkSession,
+    make: "Callable[[Any], Iterator[pa.RecordBatch]]",
+    parts: Sequence[Sequence[OfRead]],
+    schema: str,
+    number: str | None = None,
+) -> DataFrame:
+    """The batches that `make` yields for what each piece holds, one task per part; as `frame`.
+
+    schema: as JSON. number: the name of a further column INT with each row's read, which the batches can have.
+    """
+    from pyspark.sql.types import StructType
+
+    shape = StructType.fromJson(json.loads(schema))
+    add = None if number in shape.names else number
+    if add is not None:
+        shape = shape.add(add, "integer")
+    if not parts:
+        return spark.createDataFrame([], shape)
+    return frame(spark, partial(_of_part, make, add), parts, shape)
+
+
+def _of_part(
+    make: "Callable[[Any], Iterator[pa.RecordBatch]]", number: str | None, part: Sequence[OfRead]
+) -> "Iterator[pa.RecordBatch]":
+    """Runs in a worker."""
+    import pyarrow as pa
+
+    for piece in part:
+        for batch in make(piece.what):
+            if number is None:
+                yield batch
+            else:
+                yield batch.append_column(number, pa.repeat(pa.scalar(piece.read, pa.int32()), batch.num_rows))
+
+
 def mapped(
     rows: DataFrame, make: "Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]", schema: "StructType | str"
 ) -> DataFrame:
@@ -72,7 +121,7 @@ def cores(spark: SparkSession) -> int:
     return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
-def packed(pieces: Sequence[tuple[Piece, int]], cores: int) -> tuple[tuple[Piece, ...], ...]:
+def packed(pieces: Sequence[tuple[P, int]], cores: int) -> tuple[tuple[P, ...], ...]:
     """The pieces (each with its number of rows) in order, grouped into parts of about one core's share.
 
     Starting a task costs as much as 10,000 rows. At most PART_ROWS per part, unless a single piece has more.
@@ -80,13 +129,13 @@ def packed(pieces: Sequence[tuple[Piece, int]], cores: int) -> tuple[tuple[Piece
     return _grouped(pieces, max(1, min(PART_ROWS, math.ceil(sum(rows for _, rows in pieces) / max(1, cores)))))
 
 
-def of_log(pieces: Sequence[tuple[Piece, int]], cores: int) -> tuple[tuple[Piece, ...], ...]:
+def of_log(pieces: Sequence[tuple[P, int]], cores: int) -> tuple[tuple[P, ...], ...]:
     """As `packed`, for changes, which each part nets by itself: a window that is not large is one part."""
     return _grouped(pieces, max(LOG_ROWS, math.ceil(sum(rows for _, rows in pieces) / max(1, cores))))
 
 
-def _grouped(pieces: Sequence[tuple[Piece, int]], share: int) -> tuple[tuple[Piece, ...], ...]:
-    parts: list[list[Piece]] = []
+def _grouped(pieces: Sequence[tuple[P, int]], share: int) -> tuple[tuple[P, ...], ...]:
+    parts: list[list[P]] = []
     held = 0
     for piece, rows in pieces:
         if not parts or held + rows > share:

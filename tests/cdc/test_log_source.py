@@ -15,6 +15,7 @@ from upstream_world import Row, row, rows_of
 
 from backfill_cli.cdc import ranges
 from backfill_cli.cdc.ranges import KeyRange, Ranges
+from backfill_cli.contracts import LogRequest
 from backfill_cli.errors import HistoryGone, StateConflict, Transient, UsageError
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.position import Position
@@ -81,7 +82,8 @@ def test_a_change_counts_if_its_key_was_read(database: ToyDatabase, spark: "Spar
     database.commit([("delete", row(9, "first"), None)])
     rows = rows_of(source.scan(spark, "orders", [read]))
     window = ChangeWindow(pin.position, pin.position, 0, 0, 1, open=True)
-    taken = source.take(spark, window, {("orders", split.id): read.up_to}, dict(pin.schema), str(tmp_path))
+    within = {("orders", split.id): read.up_to}
+    taken = source.take(spark, LogRequest(window, within, dict(pin.schema), str(tmp_path)))
     changes = spark.read.parquet(*(f"{tmp_path}/{file.path}" for file in taken.tables["orders"].files))
     found = {(r["_backfill_op"], r["id"]) for r in rows_of(changes, "_backfill_op", "id", "name")}
     assert found == {("U", 1), ("D", 2)}

@@ -45,6 +45,9 @@ class DeltaWorld:
     def land(self, changes: Sequence[Change]) -> None:
         self.table.change(changes)
 
+    def damage(self) -> None:
+        (self.table.path / next(iter(self.table.files))).unlink()
+
     def open(self, **options: Any) -> Source:
         return opened(self.table.path, **options)
 

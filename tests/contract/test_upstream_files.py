@@ -49,6 +49,9 @@ class FilesWorld:
             self._write(folder / f"part {index}.{self.snapshot}", self.snapshot, list(rows), list(ROW.names), 5)
         (self.root / "changes").mkdir()
 
+    def damage(self) -> None:
+        (self.root / "snapshot" / f"part 1.{self.snapshot}").unlink()
+
     def land(self, changes: Sequence[Change]) -> None:
         self.landed += 1
         at_ms = 1_700_000_000_000 + self.landed * 1000

@@ -49,6 +49,9 @@ class TwoSystems:
         for index, rows in enumerate(splits):
             pq.write_table(pa.Table.from_pylist(list(rows), schema), folder / f"{index}.parquet", row_group_size=7)
 
+    def damage(self) -> None:
+        (self.root / "snapshot" / "1.parquet").unlink()
+
     def land(self, changes: Sequence[Change]) -> None:
         for change in changes:
             self._write(*change)

@@ -3,16 +3,19 @@
 The suite writes to the upstream through a `World` and reads it back through `contracts.Source`.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
-from upstream_world import TABLE, Row, World, changes, replayed, row, rows_of, whole
+from upstream_world import TABLE, DamagedWorld, Row, World, changes, replayed, row, rows_of, whole
 
-from backfill_cli.engine.staging import workers
+from backfill_cli.contracts import ArrowTasks, Source
+from backfill_cli.errors import BackfillError, Fatal, HistoryGone
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.upstream import Pin
+from backfill_cli.spark.failures import from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +48,24 @@ class UpstreamContract:
         assert later.observe(pin.position, True).identity == pin.identity
         assert later.observe(pin.position, False).identity == pin.identity
 
+    def test_a_snapshot_that_was_damaged_is_refused(self, loaded: World, spark: "SparkSession") -> None:
+        if not isinstance(loaded, DamagedWorld):
+            pytest.skip("this world cannot damage its snapshot")
+        pin = loaded.open().pin()
+        loaded.damage()
+        later = loaded.open()
+
+        def read() -> None:
+            later.restore(pin)
+            later.observe(pin.position, True)
+            later.scan(spark, TABLE, whole(later, pin)).toArrow()
+
+        with pytest.raises(Exception) as refused:  # noqa: PT011
+            read()
+        error = refused.value
+        ours = error if isinstance(error, BackfillError) else later.failure(error) or from_spark(error)
+        assert isinstance(ours, Fatal | HistoryGone), error
+
     def test_a_pin_names_all_rows_or_says_that_only_reading_tells(self, loaded: World) -> None:
         upstream = loaded.open()
         splits = upstream.pin().splits
@@ -59,6 +80,25 @@ class UpstreamContract:
         pin = upstream.pin()
         frame = upstream.scan(spark, TABLE, whole(upstream, pin))
         assert rows_of(frame) == [r for split in INITIAL for r in split]
+
+    def test_rows_that_workers_produce_are_those_of_the_frame(self, loaded: World, spark: "SparkSession") -> None:
+        """Most jobs stage what `batches` gives; `verify`, and jobs with a transform, read what `scan` gives."""
+        upstream = loaded.open()
+        reads = whole(upstream, upstream.pin())
+        tasks = upstream.batches(spark, TABLE, reads)
+        if tasks is None:
+            pytest.skip("rows of this upstream are read by Spark")
+        assert rows_of(tasks.frame(spark)) == [r for split in INITIAL for r in split]
+        self.require_counted(upstream, tasks, reads)
+
+    def require_counted(self, upstream: Source, tasks: ArrowTasks, reads: Sequence[SnapshotRead]) -> None:
+        """Each of these reads, which are all of `INITIAL`, has the rows that `row_count` says."""
+        found = dict.fromkeys(range(len(reads)), 0)
+        for piece in (piece for part in tasks.parts for piece in part):
+            found[piece.read] += sum(batch.num_rows for batch in tasks.make(piece.what))
+        known = {index: upstream.row_count(one) for index, one in enumerate(reads)}
+        assert found == {index: found[index] if rows is None else rows for index, rows in known.items()}
+        assert sum(found.values()) == 70
 
     @pytest.mark.parametrize("size", [3, 29, 40])
     def test_open_reads_go_on_where_they_ended_and_give_every_row_once(
@@ -79,6 +119,9 @@ class UpstreamContract:
         if None not in counts:  # else only reading tells
             assert all(rows is not None and rows <= size for rows in counts)
             assert sum(rows or 0 for rows in counts) == 70
+        tasks = upstream.batches(spark, TABLE, slices)
+        if tasks is not None:
+            self.require_counted(upstream, tasks, slices)
         frames = [upstream.scan(spark, TABLE, slices[turn::2]) for turn in range(2)]
         found = sorted((r for frame in frames for r in rows_of(frame)), key=lambda r: r["id"])
         assert found == [r for split in INITIAL for r in split]
@@ -238,14 +281,14 @@ class UpstreamContract:
         tasks = upstream.change_batches(spark, TABLE, self.log_begin(pin), latest, schema)
         if tasks is None:
             pytest.skip("changes of this log are read by Spark")
-        found = workers.frame(spark, tasks).toArrow().to_pylist()
+        found = tasks.frame(spark).toArrow().to_pylist()
         frame = changes(upstream, spark, self.log_begin(pin), latest, pin)
         assert found == frame.select(*found[0]).orderBy("_backfill_seq").toArrow().to_pylist()
         assert len(tasks.parts) == 1
         nothing = upstream.change_batches(spark, TABLE, latest, latest, schema)
         assert nothing is not None
         assert nothing.parts == ()
-        assert set(workers.frame(spark, nothing).columns) == set(found[0])
+        assert set(nothing.frame(spark).columns) == set(found[0])
 
     keeps_order_in_an_epoch = True
     """Whether one epoch of this log may hold several changes of a key."""

@@ -5,9 +5,9 @@ Its one table has the columns `id BIGINT` (the key) and `name STRING`.
 
 from collections.abc import Iterable, Sequence
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from backfill_cli.contracts import Source
+from backfill_cli.contracts import LogRequest, Source
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
@@ -41,6 +41,15 @@ class World(Protocol):
         ...
 
 
+@runtime_checkable
+class DamagedWorld(World, Protocol):
+    """A world that can also damage a snapshot: not every upstream has one that can change once it is pinned."""
+
+    def damage(self) -> None:
+        """Remove a part of what `load` wrote, in a way that no reader can undo."""
+        ...
+
+
 def row(key: int, name: str | None) -> Row:
     return {"id": key, "name": name}
 
@@ -66,7 +75,7 @@ def changes(upstream: Source, spark: "SparkSession", after: Position, up_to: Pos
     if log is None:
         return upstream.changes(spark, TABLE, after, up_to, pin.schema[TABLE])
     folder = mkdtemp()
-    taken = log.take(spark, ChangeWindow(after, up_to, 0, 0, 1), None, dict(pin.schema), folder)
+    taken = log.take(spark, LogRequest(ChangeWindow(after, up_to, 0, 0, 1), None, dict(pin.schema), folder))
     assert taken.window.up_to == up_to
     paths = [f"{folder}/{file.path}" for file in taken.tables[TABLE].files] if TABLE in taken.tables else []
     shape = "_backfill_op STRING, _backfill_seq BIGINT, _backfill_ms BIGINT, id BIGINT, name STRING"

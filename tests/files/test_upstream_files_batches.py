@@ -19,6 +19,7 @@ from backfill_cli.errors import BadData, Fatal
 from backfill_cli.formats.group_slices import GroupSlice
 from backfill_cli.formats.row_groups import batches
 from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.files import connector
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def whole(upstream: Source) -> list[SnapshotRead]:
 def made(upstream: Source, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> pa.Table:
     tasks = workers.made_in_workers(upstream, spark, "t", reads)
     assert tasks is not None
-    return workers.frame(spark, tasks).toArrow().sort_by("id")
+    return tasks.frame(spark).toArrow().sort_by("id")
 
 
 def read(upstream: Source, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> pa.Table:
@@ -224,7 +225,7 @@ def test_case_46_a_file_that_breaks_off_is_named(tmp_path: Path, spark: "SparkSe
     os.utime(file, ns=(now.st_atime_ns, now.st_mtime_ns))
     with pytest.raises(Exception, match="backfill:") as caught:
         workers.write(spark, tasks, tmp_path / "staged", tmp_path)
-    error = upstream.failure(caught.value)
+    error = from_spark(caught.value)
     assert isinstance(error, BadData)
     assert "a.parquet: not a complete parquet file" in error.message
 
@@ -255,7 +256,7 @@ def test_a_value_that_its_type_cannot_hold_is_named_with_its_column(tmp_path: Pa
     assert tasks is not None
     with pytest.raises(Exception, match="backfill:") as caught:
         workers.write(spark, tasks, tmp_path / "staged", tmp_path)
-    error = upstream.failure(caught.value)
+    error = from_spark(caught.value)
     assert isinstance(error, BadData)
     assert "a.parquet: column 'at': a value is not a timestamp[us]" in error.message
 

@@ -11,6 +11,7 @@ from files_values import FAILURES, ONE, event, failure, logical, opened, read, u
 from hint_typed import typed
 
 from backfill_cli.errors import BadData, ConfigError
+from backfill_cli.spark.failures import from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,7 +127,7 @@ def test_a_timestamp_of_no_known_unit_is_an_error_that_names_the_option(
     latest = upstream.observe(pin.position, False).latest
     with pytest.raises(FAILURES) as raised:
         upstream.changes(spark, "t", pin.position, latest, dict(pin.schema)["t"]).toArrow()
-    error = upstream.failure(raised.value)
+    error = from_spark(raised.value)
     assert error is not None
     assert "'at'" in error.message
     with typed(error) as hint:
@@ -147,7 +148,7 @@ def test_decimals_are_written_as_text(tmp_path: Path, spark: "SparkSession", wri
     latest = upstream.observe(pin.position, False).latest
     with pytest.raises(FAILURES) as raised:
         upstream.changes(spark, "t", pin.position, latest, dict(pin.schema)["t"]).toArrow()
-    error = raised.value if isinstance(raised.value, BadData) else upstream.failure(raised.value)
+    error = raised.value if isinstance(raised.value, BadData) else from_spark(raised.value)
     assert error is not None
     assert "1.json: " in error.message
     assert "column 'price': " in error.message

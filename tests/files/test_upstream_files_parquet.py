@@ -17,6 +17,7 @@ import pytest
 from backfill_cli.contracts import Source, TableSpec
 from backfill_cli.errors import BadData
 from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.files import connector
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def test_a_nanosecond_is_refused_naming_its_column(tmp_path: Path, spark: "Spark
     pinned = [SnapshotRead("t", s.id, 0, None) for s in upstream.pin().splits]
     with pytest.raises(Exception, match="backfill:") as caught:
         upstream.scan(spark, "t", pinned).toArrow()
-    error = upstream.failure(caught.value)
+    error = from_spark(caught.value)
     assert isinstance(error, BadData)
     assert "a.parquet: column 'at': a value is not a timestamp[us]" in error.message
 

@@ -36,7 +36,7 @@ def made(upstream: Source, spark: "SparkSession", reads: list[SnapshotRead]) -> 
     """What the workers make of these reads, in order of partition and offset."""
     tasks = workers.made_in_workers(upstream, spark, TABLE, reads)
     assert tasks is not None
-    rows: list[dict[str, Any]] = workers.frame(spark, tasks).orderBy(*EVENTS).toArrow().to_pylist()
+    rows: list[dict[str, Any]] = tasks.frame(spark).orderBy(*EVENTS).toArrow().to_pylist()
     return rows
 
 

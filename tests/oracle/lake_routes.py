@@ -84,7 +84,7 @@ def ranges(upstream: Source, pin: Pin) -> Iterable[EpochPlan]:
     yield from (plan for plan in changes_routes.plans(upstream, pin, 1) if plan.window is not None)
 
 
-OF_ENGINE = ("staging.stage._rows_of:scan", "contracts.source.read_log:changes")
+OF_ENGINE = ("staging.stage._by_spark:scan", "contracts.source.read_log:changes")
 
 
 @route("into DuckDB", "delta", "iceberg", covers=OF_ENGINE)

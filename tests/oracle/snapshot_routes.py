@@ -26,7 +26,9 @@ TEXT = ("files.snapshot.format=json", "files.snapshot.format=csv")
 PARQUET = ("files.snapshot.format=parquet",)
 
 
-@route("text", "json", "csv", covers=(*TEXT, "staging.stage._rows_of:scan"), together=1000, refusals=55, at_once=4)
+@route(
+    "text", "json", "csv", covers=(*TEXT, "staging.stage._by_spark:scan"), together=1000, refusals=55, at_once=4
+)
 def text(batch: Batch, spark: "SparkSession") -> None:
     loaded(batch.config, spark, whole)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from backfill_cli.contracts import EpochCommit, StagedEpoch, TakenTable
+from backfill_cli.contracts import EpochCommit, LogRequest, StagedEpoch, TakenTable
 from backfill_cli.engine.staging import changes
 from backfill_cli.errors import Transient
 from backfill_cli.failpoint import hit
@@ -54,7 +54,7 @@ class CurrentStager(MemoryStager):
             hit("table-staged")
         within, into, spark = changes.reached(plan, reads), str(Path(folder) / changes.FOLDER), cast(Any, None)
         assert plan.window is not None
-        taken = self.upstream.read_log(spark, plan.window, within, schemas, into)
+        taken = self.upstream.read_log(spark, LogRequest(plan.window, within, schemas, into))
         held = self.upstream.files.pop(into)
         tables: dict[str, StagedTable] = {}
         for name in TABLES:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from backfill_cli.contracts import Capabilities, ConsumableLog, Current, Source, Taken, TakenTable
+from backfill_cli.contracts import Capabilities, ConsumableLog, Current, LogRequest, Source, Taken, TakenTable
 from backfill_cli.errors import HistoryGone, Transient
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead, StagedFile
 from backfill_cli.model.position import Cursor, Position
@@ -119,14 +119,8 @@ class CurrentUpstream(ConsumableLog, Source):
     def may_lack(self, table: str) -> frozenset[str]:
         return frozenset({"large"})
 
-    def take(
-        self,
-        spark: Any,
-        window: ChangeWindow,
-        within: Mapping[SplitKey, Cursor | None] | None,
-        schemas: Mapping[str, str],
-        folder: str,
-    ) -> Taken:
+    def take(self, spark: Any, asked: LogRequest) -> Taken:
+        window, within, schemas, folder = asked.window, asked.within, asked.schemas, asked.folder
         if self.random.random() < 0.03:
             raise Transient("the slot is in use")
         if self.random.random() < 0.5:

@@ -14,10 +14,21 @@ from typing import Protocol
 
 from backfill_cli.config import JobConfig
 from backfill_cli.config.sections import Table
-from backfill_cli.contracts import ArrowTasks, ChangeFrame, JobStore, Source, SpoolEntry, Taken, TakenTable, own
+from backfill_cli.contracts import (
+    ArrowTasks,
+    ChangeFrame,
+    JobStore,
+    LogRequest,
+    Source,
+    SpoolEntry,
+    Taken,
+    TakenTable,
+    own,
+)
 from backfill_cli.engine.spool.folder import Spool
-from backfill_cli.engine.staging import transform, workers
-from backfill_cli.engine.staging.files import folder_made, no_room, write_changes
+from backfill_cli.engine.staging import transform
+from backfill_cli.engine.staging.failures import explaining
+from backfill_cli.engine.staging.files import folder_made, write_changes
 from backfill_cli.engine.staging.transform import evolved
 from backfill_cli.engine.staging.values import null_keys, refuse_null_keys_of_log
 from backfill_cli.errors import BackfillError, SpoolFull, Transient, in_config, thread_failed
@@ -340,22 +351,15 @@ def take(
     Raises what the log raises, BadData for a change of columns that cannot be followed or for a NULL key.
     """
     folder_made(folder)
-    try:
+    with explaining(log, config, folder):
         again = log.capabilities.log is None
         now = evolved(schemas, dict(window.schema)) if again else schemas
-        batch = log.read_log(spark, window, None, now, str(folder))
+        batch = log.read_log(spark, LogRequest(window, None, now, str(folder)))
         tables = {
             name: _written(spark, log, config.table(name), found, folder) for name, found in batch.tables.items()
         }
         held = {name: one for name, one in tables.items() if one.changes or one.truncated}
         return Taken(batch.window, held, batch.schemas)
-    except BackfillError:
-        raise
-    except Exception as exc:
-        failure = log.failure(exc) or no_room(exc, folder)
-        if failure is None:
-            raise
-        raise failure from exc
 
 
 def _written(
@@ -364,7 +368,7 @@ def _written(
     """One table's changes in files. Every single one is written: a later drain nets them over many entries."""
     if isinstance(found, TakenTable):
         return found
-    found = ChangeFrame(workers.frame(spark, found)) if isinstance(found, ArrowTasks) else found
+    found = ChangeFrame(found.frame(spark)) if isinstance(found, ArrowTasks) else found
     keys = null_keys(table.key)
     if own.QUARANTINED in found.frame.columns:
         readable = F.col(own.QUARANTINED).isNull()

@@ -15,6 +15,7 @@ from backfill_cli.contracts import (
     JobDefinition,
     JobStore,
     LogBatch,
+    LogRequest,
     Source,
     SpoolEntry,
     Taken,
@@ -31,8 +32,8 @@ from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
-from backfill_cli.model.position import START, Cursor, Position
-from backfill_cli.model.split import SplitKey, SplitStatus
+from backfill_cli.model.position import START, Position
+from backfill_cli.model.split import SplitStatus
 from backfill_cli.model.upstream import Pin, SpoolView, UpstreamEpoch, UpstreamView
 from backfill_cli.spark.api import DataFrame, F, SparkSession
 
@@ -179,21 +180,15 @@ class SpooledUpstream(Source):
     def batches(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         return self.rows.batches(spark, table, reads)
 
-    def read_log(
-        self,
-        spark: SparkSession,
-        window: ChangeWindow,
-        within: Mapping[SplitKey, Cursor | None] | None,
-        schemas: Mapping[str, str],
-        folder: str,
-    ) -> LogBatch:
+    def read_log(self, spark: SparkSession, asked: LogRequest) -> LogBatch:
         """The window's changes: of the spool until that is drained, then of the log itself."""
         if self._direct:
-            return self.log.read_log(spark, window, within, schemas, folder)
+            return self.log.read_log(spark, asked)
+        window = asked.window
         entries = [one for one in self.taker.entries if _within(one, window)]
         for entry in entries:
             self._spool.require_unchanged(entry)
-        tables = {name: drained(spark, self._spool, entries, name) for name in schemas}
+        tables = {name: drained(spark, self._spool, entries, name) for name in asked.schemas}
         return LogBatch(window, tables, dict(window.schema))
 
     def failure(self, exc: Exception) -> BackfillError | None:

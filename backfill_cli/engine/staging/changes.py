@@ -68,7 +68,7 @@ def netted(
         if not isinstance(one, ArrowTasks):
             found[table.name] = one
         elif any(not isinstance(columns_of(one.schema)[name]["type"], str) for name in table.key):
-            found[table.name] = ChangeFrame(workers.frame(spark, one))  # Arrow does not compare nested keys
+            found[table.name] = ChangeFrame(one.frame(spark))  # Arrow does not compare nested keys
         else:
             path, apart = folder / FOLDER / table.name / "net", folder / side_name(table.name) / "changes"
             tasks[table.name] = LogTasks(one, tuple(table.key), path, apart)

@@ -16,11 +16,13 @@ from backfill_cli.config.sections import Table
 from backfill_cli.contracts import ArrowTasks, SinkTable, Source
 from backfill_cli.contracts.refusals import as_json, duplicate_keys
 from backfill_cli.engine.staging import workers
+from backfill_cli.engine.staging.counts import require_rows
+from backfill_cli.engine.staging.failures import explaining
 from backfill_cli.engine.staging.files import nothing_left
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.engine.staging.transform import evolved
 from backfill_cli.engine.staging.values import refuse_null_keys_of_snapshot
-from backfill_cli.errors import BackfillError, BadData, Transient
+from backfill_cli.errors import BadData, Transient
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, StagedFile
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import Split
@@ -126,7 +128,7 @@ class _Tried:
             plain = self.config.transform_of(name).is_empty
             closed = self.upstream.closed(name, reads)
             made = workers.made_in_workers(self.upstream, self.session(), name, closed)
-            good = made is not None and self._good_here(tables[name], made, whole, plain)
+            good = made is not None and self._good_here(tables[name], made, closed, whole, plain)
             if (good and plain) or any(read.limit_rows is not None for read in reads):
                 continue
             needed = name in text or (made is not None and not good)
@@ -134,22 +136,20 @@ class _Tried:
                 self.stage(EpochPlan(reads=tuple(reads)), self.pin.schema, tables[name], whole)
                 left -= not needed
 
-    def _good_here(self, table: SinkTable, made: ArrowTasks, whole: bool, plain: bool) -> bool:
-        """Whether the rows can be read here, with unique keys. plain: if not, raises the error."""
+    def _good_here(
+        self, table: SinkTable, made: ArrowTasks, reads: Sequence[SnapshotRead], whole: bool, plain: bool
+    ) -> bool:
+        """Whether the rows can be read here, all of them, with unique keys. plain: if not, raises the error."""
         try:
-            found = made_here(made, self.config.table(table.name).key)
+            with explaining(self.upstream, self.config):
+                found = made_here(made, self.config.table(table.name).key)
+            if found.whole:
+                require_rows(reads, [self.upstream.row_count(read) for read in reads], found.rows.num_rows)
             _require_unique(table, found, whole)
         except BadData:
             if plain:
                 raise
             return False
-        except BackfillError:
-            raise
-        except Exception as exc:
-            failure = self.upstream.failure(exc)
-            if failure is None:
-                raise
-            raise failure from exc
         return True
 
 

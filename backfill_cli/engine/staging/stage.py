@@ -13,24 +13,24 @@ from pathlib import Path
 
 from backfill_cli.config import JobConfig
 from backfill_cli.config.sections import Table
-from backfill_cli.contracts import ChangeFrame, Source, StagedEpoch, own
-from backfill_cli.engine.staging import transform, workers
+from backfill_cli.contracts import ArrowTasks, ChangeFrame, LogRequest, Source, StagedEpoch, own
+from backfill_cli.engine.staging import workers
 from backfill_cli.engine.staging.changes import FOLDER, netted, over, reached, staged
+from backfill_cli.engine.staging.counts import require_rows
+from backfill_cli.engine.staging.failures import explaining
 from backfill_cli.engine.staging.files import (
     column_names,
     copy_renamed,
     folder_made,
     is_whole,
-    no_room,
     observed,
     older_names,
     sync,
 )
-from backfill_cli.engine.staging.quarantine import judged, side_name, unreadable, write_rows
+from backfill_cli.engine.staging.quarantine import Rows, judged, side_name, unreadable, write_rows
 from backfill_cli.engine.staging.scratch import sweep as sweep_copies
 from backfill_cli.engine.staging.transform import evolved, require_apart, require_same_meaning, sink_schema
 from backfill_cli.engine.staging.values import refuse_null_keys_of_snapshot
-from backfill_cli.errors import BackfillError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
@@ -86,18 +86,11 @@ class SparkStager:
         attempt = uuid.uuid4().hex[:12]
         folder = Path(self.folder(epoch, attempt))
         try:
-            return self._stage(plan, attempt, folder, schemas)
-        except BackfillError:
+            with explaining(self._upstream, self._config):
+                return self._stage(plan, attempt, folder, schemas)
+        except Exception:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        except Exception as exc:
-            shutil.rmtree(folder, ignore_errors=True)
-            failure = (
-                no_room(exc, self._root) or self._upstream.failure(exc) or transform.failure(exc, self._config)
-            )
-            if failure is None:
-                raise
-            raise failure from exc
 
     def _stage(self, plan: EpochPlan, attempt: str, folder: Path, schemas: Mapping[str, str]) -> StagedEpoch:
         """All tables' rows first, then the log past them: the changes prevail over rows with the same key."""
@@ -116,7 +109,8 @@ class SparkStager:
             if capabilities.log is not None:
                 folder_made(taken)
             in_force = {name: now[name] for name in before}
-            batch = self._upstream.read_log(self._spark, window, within, in_force, str(taken))
+            asked = LogRequest(window, within, in_force, str(taken))
+            batch = self._upstream.read_log(self._spark, asked)
             window, now = batch.window, evolved(schemas, batch.schemas)
             sinks = self._sink_schemas(now, before)
             found = netted(self._spark, self._upstream, self._config.tables, batch, folder)
@@ -202,32 +196,52 @@ class SparkStager:
     def _rows_of(
         self, name: str, reads: Sequence[SnapshotRead], path: Path, folder: Path
     ) -> tuple[dict[str, StagedTable], list[int]]:
-        """Writes one table's closed reads; also returns how many rows each held."""
+        """Writes one table's closed reads; also returns how many rows each held.
+
+        Raises Fatal if these are not as many as its metadata says.
+        """
         known = [self._upstream.row_count(read) for read in reads]
         worth = [read for read, rows in zip(reads, known, strict=True) if rows != 0]
         if not worth:
             return {name: StagedTable()}, [0 for _ in reads]
         shape, key = self._config.transform_of(name), self._config.sink_key(name)
+        stated = [rows for rows in known if rows != 0]
         made = workers.made_in_workers(self._upstream, self._spark, name, worth) if shape.is_empty else None
-        side: Mapping[str, StagedTable] = {}
         if made is not None:
-            apart, place = folder / side_name(name) / path.name, self._upstream.capabilities.place
-            done = workers.write(self._spark, made, path, folder, key, apart, place)
-            if done.first is not None and not self._upstream.capabilities.quarantines:
-                raise unreadable(name, done.bad, done.first)
-            side = {side_name(name): StagedTable(inserts=done.apart, rows=done.bad)} if done.bad else {}
-            files, found, counts = done.files, done.found, [done.rows.get(i, 0) for i in range(len(worth))]
+            rows, counts = self._by_workers(name, made, len(worth), path, folder)
+            for read, said, count in zip(worth, stated, counts, strict=True):
+                require_rows([read], [said], count)
         else:
-            source = self._upstream.scan(self._spark, name, worth)
-            source, counted = self._counted(source, [rows for rows in known if rows != 0])
-            source, check = judged(source.drop(own.READ), self._upstream, name)
-            rows = write_rows(self._spark, source, shape, name, path, folder, key)
-            check()
-            files, found, side, counts = rows.files, rows.found, rows.side, counted()
-        refuse_null_keys_of_snapshot(name, key, [found.nulls[column] for column in key])
+            rows, counts = self._by_spark(name, worth, stated, path, folder)
+            if shape.where is None and stated.count(None) < len(stated):
+                require_rows(worth, counts, rows.found.rows + sum(one.rows for one in rows.side.values()))
+        refuse_null_keys_of_snapshot(name, key, [rows.found.nulls[column] for column in key])
         held = iter(counts)
-        table = StagedTable(inserts=files, rows=found.rows)
-        return {name: table, **side}, [0 if rows == 0 else next(held) for rows in known]
+        table = StagedTable(inserts=rows.files, rows=rows.found.rows)
+        return {name: table, **rows.side}, [0 if one == 0 else next(held) for one in known]
+
+    def _by_workers(
+        self, name: str, made: ArrowTasks, reads: int, path: Path, folder: Path
+    ) -> tuple[Rows, list[int]]:
+        """Some reads, as many as `reads`, written by workers; also returns how many rows each of them had."""
+        capabilities, apart = self._upstream.capabilities, folder / side_name(name) / path.name
+        key = self._config.sink_key(name)
+        done = workers.write(self._spark, made, path, folder, key, apart, capabilities.place)
+        if done.first is not None and not capabilities.quarantines:
+            raise unreadable(name, done.bad, done.first)
+        side = {side_name(name): StagedTable(inserts=done.apart, rows=done.bad)} if done.bad else {}
+        return Rows(done.files, done.found, side), [done.rows.get(i, 0) for i in range(reads)]
+
+    def _by_spark(
+        self, name: str, reads: Sequence[SnapshotRead], known: Sequence[int | None], path: Path, folder: Path
+    ) -> tuple[Rows, list[int]]:
+        """Some reads, in the sink's form; also returns how many rows each of them had. known: by metadata."""
+        source, counted = self._counted(self._upstream.scan(self._spark, name, reads), known)
+        source, check = judged(source.drop(own.READ), self._upstream, name)
+        shape, key = self._config.transform_of(name), self._config.sink_key(name)
+        rows = write_rows(self._spark, source, shape, name, path, folder, key)
+        check()
+        return rows, counted()
 
     def _counted(
         self, source: DataFrame, known: Sequence[int | None]

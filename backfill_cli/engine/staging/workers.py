@@ -24,7 +24,7 @@ from backfill_cli.formats.parquet_writer import encoding, writing
 from backfill_cli.model.plan import SnapshotRead, StagedFile, StagedTable
 from backfill_cli.model.schema import names_of, schema_text
 from backfill_cli.spark import arrow_tasks
-from backfill_cli.spark.api import DataFrame, SparkSession
+from backfill_cli.spark.api import SparkSession
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,22 +60,6 @@ def made_in_workers(
     if row_groups.rebased_by(spark) is not None:
         return None
     return upstream.batches(spark, table, reads)
-
-
-def frame(spark: SparkSession, tasks: ArrowTasks) -> DataFrame:
-    """The rows as a frame, for further processing by Spark."""
-    from pyspark.sql.types import StructType
-
-    schema = StructType.fromJson(json.loads(tasks.schema))
-    if not tasks.parts:
-        return spark.createDataFrame([], schema)
-    return arrow_tasks.frame(spark, partial(_rows, tasks.make), tasks.parts, schema)
-
-
-def _rows(make: Make, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
-    """Runs in a worker."""
-    for piece in pieces:
-        yield from make(piece.what)
 
 
 def storable(make: Make, piece: Piece) -> "Iterator[pa.RecordBatch]":

@@ -13,11 +13,13 @@ from pyspark.sql.types import StructType
 
 from backfill_cli.cdc.net import net
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import SinkCopy, SinkTable, Source, TakenTable, own
+from backfill_cli.contracts import LogRequest, SinkCopy, SinkTable, Source, TakenTable, own
 from backfill_cli.engine.staging import transform
+from backfill_cli.engine.staging.counts import require_rows
+from backfill_cli.engine.staging.failures import explaining
 from backfill_cli.engine.staging.files import folder_made, write
 from backfill_cli.engine.staging.quarantine import marked, quarantined, side_name, sound
-from backfill_cli.errors import BackfillError, LogFirst, UsageError, command
+from backfill_cli.errors import LogFirst, UsageError, command
 from backfill_cli.lake.merge import refuse_duplicates
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
@@ -65,7 +67,7 @@ class Expected:
             for (of, split), progress in at.splits.items()
             if of == name and progress.rows > 0
         ]
-        rows = self.upstream.scan(self.spark, name, reads).drop(own.READ) if reads else None
+        rows = self._scanned(name, reads) if reads else None
         changes = None
         if at.position != self.pin.position:
             changes = self.upstream.changes(self.spark, name, self.pin.position, at.position, at.schemas[name])
@@ -78,6 +80,18 @@ class Expected:
         untouched = base.join(last.select(*table.key), list(table.key), "left_anti")
         changed = last.where(f"{own.OP} = 'U'").select(*_columns(table))
         return untouched.unionByName(changed, allowMissingColumns=True)
+
+    def _scanned(self, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
+        """The rows of these reads. Raises Fatal if metadata says that there are more, or fewer.
+
+        What the source loses would be taken for rows that the sink must not have. They are counted by themselves:
+        a file of Parquet is not read for that.
+        """
+        rows = self.upstream.scan(self.spark, table, reads).drop(own.READ)
+        stated = [self.upstream.row_count(read) for read in reads]
+        if None not in stated:
+            require_rows(reads, stated, rows.count())
+        return rows
 
     def _side(self, table: SinkTable, *frames: DataFrame | None) -> DataFrame:
         """Of these frames, the rows that cannot be read."""
@@ -102,7 +116,7 @@ class Expected:
         if not reads:
             return _empty(self.spark, table)
         if appends:
-            frame = self.upstream.scan(self.spark, source.name, reads).drop(own.READ)
+            frame = self._scanned(source.name, reads)
         else:
             after = Position.of({read.split: read.after for read in reads if read.after is not None})
             up_to = Position.of({read.split: read.up_to for read in reads if read.up_to is not None})
@@ -199,7 +213,7 @@ class CurrentRows:
         window = ChangeWindow(at.position, at.position, 0, 0, 0, open=True)
         log = self.upstream.capabilities.log
         assert log is not None
-        taken = log.take(self.spark, window, within, at.schemas, str(folder)).tables
+        taken = log.take(self.spark, LogRequest(window, within, at.schemas, str(folder))).tables
         self.upstream.observe(at.position, snapshot_open=False)  # the log still had everything that was taken
         return taken
 
@@ -207,12 +221,10 @@ class CurrentRows:
     def _log_first(self) -> Iterator[None]:
         """Rows that can be read only once the log is applied."""
         try:
-            yield
-        except Exception as exc:
-            failure = exc if isinstance(exc, BackfillError) else self.upstream.failure(exc)
-            if not isinstance(failure, LogFirst):
-                raise
-            raise self._applied_first(failure.message) from exc
+            with explaining(self.upstream, self.config):
+                yield
+        except LogFirst as exc:
+            raise self._applied_first(exc.message) from exc
 
     def _applied_first(self, said: str) -> LogFirst:
         """Nobody applies the log while no runner has the job, or while it is paused."""

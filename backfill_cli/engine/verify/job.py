@@ -20,7 +20,7 @@ from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import Copied, JobDefinition, SinkCopy, SinkTable
 from backfill_cli.engine.job.ownership import start_over_named
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.staging import transform
+from backfill_cli.engine.staging.failures import explaining
 from backfill_cli.engine.staging.scratch import folder_of
 from backfill_cli.engine.verify.expected import CurrentRows, Expected, IndependentRows
 from backfill_cli.engine.verify.progress import Steps, TaskCounts
@@ -220,15 +220,8 @@ class Verification:
     def _tried(self, take: Changes | None) -> VerifyReport:
         upstream, spark = self.resources.upstream, self.resources.spark
         rows = Expected(spark, upstream, self.config, self.definition.pin)
-        try:
+        with explaining(upstream, self.config):
             return self._compared(rows, take)
-        except BackfillError:
-            raise
-        except Exception as exc:
-            failure = upstream.failure(exc) or transform.failure(exc, self.config)
-            if failure is None:
-                raise
-            raise failure from exc
 
     def _compared(self, rows: Expected, take: Changes | None) -> VerifyReport:
         upstream, spark = self.resources.upstream, self.resources.spark

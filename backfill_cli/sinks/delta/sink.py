@@ -42,6 +42,7 @@ class DeltaSink(LakeSink):
 
     def __init__(self, options: DeltaOptions) -> None:
         super().__init__()
+        self.extras = SinkExtras(copied=self.copied, statements=self.statements)
         self._options = options
         self._kept = Kept()
         told = options.table
@@ -140,10 +141,6 @@ class DeltaSink(LakeSink):
                 command(f"status {commit.job}"),
             )
         self._kept.require(found, version, marker.epoch)
-
-    @property
-    def extras(self) -> SinkExtras:
-        return SinkExtras(copied=self.copied, statements=self.statements)
 
     def _now(self, job: str, table: str, claim: Claim) -> tuple[int | None, Marker] | None:
         return self._of(job, table, claim).versioned()

@@ -9,7 +9,6 @@ import shlex
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +38,7 @@ class DuckDBSink(SqlSink[State]):
         self.path = Path(options.path).absolute()
         self.limits = Limits(options.memory_limit, options.threads)
         self._turn = threading.Lock()
+        self.extras = SinkExtras(copied=self.copied, cutover=self)
 
     @contextmanager
     def opened(
@@ -76,10 +76,6 @@ class DuckDBSink(SqlSink[State]):
         for table in due:
             if table.name in commit.unique:
                 check_unique(state, table)
-
-    @property
-    def extras(self) -> SinkExtras:
-        return replace(super().extras, copied=self.copied)
 
     def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[DuckDBCopy]":
         from backfill_cli.sinks.duckdb.verify import copied

@@ -51,6 +51,7 @@ class IcebergSink(LakeSink, Cutover):
 
     def __init__(self, options: IcebergSinkOptions) -> None:
         super().__init__()
+        self.extras = SinkExtras(copied=self.copied, cutover=self)
         self._options = options
         self._looks: dict[Place, metadata.Look] = {}
         self._turn = threading.RLock()
@@ -226,10 +227,6 @@ class IcebergSink(LakeSink, Cutover):
             self._cutting(job).reverse(swaps)
 
     # Copies, and dropping
-
-    @property
-    def extras(self) -> SinkExtras:
-        return SinkExtras(copied=self.copied, cutover=self)
 
     @contextmanager
     def copied(self, job: str, live: bool, folder: Path) -> Iterator[LakeCopy]:

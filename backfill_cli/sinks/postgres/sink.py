@@ -7,7 +7,6 @@ database's errors, `explain` names the rows that the database refused.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +39,7 @@ class PostgresSink(SqlSink[State]):
     def __init__(self, options: PostgresOptions) -> None:
         self.place = Place.of(options.dsn)
         self.schema = options.in_schema
+        self.extras = SinkExtras(copied=self.copied, cutover=self, clock_ms=self.clock_ms)
 
     @contextmanager
     def opened(
@@ -70,10 +70,6 @@ class PostgresSink(SqlSink[State]):
                     check_unique(state, table)
         with _refusals(deferred):
             con.run("SET CONSTRAINTS ALL IMMEDIATE")
-
-    @property
-    def extras(self) -> SinkExtras:
-        return replace(super().extras, copied=self.copied, clock_ms=self.clock_ms)
 
     def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[PostgresCopy]":
         from backfill_cli.sinks.postgres.verify import copied

@@ -10,7 +10,6 @@ from backfill_cli.contracts import (
     EpochCommit,
     SavedJob,
     Sink,
-    SinkExtras,
     SinkTable,
     Swap,
 )
@@ -49,10 +48,6 @@ class SqlSink(Sink, Cutover, Generic[S]):
     @abstractmethod
     def write(self, state: S, commit: EpochCommit, due: Sequence[SinkTable]) -> None:
         """These tables hold the epoch's rows, and each of `commit.unique` has no duplicate key."""
-
-    @property
-    def extras(self) -> SinkExtras:
-        return SinkExtras(cutover=self)
 
     def is_there(self) -> bool:
         """Whether there is a database."""

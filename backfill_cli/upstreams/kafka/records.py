@@ -76,13 +76,11 @@ class Records:
 
     def _of_log(self, spark: SparkSession, ranges: Sequence[Range], reading: Reading) -> DataFrame:
         cores = arrow_tasks.cores(spark)
-        tasks = cut(ranges, cores)
-        if not tasks:
-            return spark.createDataFrame([], reading.spark_schema)
-        if self._options.reader == "spark":
-            there = [r for r in ranges if r.after < r.up_to]
+        there = [r for r in ranges if r.after < r.up_to]
+        if self._options.reader == "spark" and there:
             return of_records(spark_source.frame(spark, self._options, there, cores), reading)
-        return reader.frame(spark, self._connection, self._options.topic, tasks, reading)
+        parts = cut(there, cores)
+        return reader.tasks(self._connection, self._options.topic, parts, reading, cores).frame(spark)
 
 
 def of_records(records: DataFrame, reading: Reading) -> DataFrame:

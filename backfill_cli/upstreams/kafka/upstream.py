@@ -3,9 +3,8 @@
 import json
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 
-from backfill_cli.contracts import ArrowTasks, Capabilities, Extras, Partitions, Piece, Source, TableSpec
+from backfill_cli.contracts import ArrowTasks, Capabilities, Extras, Partitions, Source, TableSpec
 from backfill_cli.errors import BackfillError, Fatal, HistoryGone, in_config
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
@@ -105,13 +104,11 @@ class KafkaUpstream(Source):
         value = columns.of_value(columns_of(self._taken().schema[self._topic.table.name]))
         if self._options.reader != "confluent":
             return None
-        tasks = self._topic.records.log_tasks(spark, _ranges(reads), self._topic.oldest)
-        if tasks is None:
+        ranges = self._topic.records.log_tasks(spark, _ranges(reads), self._topic.oldest)
+        if ranges is None:
             return None
-        reading = self._topic.events(value, self._taken().identity)
-        make = partial(reader.rows, self._topic.connection, self._options.topic, reading)
-        pieces = [(Piece(one.read, one), one.up_to - one.after) for one in tasks]
-        return ArrowTasks(make, arrow_tasks.packed(pieces, arrow_tasks.cores(spark)), schema_text(reading.columns))
+        reading, cores = self._topic.events(value, self._taken().identity), arrow_tasks.cores(spark)
+        return reader.tasks(self._topic.connection, self._options.topic, ranges, reading, cores)
 
     def scan(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
         value = columns.of_value(columns_of(self._taken().schema[self._topic.table.name]))

@@ -29,7 +29,7 @@ wrong = "{wrong}"
 
 
 class ToyOptions(BaseModel):
-    wrong: Literal["nothing", "unsaid", "unfenced", "alien"]
+    wrong: Literal["nothing", "unsaid", "flagged", "unfenced", "alien", "own"]
 
 
 class Unsaid(Sink):
@@ -58,8 +58,23 @@ class Unfenced(Sink):
     prepare = owner = own = committed = commit = saved = drop = Toy.prepare
 
 
+class Flagged(Unsaid):
+    """Its author remembers flags."""
+
+    capabilities: Any = ("transactional",)
+
+
+class Own(Unsaid):
+    """What it can do depends on its options."""
+
+    def __init__(self) -> None:
+        self.capabilities = SinkCapabilities(transactional=False, partial=True)
+        self.extras = SinkExtras(clock_ms=lambda: 5)
+
+
 def _open(options: ToyOptions) -> Any:
-    return {"nothing": Toy, "unsaid": Unsaid, "unfenced": Unfenced, "alien": object}[options.wrong]()
+    wrong = {"unsaid": Unsaid, "flagged": Flagged, "unfenced": Unfenced, "alien": object}
+    return {"nothing": Toy, "own": Own, **wrong}[options.wrong]()
 
 
 toy = SinkConnector(ToyOptions, _open, lambda _: {})
@@ -79,14 +94,26 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "what"), [("unsaid", "Unsaid lacks capabilities"), ("unfenced", "Unfenced lacks fence, forget")]
+    ("wrong", "what", "way_on"),
+    [
+        ("unsaid", "Unsaid.capabilities is None, no SinkCapabilities", "capabilities = SinkCapabilities(…)"),
+        ("flagged", "Flagged.capabilities is .*, no SinkCapabilities", "capabilities = SinkCapabilities(…)"),
+        ("unfenced", "Unfenced lacks fence, forget", "the docstrings of backfill_cli.contracts say what each"),
+    ],
 )
-def test_a_sink_that_leaves_out_what_every_sink_must_do_is_refused(config: Any, wrong: str, what: str) -> None:
+def test_a_sink_that_leaves_out_what_every_sink_must_do_is_refused(
+    config: Any, wrong: str, what: str, way_on: str
+) -> None:
     with pytest.raises(UsageError, match=f"^sink type 'toy': {what}\n") as refused:
         config(wrong).open_sink()
     with typed(refused.value) as hint:
-        hint.says("contracts/sink.py says what each of them is")
+        hint.says(way_on)
         config("nothing").open_sink()
+
+
+def test_a_sink_may_say_what_it_can_do_once_it_is_made(config: Any) -> None:
+    sink: Sink = config("own").open_sink()
+    assert (sink.capabilities.partial, sink.extras.clock_ms and sink.extras.clock_ms()) == (True, 5)
 
 
 def test_what_is_no_sink_is_refused(config: Any) -> None:

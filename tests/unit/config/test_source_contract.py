@@ -11,7 +11,18 @@ from pydantic import BaseModel
 
 from backfill_cli import registry
 from backfill_cli.config import JobConfig, load
-from backfill_cli.contracts import Capabilities, ConsumableLog, Current, Extras, Pair, Source, UpstreamConnector
+from backfill_cli.contracts import (
+    BrokenContract,
+    Capabilities,
+    ChangeLog,
+    ConsumableLog,
+    Current,
+    Extras,
+    Pair,
+    Pinned,
+    Source,
+    UpstreamConnector,
+)
 from backfill_cli.errors import UsageError
 
 JOB = """
@@ -30,7 +41,7 @@ path = "s.duckdb"
 
 
 class ToyOptions(BaseModel):
-    log: Literal["consumed", "flag", "read", "unsaid", "alien"]
+    log: Literal["consumed", "flag", "read", "unsaid", "alien", "unread", "silent"]
 
 
 class Consumed(ConsumableLog):
@@ -56,8 +67,22 @@ class Toy(Source):
     def changes(self, *_: Any) -> Any: ...
 
 
+class Unread(Source):
+    """Says neither how its rows are read, nor what its log has."""
+
+    capabilities = Capabilities(Pinned(), before_images=True, one_log=True)
+
+    pin = restore = Toy.pin
+
+
+class Silent(Toy):
+    def __init__(self, options: ToyOptions) -> None:
+        """Leaves out what it can do."""
+
+
 def _open(options: ToyOptions, _tables: Any) -> Any:
-    return object() if options.log == "alien" else Toy(options)
+    others = {"alien": object, "unread": Unread, "silent": lambda: Silent(options)}
+    return others.get(options.log, lambda: Toy(options))()
 
 
 toy = UpstreamConnector(ToyOptions, _open, lambda _: {})
@@ -91,7 +116,7 @@ def test_current_rows_without_a_log_that_is_taken_together_with_them_are_refused
 def test_a_log_that_cannot_be_taken_is_no_consumable_log() -> None:
     class Unfinished(ConsumableLog): ...
 
-    with pytest.raises(TypeError, match="take"):
+    with pytest.raises(BrokenContract, match="Unfinished lacks take"):
         Unfinished()  # type: ignore[abstract]
 
 
@@ -105,6 +130,35 @@ def test_a_source_has_to_say_how_its_rows_are_read(config: Any) -> None:
     with typed(refused.value) as hint:
         hint.says("Capabilities(Pinned(), …), or Current(log), or Partitions(place)")
         config("consumed").open_upstream()
+
+
+@pytest.mark.parametrize(
+    ("log", "what", "way_on"),
+    [
+        ("unread", "Unread lacks batches or scan, observe", "the docstrings of backfill_cli.contracts say"),
+        ("silent", "Silent.capabilities is None, no Capabilities", "capabilities = Capabilities(…)"),
+    ],
+)
+def test_a_source_that_leaves_out_what_it_must_have_is_refused(
+    config: Any, log: str, what: str, way_on: str
+) -> None:
+    with pytest.raises(UsageError, match=f"^upstream type 'toy': {what}\n") as refused:
+        config(log).open_upstream()
+    with typed(refused.value) as hint:
+        hint.says(way_on)
+        config("consumed").open_upstream()
+
+
+def test_a_log_is_read_in_one_of_two_ways() -> None:
+    class Unread(ChangeLog):
+        begin = restore = observe = Toy.pin
+
+    class InWorkers(Unread):
+        change_batches = Toy.changes
+
+    with pytest.raises(BrokenContract, match="Unread lacks change_batches or changes"):
+        Unread()
+    InWorkers()
 
 
 def test_what_is_no_source_is_refused(config: Any) -> None:

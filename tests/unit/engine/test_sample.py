@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -18,15 +19,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backfill_cli.config import JobConfig, load
-from backfill_cli.contracts import SinkTable
+from backfill_cli.contracts import ArrowTasks, SinkTable
 from backfill_cli.engine.job.checks import sink_tables
 from backfill_cli.engine.staging import sample
 from backfill_cli.engine.staging.sample import Keys, require_readable, require_unique
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, Fatal
 from backfill_cli.model.plan import SnapshotRead, StagedFile
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, UpstreamView
+from backfill_cli.upstreams.files.snapshot.side import TableSnapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -177,6 +179,25 @@ def test_a_key_that_two_files_of_a_small_snapshot_have_is_refused_as_the_sink_wo
     with pytest.raises(BadData, match=r"the key \(the id, part\) is not unique in the snapshot: \(1, b\) 2 times"):
         tried(with_rows(tmp_path / "still", kind, "1,a,2 1,b,2", "2,a,2 1,b,2", where=KEPT), spark)
     assert not (tmp_path / "twice" / "staging").exists()
+
+
+def test_a_snapshot_of_which_workers_lose_rows_is_refused_before_there_is_a_job(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = TableSnapshot.batches
+
+    def lossy(self: TableSnapshot, *asked: Any) -> ArrowTasks:
+        tasks = right(self, *asked)
+        assert tasks is not None
+        return replace(tasks, parts=((tasks.parts[0][0],),))
+
+    config = with_rows(tmp_path, "parquet", "1,a,1 1,b,1", "2,a,1")
+    monkeypatch.setattr(TableSnapshot, "batches", lossy)
+    with pytest.raises(
+        Fatal, match=r"metadata states 3 row\(s\) .* of split '0.parquet', '1.parquet', but 2 were"
+    ):
+        tried(config, spark)
+    assert not (tmp_path / "staging").exists()
 
 
 def test_of_a_large_snapshot_the_beginning_is_looked_at(

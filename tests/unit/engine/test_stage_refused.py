@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hint_typed import typed
-from stage_world import JOB, SCHEMAS, WINDOW, Upstream, config, leftovers, read, stager, struct, upstream
+from stage_world import (
+    JOB,
+    SCHEMAS,
+    WINDOW,
+    Upstream,
+    WorkersUpstream,
+    config,
+    leftovers,
+    read,
+    stager,
+    struct,
+    tasks,
+    upstream,
+)
 
 from backfill_cli.config import JobConfig, load
 from backfill_cli.config.sections import Transform
@@ -100,6 +113,37 @@ def test_an_added_column_that_the_transform_calls_another_stops_before_anything_
         assert hint.commands() == [["drop", "shop", "--with-rows", "--confirm", "shop"]]  # typed in test_hints.py
         staged = tables("*", "v + 1 AS more").stage(EpochPlan(window=window), 7, SCHEMAS).staged
         assert staged.tables["orders"].changed == 1
+
+
+@pytest.mark.parametrize("there", [[[(1, 10)], [(3, 30)]], [[(1, 10), (2, 20)], [(3, 30), (3, 30)]]])
+def test_a_source_that_loses_rows_or_makes_some_up_stops_the_job(
+    stager: SparkStager, upstream: Upstream, there: list[list[tuple[int, int]]]
+) -> None:
+    """Nothing else would notice: the counts of an epoch are those of what was staged."""
+    right, upstream.rows["orders"] = upstream.rows["orders"], there
+    plan = EpochPlan((read("orders", 0, 0, 2), read("orders", 1, 0, 1)))
+    upstream.row_count = lambda one: {"0": 2, "1": 1}[one.split]  # type: ignore[method-assign]
+    upstream.part = lambda table, one: upstream.rows[table][int(one.split)]  # type: ignore[method-assign]
+    stated = r"table 'orders': metadata states \d row\(s\) for what was to be read of split .*, but \d were read"
+    with pytest.raises(Fatal, match=stated) as told:
+        stager.stage(plan, 7, SCHEMAS)
+    assert leftovers(stager) == []
+    with typed(told.value) as hint:
+        hint.says("its batches, scan and row_count contradict each other")
+        upstream.rows["orders"] = right
+        assert stager.stage(plan, 7, SCHEMAS).staged.tables["orders"].rows == 3
+
+
+def test_a_source_whose_workers_say_the_wrong_read_of_a_row_stops_the_job(
+    spark: "SparkSession", config: JobConfig
+) -> None:
+    """The split whose rows it hides would never be verified."""
+    upstream = WorkersUpstream()
+    of_one = tasks([(0, upstream.rows["orders"][0]), (0, upstream.rows["orders"][1])], SCHEMAS["orders"])
+    upstream.batches = lambda *_: of_one  # type: ignore[method-assign]
+    plan = EpochPlan((read("orders", 0, 0, 2), read("orders", 1, 0, 1)))
+    with pytest.raises(Fatal, match=r"states 2 row\(s\) for what was to be read of split '0', but 3 were read"):
+        SparkStager(lambda: spark, upstream, config).stage(plan, 7, SCHEMAS)  # type: ignore[arg-type]
 
 
 def _broken(message: str) -> Callable[..., Any]:

@@ -81,7 +81,7 @@ def test_what_workers_write_is_what_they_made_for_duckdb_and_for_spark(
     told = {name: values for name, (_, values) in types.items()}
     assert pq.read_table(path).to_pydict() == told
     assert spark.read.parquet(path).toArrow().to_pydict() == told
-    assert workers.frame(spark, tasks).toArrow().to_pydict() == told
+    assert tasks.frame(spark).toArrow().to_pydict() == told
     with duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")
         assert db.sql(f"SELECT * FROM read_parquet('{path}')").to_arrow_table().to_pydict() == told
@@ -184,7 +184,7 @@ def test_a_part_of_a_log_is_netted_or_says_that_it_is_not(
 def test_nothing_to_make_is_no_file_and_no_row(spark: "SparkSession", tmp_path: Path) -> None:
     nothing = ArrowTasks(numbers(), (), SCHEMA)
     assert workers.write(spark, nothing, tmp_path / "a", tmp_path) == workers.Written((), {}, Footers(0, {}))
-    assert workers.frame(spark, nothing).toArrow().num_rows == 0
+    assert nothing.frame(spark).toArrow().num_rows == 0
 
 
 def test_a_file_of_another_attempt_is_no_part_of_what_was_written(spark: "SparkSession", tmp_path: Path) -> None:

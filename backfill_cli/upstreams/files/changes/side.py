@@ -6,14 +6,14 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 from backfill_cli.contracts import ArrowTasks, ChangeLog, Extras, TableSpec
-from backfill_cli.errors import START_OVER, BackfillError, ConfigError, Fatal
+from backfill_cli.errors import START_OVER, ConfigError, Fatal
 from backfill_cli.formats import frames
 from backfill_cli.formats.listing import place
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.schema import Columns, columns_of
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamView
 from backfill_cli.spark.api import DataFrame, SparkSession
-from backfill_cli.spark.failures import from_spark, spark_reading
+from backfill_cli.spark.failures import spark_reading
 from backfill_cli.upstreams.files.changes.change_format import NO_CHANGES, ChangeFormat
 from backfill_cli.upstreams.files.changes.debezium import Debezium
 from backfill_cli.upstreams.files.changes.epochs import EpochLog, FileLog, Log
@@ -119,9 +119,6 @@ class FilesChanges(ChangeLog):
         """No file is removed: they belong to their owner. What is remembered begins here from now on."""
         for name, log in self._logs.items():
             log.forget_before(self._log.cursor(position, name))
-
-    def failure(self, exc: Exception) -> BackfillError | None:
-        return from_spark(exc)
 
     def _marks(self) -> tuple[Position, Position | None]:
         """(S, the position that covers the load's end), from the change files that the options name."""

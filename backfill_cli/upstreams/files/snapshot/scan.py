@@ -13,6 +13,7 @@ from backfill_cli.model.balanced import balanced
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import Columns
+from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.options import FileFormat
@@ -92,8 +93,8 @@ def parquet_frame(
         frame = frames.reader(spark, columns).parquet(*(where.spark_path(file) for file in cut))
         parts.append(frame.where(_in_slices(frame, where, cut, readers.cut)).select(*names))
     if readers.groups:
-        slices = [row_groups.FileSlice(where.fs, files[split].path, part) for split, part in readers.groups]
-        parts.append(row_groups.frame(spark, slices, schema))
+        slices = [(0, row_groups.FileSlice(where.fs, files[split].path, part)) for split, part in readers.groups]
+        parts.append(row_groups.tasks(slices, arrow_tasks.cores(spark), columns).frame(spark))
     if not parts:
         return spark.createDataFrame([], schema)
     return balanced(lambda a, b: a.unionByName(b), parts)

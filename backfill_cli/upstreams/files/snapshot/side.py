@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from backfill_cli.contracts import ArrowTasks, Extras, SnapshotSide, TableSpec
-from backfill_cli.errors import BackfillError, Fatal, Hint, in_config
+from backfill_cli.errors import Fatal, Hint, in_config
 from backfill_cli.formats import group_slices, row_groups, schemas
 from backfill_cli.formats.listing import File, Listing, place, refuse_part_of_table
 from backfill_cli.formats.row_groups import FileSlice
@@ -16,7 +16,7 @@ from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, SnapshotPin
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, SparkSession
-from backfill_cli.spark.failures import OR_QUARANTINE, SAME_PACKAGE, from_spark, spark_reading
+from backfill_cli.spark.failures import OR_QUARANTINE, SAME_PACKAGE, spark_reading
 from backfill_cli.upstreams.files.options import SnapshotFiles
 from backfill_cli.upstreams.files.reading.rows import THREADS, footer, group_rows
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
@@ -83,9 +83,6 @@ class FilesSnapshot(SnapshotSide):
             name: pins.real_paths((file.path for file in table.files.values()), table.where)
             for name, table in self._tables.items()
         }
-
-    def failure(self, exc: Exception) -> BackfillError | None:
-        return from_spark(exc)
 
 
 class TableSnapshot:

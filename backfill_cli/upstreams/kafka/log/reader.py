@@ -9,9 +9,10 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.contracts import ArrowTasks, Piece
 from backfill_cli.errors import START_OVER, HistoryGone, Transient
+from backfill_cli.model.schema import schema_text
 from backfill_cli.spark import arrow_tasks
-from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.upstreams.kafka.log.cluster import Connection
 from backfill_cli.upstreams.kafka.log.edge import Complaints, asking, client, ours, unreachable
 from backfill_cli.upstreams.kafka.reading import Reading
@@ -33,14 +34,11 @@ SILENCE_S = 30.0
 GONE_HINT = "keep the topic longer (retention.ms), and " + START_OVER
 
 
-def frame(
-    spark: SparkSession, connection: Connection, topic: str, tasks: Sequence[Range], reading: Reading
-) -> DataFrame:
-    """The rows of these ranges, columns `reading.columns`, one task each. Executors need this package's extra.
-
-    When computed it raises what `messages` does, as text that `failures.from_spark` parses.
-    """
-    return arrow_tasks.frame(spark, partial(rows, connection, topic, reading), tasks, reading.spark_schema)
+def tasks(connection: Connection, topic: str, ranges: Sequence[Range], reading: Reading, cores: int) -> ArrowTasks:
+    """The rows of these ranges, columns `reading.columns`. Executors need this package's extra."""
+    pieces = [(Piece(one.read, one), one.up_to - one.after) for one in ranges]
+    make = partial(rows, connection, topic, reading)
+    return ArrowTasks(make, arrow_tasks.packed(pieces, cores), schema_text(reading.columns))
 
 
 def rows(connection: Connection, topic: str, reading: Reading, task: Range) -> "Iterator[pa.RecordBatch]":
