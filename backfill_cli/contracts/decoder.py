@@ -28,6 +28,7 @@ class Fault(StrEnum):
     TIME_UNIT = auto()
     DECIMAL_FORM = auto()
     SCHEMA_BLOCK = auto()
+    COLUMNS = auto()
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def _is_no_text(value: bytes, _count: int = 0) -> bool:
 _ODD: tuple[tuple[Callable[[bytes, int], bool], Callable[[bytes], Any]], ...] = (
     (_no_objects_a_line, _is_no_line),
     (lambda joined, _: _ROOT_NULL.search(joined) is not None, _ROOT_NULL.search),
-    (lambda joined, _: b"\\u" in joined and _SURROGATE.search(joined) is not None, _SURROGATE.search),
+    (lambda joined, _: _SURROGATE.search(joined) is not None, _SURROGATE.search),
     (_is_no_text, _is_no_text),
 )
 """What is looked for in all objects at once, and then in each."""

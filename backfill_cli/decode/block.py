@@ -124,13 +124,13 @@ def disagreement(
     row: Sequence[Connect] | None,
     columns: Columns,
     how: Mapping[str, Encoding],
-    others: frozenset[str] | None,
+    allowed: frozenset[str] | None,
     may_lack: bool,
 ) -> str | None:
     """How a record's block differs from how the record is read; None for no difference.
 
-    row: the block's fields of the row. others: the columns that the table may have besides these; any other is a
-    fault. None: any. may_lack: whether a block can lack any column, which is then NULL.
+    row: the block's fields of the row. allowed: the columns that the table may have; None: any. may_lack: whether
+    a block can lack any column, which is then NULL.
     """
     by_name = {str(one.get("field")): one for one in reversed(row or ())}
     for name, column in columns.items():
@@ -140,7 +140,7 @@ def disagreement(
             return f"column '{name}': its schema block says {_said(mine)}, but it is read as {read}"
         if mine is None and not may_lack and told_of(column) is None:
             return f"column '{name}' is not {IN_BLOCK}"
-    return None if others is None else new_column(by_name, columns, others, IN_BLOCK)
+    return None if allowed is None else new_column(by_name, allowed, (), IN_BLOCK)
 
 
 def _agrees(mine: Connect, how: Encoding, target: SparkType) -> bool:

@@ -21,7 +21,7 @@ from backfill_cli.decode.source_table import Known, matching, source_of
 from backfill_cli.decode.tokens import NOT_WHOLE, Token, first_value, parsed, text_of, whole_object, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unreadable
 from backfill_cli.decode.unsent import UNAVAILABLE, is_unsent
-from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
+from backfill_cli.decode.whole import IN_BLOCK, IN_ROW, lacking_column, new_column
 from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.schema import Columns, SparkType, columns_of, decimal_of, field, schema_text
@@ -64,9 +64,9 @@ class Envelopes:
     """A `Decode` of Debezium's envelopes.
 
     schema: of the columns. how: each column's encoding. at: where a topic's options stand, which errors name;
-    None: records are lines of files. others: columns that rows may have besides those that are read; None: any.
-    required: columns that no row may lack. blockless: the fault of a record without a block, None if it is read as
-    the others are. images: the columns whose old values `order` compares; None: the order of the records cannot
+    None: records are lines of files. allowed: the columns that rows may have; None: any. required: those that no
+    row may lack, nor those of its own block. blockless: the fault of a record without a block, None if it is read
+    as the others are. images: the columns whose old values `order` compares; None: the order of the records cannot
     prove anything. epoch: a member (dotted if nested) that `own.EPOCH` holds as text.
     """
 
@@ -75,7 +75,7 @@ class Envelopes:
     how: tuple[tuple[str, Encoding], ...]
     at: str | None
     known: Known
-    others: frozenset[str] | None = None
+    allowed: frozenset[str] | None = None
     required: frozenset[str] = frozenset()
     blockless: str | None = None
     images: tuple[str, ...] | None = None
@@ -101,10 +101,14 @@ def _reading(of: Envelopes) -> Callable[[Sequence[bytes | None]], Decoded]:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What a schema block says. fault: how it differs from how records are read. blanks: see order.py."""
+    """What a schema block says. fault: how it differs from how records are read. blanks: see order.py.
+
+    names: the columns that it has, of those that are read.
+    """
 
     fault: str | None
     blanks: Mapping[str, frozenset[str]]
+    names: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,7 @@ class OneByOne:
         self._readers: dict[str, values.Reader] = {
             name: values.of_debezium(column["type"], self.how[name]) for name, column in self.columns.items()
         }
+        self._there = [name for name in self.columns if of.allowed is None or name in of.allowed]
         self._blocks: dict[bytes, Block | None] = {}
 
     # The block
@@ -164,12 +169,12 @@ class OneByOne:
             return None
         try:
             row = block.row_of(told) if isinstance(told, dict) else None
-            fault = block.disagreement(row, self.columns, self.how, self.of.others, self.of.at is None)
+            fault = block.disagreement(row, self.columns, self.how, self.of.allowed, self.of.at is None)
             by_name = {str(one.get("field")): one for one in row or ()}
             certain = {n: found for n, one in by_name.items() if (found := blanks(one)) is not None}
         except (*block.MALFORMED, Unreadable):
             return Block(NO_BLOCK, {})
-        return Block(fault, certain)
+        return Block(fault, certain, frozenset(by_name) & self.columns.keys())
 
     # The envelope
 
@@ -200,7 +205,7 @@ class OneByOne:
             return []
         before, after = envelope.get("before"), envelope.get("after")
         op = _text(envelope.get("op"))
-        new, new_faults = self._row(after, self.columns)
+        new, new_faults = self._row(after, self._there)
         old, old_faults = self._row(before, self.of.key)
         self._refuse_kinds(new_faults, old_faults, _is_mongodb(envelope))
         if op is None:
@@ -208,7 +213,7 @@ class OneByOne:
                 raise Unreadable(HEARTBEAT, Fault.HEARTBEAT)
             raise Unreadable(_FLAT, Fault.UNWRAPPED)
         self._refuse(op, before, after, known, of)
-        for name in self.columns:
+        for name in self._there:
             for image, faults in ((after, new_faults), (before, old_faults)):
                 if (fault := faults.get(name)) is not None:
                     raise Unreadable(f"column '{name}': {fault}: {_shown(image[name])}", fault.fault)
@@ -268,19 +273,23 @@ class OneByOne:
             raise Unreadable(f"no 'after' in an envelope with op {op}")
         if op == "d" and before is None:
             raise Unreadable("no 'before', so no key, in an envelope with op d")
-        image = after if op in _WRITES else before if op == "d" else None
-        lacking = next((name for name in rules.key if image is not None and image.get(name) is None), None)
+        keyed = [after] if op in _WRITES else []
+        keyed += [before] if op in ("u", "d") and before is not None else []
+        lacking = next((name for image in keyed for name in rules.key if image.get(name) is None), None)
         if lacking is not None:
             raise Unreadable(f"column '{lacking}': the key is NULL")
         if known is not None and known.fault is not None:
             raise Unreadable(known.fault, Fault.SCHEMA_BLOCK)
         fault = None
-        if rules.others is not None and known is None and after is not None:
-            fault = new_column(after, self.columns, rules.others, IN_ROW)
+        if rules.allowed is not None and known is None and after is not None:
+            fault = new_column(after, rules.allowed, (), IN_ROW)
         if fault is None and op in _WRITES:
-            fault = lacking_column(after, rules.required)
+            fault = lacking_column(after, rules.required if known is None else rules.required | known.names)
+        if fault is None and op in _WRITES and known is not None:
+            told = (name for name in self._there if after.get(name) is not None)
+            fault = lacking_column(known.names, told, IN_BLOCK)
         if fault is not None:
-            raise Unreadable(fault)
+            raise Unreadable(fault, Fault.COLUMNS)
         if known is None and rules.blockless is not None:
             raise Unreadable(rules.blockless, Fault.SCHEMA_BLOCK)
 
@@ -451,9 +460,10 @@ class _Opened:
         named = (asked.name, asked.table) if "source" in facts else None
         others = frozenset[str]() if asked.declared is None else None
         others, required = (others, frozenset[str]()) if asked.whole is None else asked.whole
+        allowed = None if others is None else others | frozenset(columns)
         known = Known(tuple(options.get("tables") or ()), facts.get("source"), named)
         self._envelopes = Envelopes(
-            schema_text(columns), asked.key, tuple(how.items()), asked.at, known, others, required, blockless
+            schema_text(columns), asked.key, tuple(how.items()), asked.at, known, allowed, required, blockless
         )
         self._late: bool | None = None
 

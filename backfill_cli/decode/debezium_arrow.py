@@ -6,6 +6,7 @@ unusual are left to `OneByOne`.
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -49,7 +50,7 @@ class ByArrow:
                 continue
             split = self._slow.split(record)
             known, payload = (None, record) if split is None else split
-            if self._raw is None or not self._is_readable(known):
+            if self._raw is None or (self._of.blockless if known is None else known.fault) is not None:
                 odd.append(i)
                 continue
             _, at, payloads = groups.setdefault(id(known), (known, [], []))
@@ -65,35 +66,32 @@ class ByArrow:
             parts.append(self._slow.decoded([records[i] or b"" for i in odd], odd))
         return merged(parts)
 
-    def _is_readable(self, known: Block | None) -> bool:
-        """Whether records with this block, or without one, can be read without looking at their rows' names."""
-        of = self._of
-        if known is not None:
-            return known.fault is None
-        return of.blockless is None and of.others is None and not of.required
-
     def _group(
         self, known: Block | None, payloads: Sequence[bytes], at: Sequence[int]
     ) -> tuple[Decoded | None, list[int]]:
         """The rows of records with one block, and the indices of those that are left."""
         raw, places = self._seen_types(payloads)
         part, kept = arrow_json.parse(payloads, b"\n".join(payloads), self._schema(raw, places))
-        beside = {} if self._of.epoch is None else self._epochs(self._of.epoch, [payloads[i] for i in kept])
+        beside = {} if self._of.epoch is None else self._epochs(self._of.epoch, _those(payloads, kept))
         if not kept or beside is None:
             return None, list(at)
         source = part["source"]
         rows = _Rows(part["op"], part["before"], part["after"], source)
         odd, skipped = self._odd(rows)
+        odd = either(odd, self._unlike(rows, known, _those(payloads, kept)))
         columns: dict[str, pa.Array] = {}
         for i, (name, column) in enumerate(self._slow.columns.items()):
             new = rows.new(i)
+            if self._of.allowed is not None and name not in self._of.allowed:
+                new = pa.nulls(len(new), new.type)
+            elif known is not None and name not in known.names:
+                odd = either(odd, pc.and_(pc.invert(rows.deletes), pc.is_valid(new)))
             if name in self._of.key:
                 old = rows.old(self._of.key.index(name))
                 moved = pc.and_(rows.updates, pc.fill_null(pc.not_equal(old, new), False))
                 new = pc.if_else(rows.deletes, old, new)
-                odd = either(odd, pc.or_(moved, pc.is_null(new)))
-            elif name in self._of.required:
-                odd = either(odd, pc.and_(pc.invert(rows.deletes), pc.is_null(new)))
+                unknown = pc.and_(rows.updates, pc.and_(pc.is_valid(rows.before), pc.is_null(old)))
+                odd = either(odd, pc.or_(pc.or_(moved, unknown), pc.is_null(new)))
             columns[name], bad = arrow_values.converted(new, column["type"], self._slow.how[name])
             odd = either(odd, bad)
             if name in self._unsent:
@@ -180,6 +178,26 @@ class ByArrow:
         skipped = _is_in(rows.table, pa.array(unread, pa.string()))
         return odd, skipped
 
+    def _unlike(self, rows: "_Rows", known: Block | None, payloads: Sequence[bytes]) -> Odd:
+        """Whether a row lacks a column that it must have, or has one that it must not have."""
+        of, columns = self._of, self._slow.columns
+        allowed = of.allowed if known is None else None
+        required = of.required if known is None else of.required | known.names
+        looked = pc.invert(rows.deletes)
+        if allowed is None:  # a row without a NULL lacks none
+            nulls = [pc.is_null(rows.new(i)) for i, name in enumerate(columns) if name in required]
+            looked = pc.and_(looked, reduce(pc.or_, nulls, pa.repeat(pa.scalar(False), len(payloads))))
+        at = pc.indices_nonzero(looked).to_pylist()
+        if not at:
+            return None
+        from backfill_cli.decode.members import unlike
+
+        def is_right(names: frozenset[str]) -> bool:
+            return required <= names and (allowed is None or names <= allowed)
+
+        found = {at[i] for i in unlike(_those(payloads, at), "$.after", is_right)}
+        return pa.array([i in found for i in range(len(payloads))], pa.bool_()) if found else None
+
     def _trace(self, rows: "_Rows", known: Block | None, raw: Mapping[str, pa.DataType]) -> tuple[pa.Array, Odd]:
         """`own.TRACE`, and whether an old value has to be read again."""
         images = self._of.images or ()
@@ -237,6 +255,10 @@ class _Rows:
 
     def old(self, column: int) -> pa.Array:
         return pc.struct_field(self.before, [column])
+
+
+def _those(payloads: Sequence[bytes], at: Sequence[int]) -> Sequence[bytes]:
+    return payloads if len(at) == len(payloads) else [payloads[i] for i in at]
 
 
 def _is_in(array: pa.Array, values: pa.Array) -> pa.Array:

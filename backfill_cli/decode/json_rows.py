@@ -1,7 +1,7 @@
 """JSON objects as rows: members that are no column are left out, a column without a member is NULL."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -71,9 +71,7 @@ class _Reading:
             name: arrow_values.read_as(column["type"], self._how[name], True)
             for name, column in self._columns.items()
         }
-        # which names a row has is not known of columns: only its members tell a new one
-        simple = of.whole is None and None not in parts.values()
-        self._schema = pa.schema(list(parts.items())) if simple else None
+        self._schema = pa.schema(list(parts.items())) if None not in parts.values() else None
 
     def decoded(self, records: Sequence[bytes | None]) -> Decoded:
         import pyarrow as pa
@@ -130,6 +128,10 @@ class _Reading:
         for kind in self._foreign:
             if all(text in joined for text in kind.texts):
                 found += [n for n, i in enumerate(kept) if all(text in records[i] for text in kind.texts)]
+        if self._whole is not None:
+            from backfill_cli.decode.members import unlike
+
+            found += unlike([records[i] for i in kept], "$", lambda names: self._fault(names) is None)
         lacking = [name for name, column in columns.items() if column.null_count]
         if lacking and self._may_be_recased(joined):
             found += [n for n, i in enumerate(kept) if self._may_be_recased(records[i])]
@@ -159,12 +161,17 @@ class _Reading:
         for name in members if None in row else ():
             if name not in self._columns and name.lower() in self._folded:
                 raise Unreadable(f"member '{name}' differs from a column only in case: it would be NULL")
-        if self._whole is not None:
-            others, required = self._whole
-            fault = new_column(members, self._columns, others, IN_ROW) or lacking_column(members, required)
-            if fault:
-                raise Unreadable(fault)
+        fault = self._fault(members)
+        if fault is not None:
+            raise Unreadable(fault)
         return tuple(row)
+
+    def _fault(self, names: Collection[str]) -> str | None:
+        """What is wrong with the columns that a row has."""
+        if self._whole is None:
+            return None
+        others, required = self._whole
+        return new_column(names, self._columns, others, IN_ROW) or lacking_column(names, required)
 
 
 class Json:

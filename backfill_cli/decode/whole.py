@@ -11,7 +11,7 @@ def new_column(names: Iterable[str], columns: Collection[str], others: Collectio
     return None if more is None else f"column '{more}' is new {where}"
 
 
-def lacking_column(names: Collection[str], required: Collection[str]) -> str | None:
+def lacking_column(names: Collection[str], required: Iterable[str], where: str = IN_ROW) -> str | None:
     """The fault of a required column that is not among the names; None without one."""
     less = next((name for name in sorted(required) if name not in names), None)
-    return None if less is None else f"column '{less}' is not {IN_ROW}"
+    return None if less is None else f"column '{less}' is not {where}"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from files_builders import event, land, opened, parquet
+from files_builders import at, event, land, opened, parquet, pending, restored
 from hint_typed import typed
 
 from backfill_cli.decode.connect import encoding, own_type
@@ -15,6 +15,7 @@ from backfill_cli.formats.listing import Listing
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, field, shown
+from backfill_cli.spark import arrow_tasks
 
 
 def logical(kind: str, name: str, **parameters: str) -> dict[str, Any]:
@@ -140,9 +141,24 @@ def test_case_26_a_schema_block_tells_a_new_columns_type_even_where_the_last_lin
     assert found == [("id", "bigint"), ("name", "string"), ("price", "decimal(9,2)")]
 
 
-def test_case_26_a_column_that_changes_its_type_shows_the_new_one(tmp_path: Path) -> None:
-    found = schema_after(tmp_path, wrapped({"op": "c", "after": {"id": 1}}, **{**OLD, "name": {"type": "int32"}}))
-    assert found == [("id", "bigint"), ("name", "int")]
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({**OLD, "name": {"type": "int32"}}, "column 'name' was string, and is int"),
+        ({"id": OLD["id"]}, "column 'name' is gone"),
+        ({**OLD, "Name": OLD["name"]}, "column 'Name' differs from 'name' only in case"),
+    ],
+    ids=["type", "gone", "case"],
+)
+def test_case_26_a_file_whose_columns_cannot_be_followed_is_named_and_may_be_replaced(
+    tmp_path: Path, told: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(BadData, match=rf"changes/1\.json: the last line with a row: {why}") as refused:
+        schema_after(tmp_path, wrapped({"op": "c", "after": {"id": 1}}, **told), "null")
+    with typed(refused.value.naming("orders", True)) as hint:
+        hint.says("correct the change file; it may be replaced as long as it is not applied")
+        assert schema_after(tmp_path, wrapped({"op": "c", "after": {"id": 1}}, **OLD)) is None
+        assert hint.commands() == [["drop", "orders", "--with-rows", "--confirm", "orders"]]  # test_hints.py
 
 
 def test_a_block_that_says_the_same_otherwise_is_no_change(tmp_path: Path) -> None:
@@ -186,10 +202,10 @@ def test_a_new_column_of_no_exact_type_says_what_to_declare(tmp_path: Path) -> N
         ),
         (
             tuple(
-                wrapped({"op": "c", "after": {"id": 2}}, **{**OLD, "name": {"type": kind}})
+                wrapped({"op": "c", "after": {"id": 2}}, **OLD, more={"type": kind})
                 for kind in ("string", "int32")
             ),
-            "column 'name' changes its type within the file",
+            "column 'more' changes its type within the file",
         ),
     ],
     ids=["schema blocks", "a type"],
@@ -203,7 +219,7 @@ def test_a_file_is_divided_where_its_form_changes(tmp_path: Path, lines: tuple[s
     (found,) = upstream.observe(Position(), False).pending
     columns = columns_of(dict(found.schema)["t"]) if found.schema else log._base
     with pytest.raises(BadData, match=why) as refused:
-        log.form.frame(None, log.where, list(log.files().values()), columns)
+        log.form.frame(None, log.where, list(log.files().values()), columns, log._base)
     with typed(refused.value) as hint:
         hint.says("divide the file where that changes, in the order of its lines")
         for number, line in enumerate(lines, 1):
@@ -221,7 +237,7 @@ def test_a_type_that_no_longer_fits_needs_a_new_snapshot(tmp_path: Path) -> None
     log = upstream.log._logs["t"]
     later = {**columns_of(pin.schema["t"]), "name": field("name", "long")}
     with pytest.raises(BadData, match="column 'name': string does not fit bigint") as refused:
-        log.form.frame(None, log.where, list(log.files().values()), later)
+        log.form.frame(None, log.where, list(log.files().values()), later, log._base)
     with typed(refused.value) as hint:
         hint.says("set upstream.snapshot.as_of to the newest change file before it")
         again = opened(tmp_path, as_of="1.json")
@@ -282,3 +298,65 @@ def test_messages_at_both_ends_of_a_file_do_not_say_how_it_is_written(tmp_path: 
 
 def test_a_tombstone_in_a_schema_block_says_nothing(tmp_path: Path) -> None:
     assert schema_after(tmp_path, wrapped({"op": "c", "after": {"id": 1}}, **OLD), wrapped(None)) is None
+
+
+FEED = json.dumps({"_change_type": "insert", "_commit_version": 1, "id": 1, "name": "n"})
+
+
+@pytest.mark.parametrize(("form", "line"), [("debezium", event(1)), ("change-feed", FEED)])
+def test_a_line_that_was_kept_at_the_end_of_an_applied_file_is_not_judged_again(
+    tmp_path: Path, form: str, line: str
+) -> None:
+    """Once such lines stop the job again: nothing could be done about it, as the file must not change."""
+    parquet(tmp_path / "snapshot" / "a.parquet")
+    upstream = opened(tmp_path, changes={"format": form})
+    pin = upstream.pin()
+    of_form = upstream.log._logs["t"].form
+    of_form._quarantines = of_form.quarantines = True
+    land(tmp_path / "changes", "1.json", line, '{"cut')
+    assert pending(upstream, pin.position) == ["1.json"]
+    assert pending(upstream, at("1.json")) == []
+    later = restored(tmp_path, pin, upstream.log.remembered(at("1.json")), format=form)
+    assert pending(later, at("1.json")) == []
+    land(tmp_path / "changes", "2.json", line.replace('_version": 1', '_version": 2'))
+    assert pending(later, at("1.json")) == ["2.json"]
+    land(tmp_path / "changes", "3.json", '{"cut')
+    with pytest.raises(BadData, match="not a complete JSON line"):
+        pending(later, at("1.json"))
+
+
+def test_a_member_that_the_last_line_lacks_is_not_to_be_declared(tmp_path: Path) -> None:
+    """Its line cannot be read, and may be kept apart: no type of the column helps."""
+    parquet(tmp_path / "snapshot" / "a.parquet")
+    odd = event(2).replace('"name": "n"', '"name": "n", "more": 1')
+    land(tmp_path / "changes", "1.json", event(1), odd, event(3))
+    upstream = opened(tmp_path)
+    assert pending(upstream, upstream.pin().position) == ["1.json"]
+
+
+def test_a_line_that_lacks_a_column_is_corrected_or_precedes_a_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_tasks, "workers_know_us", lambda spark: True)
+    monkeypatch.setattr(arrow_tasks, "cores", lambda spark: 1)
+    parquet(tmp_path / "snapshot" / "a.parquet")
+
+    def read(**how: Any) -> list[int]:
+        upstream = opened(tmp_path, **how)
+        pin = upstream.pin()
+        latest = upstream.observe(pin.position, False).latest
+        tasks = upstream.change_batches(None, "t", pin.position, latest, pin.schema["t"])
+        pieces = [piece.what for part in tasks.parts for piece in part]
+        return [row["id"] for what in pieces for batch in tasks.make(what) for row in batch.to_pylist()]
+
+    land(tmp_path / "changes", "8.json", event(7), event(8).replace(', "name": "n"', ""), event(27))
+    with pytest.raises(BadData, match=r"8\.json: line 2 \(of id 8\): column 'name' is not in its row") as refused:
+        read()
+    with typed(refused.value.naming("orders", True)) as hint:
+        hint.says("correct the change file; it may be replaced as long as it is not applied")
+        land(tmp_path / "changes", "8.json", event(7), event(8), event(27))
+        assert read() == [7, 8, 27]
+        hint.says("take a new snapshot, set upstream.snapshot.as_of to the newest change file before it")
+        assert hint.commands() == [["drop", "orders", "--with-rows", "--confirm", "orders"]]
+        land(tmp_path / "changes", "8.json", event(7), event(8).replace(', "name": "n"', ""), event(27))
+        assert read(as_of="8.json") == []

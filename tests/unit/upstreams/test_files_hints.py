@@ -153,15 +153,15 @@ def test_a_change_file_without_a_header_has_the_snapshots_columns(root: Path) ->
 
     def look(content: str, **csv: Any) -> None:
         land(root / "changes", "1.csv", content)
-        upstream = opened(root, changes={**dms, "csv": csv})
+        upstream = opened(root, changes={**dms, "columns": "note STRING", "csv": csv})
         upstream.pin()
         assert len(upstream.observe(START, False).pending) == 1
 
     with typed(refused(lambda: look("U,1"))) as hint:
         hint.says("must have the snapshot's columns in the same order")
         look("U,1,n")
-    with typed(refused(lambda: look("Op,id\nU,1"))) as hint:
-        look("Op,id\nU,1", header=hint.settings()["upstream.changes.csv.header"])
+    with typed(refused(lambda: look("Op,id,name,note\nU,1,n,x"))) as hint:
+        look("Op,id,name,note\nU,1,n,x", header=hint.settings()["upstream.changes.csv.header"])
     with typed(refused(lambda: look('U,1,"a\nb"'))) as hint:
         look('U,1,"a\nb"', multi_line=hint.settings()["upstream.changes.csv.multi_line"])
 

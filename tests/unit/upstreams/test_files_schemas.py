@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from files_builders import at, land, opened, pending, root
+from hint_typed import typed
 
 from backfill_cli.errors import BadData
 from backfill_cli.model.position import Position
@@ -31,7 +32,8 @@ def test_csv_cannot_hold_a_nested_column_of_the_snapshot(root: Path) -> None:
     upstream = opened(root, changes={"format": "dms", "csv": {"header": True}})
     upstream.pin()
     land(root / "changes", "1.csv", "Op,id,b", "I,1,YQ==")
-    assert pending(upstream, Position()) != []
+    with pytest.raises(BadData, match=r"1.csv: column 'a' is gone"):
+        upstream.observe(Position(), False)
     land(root / "changes", "2.csv", "Op,id,a", "I,1,[1]")
     with pytest.raises(BadData, match=r"2.csv: column 'a': csv cannot hold array<bigint>"):
         upstream.observe(Position(), False)
@@ -103,8 +105,22 @@ def test_case_26_a_declared_column_is_added_when_it_comes(root: Path) -> None:
     assert found == [None, {"id": "long", "name": "string", "note": "decimal(5,1)"}]
 
 
-def test_case_26_a_column_that_is_no_longer_sent_is_shown_as_dropped(root: Path) -> None:
+def test_case_26_a_column_that_is_no_longer_sent_stops_the_job_when_its_file_is_next(root: Path) -> None:
     upstream = opened(root)
     upstream.pin()
-    land(root / "changes", "1.json", json.dumps({"op": "c", "before": None, "after": {"id": 1}}))
-    assert [schema_of(e) for e in upstream.observe(Position(), False).pending] == [{"id": "long"}]
+    land(root / "changes", "1.json", shown())
+    land(root / "changes", "2.json", json.dumps({"op": "c", "before": None, "after": {"id": 1}}))
+    assert [schema_of(e) for e in upstream.observe(Position(), False).pending] == [None, {"id": "long"}]
+    with pytest.raises(BadData, match=r"2\.json: the last line with a row: column 'name' is gone"):
+        upstream.observe(at("1.json"), False)
+
+
+def test_a_member_that_differs_from_a_column_only_in_case_is_not_to_be_declared(root: Path) -> None:
+    upstream = opened(root)
+    land(root / "changes", "1.json", shown(Name="x"))
+    with pytest.raises(BadData, match=r"1\.json: column 'Name' differs from 'name' only in case") as refused:
+        upstream.observe(upstream.pin().position, False)
+    with typed(refused.value) as hint:
+        hint.says("correct the change file; it may be replaced as long as it is not applied")
+        land(root / "changes", "1.json", shown())
+        assert pending(upstream, Position()) == ["1.json"]

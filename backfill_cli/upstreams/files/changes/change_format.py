@@ -11,6 +11,7 @@ from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import Columns, field, schema_text
 from backfill_cli.spark.api import DataFrame, SparkSession
+from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.spark.names import plain
 from backfill_cli.upstreams.files.options import ChangesOptions
 
@@ -36,7 +37,8 @@ class Inspected:
     """A change file's metadata.
 
     rows: number of changes, None if unknown before reading. ms: largest source time, milliseconds since 1970, or
-    None. columns: the table's columns as of this file, None if it shows none (an empty file).
+    None. columns: the table's columns as of this file, None if it shows none (an empty file). shown_in: what of
+    the file shows them, as errors name it after its path.
     """
 
     file: File
@@ -44,10 +46,11 @@ class Inspected:
     ms: int | None
     columns: Columns | None
     versions: tuple[Cursor, Cursor] | None = None
+    shown_in: str = ""
 
 
 class ChangeFormat(Protocol):
-    """One table's change files of one format. `known`: the table's columns before the file."""
+    """One table's change files of one format. `known`: the table's columns before the files."""
 
     before_images: ClassVar[bool]
 
@@ -55,8 +58,11 @@ class ChangeFormat(Protocol):
         self, table: TableSpec, options: ChangesOptions, declared: Columns, quarantines: bool
     ) -> None: ...
 
-    def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
-        """Reads a footer, or the first and last lines. Raises BadData naming an incomplete file."""
+    def inspect(self, where: Place, file: File, known: Columns, applied: bool = False) -> Inspected:
+        """Reads a footer, or the first and last lines. Raises BadData naming an incomplete file.
+
+        applied: its rows are not judged again: some may have been quarantined, whatever the options say now.
+        """
         ...
 
     def frame(
@@ -65,12 +71,13 @@ class ChangeFormat(Protocol):
         where: Place,
         files: Sequence[File],
         columns: Columns,
+        known: Columns,
         before: File | None = None,
     ) -> DataFrame | None:
         """`own.OP, own.SEQ, own.MS, columns…` as contracts.Source.changes; with an epoch also `own.EPOCH`.
 
-        before: the file that precedes them, in which a transaction can begin; its changes are not in the frame.
-        Returns None if the files hold no changes.
+        columns: after the last of the files. before: the file that precedes them, in which a transaction can
+        begin; its changes are not in the frame. Returns None if the files hold no changes.
         """
         ...
 
@@ -80,6 +87,7 @@ class ChangeFormat(Protocol):
         where: Place,
         files: Sequence[File],
         columns: Columns,
+        known: Columns,
         before: File | None = None,
     ) -> ArrowTasks | None:
         """The same as contracts.Source.change_batches; None: only `frame` reads them."""
@@ -92,8 +100,11 @@ def declared(columns: Mapping[str, str]) -> Hint:
     return in_config(f"upstream.changes.columns = {json.dumps(ddl, ensure_ascii=False)}")
 
 
-def undeclared(file: File, name: str) -> BadData:
+def undeclared(file: File, name: str, known: Columns) -> BadData:
     """The error for a new column without a known type."""
+    twin = next((first for first, other in own.twins((*known, name)) if other == name), None)
+    if twin is not None:
+        return BadData(f"{file.path}: column '{name}' differs from '{twin}' only in case", CHANGES_HINT)
     return BadData(
         f"{file.path}: column '{name}' is new, and its file carries no type for it",
         "declare it: " + declared({name: "STRING"}) + " (or its actual type)",

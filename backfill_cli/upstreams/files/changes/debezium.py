@@ -8,15 +8,17 @@ nothing to the delete before them.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from backfill_cli.contracts import ArrowTasks, Piece, TableSpec, own
-from backfill_cli.contracts.decoder import Fault
+from backfill_cli.contracts.decoder import Decoded, Fault
 from backfill_cli.decode import order
 from backfill_cli.decode.block import MALFORMED, row_fields
 from backfill_cli.decode.connect import Connect, encoding, own_type
@@ -24,7 +26,7 @@ from backfill_cli.decode.debezium import HEARTBEAT, NO_BLOCK, NO_HEARTBEATS, UNW
 from backfill_cli.decode.debezium_forms import Lack, lacks
 from backfill_cli.decode.debezium_forms import undeclared as undeclared_columns
 from backfill_cli.decode.encodings import Encoding, schemaless, textual
-from backfill_cli.decode.merged import within
+from backfill_cli.decode.merged import merged, within
 from backfill_cli.decode.order import can_be_late, comparable, is_placed
 from backfill_cli.decode.source_table import Known, source_of
 from backfill_cli.errors import START_OVER, BadData, ConfigError, Hint, in_config, sql
@@ -72,6 +74,7 @@ _HINTS: Mapping[str, Hint | str] = {
     Fault.DECIMAL_FORM: "a NUMERIC without a scale is written as {scale, value}, which can be read only with "
     "schema blocks (value.converter.schemas.enable); or " + _AS_TEXT,
     Fault.SCHEMA_BLOCK: _ONE_FORM,
+    Fault.COLUMNS: CHANGES_HINT + "; if the table had other columns when the line was written: " + _NEW_SNAPSHOT,
 }
 """What to do about the faults of a line; for others: correct the file."""
 
@@ -79,6 +82,8 @@ _Lines = Callable[[Place, File, str, bool], Iterator[str]]
 
 _NOTHING: Mapping[str, Any] = {"payload": {}, "schema": {}}
 """Stands for a line that is quarantined: it says of no column how it is written."""
+
+_LAST = ": the last line with a row"
 
 _SAMPLED = 20
 """Lines read at each end of a file to see how its values are written."""
@@ -88,11 +93,15 @@ _SAMPLED = 20
 class _Shape:
     """How one file writes its lines. told: each column's field in the schema block, None without a block.
 
-    late: whether the order of the lines can prove that the source checks its key late.
+    late: whether the order of the lines can prove that the source checks its key late. columns: at the file's end;
+    none if it shows none. required: those that every line has. added: those that lines have from one of them on.
     """
 
     told: Mapping[str, Connect] | None
     late: bool
+    columns: frozenset[str]
+    required: frozenset[str] = frozenset()
+    added: frozenset[str] = frozenset()
 
     @property
     def key(self) -> str:
@@ -152,10 +161,15 @@ class Debezium(ChangeFormat):
 
     def lacks(self, where: Place, files: Sequence[File], known: Columns) -> tuple[list[Lack], Mapping[str, str]]:
         """The options that the oldest and the newest of these files need, and the types of new columns."""
-        shown = [row for file in dict.fromkeys((*files[:1], *files[-1:])) for row in self._blockless(where, file)]
+        ends = dict.fromkeys((*files[:1], *files[-1:]))
+        shown = [row for file in ends for row in self._blockless(where, file)]
         declared = {**known, **self._declared}
         found = lacks(declared, shown, self._options.timestamps, self._options.decimals, "upstream.changes")
-        return found, undeclared_columns(declared, shown)
+        new = undeclared_columns(declared, shown)
+        # a declaration helps neither a name like another one, nor a line with more columns than the last one
+        alike = {name for _, name in own.twins((*declared, *new))}
+        last = frozenset[str]().union(*(self._shown(where, one, lines.last, self._quarantines) for one in ends))
+        return found, {name: kind for name, kind in new.items() if name in last - alike}
 
     def _blockless(self, where: Place, file: File) -> list[Mapping[str, Any]]:
         """Rows of the file's first and last lines that have no schema block."""
@@ -168,10 +182,10 @@ class Debezium(ChangeFormat):
                     found += [row for row in images if isinstance(row, dict)]
         return found
 
-    def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
+    def inspect(self, where: Place, file: File, known: Columns, applied: bool = False) -> Inspected:
         ms: int | None = None
         # back to the last row image: any number of deletes, which have none, can follow it
-        for number, envelope in enumerate(self._backwards(where, file)):
+        for number, envelope in enumerate(self._backwards(where, file, applied or self._quarantines)):
             payload = payload_of(envelope)
             if payload is None:
                 continue
@@ -180,9 +194,9 @@ class Debezium(ChangeFormat):
                 continue
             told, image = told_of(envelope), payload.get("after")
             if told is not None:
-                return Inspected(file, None, ms, self._told_columns(file, told, known))
+                return Inspected(file, None, ms, self._told_columns(file, told, known), shown_in=_LAST)
             if isinstance(image, dict):
-                return Inspected(file, None, ms, self._shown_columns(file, image, known))
+                return Inspected(file, None, ms, self._shown_columns(file, image, known), shown_in=_LAST)
         return Inspected(file, None, ms, None)
 
     def _objects(
@@ -192,14 +206,17 @@ class Debezium(ChangeFormat):
         skip = self._quarantines
         return _readable(file, read(where, file, "debezium", skip), skip, numbers)
 
-    def _backwards(self, where: Place, file: File) -> Iterator[dict[str, Any]]:
-        """The same from the last one, tombstones among them. Raises BadData for what is no change of the table."""
-        for line in lines.last(where, file, "debezium", self._quarantines):
-            for envelope in _readable(file, [line], self._quarantines):
+    def _backwards(self, where: Place, file: File, skip: bool) -> Iterator[dict[str, Any]]:
+        """The same from the last one, tombstones among them. Raises BadData for what is no change of the table.
+
+        skip: leave out what cannot be read.
+        """
+        for line in lines.last(where, file, "debezium", skip):
+            for envelope in _readable(file, [line], skip):
                 try:
                     self._refuse_other(file, payload_of(envelope), line)
                 except BadData:
-                    if not self._quarantines:
+                    if not skip:
                         raise
                 else:
                     yield envelope
@@ -239,7 +256,7 @@ class Debezium(ChangeFormat):
         columns: Columns = {name: column for name, column in known.items() if name in image}
         for name in image:
             if name not in columns and name not in self._declared:
-                raise undeclared(file, name)
+                raise undeclared(file, name, known)
             columns.setdefault(name, self._declared.get(name, {}))
         return columns
 
@@ -249,12 +266,13 @@ class Debezium(ChangeFormat):
         where: Place,
         files: Sequence[File],
         columns: Columns,
+        known: Columns,
         before: File | None = None,
     ) -> DataFrame | None:
         begun = before if before is not None and self._goes_on(where, before, files[0]) else None
         parts = [
             self._of_shape(spark, where, shapes, alike, columns, begun)
-            for shapes, alike in self._shapes(where, files, begun)
+            for shapes, alike in self._shapes(where, files, known, begun)
             if alike != [begun]
         ]
         if not parts:
@@ -268,19 +286,20 @@ class Debezium(ChangeFormat):
         where: Place,
         files: Sequence[File],
         columns: Columns,
+        known: Columns,
         before: File | None = None,
     ) -> ArrowTasks | None:
-        shapes = self._shapes(where, files)
+        shapes = self._shapes(where, files, known)
         if not arrow_tasks.workers_know_us(spark) or any(one.late for of_files, _ in shapes for one in of_files):
             return None
-        decode: dict[str, Envelopes] = {}
+        reads: dict[str, _Reading] = {}
         for of_files, alike in shapes:
-            decode |= dict.fromkeys((file.name for file in alike), self._envelopes(alike[0], of_files, columns))
-        if not decode:
+            reads |= _readings(self._envelopes(alike[0], of_files, columns), of_files, alike)
+        if not reads:
             return nothing(columns)
-        rows = self._rows(next(iter(decode.values())), self._quarantines)
-        found = lines.parts(where, [file for file in files if file.name in decode], cut=True)
-        pieces = [(Piece(0, (decode[part.name], rows, part)), lines.rows_of(part)) for part in found]
+        rows = self._rows(next(iter(reads.values())).decode, self._quarantines)
+        found = _parts(where, [file for file in files if file.name in reads], reads)
+        pieces = [(Piece(0, (reads[part.name], rows, part)), lines.rows_of(part)) for part in found]
         names = {own.OP: "string", own.SEQ: _SEQ, own.MS: "long"}
         marks = {name: field(name, kind) for name, kind in names.items()} | text_rows.quarantined(rows)
         return ArrowTasks(
@@ -288,22 +307,34 @@ class Debezium(ChangeFormat):
         )
 
     def _shapes(
-        self, where: Place, files: Sequence[File], begun: File | None = None
+        self, where: Place, files: Sequence[File], known: Iterable[str], begun: File | None = None
     ) -> list[tuple[list[_Shape], list[File]]]:
         """The files by what their schema blocks say, without those that have no change of the tables read.
 
-        begun: an applied one that precedes them, of which lines may have been quarantined.
+        known: the columns before these files. begun: an applied one that precedes them, of which lines may have
+        been quarantined.
         """
         groups: dict[str, tuple[list[_Shape], list[File]]] = {}
         read = [*([begun] if begun else []), *files]
+        before = frozenset(known)
         with ThreadPoolExecutor(THREADS) as pool:
             found = pool.map(lambda file: self._shape(where, file, file == begun or self._quarantines), read)
             for file, shape in zip(read, found, strict=True):
-                if shape is not None:
-                    shapes, alike = groups.setdefault(shape.key, ([], []))
-                    shapes.append(shape)
-                    alike.append(file)
+                if shape is None:
+                    continue
+                if file != begun:
+                    shape = self._since(where, file, shape, before)
+                    before |= shape.columns
+                shapes, alike = groups.setdefault(shape.key, ([], []))
+                shapes.append(shape)
+                alike.append(file)
         return list(groups.values())
+
+    def _since(self, where: Place, file: File, shape: _Shape, before: frozenset[str]) -> _Shape:
+        """The shape of a file that follows when there were these columns."""
+        added = shape.columns - before
+        begin = self._shown(where, file, lines.forward, self._quarantines) & added if added else frozenset[str]()
+        return replace(shape, required=before | begin, added=added - begin)
 
     def _of_shape(
         self,
@@ -316,9 +347,11 @@ class Debezium(ChangeFormat):
     ) -> DataFrame:
         """The changes of files of one shape. begun: an applied one, whose changes count for their order."""
         decode = self._envelopes(files[0], shapes, columns)
-        changes = self._read(spark, where, [file for file in files if file != begun], decode, self._quarantines)
+        reads = _readings(decode, shapes, files)
+        changes = self._read(spark, where, [file for file in files if file != begun], reads, self._quarantines)
         if begun is not None and begun in files:
-            applied = self._read(spark, where, [begun], decode, True)
+            as_applied = {begun.name: _Reading(decode)}
+            applied = self._read(spark, where, [begun], as_applied, True)
             good = applied.where(F.col(own.QUARANTINED).isNull()).drop(own.QUARANTINED)
             changes = changes.unionByName(good, allowMissingColumns=True)
         if decode.images is not None:
@@ -350,12 +383,18 @@ class Debezium(ChangeFormat):
         return TextRows(csv, names, read, CHANGES_HINT, decode.key, quarantine=quarantines, way_on=way_on)
 
     def _read(
-        self, spark: SparkSession, where: Place, files: Sequence[File], decode: Envelopes, quarantines: bool
+        self,
+        spark: SparkSession,
+        where: Place,
+        files: Sequence[File],
+        reads: "Mapping[str, _Reading]",
+        quarantines: bool,
     ) -> DataFrame:
         """`own.OP, own.SEQ, own.MS, own.LINE, Decode.beside, columns…` of whole files, with `own.QUARANTINED` if
-        asked for."""
+        asked for. reads: of each file, by its name; all have the same columns."""
+        decode = next(iter(reads.values())).decode
         columns, rows = columns_of(decode.schema), self._rows(decode, quarantines)
-        found = text_rows.frame(spark, lines.parts(where, files, cut=True), partial(_made, decode), rows)
+        found = text_rows.frame(spark, _parts(where, files, reads), partial(_made, reads), rows)
         seq = F.struct(F.col(own.AT).alias("at"), own.SUB).alias(own.SEQ)
         more = (own.QUARANTINED,) if quarantines else ()
         return found.select(own.OP, seq, own.MS, own.LINE, *more, *decode.beside, *map(quoted, columns))
@@ -372,12 +411,18 @@ class Debezium(ChangeFormat):
         begin, end = told_of(first), told_of(last)
         if (begin is None) != (end is None):
             raise BadData(f"{file.path}: {_MIXED}", _ONE_FORM)
+        columns = self._shown(where, file, lines.last, skip)
         if begin is None or end is None:
-            return _Shape(None, late)
+            return _Shape(None, late, columns)
         for name in begin.keys() & end.keys():
             if begin[name] != end[name]:
                 raise BadData(f"{file.path}: column '{name}' changes its type within the file", _ONE_FORM)
-        return _Shape(begin | end, late)
+        return _Shape(begin | end, late, columns)
+
+    def _shown(self, where: Place, file: File, read: _Lines, skip: bool) -> frozenset[str]:
+        """The columns of the first line that shows any. skip: see lines.objects."""
+        envelopes = _readable(file, read(where, file, "debezium", skip), skip)
+        return next(filter(None, (columns_in(one, self._known) for one in envelopes)), frozenset())
 
     def _first_read(self, where: Place, file: File, read: _Lines, skip: bool) -> Mapping[str, Any] | None:
         """The first line of a table that is read, which a message is not, or else any that is quarantined."""
@@ -434,6 +479,57 @@ def _readable(
             yield envelope
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How the lines of a file are read. added: see _Shape."""
+
+    decode: Envelopes
+    added: frozenset[str] = frozenset()
+
+    def __call__(self, records: Sequence[bytes | None], seen: set[str]) -> Decoded:
+        """The changes of the next lines. seen: which of the added columns the lines before have; becomes larger.
+
+        A line that lacks one of those is a fault.
+        """
+        if not self.added:
+            return self.decode(records)
+        parts, begin = list[Decoded](), 0
+        for index, record in enumerate(records):
+            more = _shown_by(record or b"", self.decode.known) & self.added - seen
+            if more:
+                parts.append(self._from(begin, records[begin:index], seen))
+                begin = index
+                seen |= more
+        return merged([*parts, self._from(begin, records[begin:], seen)])
+
+    def _from(self, begin: int, records: Sequence[bytes | None], seen: set[str]) -> Decoded:
+        found = replace(self.decode, required=self.decode.required | seen)(records)
+        return replace(found, record=pc.add(found.record, pa.scalar(begin, pa.int32())))
+
+
+def _shown_by(record: bytes, known: Known) -> frozenset[str]:
+    with suppress(*MALFORMED):
+        return columns_in(json.loads(record), known)
+    return frozenset()
+
+
+def _readings(decode: Envelopes, shapes: Sequence[_Shape], files: Sequence[File]) -> dict[str, _Reading]:
+    """By the names of these files, which have one form."""
+    alike: dict[_Reading, _Reading] = {}
+    found = {}
+    for file, shape in zip(files, shapes, strict=True):
+        of_lines = replace(decode, allowed=shape.required | shape.added, required=shape.required)
+        one = _Reading(of_lines, shape.added)
+        found[file.name] = alike.setdefault(one, one)
+    return found
+
+
+def _parts(where: Place, files: Sequence[File], reads: Mapping[str, _Reading]) -> Iterator[TextPart]:
+    """One to which columns are added is one part: what a line must have depends on the lines before it."""
+    for file in files:
+        yield from lines.parts(where, [file], cut=not reads[file.name].added)
+
+
 _MARKS = {own.SUB: "integer", own.LINE: "long", own.OP: "string", own.MS: "long"}
 """What workers tell of each change. `own.SUB`: its number within its line. `own.LINE`: the line's, from 1; NULL
 beyond a file's first part, where nobody has counted the lines."""
@@ -458,35 +554,43 @@ _SEQ: SparkType = {
 }
 
 
-def _changes(what: tuple[Envelopes, TextRows, TextPart]) -> Iterator[pa.RecordBatch]:
+def _changes(what: tuple[_Reading, TextRows, TextPart]) -> Iterator[pa.RecordBatch]:
     """Runs in a worker: `own.OP, own.SEQ, own.MS, columns…` of a part of a file, perhaps `own.QUARANTINED`."""
-    decode, rows, part = what
-    names = [*text_rows.quarantined(rows), *columns_of(decode.schema)]
-    for batch in _made(decode, rows, (Piece(0, part),)):
+    read, rows, part = what
+    names = [*text_rows.quarantined(rows), *columns_of(read.decode.schema)]
+    for batch in _made({part.name: read}, rows, (Piece(0, part),)):
         at = pa.StructArray.from_arrays([batch.column(own.FILE), batch.column(own.ROW)], ["file", "row"])
         seq = pa.StructArray.from_arrays([at, batch.column(own.SUB)], ["at", own.SUB])
         marks = {own.OP: batch.column(own.OP), own.SEQ: seq, own.MS: batch.column(own.MS)}
         yield pa.RecordBatch.from_pydict(marks | {name: batch.column(name) for name in names})
 
 
-def _made(decode: Envelopes, rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
-    """Runs in a worker."""
+def _made(reads: Mapping[str, _Reading], rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
+    """Runs in a worker. reads: of each file, by its name."""
     for piece in pieces:
         before = 0 if piece.what.start == 0 else None
+        read = partial(reads[piece.what.name], seen=set())
         with reading(piece.what.path, "json", rows.hint), BadRows(piece.what, rows) as bad:
             for offset, block in json_rows.blocks(piece.what):
                 if block.strip():
-                    yield from bad.apart(_Block(rows, decode, offset, block, before))
+                    yield from bad.apart(_Block(rows, read, offset, block, before))
                 before = None if before is None else before + block.count(b"\n")
 
 
 class _Block(json_rows.Lines):
     """See text_rows.Block: the changes of a block's lines. before: how many lines precede it, if that is known."""
 
-    def __init__(self, rows: TextRows, decode: Envelopes, offset: int, block: bytes, before: int | None) -> None:
+    def __init__(
+        self,
+        rows: TextRows,
+        read: Callable[[Sequence[bytes | None]], Decoded],
+        offset: int,
+        block: bytes,
+        before: int | None,
+    ) -> None:
         super().__init__(offset, block)
         self._key = rows.key
-        found = decode([None if line == b"null" else line for line in self.records])
+        found = read([None if line == b"null" else line for line in self.records])
         assert found.record is not None, "a line can be no change, or two"
         self._of = found.record
         numbers = [None if before is None else before + number + 1 for number, _, _ in self._lines]
@@ -565,6 +669,17 @@ def told_of(envelope: Mapping[str, Any]) -> dict[str, Connect] | None:
     if "payload" not in envelope or "op" in envelope:
         return None
     return row_fields(envelope.get("schema") or {})
+
+
+def columns_in(envelope: Mapping[str, Any], known: Known) -> frozenset[str]:
+    """The columns that a line shows, by its schema block if it has one; none if its table is not read."""
+    payload = payload_of(envelope) or {}
+    if payload.get("op") in (None, "m") or not known.reads(source_of(payload)):
+        return frozenset()
+    told, image = told_of(envelope), payload.get("after")
+    if told is not None:
+        return frozenset(told)
+    return frozenset(image) if isinstance(image, dict) else frozenset()
 
 
 def source_ms(payload: Mapping[str, Any]) -> int | None:

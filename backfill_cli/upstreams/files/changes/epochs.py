@@ -38,7 +38,7 @@ class Log(ABC):
         for table, log in self._logs.items():
             file = log.files().get(self.cursor(position, table) or "")
             if file is not None:
-                found.append(ms_of(log.inspect(file)))
+                found.append(ms_of(log.inspect(file, applied=True)))
         return max(found, default=None)
 
     @abstractmethod
@@ -101,7 +101,10 @@ class FileLog(Log):
         self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns
     ) -> DataFrame | None:
         log, files = self._window(table, after, up_to)
-        return log.form.frame(spark, log.where, files, columns, log.preceding(files[0])) if files else None
+        if not files:
+            return None
+        known = log.columns_before(files[0])
+        return log.form.frame(spark, log.where, files, columns, known, log.preceding(files[0]))
 
     def change_batches(
         self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns
@@ -109,7 +112,9 @@ class FileLog(Log):
         log, files = self._window(table, after, up_to)
         if not files:
             return nothing(columns)
-        return log.form.tasks(spark, log.where, files, columns, log.preceding(files[0]))
+        return log.form.tasks(
+            spark, log.where, files, columns, log.columns_before(files[0]), log.preceding(files[0])
+        )
 
     def _window(self, table: str, after: Position, up_to: Position) -> tuple[TableLog, list[File]]:
         log = self._logs[table]
@@ -198,7 +203,7 @@ class EpochLog(Log):
             return None
         epoch = F.col(own.EPOCH).cast("bigint" if isinstance(high, int) else "string")
         wanted = epoch <= F.lit(high) if low is None else (epoch > F.lit(low)) & (epoch <= F.lit(high))
-        frame = log.form.frame(spark, log.where, files, columns)
+        frame = log.form.frame(spark, log.where, files, columns, log.columns_before(files[0]))
         return None if frame is None else frame.where(wanted).drop(own.EPOCH)
 
     def _collect(self, table: str, position: Position, epochs: dict[Cursor, _Epoch]) -> None:

@@ -97,7 +97,7 @@ class MarkedRows(ChangeFormat):
     def _placed(self, rows: DataFrame) -> tuple[DataFrame, Column]:
         """(the rows that are changes, `own.SEQ`). rows: see `_of_group`."""
 
-    def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
+    def inspect(self, where: Place, file: File, known: Columns, applied: bool = False) -> Inspected:
         kind = file_kind(self.options, file)
         if kind == "parquet":
             meta = footer(where, file)
@@ -105,7 +105,7 @@ class MarkedRows(ChangeFormat):
             rows, ms = meta.num_rows, largest_ms(meta, self.time) if self.time else None
         else:
             rows = None
-            shown, ms = self._of_text(where, file, kind, known)
+            shown, ms = self._of_text(where, file, kind, known, applied or self.quarantines)
         if shown and self.ops.column not in shown:
             raise BadData(
                 f"{file.path}: no column '{self.ops.column}', which every {self.options.format} file has",
@@ -125,6 +125,7 @@ class MarkedRows(ChangeFormat):
         where: Place,
         files: Sequence[File],
         columns: Columns,
+        known: Columns,
         before: File | None = None,
     ) -> DataFrame:
         groups: dict[tuple[FileFormat, tuple[tuple[str, str], ...]], list[File]] = {}
@@ -201,27 +202,32 @@ class MarkedRows(ChangeFormat):
         shown = schemas.of_footer(file.path, footer(where, file))
         return tuple((name, str(shown[name]["type"])) for name, _ in marks if name in shown)
 
-    def _of_text(self, where: Place, file: File, kind: FileFormat, known: Columns) -> tuple[Columns, int | None]:
-        """(columns with marks, largest time) from the header and the last line; no columns for an empty file."""
+    def _of_text(
+        self, where: Place, file: File, kind: FileFormat, known: Columns, skip: bool
+    ) -> tuple[Columns, int | None]:
+        """(columns with marks, largest time) from the header and the last line; no columns for an empty file.
+
+        skip: see lines.objects.
+        """
         marks = {name: field(name, spark_type) for name, spark_type in self._with_epoch(known)}
         image: Mapping[str, Any] | None = None
         if kind == "json":
-            said = lines.objects(file, lines.last(where, file, kind, self.quarantines), self.quarantines)
+            said = lines.objects(file, lines.last(where, file, kind, skip), skip)
             image = next(said, None)
             # a writer can omit NULLs: known columns stay, and a new one can be in any line
             names = list(dict.fromkeys([*(image or {}), *chain.from_iterable(said), *known]))
         else:
             header = csv_files.header(where, file, self.options.csv) if self.options.csv.header else None
             names = header if header is not None else list(marks | known)
-            with suppress(*([BadData] if self.quarantines else [])):
+            with suppress(*([BadData] if skip else [])):
                 values = csv_files.last_record(where, file, self.options.csv, len(names))
                 image = None if values is None else dict(zip(names, values, strict=True))
-        if lines.first(where, file, kind, self.quarantines) is None:
+        if lines.first(where, file, kind, skip) is None:
             return {}, None
         shown = marks | known | self.declared
         for name in names:
             if name not in shown:
-                raise undeclared(file, name)
+                raise undeclared(file, name, shown)
         if kind == "csv":
             refuse_nested({n: c for n in names if not isinstance((c := shown[n])["type"], str)}, file.path)
         return {name: shown[name] for name in names}, as_ms((image or {}).get(self.time)) if self.time else None
@@ -315,18 +321,19 @@ class ChangeFeed(MarkedRows):
     def __init__(self, table: TableSpec, options: ChangesOptions, declared: Columns, quarantines: bool) -> None:
         super().__init__(table, options, _MARKS, _OPS, TIME, declared, quarantines)
 
-    def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
-        found = super().inspect(where, file, known)
-        return replace(found, versions=self._versions(where, file)) if found.columns else found
+    def inspect(self, where: Place, file: File, known: Columns, applied: bool = False) -> Inspected:
+        found = super().inspect(where, file, known, applied)
+        skip = applied or self.quarantines
+        return replace(found, versions=self._versions(where, file, skip)) if found.columns else found
 
-    def _versions(self, where: Place, file: File) -> tuple[Cursor, Cursor] | None:
+    def _versions(self, where: Place, file: File, skip: bool) -> tuple[Cursor, Cursor] | None:
         """The lowest and the highest version in a file, from its footer if it has them; None without rows."""
         kind, csv = file_kind(self.options, file), self.options.csv
         if kind == "csv" and not csv.header:
             return None
         if kind == "parquet" and (found := epoch_values.bounds(where, file, VERSION)) is not None:
             return found
-        held = epoch_values.read(where, file, kind, VERSION, csv, self.quarantines)
+        held = epoch_values.read(where, file, kind, VERSION, csv, skip)
         return (held.lowest, held.highest) if held.rows else None
 
     def _placed(self, rows: DataFrame) -> tuple[DataFrame, Column]:

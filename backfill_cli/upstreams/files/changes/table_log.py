@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from backfill_cli.errors import START_OVER, HistoryGone, UsageError, in_config
+from backfill_cli.contracts import own
+from backfill_cli.errors import START_OVER, BadData, HistoryGone, UsageError, in_config
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.model.schema import Columns, differing, same_type, schema_text
+from backfill_cli.model.schema import Columns, differing, same_type, schema_text, shown
+from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.upstreams.files.changes import applied_files, order
 from backfill_cli.upstreams.files.changes.applied_files import AppliedFiles, Mismatch
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected
@@ -135,15 +137,20 @@ class TableLog:
             order.refuse_in_versions(self.table, self._memory(cursor).highest, pending)
         return pending
 
-    def inspect(self, file: File) -> Inspected:
-        """One file's metadata."""
-        return self.form.inspect(self.where, file, self._base)
+    def inspect(self, file: File, applied: bool = False) -> Inspected:
+        """One file's metadata. applied: see ChangeFormat.inspect."""
+        return self.form.inspect(self.where, file, self._base, applied)
 
     def schemas(self, pending: Sequence[Inspected]) -> dict[str, str]:
-        """File name -> schema as JSON, for the pending files at which the columns change."""
+        """File name -> schema as JSON, for the pending files at which the columns change.
+
+        Raises BadData if the next one cannot be followed.
+        """
         current, changed = self._base, dict[str, str]()
         for found in pending:
             if found.columns is not None and differing(current, found.columns):
+                if found is pending[0]:
+                    _refuse_other(found, current, found.columns)
                 current = _in_order(current, found.columns)
                 changed[found.file.name] = schema_text(current)
         return changed
@@ -228,19 +235,29 @@ class TableLog:
         if (cursor or "") in self._memories:
             self._memories = {at: one for at, one in self._memories.items() if at >= (cursor or "")}
 
-    def _move(self, cursor: str | None) -> None:
-        """Move to another position. The schema there is that of the last file up to it that shows one.
+    def columns_before(self, file: File) -> Columns:
+        """The columns when a file begins."""
+        names = self._landing.names
+        at = bisect_left(names, file.name)
+        before = names[at - 1] if at > 0 else None
+        if (before or "") <= (self._cursor or "") < file.name:
+            return self._base
+        return self._columns_at(before)
 
-        A position can go back, when a staged epoch is discarded.
-        """
-        self._cursor, self._base = cursor, self._pinned
+    def _columns_at(self, cursor: str | None) -> Columns:
+        """The columns at a position: those of the last file up to it that shows some, or else the pinned ones."""
         consumed = self._landing.between(self._start, cursor)[-_BACK:] if cursor is not None else ()
         for name in reversed(consumed):
             file, held = self._landing.files[name], self._inspected.get(name)
-            columns = held.columns if held is not None and held.file == file else self.inspect(file).columns
-            if columns is not None:
-                self._base = _in_order(self._pinned, columns)
-                break
+            if held is None or held.file != file:
+                held = self.form.inspect(self.where, file, self._pinned, True)
+            if held.columns is not None:
+                return _in_order(self._pinned, held.columns)
+        return self._pinned
+
+    def _move(self, cursor: str | None) -> None:
+        """Move to another position, which can be an earlier one: when a staged epoch is discarded."""
+        self._cursor, self._base = cursor, self._columns_at(cursor)
         self._inspected = {name: one for name, one in self._inspected.items() if cursor is None or name > cursor}
 
     def _refuse_late_by_time(self, there: Iterable[File], cursor: str | None) -> None:
@@ -277,6 +294,22 @@ class TableLog:
         for name in self._landing.between(cursor, None)[:_WATCHED]:
             if self._landing.again(name) is None:
                 self._compare((), (name,), cursor)
+
+
+def _refuse_other(found: Inspected, old: Columns, new: Columns) -> None:
+    """Raises BadData for columns that are gone, have another type, or differ from others only in case."""
+    faults = [f"column '{name}' is gone" for name in old if name not in new]
+    faults += [
+        f"column '{name}' was {shown(column['type'])}, and is {shown(new[name]['type'])}"
+        for name, column in old.items()
+        if name in new and not same_type(column["type"], new[name]["type"])
+    ]
+    faults += [f"column '{name}' differs from '{first}' only in case" for first, name in own.twins({**old, **new})]
+    if faults:
+        raise BadData(
+            f"{found.file.path}{found.shown_in}: {'; '.join(faults)}",
+            CHANGES_HINT + "; if the columns did change upstream, only added ones can be followed: " + START_OVER,
+        )
 
 
 def _in_order(old: Columns, new: Columns) -> Columns:
