@@ -82,7 +82,8 @@ class PlanReport:
     retention: what must stay readable, and for how long. constraints_hold: whether constraints across tables hold
     at every checkpoint after the snapshots; constraints_why: what that rests on. estimate_s: (least, most) seconds
     until caught up, None if unknown. refused: why start would refuse, each with what to do; warnings: what to
-    check before the start, one sentence each; notes: what a start would do. follows: whether there is a change log
+    check before the start, one sentence each; notes: what a start would do. exists: what there is of the job
+    already: the rest is what a new job would do. follows: whether there is a change log
     to follow. side_tables: for rows that cannot be read, where these are quarantined; they have no splits.
     """
 
@@ -101,6 +102,7 @@ class PlanReport:
     refused: tuple[Refusal, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    exists: tuple[str, ...] = ()
     follows: bool = True
     side_tables: tuple[PlannedTable, ...] = ()
 

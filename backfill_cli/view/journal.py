@@ -177,6 +177,7 @@ class Journal:
         more = {table: rows - known.get(table, 0) for table, rows in now.items() if rows > known.get(table, 0)}
         if more:
             said = f"quarantined, because they could not be read: {spell_quarantined(more)}"
+            said += "" if more == now else f"; {spell_quarantined(now)} since the job began"
             yield Entry(
                 said,
                 Weight.WARNING,

@@ -52,7 +52,9 @@ def plan_text(report: PlanReport) -> str:
     if len(report.tables) > 1:
         holds = "hold" if report.constraints_hold else "do not hold"
         facts.append(("constraints", f"across tables {holds} at every checkpoint: {report.constraints_why}"))
-    lines = [wrapped(f"{name:<12}{value}", 12) for name, value in facts]
+    lines = [wrapped(one, 2) for one in report.exists]
+    lines += ["what follows is what a new job would do", ""] if report.exists else []
+    lines += [wrapped(f"{name:<12}{value}", 12) for name, value in facts]
     for table in report.tables:
         lines += ["", *_table_lines(table)]
     for table in report.side_tables:

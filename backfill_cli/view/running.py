@@ -165,8 +165,8 @@ class Tally:
 
     @staticmethod
     def of(totals: Totals, quarantined: Mapping[str, int]) -> "Tally":
-        written = totals.rows_written - sum(quarantined.values())
-        return Tally(totals.snapshot_rows, written, totals.changes_read, totals.commits, dict(quarantined))
+        rows, written = totals.snapshot_rows, totals.rows_written
+        return Tally(rows, written, totals.changes_read, totals.commits, dict(quarantined))
 
     def since(self, before: "Tally") -> "Tally":
         more = {table: rows - before.quarantined.get(table, 0) for table, rows in self.quarantined.items()}

@@ -278,8 +278,7 @@ def plan(config: JobConfig, catalog: Catalog, into_existing: bool = False) -> Pl
     Raises what `start` would raise for a config that cannot run.
     """
     noting = _Noting(config, catalog)
-    noting.notes += _known_job(config, catalog)
-    known = bool(noting.notes)
+    known = tuple(_known_job(config, catalog))
     with start_over_named(config.job.name, catalog), Resources(config) as resources:
         upstream, sink = resources.upstream, resources.sink
         noting.notes += nothing_follows(config.job.name, upstream.capabilities)
@@ -318,6 +317,7 @@ def plan(config: JobConfig, catalog: Catalog, into_existing: bool = False) -> Pl
         refused=tuple(noting.refused),
         warnings=tuple(noting.warnings),
         notes=tuple(noting.notes),
+        exists=known,
         follows=upstream.capabilities.follows,
         side_tables=tuple(beside),
     )

@@ -315,7 +315,7 @@ class Orchestrator(Generic[S]):
             taken=START if spool is None else spool.taken,
             quarantined=quarantined(self._quarantined, self._job.tables, staged),
         )
-        record = record_of(checkpoint, before.phase, barrier.epoch, barrier.mutations.verbs)
+        record = record_of(checkpoint, self._job.tables, before.phase, barrier.epoch, barrier.mutations.verbs)
         lag_ms = self._meter.lag_ms(plan, self._ports.now_ms())
         return Epoch(checkpoint, plan, replace(record, stage_ms=stage_ms, lag_ms=lag_ms), after, budget.steady_ms)
 

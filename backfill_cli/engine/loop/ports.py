@@ -70,11 +70,18 @@ class Ports:
     steady_ms: Callable[[], int]
 
 
-def record_of(checkpoint: Checkpoint, phase: Phase, committed_ms: int, mutations: str) -> EpochRecord:
-    """The ledger's line for a staged epoch, without how long it took. phase: the one in which it was read."""
+def record_of(
+    checkpoint: Checkpoint, tables: Iterable[SinkTable], phase: Phase, committed_ms: int, mutations: str
+) -> EpochRecord:
+    """The ledger's line for a staged epoch, without how long it took. phase: the one in which it was read.
+
+    tables: the sink's; rows that go to side tables are not counted as written.
+    """
     plan, staged = checkpoint.plan, checkpoint.staged
     assert plan is not None
     assert staged is not None
+    side = {table.name for table in tables if table.side}
+    written = replace(staged, tables={name: one for name, one in staged.tables.items() if name not in side})
     return EpochRecord(
         epoch=checkpoint.epoch,
         prev_ms=checkpoint.prev_ms,
@@ -82,13 +89,13 @@ def record_of(checkpoint: Checkpoint, phase: Phase, committed_ms: int, mutations
         committed_ms=committed_ms,
         snapshot_rows=sum(rows for _, rows in staged.reads),
         changes_read=staged.changes_read,
-        rows_written=staged.rows,
+        rows_written=written.rows,
         upstream_epochs=plan.window.epochs if plan.window else 0,
         pending_epochs=plan.pending_after,
         mutations=mutations,
-        rows_inserted=staged.inserted,
-        rows_upserted=staged.upserted,
-        rows_deleted=staged.deleted,
+        rows_inserted=written.inserted,
+        rows_upserted=written.upserted,
+        rows_deleted=written.deleted,
     )
 
 

@@ -40,7 +40,7 @@ def recover(
         _level(job, late, start.committed, sink)
     if prepared is None:
         return start
-    record = _record(prepared, now_ms, mutations)
+    record = _record(job, prepared, now_ms, mutations)
     kept = _keep_promise(job, start, prepared, record, has, store, sink, stager)
     hit("recovery-done")
     return kept
@@ -139,10 +139,11 @@ def _require_agreement(job: Job, markers: Mapping[str, Marker], committed: int) 
         )
 
 
-def _record(prepared: Checkpoint, now_ms: int, mutations: str) -> EpochRecord:
+def _record(job: Job, prepared: Checkpoint, now_ms: int, mutations: str) -> EpochRecord:
     """The ledger's line for an epoch that recovery found or finished; durations are unknown."""
     assert prepared.plan is not None
-    return record_of(prepared, Phase.SNAPSHOT if prepared.plan.reads else prepared.phase, now_ms, mutations)
+    phase = Phase.SNAPSHOT if prepared.plan.reads else prepared.phase
+    return record_of(prepared, job.tables, phase, now_ms, mutations)
 
 
 def take_back(

@@ -114,7 +114,7 @@ def test_rows_that_are_quarantined_are_told_as_they_come() -> None:
     warned = [entry for entry in said if entry.weight is Weight.WARNING]
     assert [entry.text for entry in warned] == [
         f"quarantined, because they could not be read: 2 rows in {SIDE}",
-        f"quarantined, because they could not be read: 3 rows in {SIDE}",
+        f"quarantined, because they could not be read: 3 rows in {SIDE}; 5 rows in {SIDE} since the job began",
     ]
     assert events(warned) == ["quarantined", "quarantined"]
     assert warned[0].event is not None

@@ -60,6 +60,13 @@ def test_a_plan_without_a_change_side_has_no_change_log() -> None:
     assert "change log  none: the config names no changes\n" in plan_text(replace(PLAN, follows=False))
 
 
+def test_a_plan_of_a_job_that_exists_says_so_first() -> None:
+    said = "job 'orders' already exists (done, epoch 5): start continues it"
+    first, second, *rest = plan_text(replace(PLAN, exists=(said,))).split("\n")
+    assert (first, second) == (said, "what follows is what a new job would do")
+    assert rest == ["", *plan_text(PLAN).split("\n")]
+
+
 def test_a_plan_tells_all_that_it_knows() -> None:
     text = plan_text(PLAN)
     for fact in (
