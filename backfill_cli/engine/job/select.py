@@ -5,13 +5,23 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from backfill_cli.config import JobConfig, from_stored
+from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.config.effective import Difference, differences, moved
 from backfill_cli.contracts import Capabilities, JobDefinition, Sink, SinkTable, Source, TableSpec
 from backfill_cli.engine.spool.folder import holds_entries, owned
-from backfill_cli.errors import START_OVER, UsageError, command, in_config, sql, start_over
+from backfill_cli.errors import (
+    START_OVER,
+    BackfillError,
+    UsageError,
+    command,
+    in_config,
+    sql,
+    start_over,
+)
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.upstream import Pin
 from backfill_cli.strategies import Strategy
 from backfill_cli.strategies.arrangement import ArrangementStrategy
@@ -252,6 +262,23 @@ def require_same_strategy(job: JobDefinition, config: JobConfig, upstream: Sourc
             f"job {job.name!r} exists with strategy {job.strategy!r}, but this config leads to {asked!r}",
             f'set job.strategy = "{job.strategy}" again, or name another job, or ' + START_OVER,
         )
+
+
+def edited(job: JobDefinition) -> Iterator[Limit]:
+    """What a `resume` says if the file that the job's config was read from differs from it now.
+
+    A file that is gone, or that cannot be read, is no reason: a job is resumed without it.
+    """
+    if not job.config_file:
+        return
+    try:
+        now = load(Path(job.config_file))
+    except BackfillError:
+        return
+    changed = changed_keys(job.config, now) if now.job.name == job.name else ()
+    if changed:
+        said = f"resume does not read {job.config_file}, changed since the last start: {', '.join(changed)}"
+        yield Limit(said, hint=command(f"start --config {shlex.quote(job.config_file)}"), to="use it")
 
 
 def changed_keys(stored: str, config: JobConfig) -> list[str]:

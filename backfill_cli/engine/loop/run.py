@@ -20,6 +20,7 @@ from backfill_cli.engine.job.ownership import owners_sought, require_kept, start
 from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
 from backfill_cli.engine.job.select import (
     changed_keys,
+    edited,
     nothing_follows,
     require_same,
     require_same_strategy,
@@ -94,8 +95,21 @@ def resume(
         kept = catalog.definition(name)
         known = kept if until is None else replace(kept, until=until)
         config = from_stored(known.config)
-        with run.resources(config) as resources:
+        for said in edited(known):
+            run.watcher.tell(said)
+        with start_asked(name), run.resources(config) as resources:
             return run.taken_up(known, config, resources, lock, unpause=True, changed=(), was_until=kept.until)
+
+
+@contextmanager
+def start_asked(name: str) -> Iterator[None]:
+    """An error that asks for a change of the config says to start the job with it: no resume reads the file."""
+    try:
+        yield
+    except BackfillError as error:
+        if error.hint.config and not isinstance(error, Transient):
+            error.hint = error.way_on(name)
+        raise
 
 
 def _definition(catalog: Catalog, name: str) -> JobDefinition | None:

@@ -13,10 +13,27 @@ from hint_typed import typed
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
 from backfill_cli.config.sections import Table, Transform
-from backfill_cli.contracts import Capabilities, ConsumableLog, Current, Partitions, Pinned, TableSpec
+from backfill_cli.contracts import (
+    Capabilities,
+    ConsumableLog,
+    Current,
+    JobDefinition,
+    Partitions,
+    Pinned,
+    TableSpec,
+)
 from backfill_cli.engine.job.checks import plan
-from backfill_cli.engine.job.select import choose, constraints, nothing_follows, require_keys, require_whole
+from backfill_cli.engine.job.select import (
+    choose,
+    constraints,
+    edited,
+    nothing_follows,
+    require_keys,
+    require_whole,
+)
 from backfill_cli.errors import UsageError
+from backfill_cli.model.position import START
+from backfill_cli.model.upstream import Pin
 from backfill_cli.upstreams import files
 
 
@@ -169,3 +186,39 @@ def test_the_chain_is_asked_for_and_keeps_no_constraint_until_it_has_converged()
         hint.says('set it to "source", or to "auto"')
         for strategy in ("source", "auto"):
             assert choose(strategy, LOG).strategy == "source"
+
+
+def test_a_resume_says_that_the_config_was_edited_and_what_starts_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "my job.toml"
+    file.write_text(CONFIG)
+    before = load(file)
+    job = JobDefinition(
+        "j", before.stored(), "{}", Pin(START, None, None, ()), "forever", "snapshot", (), str(file)
+    )
+    assert list(edited(job)) == []
+    file.write_text(CONFIG.replace('type = "files"', 'type = "files"\non_error = "quarantine"'))
+    (said,) = edited(job)
+    assert said.text == f"resume does not read {file}, changed since the last start: upstream.on_error"
+    ((verb, option, path),) = (one.words for one in said.hint.commands)
+    assert (verb, option) == ("start", "--config")
+    assert list(edited(replace(job, config=load(Path(path)).stored()))) == []
+    for left in ("[job", CONFIG.replace('name = "j"', 'name = "other"')):
+        file.write_text(left)
+        assert list(edited(job)) == []
+    file.unlink()
+    assert list(edited(job)) == []
+
+
+CONFIG = """
+[job]
+name = "j"
+[upstream]
+type = "files"
+snapshot = { path = "snapshot", format = "parquet" }
+[[tables]]
+name = "t"
+key = ["id"]
+[sink]
+type = "duckdb"
+path = "sink.duckdb"
+"""
