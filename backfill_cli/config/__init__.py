@@ -98,7 +98,10 @@ class JobConfig:
 
     def table_specs(self) -> tuple[TableSpec, ...]:
         """The tables as the upstream sees them."""
-        return tuple(TableSpec(table.name, tuple(table.key), table.immutable_key) for table in self.tables)
+        return tuple(
+            TableSpec(one.name, tuple(one.key), one.immutable_key, self.transform_of(one.name).where is not None)
+            for one in self.tables
+        )
 
     def open_upstream(self) -> Source:
         """The upstream, secrets resolved. Raises ConfigError for a reference that cannot be resolved."""

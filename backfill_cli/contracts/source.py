@@ -32,11 +32,13 @@ class TableSpec:
     """A table of a job as its source sees it.
 
     key: source columns that identify a row. immutable_key: the key is promised never to change.
+    filtered: a `where` leaves rows out once they are read: until then a row of the snapshot may have a NULL key.
     """
 
     name: str
     key: tuple[str, ...]
     immutable_key: bool = False
+    filtered: bool = False
 
 
 class BrokenContract(UsageError):

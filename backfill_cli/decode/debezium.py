@@ -18,7 +18,7 @@ from backfill_cli.decode.connect import Connect, encoding, is_time
 from backfill_cli.decode.encodings import Encoding, Undecided, schemaless
 from backfill_cli.decode.order import blanks, can_be_late, comparable
 from backfill_cli.decode.source_table import Known, matching, source_of
-from backfill_cli.decode.tokens import NOT_WHOLE, Token, first_value, parsed, text_of, whole_object, written
+from backfill_cli.decode.tokens import DEEP, Token, first_value, parsed, text_of, whole_object, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unreadable
 from backfill_cli.decode.unsent import UNAVAILABLE, is_unsent
 from backfill_cli.decode.whole import IN_BLOCK, IN_ROW, lacking_column, new_column
@@ -361,7 +361,7 @@ class OneByOne:
             except Unreadable as exc:
                 fault = exc
             except RecursionError:  # nested hundreds deep
-                fault = Unreadable(NOT_WHOLE)
+                fault = Unreadable(DEEP)
             indices += [index] * len(made)
             changes += made
             faults += [fault] * len(made)

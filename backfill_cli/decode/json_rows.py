@@ -11,9 +11,9 @@ from backfill_cli.decode import foreign, values
 from backfill_cli.decode.encodings import textual
 from backfill_cli.decode.rows import Rows, one_by_one
 from backfill_cli.decode.tokens import Token, is_registered, whole_object
-from backfill_cli.decode.unreadable import Misfit, Unreadable
+from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
-from backfill_cli.model.schema import Columns, columns_of, schema_text, shown
+from backfill_cli.model.schema import Columns, columns_of, schema_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,6 @@ class _Reading:
             for name, column in self._columns.items()
         ]
         self._folded = {name.lower() for name in self._columns}
-        self._listed = ", ".join(f"{name} {shown(column['type'])}" for name, column in self._columns.items())
         parts = {
             name: arrow_values.read_as(column["type"], self._how[name], True)
             for name, column in self._columns.items()
@@ -150,14 +149,11 @@ class _Reading:
     def _row(self, members: dict[str, Token]) -> tuple[Any, ...]:
         foreign.refuse(members, self._foreign)
         row: list[Any] = []
-        for name, kind, read in self._readers:
-            token = members.get(name)
+        for name, _, read in self._readers:
             try:
-                row.append(read(token))
-            except Misfit:
-                raise Unreadable(f"not a JSON object of the columns {self._listed}") from None
-            except Unreadable:
-                raise Unreadable(f"column '{name}': {values.inexact(kind).args[0]}") from None
+                row.append(read(members.get(name)))
+            except Unreadable as exc:
+                raise Unreadable(f"column '{name}': {exc.args[0]}") from None
         for name in members if None in row else ():
             if name not in self._columns and name.lower() in self._folded:
                 raise Unreadable(f"member '{name}' differs from a column only in case: it would be NULL")

@@ -6,7 +6,7 @@ from typing import Any
 
 from backfill_cli.contracts.decoder import Decode, Decoded
 from backfill_cli.decode import stored
-from backfill_cli.decode.tokens import NOT_WHOLE
+from backfill_cli.decode.tokens import DEEP
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.model.schema import Columns
 from backfill_cli.spark.api import Column, DataFrame
@@ -32,7 +32,7 @@ def one_by_one(
         except Unreadable as exc:
             error = str(exc.args[0])
         except RecursionError:  # nested hundreds deep
-            error = NOT_WHOLE
+            error = DEEP
         rows.append(row)
         errors.append(error)
     made = {

@@ -7,7 +7,10 @@ from typing import Any, NoReturn
 
 from backfill_cli.decode.unreadable import Unreadable
 
-NOT_WHOLE = "not one whole JSON object (cut short, a duplicate name, text after the object, …)"
+NO_OBJECT = "not a JSON object"
+CUT = "cut short: not a complete JSON object"
+MORE = "text after the JSON object"
+DEEP = "nested too deep"
 _HALF = "half of a surrogate pair (\\ud800 to \\udfff) is not a character"
 NO_TEXT = "not UTF-8 text"
 _REGISTERED = (
@@ -62,13 +65,16 @@ class Ambiguous(dict[str, Token]):
 
     def _refuse_twice(self, name: str) -> None:
         if name in self._twice:
-            raise Unreadable(NOT_WHOLE)
+            raise self._fault(name)
+
+    def _fault(self, name: str) -> Unreadable:
+        return Unreadable(f"the name {_quoted(name)} occurs twice in an object")
 
     def items(self) -> NoReturn:
-        raise Unreadable(NOT_WHOLE)
+        raise self._fault(min(self._twice))
 
     def values(self) -> NoReturn:
-        raise Unreadable(NOT_WHOLE)
+        raise self._fault(min(self._twice))
 
 
 def _members(pairs: list[tuple[str, Token]]) -> dict[str, Token]:
@@ -103,30 +109,46 @@ def parsed(text: str) -> Token:
     try:
         return _DECODER.decode(text)
     except RecursionError:
-        raise Unreadable(NOT_WHOLE) from None
-    except ValueError:
+        raise Unreadable(DEEP) from None
+    except ValueError as exc:
         if "\t" not in text:
-            raise Unreadable(NOT_WHOLE) from None
+            raise Unreadable(fault_of(exc)) from None
     # a tab inside a text is no JSON, but it cannot be mistaken
     try:
         return _DECODER.decode(_STRING.sub(lambda found: found[0].replace("\t", "\\t"), text))
-    except (ValueError, RecursionError):
-        raise Unreadable(NOT_WHOLE) from None
+    except RecursionError:
+        raise Unreadable(DEEP) from None
+    except ValueError as exc:
+        raise Unreadable(fault_of(exc)) from None
+
+
+def fault_of(error: ValueError) -> str:
+    """What is wrong with a text that is no JSON, by the error of the json module."""
+    if not isinstance(error, json.JSONDecodeError):
+        return NO_TEXT if isinstance(error, UnicodeDecodeError) else str(error)
+    if error.msg == "Extra data":
+        return MORE
+    if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
+        return CUT
+    said = error.msg[0].lower() + error.msg[1:].removesuffix(" at")
+    return f"not JSON: {said} at character {error.pos + 1}"
 
 
 def first_value(text: str, at: int) -> tuple[Token, int]:
     """The JSON value that begins at `at`, and where it ends. Raises Unreadable."""
     try:
         return _DECODER.raw_decode(text, at)
-    except (ValueError, RecursionError):
-        raise Unreadable(NOT_WHOLE) from None
+    except RecursionError:
+        raise Unreadable(DEEP) from None
+    except ValueError as exc:
+        raise Unreadable(fault_of(exc)) from None
 
 
 def whole_object(raw: bytes) -> dict[str, Token]:
     """The members of a record that is one JSON object. Raises Unreadable."""
     found = parsed(text_of(raw))
     if not isinstance(found, dict):
-        raise Unreadable(NOT_WHOLE)
+        raise Unreadable(NO_OBJECT)
     return found
 
 

@@ -46,8 +46,16 @@ _PLAIN_NUMBER = re.compile(r"-?[0-9]+(?:[.][0-9]*[1-9])?")
 
 
 def inexact(kind: SparkType) -> Unreadable:
+    return Unreadable(f"not exactly {_a(kind)}")
+
+
+def out_of_range(kind: SparkType) -> str:
+    return f"out of range for {_a(kind)}"
+
+
+def _a(kind: SparkType) -> str:
     name = shown(kind)
-    return Unreadable(f"not exactly {'an' if name[0] in 'aeiou' else 'a'} {name}")
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 # Texts
@@ -66,8 +74,10 @@ def of_text(text: str, kind: str) -> Any:
     if kind.startswith("timestamp"):
         return _moment(text, kind)
     if kind in BITS:
-        if _WHOLE.fullmatch(text) is None or not _fits(value := _int(text), kind):
+        if _WHOLE.fullmatch(text) is None:
             raise inexact(kind)
+        if not _fits(value := _int(text), kind):
+            raise Unreadable(out_of_range(kind))
         return value
     if kind == "boolean":
         if (found := _BOOLEANS.get(text.lower())) is None:
@@ -100,7 +110,7 @@ def of_decimal(text: str, kind: str) -> int:
     """Exponents are allowed: Java writes 0.0000001 as 1E-7."""
     found = _DECIMAL.fullmatch(text)
     if found is None or not (found[2] or found[3]):
-        raise Unfit(inexact(kind).args[0])
+        raise Unfit("not a number")
     places = (found[3] or "").rstrip("0")
     digits = (found[2] + places).lstrip("0")
     if not digits:
@@ -115,7 +125,7 @@ def scaled(unscaled: int, scale: int, kind: str) -> int:
     precision, places = decimal_of(kind)
     up = places - scale
     if unscaled and abs(up) > 2 * _MOST_PLACES:
-        raise Unfit(inexact(kind).args[0]) if up > 0 else inexact(kind)
+        raise Unfit(out_of_range(kind)) if up > 0 else inexact(kind)
     if up >= 0:
         value = unscaled * 10**up if unscaled else 0
     else:
@@ -123,7 +133,7 @@ def scaled(unscaled: int, scale: int, kind: str) -> int:
         if rest:
             raise inexact(kind)
     if abs(value) >= 10**precision:
-        raise Unfit(inexact(kind).args[0])
+        raise Unfit(out_of_range(kind))
     return value
 
 
@@ -160,7 +170,7 @@ def _moment(text: str, kind: str) -> int:
     seconds = hour * 3600 + minute * 60 + second - (-offset if found[9] == "-" else offset)
     micros = days * _DAY_MICROS + seconds * 10**6 + int((found[7] or "").ljust(6, "0"))
     if not -(2**63) <= micros < 2**63:
-        raise inexact(kind)
+        raise Unreadable(out_of_range(kind))
     return micros
 
 
@@ -168,11 +178,11 @@ def _finite(text: str, kind: str) -> float:
     value = float(text)
     if kind == "double":
         if math.isinf(value):
-            raise inexact(kind)
+            raise Unreadable(out_of_range(kind))
         return value
     single = to_single(value)
     if math.isinf(single):
-        raise inexact(kind)
+        raise Unreadable(out_of_range(kind))
     if single != value and to_single(twin := 2 * value - single) == twin and len(text) >= 17:
         # halfway between two FLOATs as a DOUBLE, the number itself may be nearer to the other one
         raise inexact(kind)
@@ -333,9 +343,16 @@ def _misfit(what: str, token: Token) -> Misfit:
 
 
 def _count(token: Token, of: str) -> int:
-    if not isinstance(token, Number) or not token.is_whole or not _fits(value := _int(token), "long"):
-        raise _misfit(f"a whole number of {of}", token)
+    value = _whole(token, f"a whole number of {of}")
+    if not _fits(value, "long"):
+        raise Misfit(f"{out_of_range('long')}: {token}")
     return value
+
+
+def _whole(token: Token, what: str) -> int:
+    if not isinstance(token, Number) or not token.is_whole:
+        raise _misfit(f"written as {what}" if isinstance(token, Number) else what, token)
+    return _int(token)
 
 
 def _native(kind: str) -> Reader:
@@ -347,10 +364,11 @@ def _native(kind: str) -> Reader:
     wide = kind if kind == "long" else "integer"
 
     def whole(token: Token) -> int:
-        if not isinstance(token, Number) or not token.is_whole or not _fits(value := _int(token), wide):
-            raise _misfit("a whole number", token)
+        value = _whole(token, "a whole number")
+        if not _fits(value, wide):
+            raise Misfit(f"{out_of_range(wide)}: {token}")
         if not _fits(value, kind):
-            raise inexact(kind)
+            raise Unreadable(out_of_range(kind))
         return value
 
     return whole
@@ -388,8 +406,8 @@ def _json_decimal(kind: str) -> Reader:
             raise _misfit("a number", token)
         try:
             return of_decimal(token, kind)
-        except Unfit:
-            raise _misfit("a number", token) from None
+        except Unfit as exc:
+            raise Misfit(f"{exc.args[0]}: {token[:100]}") from None
 
     return read
 
@@ -426,11 +444,9 @@ def _variable(kind: str) -> Reader:
         scale, value = token.get("scale"), token.get("value")
         if scale is None or value is None:
             raise inexact(kind)
-        if not isinstance(scale, Number) or not scale.is_whole:
-            raise _misfit("a whole number", scale)
         if not _is_text(value):
             raise inexact(kind)
-        return of_unscaled(value, _int(scale), kind)
+        return of_unscaled(value, _whole(scale, "a whole number"), kind)
 
     return read
 

@@ -4,7 +4,7 @@ Spark's own reader selects a slice by `_metadata.row_index` and reads the whole 
 the row groups that hold the slice.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -104,17 +104,26 @@ def batches(fs: "FileSystem", path: str, part: GroupSlice, schema: Any) -> Itera
 
     Raises pyarrow's error for a missing or damaged file, BadData if a value does not fit its type exactly.
     """
+    for first, batch in raw_batches(fs, path, part, schema.names):
+        yield from _exactly(batch, schema, path, first).to_batches()
+
+
+def raw_batches(fs: "FileSystem", path: str, part: GroupSlice, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
+    """Arrow batches of a slice as the file has them, each with the index of its first row in the file.
+
+    names: of the columns; one that the file lacks is left out.
+    """
     import pyarrow.parquet as pq
 
     with fs.open_input_file(path) as source:
         reader = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
         groups = list(range(part.first_group, part.last_group + 1))
         begin, size = part.start, _batch_rows(reader.metadata, part)
-        for batch in reader.iter_batches(size, row_groups=groups, columns=schema.names):
+        for batch in reader.iter_batches(size, row_groups=groups, columns=list(names)):
             low, high = max(part.after - begin, 0), min(part.up_to - begin, batch.num_rows)
-            begin += batch.num_rows
             if low < high:
-                yield from _exactly(batch.slice(low, high - low), schema, path).to_batches()
+                yield begin + low, batch.slice(low, high - low)
+            begin += batch.num_rows
             if begin >= part.up_to:
                 return
 
@@ -126,20 +135,62 @@ def _batch_rows(footer: Any, part: GroupSlice) -> int:
     return max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / max(1.0, width)), part.up_to - part.start))
 
 
-def _exactly(batch: Any, schema: Any, path: str) -> Any:
-    """The batch as a table with the types of `schema`. Raises BadData naming a column with an unfit value."""
+def _exactly(batch: Any, schema: Any, path: str, first: int) -> Any:
+    """The batch as a table with the types of `schema`. Raises BadData naming a row and column with an unfit value.
+
+    first: the index of its first row in the file.
+    """
     import pyarrow as pa
 
     columns = []
     for field in schema:
-        try:
-            columns.append(_typed(batch.column(field.name), field.type))
-        except pa.ArrowInvalid as exc:
+        column, faults = converted(batch.column(field.name), field.type)
+        for index, why in faults.items():
             raise BadData(
-                f"{path}: column '{field.name}': a value is not a {field.type}: {exc}",
-                f"{WIDER}, then " + START_OVER,
-            ) from exc
+                f"{path}: row {first + index + 1}: column '{field.name}': {why}", f"{WIDER}, then " + START_OVER
+            )
+        columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def converted(column: Any, kind: Any, whole: bool = False) -> tuple[Any, Mapping[int, str]]:
+    """The column with this type, NULL where a value does not fit it exactly, and why at each such index, rising.
+
+    whole: also where the file holds what its own type does not allow, such as text that is not UTF-8.
+    """
+    import pyarrow as pa
+
+    def read(some: Any) -> Any:
+        found = _typed(some, kind)
+        if whole:
+            found.validate(full=True)
+        return found
+
+    def fault(low: int, high: int) -> str | None:
+        try:  # taken, not sliced: a slice of nested values still holds all their items
+            read(column.take(pa.array(range(low, high), pa.int64())))
+        except pa.ArrowInvalid as exc:
+            return f"a value is not a {kind}: {exc}"
+        return None
+
+    try:
+        return read(column), {}
+    except pa.ArrowInvalid:
+        faults = dict(_faults(fault, 0, len(column)))
+    there = [None if index in faults else index for index in range(len(column))]
+    return read(column.take(pa.array(there, pa.int64()))), faults
+
+
+def _faults(fault: Callable[[int, int], str | None], low: int, high: int) -> Iterator[tuple[int, str]]:
+    """Each index in `low <= index < high` that has one, found by halving."""
+    why = fault(low, high)
+    if why is None:
+        return
+    if high - low == 1:
+        yield low, why
+        return
+    yield from _faults(fault, low, (low + high) // 2)
+    yield from _faults(fault, (low + high) // 2, high)
 
 
 def _typed(column: Any, kind: Any) -> Any:

@@ -42,7 +42,7 @@ def test_a_record_that_cannot_be_read_is_named(world: TwoSystems, spark: "SparkS
     world.topic.write([record("c", None, {"id": 4, "name": "four"}), b"no json"], 0)
     found = failed(world, spark)
     assert isinstance(found, BadData)
-    assert "the record at partition 0, offset 2 cannot be read: not one whole JSON object" in found.message
+    assert "the record at partition 0, offset 2 cannot be read: not JSON: expecting value" in found.message
 
 
 @pytest.mark.parametrize("block", [False, True])

@@ -258,7 +258,7 @@ def test_a_value_that_its_type_cannot_hold_is_named_with_its_column(tmp_path: Pa
         workers.write(spark, tasks, tmp_path / "staged", tmp_path)
     error = from_spark(caught.value)
     assert isinstance(error, BadData)
-    assert "a.parquet: column 'at': a value is not a timestamp[us]" in error.message
+    assert "a.parquet: row 1 (of id 1): column 'at': a value is not a timestamp[us]" in error.message
 
 
 def test_a_column_that_comes_twice_is_refused(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_nanosecond_is_refused_naming_its_column(tmp_path: Path, spark: "Spark
         upstream.scan(spark, "t", pinned).toArrow()
     error = from_spark(caught.value)
     assert isinstance(error, BadData)
-    assert "a.parquet: column 'at': a value is not a timestamp[us]" in error.message
+    assert "a.parquet: row 1 (of id 1): column 'at': a value is not a timestamp[us]" in error.message
 
 
 class Wkb(pa.ExtensionType):  # type: ignore[misc]

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TABLE = "orders"
-NOT_WHOLE = "not one whole JSON object (cut short, a duplicate name, text after the object, …)"
 BYTES = {"format": "bytes"}
 EVENTS = ("kafka_partition", "kafka_offset")
 _NUMBERS = itertools.count()

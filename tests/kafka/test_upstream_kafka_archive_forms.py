@@ -51,11 +51,11 @@ def test_an_archive_of_json_lines(topic: Topic, tmp_path: Path, spark: "SparkSes
 
 
 LINES = [
-    (b'{"o": 1, "id": 2} {"o": 2, "id": 3}', "not one whole JSON object"),
-    (b'{"o": 1, "small": 200}', "column 'small': not exactly a tinyint"),
+    (b'{"o": 1, "id": 2} {"o": 2, "id": 3}', "text after the JSON object"),
+    (b'{"o": 1, "small": 200}', "column 'small': out of range for a tinyint"),
     (b'{"o": 1, "f": 1e400}', ""),
-    (b'{"o": 1, "f": 1.7976931348623159e308}', "column 'f': not exactly a double"),
-    (b'{"o": 1, "g": 1e39}', "column 'g': not exactly a float"),
+    (b'{"o": 1, "f": 1.7976931348623159e308}', "column 'f': out of range for a double"),
+    (b'{"o": 1, "g": 1e39}', "column 'g': out of range for a float"),
     (b'{"o": 1, "name": "\\ud800"}', ""),
     (b'{"o": 1, "d": 1.005}', "column 'd': not exactly a decimal(10,2)"),
     (b'{"o": 1, "name": "\xff"}', ""),

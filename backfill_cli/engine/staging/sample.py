@@ -265,7 +265,8 @@ def made_here(tasks: ArrowTasks, key: Sequence[str]) -> Keys:
     """
     pieces = (piece for part in tasks.parts for piece in part)
     with raising_in_worker():
-        return _few((batch for piece in pieces for batch in workers.storable(tasks.make, piece)), key)
+        made = (batch for piece in pieces for batch in workers.storable(tasks.make, piece))
+        return _few((workers.divided(batch, ())[0] for batch in made), key)
 
 
 def staged_here(folder: Path, files: Sequence[StagedFile], key: Sequence[str]) -> Keys:

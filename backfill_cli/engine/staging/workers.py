@@ -82,12 +82,12 @@ def write(
 ) -> Written:
     """The rows are files in the new folder `path`, named relative to the attempt's `folder`.
 
-    columns: those whose NULLs are counted. apart: the new folder for files of rows with `own.ERROR`, place: the
+    columns: those whose NULLs are counted. apart: the new folder for files of rows that cannot be read, place: the
     columns that say where such a row is. Raises Transient when a folder cannot be created, or when the visible
     files do not hold the rows that were written; a failure of Spark passes through.
     """
     folder_made(path)
-    if apart is not None and own.ERROR in names_of(tasks.schema):
+    if apart is not None and not {own.ERROR, own.QUARANTINED}.isdisjoint(names_of(tasks.schema)):
         folder_made(apart)
     make = partial(_write, tasks.make, str(path), str(apart), tuple(place))
     told = _told(spark, make, tuple(enumerate(tasks.parts)))
@@ -140,7 +140,7 @@ def _write(
     for piece in pieces:
         for batch in storable(make, piece):
             rows[piece.read] += batch.num_rows
-            readable, unreadable = _divided(batch, place)
+            readable, unreadable = divided(batch, place)
             good.add(readable)
             bad.add(unreadable)
             if first is None and unreadable.num_rows:
@@ -148,7 +148,7 @@ def _write(
     return {"name": good.close(), "apart": bad.close(), "rows": list(rows.items()), "first": first}
 
 
-def _divided(batch: "pa.RecordBatch", place: Sequence[str]) -> "tuple[pa.RecordBatch, pa.RecordBatch]":
+def divided(batch: "pa.RecordBatch", place: Sequence[str]) -> "tuple[pa.RecordBatch, pa.RecordBatch]":
     """The rows that can be read, without marks, and the others as `(place…, value, reason)`."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -268,7 +268,7 @@ def _net(part: "tuple[str, int, bool, LogTasks]") -> dict[str, Any]:
         nonlocal changes
         for piece in pieces:
             for batch in storable(one.tasks.make, piece):
-                rows, unreadable = _divided(batch, ())
+                rows, unreadable = divided(batch, ())
                 bad.add(unreadable)
                 changes += rows.num_rows
                 for at, column in enumerate(key):

@@ -13,6 +13,7 @@ from config_builders import Load, ready
 
 from backfill_cli.config.connectors import look
 from backfill_cli.config.template import FILL_IN, template
+from backfill_cli.errors import BadData
 
 DMS_LOAD, DMS_CDC = (
     "1,new,2.50\n2,paid,3.75\n",
@@ -50,6 +51,16 @@ def test_debezium_is_decoded_as_its_values_are_written(load_text: Load, written:
     )
     decode = {} if block else {"timestamps": "us", "decimals": "precise", "columns": "note STRING"}
     assert told["changes"] == {"format": "debezium", **decode}
+
+
+@pytest.mark.usefixtures("snapshot")
+def test_a_line_that_cannot_be_read_shows_nothing_and_stops_no_init(load_text: Load, written: Any) -> None:
+    """`plan` names it."""
+    bad = '{"broken\n[1]\n{"op": 1} {"op": 2}\n'
+    text = written(changes=True, change__json=bad + envelope(1, False) + '{"op": "c", "af')
+    assert 'decimals = "precise"' in text
+    with pytest.raises(BadData, match=r"change\.json: line 1: cut short"):
+        ready(load_text, text)
 
 
 @pytest.mark.usefixtures("snapshot")

@@ -15,7 +15,7 @@ from backfill_cli.decode.debezium import decoder as debezium
 from backfill_cli.decode.encodings import Encoding
 from backfill_cli.decode.json_rows import JsonRows
 from backfill_cli.decode.source_table import Known
-from backfill_cli.decode.tokens import NOT_WHOLE
+from backfill_cli.decode.tokens import DEEP
 from backfill_cli.decode.upserts import upserts
 from backfill_cli.formats.schemas import arrow_type
 from backfill_cli.model.schema import decimal_of, field, schema_text
@@ -125,7 +125,7 @@ def test_deep_nesting_is_a_fault_of_its_record(depth: int) -> None:
     assert found[1] in ((deep, False), ("None", True))
     assert found[2] == ("b", False)
     changes = envelopes({"v": "string"}, after(v=deep), after(v='"b"'))
-    assert changes in ([(deep, None), ("b", None)], [("None", NOT_WHOLE), ("b", None)])
+    assert changes in ([(deep, None), ("b", None)], [("None", DEEP), ("b", None)])
 
 
 def after(beside: str = "", **row: str) -> str:
@@ -247,49 +247,61 @@ def test_members_after_the_payload_mean_nothing(more: str) -> None:
     told = '{"field":"v","type":"string"}'
     records = [in_block(after(v='"a"'), told), in_block(after(v='"b"'), told, more=more), after(v='"c"')]
     assert [value for value, _ in envelopes({"v": "string"}, *records)] == ["a", "b", "c"]
-    assert envelopes({"v": "string"}, in_block(after(v='"b"'), told, more=f"{more},")) == [("None", NOT_WHOLE)]
+    ((value, why),) = envelopes({"v": "string"}, in_block(after(v='"b"'), told, more=f"{more},"))
+    assert (value, str(why).partition(":")[0]) == ("None", "not JSON")
     twice = in_block(after(v='"b"'), told, more=',"payload":null')
-    assert envelopes({"v": "string"}, twice) == [("None", NOT_WHOLE)]
+    assert envelopes({"v": "string"}, twice) == [("None", _twice("payload"))]
+
+
+def _twice(name: str) -> str:
+    return f'the name "{name}" occurs twice in an object'
 
 
 TWICE = [
-    (',"x":1,"x":2', True),
-    (',"x":{"y":1,"y":2}', True),
-    (',"x":[{"y":{"z":1,"z":2}}]', True),
-    (',"id":1', False),
-    (',"v":"a","v":"b"', False),
-    (',"v":{"y":1,"y":2}', False),
+    (',"x":1,"x":2', None),
+    (',"x":{"y":1,"y":2}', None),
+    (',"x":[{"y":{"z":1,"z":2}}]', None),
+    (',"id":1', "id"),
+    (',"v":"a","v":"b"', "v"),
+    (',"v":{"y":1,"y":2}', "y"),
 ]
-"""Members of an object or a row, and whether nobody reads those that are there twice."""
+"""Members of an object or a row, and the name of one that is read and there twice."""
 
 
 @pytest.mark.parametrize("other", ['"b"', "5"], ids=["for Arrow", "not for Arrow"])
-@pytest.mark.parametrize(("more", "good"), TWICE)
-def test_a_name_twice_is_a_fault_only_where_it_is_read(more: str, good: bool, other: str) -> None:
+@pytest.mark.parametrize(("more", "name"), TWICE)
+def test_a_name_twice_is_a_fault_only_where_it_is_read(more: str, name: str | None, other: str) -> None:
     """Of records that Arrow can read, and of those that are read one by one, for whatever reason."""
     columns = {"id": field("id", "long"), "v": field("v", "string"), "w": field("w", "string")}
     of_rows = JsonRows(schema_text(columns), kept_apart=False)
+    good, twice = name is None, _twice(str(name))
     for told in ("", "\n"):
         found = of_rows([f'{told}{{"id":1{more},"w":{other}}}'.encode(), b'{"id":2}'])
         errors = [None, None] if found.error is None else found.error.to_pylist()
         assert [error is None for error in errors] == [good, True]
         assert found.columns["id"].to_pylist() == [1 if good else None, 2]
         changes = envelopes({"v": "string", "w": "string"}, told + after(w=f"{other}{more}"), after(w='"b"'))
-        assert changes == [(other.strip('"'), None) if good else ("None", NOT_WHOLE), ("b", None)]
+        assert changes == [(other.strip('"'), None) if good else ("None", twice), ("b", None)]
     if good:
         assert envelopes({"w": "string"}, after(more, w=other)) == [(other.strip('"'), None)]
         assert envelopes({"w": "string"}, f'{after(w=other)[:-1]},"before":{{"id":1{more}}}}}')[0][1] is None
 
 
 @pytest.mark.parametrize(
-    "more", [',"op":"c"', ',"after":{}', ',"source":{"db":"a","db":"b"}', ',"ts_ms":1,"ts_ms":2']
+    ("more", "name"),
+    [
+        (',"op":"c"', "op"),
+        (',"after":{}', "after"),
+        (',"source":{"db":"a","db":"b"}', "db"),
+        (',"ts_ms":1,"ts_ms":2', "ts_ms"),
+    ],
 )
-def test_a_part_of_an_envelope_that_is_there_twice_is_a_fault(more: str) -> None:
-    columns = {"v": "string"}
-    assert envelopes(columns, after(v='"a"'), after(more, v='"b"')) == [("a", None), ("None", NOT_WHOLE)]
+def test_a_part_of_an_envelope_that_is_there_twice_is_a_fault(more: str, name: str) -> None:
+    columns, twice = {"v": "string"}, _twice(name)
+    assert envelopes(columns, after(v='"a"'), after(more, v='"b"')) == [("a", None), ("None", twice)]
     told = '{"field":"v","type":"string"}'
     found = envelopes(columns, in_block(after(v='"a"'), told), in_block(after(more, v='"b"'), told))
-    assert found == [("a", None), ("None", NOT_WHOLE)]
+    assert found == [("a", None), ("None", twice)]
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,57 @@ def test_a_name_that_shows_no_format_is_read_by_the_option(root: Path) -> None:
         look({"file_format": "json"})
 
 
+def test_only_formats_that_are_read_are_proposed(root: Path) -> None:
+    (root / "changes" / "1.data").write_text("U,1,n\n")
+
+    def look(options: dict[str, Any]) -> None:
+        upstream = opened(root, changes={"format": "dms", **options})
+        upstream.pin()
+        upstream.observe(START, False)
+
+    with typed(refused(lambda: look({}))) as hint:
+        assert "json" not in hint.hint
+        hint.says('or "csv"')
+        look({"file_format": "csv"})
+
+
+@pytest.mark.parametrize("named", [{}, {"op_column": "NAME"}, {"time_column": "Name"}], ids=str)
+def test_a_mark_of_a_file_without_a_header_is_named_as_no_column_is(root: Path, named: dict[str, str]) -> None:
+    schema = pa.schema([("id", pa.int64()), ("op", pa.string()), ("name", pa.string())])
+    parquet(root / "snapshot" / "a.parquet", schema=schema)
+    land(root / "changes", "1.csv", "U,7,1,x,n" if "time_column" in named else "U,1,x,n")
+
+    def look(options: dict[str, str]) -> None:
+        upstream = opened(root, changes={"format": "dms", **named, **options})
+        upstream.pin()
+        assert len(upstream.observe(START, False).pending) == 1
+
+    free = {"op_column": "mark"} if "time_column" in named else {}
+    with typed(refused(lambda: look(free))) as hint:
+        hint.says("without a header, any name will do")
+        look({**free, **option(hint)})
+
+
+def test_a_line_that_cannot_be_read_is_named_before_a_worker_meets_it(root: Path) -> None:
+    """Also the first of a folder, which says whose changes these are; of one without an end there may be more."""
+    land(root / "changes", "1.json", '{"broken', event(1))
+    error = refused(lambda: changes(root))
+    assert "1.json: line 1: cut short: not a complete JSON object: {" in error.message
+    with typed(error) as hint:
+        hint.says("correct the line; or put it")
+        assert hint.settings() == {"upstream.on_error": "quarantine"}
+        land(root / "changes", "1.json", event(1))
+        changes(root)
+    (root / "changes" / "9.json").unlink()
+    (root / "changes" / "1.json").write_bytes(event(1).encode() + b'\n\n{"op": "c", "aft')
+    error = refused(lambda: changes(root))
+    assert "1.json: line 3: cut short" in error.message
+    with typed(error) as hint:
+        hint.says("write it again")
+        land(root / "changes", "1.json", event(1))
+        changes(root)
+
+
 def test_a_change_file_without_a_header_has_the_snapshots_columns(root: Path) -> None:
     dms: dict[str, Any] = {"format": "dms", "file_format": "csv"}
 

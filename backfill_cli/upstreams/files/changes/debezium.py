@@ -36,7 +36,7 @@ from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, SparkType, columns_of, field, schema_text
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
-from backfill_cli.spark.failures import CHANGES_HINT, OR_QUARANTINE, reading
+from backfill_cli.spark.failures import CHANGES_HINT, OR_QUARANTINE
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.changes.change_format import (
     ChangeFormat,
@@ -47,9 +47,9 @@ from backfill_cli.upstreams.files.changes.change_format import (
 )
 from backfill_cli.upstreams.files.options import ChangesOptions
 from backfill_cli.upstreams.files.reading import json_rows, lines, text_rows
+from backfill_cli.upstreams.files.reading.footers import THREADS
 from backfill_cli.upstreams.files.reading.lines import TextPart
-from backfill_cli.upstreams.files.reading.rows import THREADS
-from backfill_cli.upstreams.files.reading.text_rows import BadRows, TextRows
+from backfill_cli.upstreams.files.reading.text_rows import TextRows
 
 _ONE_FORM = "divide the file where that changes, in the order of its lines: one not yet applied may be replaced"
 _MIXED = "some lines have a schema block and some do not"
@@ -78,7 +78,7 @@ _HINTS: Mapping[str, Hint | str] = {
 }
 """What to do about the faults of a line; for others: correct the file."""
 
-_Lines = Callable[[Place, File, str, bool], Iterator[str]]
+_Lines = Callable[[Place, File, str], Iterator[str]]
 
 _NOTHING: Mapping[str, Any] = {"payload": {}, "schema": {}}
 """Stands for a line that is quarantined: it says of no column how it is written."""
@@ -117,7 +117,7 @@ class Debezium(ChangeFormat):
         self, table: TableSpec, options: ChangesOptions, declared: Columns, quarantines: bool = False
     ) -> None:
         self._table, self._options, self._declared = table, options, declared
-        self._quarantines = quarantines
+        self._quarantines, self._way_on = quarantines, Hint() if options.epoch else OR_QUARANTINE
         self._known = Known(tuple(one.replace("{table}", table.name) for one in options.tables))
 
     def expect(self, source: str | None, folder: str) -> None:
@@ -203,31 +203,54 @@ class Debezium(ChangeFormat):
         self, where: Place, file: File, read: _Lines, numbers: Callable[[str], Any] = str
     ) -> Iterator[dict[str, Any]]:
         """A file's lines as envelopes, without those that are quarantined. read: `lines.forward` or `last`."""
-        skip = self._quarantines
-        return _readable(file, read(where, file, "debezium", skip), skip, numbers)
+        return self._readable(where, file, read(where, file, "debezium"), self._quarantines, numbers)
+
+    def _readable(
+        self,
+        where: Place,
+        file: File,
+        some: Iterable[str],
+        skip: bool,
+        numbers: Callable[[str], Any] = str,
+    ) -> Iterator[dict[str, Any]]:
+        """These lines as objects. skip: without those that are none, or whose schema block is not Connect's."""
+        for line in some:
+            for envelope in lines.objects(where, file, [line], skip, numbers, self._way_on):
+                try:
+                    told_of(envelope)
+                except MALFORMED as exc:
+                    if not skip:
+                        raise self._refused(where, file, line, NO_BLOCK) from exc
+                else:
+                    yield envelope
+
+    def _refused(self, where: Place, file: File, line: str, why: str, hint: Hint | str = "") -> BadData:
+        return lines.refused(where, file, line, why, hint, self._way_on)
 
     def _backwards(self, where: Place, file: File, skip: bool) -> Iterator[dict[str, Any]]:
         """The same from the last one, tombstones among them. Raises BadData for what is no change of the table.
 
         skip: leave out what cannot be read.
         """
-        for line in lines.last(where, file, "debezium", skip):
-            for envelope in _readable(file, [line], skip):
+        for line in lines.last(where, file, "debezium"):
+            for envelope in self._readable(where, file, [line], skip):
                 try:
-                    self._refuse_other(file, payload_of(envelope), line)
+                    self._refuse_other(where, file, payload_of(envelope), line)
                 except BadData:
                     if not skip:
                         raise
                 else:
                     yield envelope
 
-    def _refuse_other(self, file: File, payload: Mapping[str, Any] | None, line: str) -> None:
+    def _refuse_other(self, where: Place, file: File, payload: Mapping[str, Any] | None, line: str) -> None:
         if payload is None:
             return
-        refuse_other(file, payload, line)
+        told = other_than_change(payload)
         of = source_of(payload)
-        if self._known.reads(of) and payload.get("op") != "m" and self._known.is_other(of):
-            raise BadData(f"{file.path}: {self._known.fault(of)}", _TABLES)
+        if told is None and self._known.reads(of) and payload.get("op") != "m" and self._known.is_other(of):
+            told = self._known.fault(of), _TABLES
+        if told is not None:
+            raise self._refused(where, file, line, *told)
 
     def _told_columns(self, file: File, told: Mapping[str, Connect], known: Columns) -> Columns:
         """The columns from the schema block. A column that no longer fits its known type gets its current one."""
@@ -379,8 +402,7 @@ class Debezium(ChangeFormat):
         columns = columns_of(decode.schema)
         read = {name: field(name, kind) for name, kind in _MARKS.items()} | decode.beside | columns
         csv, names = self._options.csv, tuple(columns)
-        way_on = Hint() if self._options.epoch else OR_QUARANTINE
-        return TextRows(csv, names, read, CHANGES_HINT, decode.key, quarantine=quarantines, way_on=way_on)
+        return TextRows(csv, names, read, CHANGES_HINT, decode.key, quarantine=quarantines, way_on=self._way_on)
 
     def _read(
         self,
@@ -421,14 +443,14 @@ class Debezium(ChangeFormat):
 
     def _shown(self, where: Place, file: File, read: _Lines, skip: bool) -> frozenset[str]:
         """The columns of the first line that shows any. skip: see lines.objects."""
-        envelopes = _readable(file, read(where, file, "debezium", skip), skip)
+        envelopes = self._readable(where, file, read(where, file, "debezium"), skip)
         return next(filter(None, (columns_in(one, self._known) for one in envelopes)), frozenset())
 
     def _first_read(self, where: Place, file: File, read: _Lines, skip: bool) -> Mapping[str, Any] | None:
         """The first line of a table that is read, which a message is not, or else any that is quarantined."""
         bad = None
-        for line in read(where, file, "debezium", skip):
-            envelope = next(_readable(file, [line], skip), {})
+        for line in read(where, file, "debezium"):
+            envelope = next(self._readable(where, file, [line], skip), {})
             payload = payload_of(envelope) or {}
             if self._known.reads(source_of(payload)) and payload.get("op") != "m":
                 if "op" in payload or not skip:
@@ -441,7 +463,7 @@ class Debezium(ChangeFormat):
         first = payload_of(next(self._objects(where, file, lines.forward), {})) or {}
         if not is_placed(first):
             return False
-        applied = _readable(before, lines.last(where, before, "debezium", True), True)
+        applied = self._readable(where, before, lines.last(where, before, "debezium"), True)
         last = payload_of(next(applied, {})) or {}
         return is_placed(last) and last["source"]["txId"] == first["source"]["txId"]
 
@@ -463,20 +485,6 @@ class Debezium(ChangeFormat):
             return schemaless(target, self._options.timestamps, self._options.decimals)
         # in a file older than the column, the column is NULL
         return encoding(told[name], target) if name in told else textual(target)
-
-
-def _readable(
-    file: File, some: Iterable[str], skip: bool, numbers: Callable[[str], Any] = str
-) -> Iterator[dict[str, Any]]:
-    """These lines as objects. skip: without those that are none, or whose schema block is none of Connect's."""
-    for envelope in lines.objects(file, some, skip, numbers):
-        try:
-            told_of(envelope)
-        except MALFORMED as exc:
-            if not skip:
-                raise BadData(f"{file.path}: {NO_BLOCK}", CHANGES_HINT) from exc
-        else:
-            yield envelope
 
 
 @dataclass(frozen=True, slots=True)
@@ -568,13 +576,17 @@ def _changes(what: tuple[_Reading, TextRows, TextPart]) -> Iterator[pa.RecordBat
 def _made(reads: Mapping[str, _Reading], rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
     """Runs in a worker. reads: of each file, by its name."""
     for piece in pieces:
-        before = 0 if piece.what.start == 0 else None
-        read = partial(reads[piece.what.name], seen=set())
-        with reading(piece.what.path, "json", rows.hint), BadRows(piece.what, rows) as bad:
-            for offset, block in json_rows.blocks(piece.what):
-                if block.strip():
-                    yield from bad.apart(_Block(rows, read, offset, block, before))
-                before = None if before is None else before + block.count(b"\n")
+        blocks = _blocks(reads[piece.what.name], rows, piece.what)
+        yield from text_rows.batches(piece.what, rows, "json", blocks)
+
+
+def _blocks(reading: _Reading, rows: TextRows, part: TextPart) -> "Iterator[_Block]":
+    before = 0 if part.start == 0 else None
+    read = partial(reading, seen=set())
+    for offset, block in json_rows.blocks(part):
+        if block.strip():
+            yield _Block(rows, read, offset, block, before)
+        before = None if before is None else before + block.count(b"\n")
 
 
 class _Block(json_rows.Lines):
@@ -603,7 +615,11 @@ class _Block(json_rows.Lines):
         }
         self.columns = marks | found.beside | found.columns
         errors = [] if found.error is None else found.error.to_pylist()
-        self.faults = {index: error for index, error in enumerate(errors) if error is not None}
+        self.faults = {
+            index: self.unlike.get(self._of[index].as_py(), error)
+            for index, error in enumerate(errors)
+            if error is not None
+        }
         self.hint = rows.hint
         if self.faults and found.fault is not None:
             self.hint = _HINTS.get(found.fault[min(self.faults)].as_py(), rows.hint)
@@ -619,7 +635,7 @@ class _Block(json_rows.Lines):
         event = payload_of(self.object(self._of[index].as_py())) or {}
         image = event.get("before" if event.get("op") == "d" else "after")
         row = image if isinstance(image, dict) else {}
-        return {name: row[name] for name in self._key if name in row}
+        return {name: row[name] for name in self._key if row.get(name) is not None}
 
 
 def _fits(told: Connect, target: SparkType) -> bool:
@@ -630,25 +646,24 @@ def _fits(told: Connect, target: SparkType) -> bool:
     return True
 
 
-def refuse_other(file: File, payload: Mapping[str, Any], line: str) -> None:
-    """Raises BadData for a line that is not an envelope of a table's row, with what it is and what to do."""
+def other_than_change(payload: Mapping[str, Any]) -> tuple[str, Hint | str] | None:
+    """What a line is that is not an envelope of a table's row, and what to do; None for an envelope of one."""
     if {"updateDescription", "patch", "filter"} & payload.keys() or isinstance(payload.get("after"), str):
-        raise BadData(
-            f"{file.path}: an envelope of Debezium's MongoDB connector, which holds documents, not rows: "
-            f"{line[:120]}",
+        return (
+            "an envelope of Debezium's MongoDB connector, which holds documents, not rows",
             "flatten documents before they land; only envelopes of relational connectors are read",
         )
     if "op" in payload:
-        return
+        return None
     if payload.keys() == {"ts_ms"}:
-        raise BadData(f"{file.path}: {HEARTBEAT}: {line[:120]}", _HEARTBEAT)
+        return HEARTBEAT, _HEARTBEAT
     if any(name in payload for name in UNWRAPPED):
-        raise BadData(
-            f"{file.path}: flattened by Debezium's ExtractNewRecordState, so without the old row: {line[:120]}",
+        return (
+            "flattened by Debezium's ExtractNewRecordState, so without the old row",
             "remove the transform `unwrap` from the connector: only whole envelopes are read",
         )
-    raise BadData(
-        f"{file.path}: a line without 'op' is not a Debezium envelope: {line[:120]}",
+    return (
+        "a line without 'op' is not a Debezium envelope",
         in_config(
             "if these are plain appends (rows without an op), set their folder as upstream.snapshot.path; "
             "else set upstream.changes.format"

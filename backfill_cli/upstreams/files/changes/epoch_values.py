@@ -1,7 +1,7 @@
 """Reads the distinct values of an epoch column in one change file, and as little else of it as possible."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,14 +10,14 @@ import pyarrow.compute as pc
 
 from backfill_cli.contracts.refusals import as_json
 from backfill_cli.decode import arrow_json
-from backfill_cli.errors import BadData, in_config
+from backfill_cli.errors import BadData, Hint, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import field
-from backfill_cli.spark.failures import reading
+from backfill_cli.spark.failures import CHANGES_HINT, reading
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat
 from backfill_cli.upstreams.files.reading import csv_files, json_rows, lines
-from backfill_cli.upstreams.files.reading.rows import footer, group_rows, leaves, statistics_of
+from backfill_cli.upstreams.files.reading.footers import footer, group_rows, leaves, statistics_of
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
 
 ONE_TYPE = "write the epoch as one type in all files, integers or strings: one not yet applied may be replaced"
@@ -39,24 +39,32 @@ class Values:
         return self.rows[-1][0]
 
 
-def read(where: Place, file: File, kind: FileFormat, column: str, csv: CsvOptions, skip: bool = False) -> Values:
+def read(
+    where: Place,
+    file: File,
+    kind: FileFormat,
+    column: str,
+    csv: CsvOptions,
+    skip: bool = False,
+    way_on: Hint = Hint(),  # noqa: B008
+) -> Values:
     """The values of `column` (dots for nested ones in JSON) in a file.
 
-    Raises BadData naming the file if a row has none, or if they are neither integers nor strings. skip: rows that
-    have none are left out, also those that cannot be read.
+    Raises BadData naming the row if it has none, or the file if they are neither integers nor strings. skip: rows
+    that have none are left out, also those that cannot be read. way_on: what else can be done about such a row.
     """
     counts: dict[Any, int] = {}
     match kind:
         case "parquet":
-            counts = _of_parquet(where, file, column)
+            counts = _of_parquet(where, file, column, skip, way_on)
         case "json":
-            counts = _of_json(where, file, column, skip)
+            counts = _of_json(where, file, column, skip, way_on)
         case "csv":
-            counts = _of_csv(where, file, column, csv, skip)
+            counts = _of_csv(where, file, column, csv, skip, way_on)
     for value in list(counts):
-        if not skip:
-            _require_epoch(file, column, value)
-        elif not _is_epoch(value):
+        if not skip and not _is_epoch(value):
+            raise BadData(f"{file.path}: {_no_epoch(column, value)}", _EVERY_ROW)
+        if not _is_epoch(value):
             del counts[value]
     try:
         ordered = sorted(counts.items())
@@ -68,9 +76,8 @@ def read(where: Place, file: File, kind: FileFormat, column: str, csv: CsvOption
     return Values(tuple(ordered))
 
 
-def _require_epoch(file: File, column: str, value: Any) -> None:
-    if not _is_epoch(value):
-        raise BadData(f"{file.path}: epoch column '{column}' holds {as_json(value)}", _EVERY_ROW)
+def _no_epoch(column: str, value: Any) -> str:
+    return f"epoch column '{column}' holds {as_json(value)}"
 
 
 def _is_epoch(value: Any) -> bool:
@@ -87,7 +94,7 @@ def bounds(where: Place, file: File, column: str) -> tuple[Cursor, Cursor] | Non
     return min(one.min for one in found), max(one.max for one in found)
 
 
-def _of_parquet(where: Place, file: File, column: str) -> dict[Any, int]:
+def _of_parquet(where: Place, file: File, column: str, skip: bool, way_on: Hint) -> dict[Any, int]:
     import pyarrow.parquet as pq
 
     meta = footer(where, file)
@@ -99,16 +106,20 @@ def _of_parquet(where: Place, file: File, column: str) -> dict[Any, int]:
         known = statistics is not None and statistics.has_min_max and statistics.null_count == 0
         if not known or statistics.min != statistics.max:
             with reading(file.path, "parquet"):
-                return _counted(pq.read_table(file.path, columns=[column], filesystem=where.fs)[column])
+                values = pq.read_table(file.path, columns=[column], filesystem=where.fs)[column]
+            if values.null_count and not skip:
+                row = values.is_null().index(True).as_py() + 1
+                raise BadData(f"{file.path}: row {row}: {_no_epoch(column, None)}", Hint.of(_EVERY_ROW) + way_on)
+            return _counted(values)
         counts[statistics.min] = counts.get(statistics.min, 0) + rows
     return counts
 
 
-def _of_json(where: Place, file: File, column: str, skip: bool) -> dict[Any, int]:
+def _of_json(where: Place, file: File, column: str, skip: bool, way_on: Hint) -> dict[Any, int]:
     """JSON has no column types: Arrow reads integers and texts, and plain Python the lines that it refuses."""
     counts = Counter[Any]()
     path = column.split(".")
-    head = next(lines.objects(file, lines.forward(where, file, "json", skip), skip), {})
+    head = next(lines.objects(where, file, lines.forward(where, file, "json"), skip, way_on=way_on), {})
     if "payload" in head and path[0] not in head:
         path = ["payload", *path]
     leaves = (pa.string(), pa.int64()) if isinstance(_member(head, path), str) else (pa.int64(), pa.string())
@@ -123,24 +134,24 @@ def _of_json(where: Place, file: File, column: str, skip: bool) -> dict[Any, int
                 values = columns[path[0]]
                 for name in path[1:]:
                     values = pc.struct_field(values, name)
-                counts.update(_counted(values))
-                taken = set(kept)
+                counts.update(_counted(values.drop_null()))
+                taken = {kept[index] for index in pc.indices_nonzero(values.is_valid()).to_pylist()}
                 left = [line for index, line in enumerate(left) if index not in taken]
-            counts.update(_one_by_one(file, column, path, left, skip))
+            for line in left:
+                counts.update(_of_line(where, file, column, path, line, skip, way_on))
     return counts
 
 
-def _one_by_one(
-    file: File, column: str, path: Sequence[str], left: Sequence[bytes], skip: bool
-) -> Iterator[Cursor]:
-    """The epoch of each line. Raises BadData for the first that cannot be one."""
-    texts = (line.decode("utf-8", "surrogateescape" if skip else "replace") for line in left)
-    for one in lines.objects(file, texts, skip, numbers=float):
-        value = _member(one, path)
-        if not skip:
-            _require_epoch(file, column, value)
-        if _is_epoch(value):  # True would be counted as 1
-            yield value
+def _of_line(
+    where: Place, file: File, column: str, path: Sequence[str], line: bytes, skip: bool, way_on: Hint
+) -> list[Cursor]:
+    """The epoch of a line. Raises BadData for one that has none."""
+    text = line.decode("utf-8", "surrogateescape")
+    values = [_member(one, path) for one in lines.objects(where, file, [text], skip, float, way_on)]
+    for value in values if not skip else ():
+        if not _is_epoch(value):
+            raise lines.refused(where, file, text, _no_epoch(column, value), _EVERY_ROW, way_on)
+    return [value for value in values if _is_epoch(value)]  # True would be counted as 1
 
 
 def _member(value: Any, path: Sequence[str]) -> Any:
@@ -149,7 +160,7 @@ def _member(value: Any, path: Sequence[str]) -> Any:
     return value
 
 
-def _of_csv(where: Place, file: File, column: str, csv: CsvOptions, skip: bool) -> dict[Any, int]:
+def _of_csv(where: Place, file: File, column: str, csv: CsvOptions, skip: bool, way_on: Hint) -> dict[Any, int]:
     """As the rows are read: a value that is NULL there must not be an epoch here."""
     if not csv.header:
         raise BadData(
@@ -161,7 +172,8 @@ def _of_csv(where: Place, file: File, column: str, csv: CsvOptions, skip: bool) 
         return {}
     if column not in names:
         raise _no_column(file, column, names)
-    rows = TextRows(csv, tuple(names), {column: field(column, "string")}, quarantine=skip)
+    columns = {column: field(column, "string")}
+    rows = TextRows(csv, tuple(names), columns, CHANGES_HINT, quarantine=skip, way_on=way_on)
 
     def texts(rows: TextRows) -> Counter[str]:
         found = Counter[str]()

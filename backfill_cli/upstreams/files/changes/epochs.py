@@ -18,7 +18,7 @@ from backfill_cli.upstreams.files.changes.epoch_values import Values
 from backfill_cli.upstreams.files.changes.marked_rows import file_kind
 from backfill_cli.upstreams.files.changes.table_log import TableLog, ms_of
 from backfill_cli.upstreams.files.options import ChangesOptions
-from backfill_cli.upstreams.files.reading.rows import THREADS
+from backfill_cli.upstreams.files.reading.footers import THREADS
 
 
 class Log(ABC):

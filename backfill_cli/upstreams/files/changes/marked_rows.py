@@ -1,12 +1,13 @@
 """Reads change files whose rows carry op, version and time in separate columns: those of AWS DMS, and feeds."""
 
+import json
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, count
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -14,20 +15,21 @@ import pyarrow.compute as pc
 
 from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BadData, Hint, in_config
-from backfill_cli.formats import schemas
+from backfill_cli.formats import frames, schemas
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import Columns, field
+from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.failures import CHANGES_HINT, OR_QUARANTINE, SHOWN, refused
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.changes import epoch_values
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected, undeclared
-from backfill_cli.upstreams.files.options import ChangesOptions, FileFormat
-from backfill_cli.upstreams.files.reading import csv_files, lines
-from backfill_cli.upstreams.files.reading.rows import THREADS, footer, frame, statistics_of
-from backfill_cli.upstreams.files.reading.text_rows import TextRows
+from backfill_cli.upstreams.files.options import FILE_FORMATS, ChangesOptions, FileFormat
+from backfill_cli.upstreams.files.reading import csv_files, json_rows, lines, parquet_rows
+from backfill_cli.upstreams.files.reading.footers import THREADS, footer, statistics_of
+from backfill_cli.upstreams.files.reading.text_rows import TextRows, quarantined
 from backfill_cli.upstreams.files.snapshot.pin import refuse_nested
 
 
@@ -42,28 +44,36 @@ class Ops:
 
     def faults(self, columns: Mapping[str, Any]) -> Mapping[int, str]:
         """Rows of text files, as Arrow columns, whose marks cannot be applied. Runs in a worker."""
-        kinds, known = columns[self.column], pa.array((*self.upserts, *self.deletes))
+        kinds, known = _texts(columns[self.column]), pa.array((*self.upserts, *self.deletes))
         faults = dict.fromkeys(_indices(pc.invert(pc.is_in(kinds, known))), f"unknown {self.column}")
         if self.version is not None:
             lacking = _indices(columns[self.version].is_null())
             faults |= dict.fromkeys(lacking, f"no {self.version} in a row with {self.column}")
         return {at: f"{what}: {(kinds[at].as_py() or 'NULL')[:SHOWN]}" for at, what in faults.items()}
 
-    def fault(self) -> Column:
-        """As `faults`, of a row that Spark read: what is wrong with the first mark, NULL if nothing is."""
-        known = F.coalesce(F.col(mark(0)).isin(*self.upserts, *self.deletes), F.lit(False))
-        fault = F.when(~known, F.lit(f"unknown {self.column}"))
-        if self.version is None:
-            return fault
-        return F.when(F.col(mark(1)).isNull(), f"no {self.version} in a row with {self.column}").otherwise(fault)
+    @property
+    def op(self) -> Column:
+        """`own.OP` of a row that workers read, which have judged it; NULL if it is quarantined."""
+        kind = F.col(mark(0))
+        return F.when(kind.isin(*self.upserts), F.lit("U")).when(kind.isin(*self.deletes), F.lit("D"))
 
-    def op(self, quarantines: bool) -> Column:
-        """`own.OP` of a row; for one that cannot be applied an error, or NULL if it is quarantined."""
-        kind, fault = F.col(mark(0)), self.fault()
-        op = F.when(kind.isin(*self.upserts), F.lit("U")).when(kind.isin(*self.deletes), F.lit("D"))
-        if not quarantines:
-            op = F.when(fault.isNotNull(), refused(F.col(own.FILE), fault, kind)).otherwise(op)
-        return op.alias(own.OP)
+    def judged(self, key: Sequence[str], way_on: Hint) -> Column:
+        """`own.OP` of a row that Spark read; an error where `faults` has one, or where the key is NULL."""
+        kind, number = F.col(mark(0)), (F.col(f"{own.AT}.row") + 1).cast("string")
+        where = F.concat(own.FILE, F.lit(": row "), number)
+        of_op = f"in a row with {self.column}"
+        fault = F.when(self.op.isNull(), F.lit(f"unknown {self.column}"))
+        if self.version is not None:
+            fault = F.when(F.col(mark(1)).isNull(), F.lit(f"no {self.version} {of_op}")).otherwise(fault)
+        for name in key:
+            null = F.lit(f"column '{name}': the key is NULL {of_op}")
+            fault = F.coalesce(fault, F.when(quoted(name).isNull(), null))
+        return F.when(fault.isNotNull(), refused(where, fault, kind, CHANGES_HINT + way_on)).otherwise(self.op)
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    """A mark as text: in Parquet it can be bytes."""
+    return column.cast(options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
 
 
 def _indices(mask: pa.Array) -> list[int]:
@@ -92,6 +102,26 @@ class MarkedRows(ChangeFormat):
     ) -> None:
         self.table, self.options, self.declared, self.quarantines = table, options, declared, quarantines
         self.marks, self.ops, self.time = marks, ops, time
+        self.way_on = Hint() if options.epoch else OR_QUARANTINE
+
+    @property
+    def named(self) -> Mapping[str, str]:
+        """The marks that an option names, by that option."""
+        return {}
+
+    def _refuse_alike(self, file: File, known: Columns) -> None:
+        """Without a header a mark has the name that its option gives it: a column's, or none but for its case."""
+        taken = {own.fold(name): name for name in known}
+        for option, name in self.named.items():
+            if taken.get(own.fold(name), name) != name:
+                at = f"upstream.changes.{option}"
+                free = next(one for n in count(2) if own.fold(one := f"{name}_{n}") not in taken)
+                raise BadData(
+                    f"{file.path}: {at} is '{name}', as the table's column '{taken[own.fold(name)]}'",
+                    in_config(
+                        f'without a header, any name will do that no column has in any case: {at} = "{free}"'
+                    ),
+                )
 
     @abstractmethod
     def _placed(self, rows: DataFrame) -> tuple[DataFrame, Column]:
@@ -128,28 +158,27 @@ class MarkedRows(ChangeFormat):
         known: Columns,
         before: File | None = None,
     ) -> DataFrame:
-        groups: dict[tuple[FileFormat, tuple[tuple[str, str], ...]], list[File]] = {}
+        groups: dict[tuple[_Reader, tuple[tuple[str, str], ...]], list[File]] = {}
         with ThreadPoolExecutor(THREADS) as pool:
-            found = pool.map(lambda file: self._mark_types(where, file, columns), files)
-            for file, marks in zip(files, found, strict=True):
-                groups.setdefault((file_kind(self.options, file), marks), []).append(file)
+            found = pool.map(lambda file: self._read_by(spark, where, file, columns), files)
+            for file, how in zip(files, found, strict=True):
+                groups.setdefault(how, []).append(file)
         parts = [self._of_group(spark, where, group, *how, columns) for how, group in groups.items()]
         rows, place = self._placed(balanced(lambda a, b: a.unionByName(b), parts))
         more = [own.EPOCH] if self.options.epoch is not None else []
         more += [own.QUARANTINED] if self.quarantines else []
-        op = self.ops.op(self.quarantines)
-        return rows.select(place.alias(own.SEQ), op, own.MS, *more, *(quoted(name) for name in columns))
+        return rows.select(place.alias(own.SEQ), own.OP, own.MS, *more, *(quoted(name) for name in columns))
 
     def _of_group(
         self,
         spark: SparkSession,
         where: Place,
         files: Sequence[File],
-        kind: FileFormat,
+        by: "_Reader",
         typed: tuple[tuple[str, str], ...],
         columns: Columns,
     ) -> DataFrame:
-        """`own.FILE, own.AT, marks…, own.MS, columns…` of files of one kind, with these marks.
+        """`own.FILE, own.AT, marks…, own.OP, own.MS, columns…` of files that are read alike, with these marks.
 
         A mark that they lack is NULL. With an epoch column there is also `own.EPOCH`.
         """
@@ -157,9 +186,18 @@ class MarkedRows(ChangeFormat):
         read = marks | columns
         csv = self.options.csv
         key = self.table.key if csv.header else ()
-        way_on = Hint() if self.options.epoch else OR_QUARANTINE
-        how = TextRows(csv, tuple(read), read, CHANGES_HINT, key, self.ops.faults, self.quarantines, None, way_on)
-        rows = frame(spark, where, files, kind, how)
+        how = TextRows(
+            csv,
+            tuple(read),
+            read,
+            CHANGES_HINT,
+            key,
+            self.ops.faults,
+            self.quarantines,
+            way_on=self.way_on,
+            not_null=self.table.key,
+        )
+        rows = by(spark, where, files, how)
         shown = [
             (quoted(name) if name in marks else F.lit(None)).cast(text_type).alias(mark(index))
             for index, (name, text_type) in enumerate(self.marks)
@@ -169,23 +207,11 @@ class MarkedRows(ChangeFormat):
         if self.options.epoch is not None:
             shown.append(quoted(self.options.epoch).alias(own.EPOCH))
         if self.quarantines:
-            row = F.to_json(F.struct(*(quoted(name) for name in read)))
-            shown.append(row.alias(own.RAW) if kind == "parquet" else F.col(own.QUARANTINED))
+            none = F.lit(None).cast(frames.struct_type(quarantined(how))[own.QUARANTINED].dataType)
+            shown.append((none if by is _by_spark else F.col(own.QUARANTINED)).alias(own.QUARANTINED))
         made = rows.select(own.FILE, own.AT, *shown, *(quoted(name) for name in columns))
-        if self.quarantines and kind == "parquet":
-            return made.withColumn(own.QUARANTINED, self._quarantined(where)).drop(own.RAW)
-        return made
-
-    def _quarantined(self, where: Place) -> Column:
-        """Of a row of Parquet, which has no line and no bytes of its own: its number, and the row as JSON."""
-        fault, kind = self.ops.fault(), F.coalesce(F.left(mark(0), F.lit(SHOWN)), F.lit("NULL"))
-        kept = F.struct(
-            F.concat(F.lit(f"{where.folder.rstrip('/')}/"), own.FILE).alias("file"),
-            (F.col(f"{own.AT}.row") + 1).alias("line"),
-            F.col(own.RAW).cast("binary").alias("value"),
-            F.concat(fault, F.lit(": "), kind).alias("reason"),
-        )
-        return F.when(fault.isNotNull(), kept)
+        op = self.ops.judged(self.table.key, self.way_on) if by is _by_spark else self.ops.op
+        return made.withColumn(own.OP, op)
 
     def _with_epoch(self, columns: Columns) -> tuple[tuple[str, str], ...]:
         """The marks, and the epoch column if it is not one of the table's own."""
@@ -194,13 +220,18 @@ class MarkedRows(ChangeFormat):
             return self.marks
         return (*self.marks, (epoch, "string"))
 
-    def _mark_types(self, where: Place, file: File, columns: Columns) -> tuple[tuple[str, str], ...]:
-        """The marks that a file has, with the types that its reader gives them."""
-        marks = self._with_epoch(columns)
-        if file_kind(self.options, file) != "parquet":
-            return marks
-        shown = schemas.of_footer(file.path, footer(where, file))
-        return tuple((name, str(shown[name]["type"])) for name, _ in marks if name in shown)
+    def _read_by(
+        self, spark: SparkSession, where: Place, file: File, columns: Columns
+    ) -> "tuple[_Reader, tuple[tuple[str, str], ...]]":
+        """What reads a file, and the marks that it has, with the types that this reader gives them."""
+        marks, kind = self._with_epoch(columns), file_kind(self.options, file)
+        if kind != "parquet":
+            return csv_files.frame if kind == "csv" else json_rows.frame, marks
+        meta = footer(where, file)
+        shown = schemas.of_footer(file.path, meta)
+        by_workers = self.quarantines and schemas.calendar_is_plain(meta) and arrow_tasks.workers_know_us(spark)
+        found = tuple((name, str(shown[name]["type"])) for name, _ in marks if name in shown)
+        return parquet_rows.whole_files if by_workers else _by_spark, found
 
     def _of_text(
         self, where: Place, file: File, kind: FileFormat, known: Columns, skip: bool
@@ -212,17 +243,20 @@ class MarkedRows(ChangeFormat):
         marks = {name: field(name, spark_type) for name, spark_type in self._with_epoch(known)}
         image: Mapping[str, Any] | None = None
         if kind == "json":
-            said = lines.objects(file, lines.last(where, file, kind, skip), skip)
+            some = lines.last(where, file, kind)
+            said = lines.objects(where, file, some, skip, way_on=self.way_on)
             image = next(said, None)
             # a writer can omit NULLs: known columns stay, and a new one can be in any line
             names = list(dict.fromkeys([*(image or {}), *chain.from_iterable(said), *known]))
         else:
             header = csv_files.header(where, file, self.options.csv) if self.options.csv.header else None
+            if header is None:
+                self._refuse_alike(file, known)
             names = header if header is not None else list(marks | known)
             with suppress(*([BadData] if skip else [])):
-                values = csv_files.last_record(where, file, self.options.csv, len(names))
+                values = csv_files.last_record(where, file, self.options.csv, len(names), self.way_on)
                 image = None if values is None else dict(zip(names, values, strict=True))
-        if lines.first(where, file, kind, skip) is None:
+        if lines.first(where, file, kind) is None:
             return {}, None
         shown = marks | known | self.declared
         for name in names:
@@ -231,6 +265,14 @@ class MarkedRows(ChangeFormat):
         if kind == "csv":
             refuse_nested({n: c for n in names if not isinstance((c := shown[n])["type"], str)}, file.path)
         return {name: shown[name] for name in names}, as_ms((image or {}).get(self.time)) if self.time else None
+
+
+_Reader = Callable[[SparkSession, Place, Sequence[File], TextRows], DataFrame]
+
+
+def _by_spark(spark: SparkSession, where: Place, files: Sequence[File], rows: TextRows) -> DataFrame:
+    """Parquet as Spark reads it, which tells no row that it cannot read from the others."""
+    return frames.parquet(spark, where, files, rows.columns)
 
 
 def mark(index: int) -> str:
@@ -242,9 +284,10 @@ def file_kind(options: ChangesOptions, file: File) -> FileFormat:
     """A change file's format. Raises BadData if neither options nor name say it."""
     kind = options.reads_as(file.name)
     if kind is None:
+        fits = (json.dumps(one) for one in FILE_FORMATS[options.format])
         raise BadData(
             f"{file.path}: its name does not show its format",
-            in_config('set upstream.changes.file_format = "parquet", or "csv", or "json"'),
+            in_config(f"set upstream.changes.file_format = {', or '.join(fits)}"),
         )
     return kind
 
@@ -298,6 +341,11 @@ class Dms(MarkedRows):
         marks = tuple((name, "string") for name in (op, time) if name)
         super().__init__(table, options, marks, Ops(op, ("I", "U"), ("D",)), time, declared, quarantines)
 
+    @property
+    def named(self) -> Mapping[str, str]:
+        time = self.options.time_column
+        return {"op_column": self.options.op_column, **({"time_column": time} if time else {})}
+
     def _placed(self, rows: DataFrame) -> tuple[DataFrame, Column]:
         return rows, F.col(own.AT)
 
@@ -333,7 +381,7 @@ class ChangeFeed(MarkedRows):
             return None
         if kind == "parquet" and (found := epoch_values.bounds(where, file, VERSION)) is not None:
             return found
-        held = epoch_values.read(where, file, kind, VERSION, csv, skip)
+        held = epoch_values.read(where, file, kind, VERSION, csv, skip, self.way_on)
         return (held.lowest, held.highest) if held.rows else None
 
     def _placed(self, rows: DataFrame) -> tuple[DataFrame, Column]:

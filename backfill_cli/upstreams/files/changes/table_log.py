@@ -20,7 +20,7 @@ from backfill_cli.upstreams.files.changes import applied_files, order
 from backfill_cli.upstreams.files.changes.applied_files import AppliedFiles, Mismatch
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected
 from backfill_cli.upstreams.files.changes.landing import Landing
-from backfill_cli.upstreams.files.reading.rows import THREADS
+from backfill_cli.upstreams.files.reading.footers import THREADS
 
 _WATCHED = 1_000
 """Pending files checked at each barrier, with one stat each: files can grow in place."""

@@ -21,7 +21,7 @@ from backfill_cli.upstreams.files.inference import sample
 from backfill_cli.upstreams.files.inference.sample import CsvText, Folder
 from backfill_cli.upstreams.files.options import FILE_FORMATS, ChangesOptions
 from backfill_cli.upstreams.files.reading import lines
-from backfill_cli.upstreams.files.reading.rows import footer
+from backfill_cli.upstreams.files.reading.footers import footer
 
 _GENERIC = {"snapshot", "snapshots", "export", "full", "initial", "load", "data", "parquet", "csv", "json"}
 """Folder names that describe the contents and do not name the table."""
@@ -213,10 +213,13 @@ def _marks_of(rows: duckdb.DuckDBPyRelation, own: int) -> tuple[str, ...]:
 
 
 def _json_changes(db: duckdb.DuckDBPyConnection, found: Folder, snapshot: Snapshot, table: str) -> Changes:
+    # a line that cannot be read shows nothing: `plan` names it
     envelopes = [
-        lines.parsed(file, line)
+        envelope
         for file in dict.fromkeys((found.sample[0], found.sample[-1]))
-        for line in islice(lines.forward(found.where, file, "json"), _LINES)
+        for envelope in lines.objects(
+            found.where, file, islice(lines.forward(found.where, file, "json"), _LINES), skip=True
+        )
     ]
     payloads = [payload for one in envelopes if (payload := payload_of(one))]
     if any(TYPE in one for one in payloads):
@@ -254,7 +257,7 @@ def _decoding(found: Folder, snapshot: Snapshot, table: str, options: Mapping[st
     """The options that changes without schema blocks need to have their values read."""
     tables: Any = options["tables"].value if "tables" in options else None
     given = ChangesOptions(path=found.where.shown, format="debezium", tables=tuple(tables or ()))
-    form = Debezium(TableSpec(table, ()), given, {})
+    form = Debezium(TableSpec(table, ()), given, {}, quarantines=True)
     lacks, new = form.lacks(found.where, found.sample, snapshot.typed)
     told: dict[str, Told] = {}
     for lack in lacks:

@@ -2,10 +2,10 @@
 
 | reader | used for | who reports unexpected input |
 | --- | --- | --- |
-| workers write Arrow: formats/row_groups.py | Parquet snapshots (1) | the worker names it |
+| workers read Arrow: parquet_rows.py | Parquet (1) | the worker names file, row and key |
 | Spark's own reader: formats/frames.py | other Parquet | Spark raises, spark/failures.py names it |
 | workers decode records: csv_files.py, json_rows.py | CSV and JSON (2) | the worker names file, line and key |
 
-(1) Without a transform, if executors have this package; never for rows that an expression touches. (2) Executors
-need this package.
+(1) A snapshot without a transform, and all rows where those that cannot be read are quarantined; if executors have
+this package, and no old Spark wrote the files. (2) Executors need this package.
 """

@@ -19,7 +19,8 @@ import pyarrow.csv as pacsv
 
 from backfill_cli.contracts import Piece
 from backfill_cli.decode import texts
-from backfill_cli.errors import START_OVER, BadData, in_config
+from backfill_cli.decode.tokens import NO_TEXT
+from backfill_cli.errors import START_OVER, BadData, Hint, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.formats.schemas import arrow_type
 from backfill_cli.model.balanced import balanced
@@ -28,8 +29,8 @@ from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import SHOWN, reading
 from backfill_cli.upstreams.files.options import CsvOptions
 from backfill_cli.upstreams.files.reading import lines, text_rows
-from backfill_cli.upstreams.files.reading.lines import TextPart, chunks, opened
-from backfill_cli.upstreams.files.reading.text_rows import BadRows, TextRows
+from backfill_cli.upstreams.files.reading.lines import TextPart, chunks, is_text, opened
+from backfill_cli.upstreams.files.reading.text_rows import TextRows
 
 _LAST_LINES = 1_000
 """Lines searched backwards for the start of a file's last record."""
@@ -37,6 +38,8 @@ _LAST_LINES = 1_000
 _THREADS = 16
 
 _BLOCK = 1 << 16
+_QUOTE_IT = "correct the line; fields that contain the delimiter must be quoted"
+_AS_UTF8 = "write the file as UTF-8"
 _ENDED = re.compile(rb"[\r\n]+(?=[^\r\n])")
 """The end of a line, with blank lines after it."""
 
@@ -60,6 +63,8 @@ def header(where: Place, file: File, options: CsvOptions) -> list[str]:
     line = lines.first(where, file, "csv")
     with reading(file.path, "csv"):
         names = fields(line.removeprefix("\ufeff"), options) if line is not None else []
+    if not is_text("".join(names)):
+        raise BadData(f"{file.path}: its header is {NO_TEXT}", _AS_UTF8 + options.then)
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise BadData(
@@ -68,10 +73,16 @@ def header(where: Place, file: File, options: CsvOptions) -> list[str]:
     return names
 
 
-def last_record(where: Place, file: File, options: CsvOptions, count: int) -> list[str] | None:
+def last_record(
+    where: Place,
+    file: File,
+    options: CsvOptions,
+    count: int,
+    way_on: Hint = Hint(),  # noqa: B008
+) -> list[str] | None:
     """The fields of the last record, NULL as the empty text; None if the file is empty or the record is not found.
 
-    Raises BadData if the last line does not have `count` fields.
+    Raises BadData if the last line does not have `count` fields. way_on: what else can be done about it.
     """
     record, values = "", None
     for line in islice(lines.last(where, file, "csv"), _LAST_LINES if options.multi_line else 1):
@@ -89,7 +100,8 @@ def last_record(where: Place, file: File, options: CsvOptions, count: int) -> li
                 "files without a header must have the snapshot's columns in the same order; if they "
                 f"have a header, set {options.at}.header = true; if fields contain line ends, set "
                 f"{options.at}.multi_line = true"
-            ),
+            )
+            + way_on,
         )
     return values if values is not None and len(values) == count else None
 
@@ -222,51 +234,58 @@ def batches(rows: TextRows, part: TextPart) -> Iterator[pa.RecordBatch]:
     the text of NULL is NULL. Raises BadData naming the file, and the record that cannot be read.
     """
     skip = 1 if rows.csv.header and part.start == 0 else 0
-    with reading(part.path, "csv", rows.hint), BadRows(part, rows) as bad:
-        for offset, block in blocks(rows.csv, part):
-            if block.strip(b"\r\n"):
-                yield from bad.apart(_Block(rows, part, offset, block, skip))
-                skip = 0
+    there = ((offset, block) for offset, block in blocks(rows.csv, part) if block.strip(b"\r\n"))
+    found = (_Block(rows, offset, block, 0 if number else skip) for number, (offset, block) in enumerate(there))
+    yield from text_rows.batches(part, rows, "csv", found)
 
 
 class _Block:
     """See text_rows.Block: the records of a block of a part. skip: how many of the first ones are no rows."""
 
-    def __init__(self, rows: TextRows, part: TextPart, offset: int, block: bytes, skip: int) -> None:
+    def __init__(self, rows: TextRows, offset: int, block: bytes, skip: int) -> None:
         self.offset, self.line_end = offset, b"\n" if b"\n" in block else b"\r"
         self._rows, self._block, self._skip = rows, block, skip
-        self.hint = rows.hint
         self._grammar = Grammar(rows.csv)
         self.faults: dict[int, str] = {}
-        texts = self._texts(part.path).slice(skip)
+        self._unlike: dict[int, str] = {}
+        texts = self._texts().slice(skip)
         self._texts_by_name = dict(zip(rows.names, texts.columns, strict=True))
         self.columns = self._values(texts.num_rows)
         self.places = pa.array(range(offset, offset + texts.num_rows), pa.int64())
 
-    def _texts(self, path: str) -> pa.Table:
+    @property
+    def hint(self) -> Hint | str:
+        """A record of other fields than the file's has a way on of its own."""
+        own = self._unlike.get(min(self.faults, default=-1))
+        return self._rows.hint if own is None else own + self._rows.csv.then
+
+    def _texts(self) -> pa.Table:
         """The fields of all records; of one that has more or fewer, or is not UTF-8, NULLs, and a fault."""
         count = len(self._rows.names)
         names = [f"c{i}" for i in range(count)]
         try:
-            return parsed(self._grammar.doubled(self._block), self._rows.csv, names, path)
-        except BadData:
-            if not self._rows.quarantine:
-                raise
-        nothing = self._rows.csv.delimiter.encode() * (count - 1) or self._grammar.quote * 2
+            return _parsed(self._grammar.doubled(self._block), self._rows.csv, names)
+        except pa.ArrowInvalid:
+            nothing = self._rows.csv.delimiter.encode() * (count - 1) or self._grammar.quote * 2
         records = [record for _, record in self.records]
         for index, record in enumerate(records):
-            if (fault := self._unlike(record, count)) is not None:
+            if (unlike := self._fault(record, count)) is not None:
+                fault, self._unlike[index - self._skip] = unlike
                 self.faults[index - self._skip], records[index] = fault, nothing
-        return parsed(self._grammar.doubled(b"\n".join([*records, b""])), self._rows.csv, names, path)
+        return _parsed(self._grammar.doubled(b"\n".join([*records, b""])), self._rows.csv, names)
 
-    def _unlike(self, record: bytes, count: int) -> str | None:
+    def _fault(self, record: bytes, count: int) -> tuple[str, str] | None:
+        """What is wrong with a record, and what to do about it."""
         try:
             text = self._grammar.doubled(record).decode()
         except UnicodeDecodeError:
-            return "not UTF-8 text"
+            return NO_TEXT, _AS_UTF8
         as_doubled = {"escape": self._rows.csv.quote, "multi_line": True}
         found = len(fields(text, self._rows.csv.model_copy(update=as_doubled)))
-        return None if found == count else f"expected {count} fields, found {found}"
+        if found == count:
+            return None
+        shown = "" if self._rows.quarantine else f": {_text(record)}"  # which keeps the record
+        return f"expected {count} fields, found {found}{shown}", _QUOTE_IT
 
     def _values(self, count: int) -> dict[str, pa.Array]:
         values: dict[str, pa.Array] = {}
@@ -294,33 +313,23 @@ class _Block:
         return self.records[index + self._skip]
 
     def key(self, index: int) -> Mapping[str, object]:
-        texts = self._texts_by_name
-        return {name: texts[name][index].as_py() or "" for name in self._rows.key if name in texts}
+        told = {name: self._texts_by_name[name][index].as_py() for name in self._rows.key}
+        return {name: text for name, text in told.items() if text is not None}
 
 
-def parsed(block: bytes, options: CsvOptions, names: Sequence[str], path: str) -> pa.Table:
-    """Sound records as columns of text. Raises BadData for one that has more or fewer fields or is not UTF-8."""
-    try:
-        return pacsv.read_csv(
-            pa.BufferReader(block),
-            pacsv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=list(names)),
-            pacsv.ParseOptions(delimiter=options.delimiter, quote_char=options.quote, newlines_in_values=True),
-            pacsv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()),
-                null_values=["", options.null_value],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        )
-    except pa.ArrowInvalid as exc:
-        counted = re.search(r"Expected (\d+) columns, got (\d+): (.*)", str(exc), re.DOTALL)
-        if counted:
-            what = f"expected {counted[1]} fields, found {counted[2]}: {counted[3][:SHOWN]}"
-            raise BadData(
-                f"{path}: {what}",
-                "correct the line; fields that contain the delimiter must be quoted" + options.then,
-            ) from exc
-        raise BadData(f"{path}: not UTF-8 text: {exc}", "write the file as UTF-8" + options.then) from exc
+def _parsed(block: bytes, options: CsvOptions, names: Sequence[str]) -> pa.Table:
+    """Sound records as columns of text. Raises ArrowInvalid if one has more or fewer fields or is not UTF-8."""
+    return pacsv.read_csv(
+        pa.BufferReader(block),
+        pacsv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=list(names)),
+        pacsv.ParseOptions(delimiter=options.delimiter, quote_char=options.quote, newlines_in_values=True),
+        pacsv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=["", options.null_value],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
 
 
 def blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
@@ -340,8 +349,8 @@ def blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
                 told = ends[0].match(block)
                 alone = told.end() if told else 0
                 raise BadData(
-                    f"{part.path}: a carriage return that is not part of a line end, in the record at byte "
-                    f"{at + alone}: {_text(block[alone:])}",
+                    f"{part.path}: a carriage return that is not part of a line end, in "
+                    f"{_place(part, at + alone)}: {_text(block[alone:])}",
                     in_config(f"quote the field that contains it and set {options.at}.multi_line = true; or use ")
                     + "one kind of line end in the whole file"
                     + options.then,
@@ -379,13 +388,19 @@ def _cut(grammar: Grammar, part: TextPart, at: int, block: bytes, last: bool) ->
             "" if grammar.multi_line else f", and with {grammar.at}.multi_line = true if fields contain line ends"
         )
         raise BadData(
-            f"{part.path}: a quoted field is not closed {ends}, or has text after its closing quote, in the "
-            f"record at byte {at + sound}: {_text(block[sound:])}",
+            f"{part.path}: a quoted field is not closed {ends}, or has text after its closing quote, in "
+            f"{_place(part, at + sound)}: {_text(block[sound:])}",
             START_OVER + f", with {grammar.at}.quote and {grammar.at}.escape set to what the file uses{too}",
         )
     return sound
 
 
+def _place(part: TextPart, at: int) -> str:
+    """Where the record is that begins at a byte of a file."""
+    feeds, returns = lines.ends_before(part, at)
+    return f"the record at line {(feeds or returns) + 1} (byte {at:,})"
+
+
 def _text(block: bytes) -> str:
-    """The beginning of a record, for display."""
-    return " ".join(block[:SHOWN].decode("utf-8", "replace").splitlines())
+    """The beginning of a record, for display: at most its first line."""
+    return block[:SHOWN].decode("utf-8", "replace").partition("\n")[0].partition("\r")[0]

@@ -11,14 +11,15 @@ import pyarrow as pa
 
 from backfill_cli.contracts import Piece
 from backfill_cli.decode.json_rows import JsonRows
+from backfill_cli.decode.tokens import DEEP, fault_of
 from backfill_cli.errors import BadData, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.spark.api import DataFrame, SparkSession
-from backfill_cli.spark.failures import SHOWN, reading
+from backfill_cli.spark.failures import OR_QUARANTINE, SHOWN
 from backfill_cli.upstreams.files.reading import lines, text_rows
 from backfill_cli.upstreams.files.reading.lines import TextPart, chunks, opened
-from backfill_cli.upstreams.files.reading.text_rows import BadRows, TextRows
+from backfill_cli.upstreams.files.reading.text_rows import TextRows
 
 _WHITE = b" \t\r"
 
@@ -32,24 +33,28 @@ def _made(rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
     """Runs in a worker."""
     decode = JsonRows(schema_text(rows.columns), kept_apart=False)
     for piece in pieces:
-        with reading(piece.what.path, "json", rows.hint), BadRows(piece.what, rows) as bad:
-            for offset, block in blocks(piece.what):
-                if block.strip():
-                    yield from bad.apart(_Block(rows, decode, offset, block))
+        found = (_Block(rows, decode, offset, block) for offset, block in blocks(piece.what) if block.strip())
+        yield from text_rows.batches(piece.what, rows, "json", found)
 
 
 class Lines:
-    """Of a text_rows.Block: the lines of a block that are not blank, each with its number and its byte there."""
+    """Of a text_rows.Block: the lines of a block that are not blank, each with its number and its byte there.
+
+    unlike: the index of each line that is no JSON though the decoders would take it, and why.
+    """
 
     line_end = b"\n"
 
     def __init__(self, offset: int, block: bytes) -> None:
         self.offset, self._lines = offset, list(numbered(block))
+        odd = b"\t" in block or b"Infinity" in block
+        told = ((index, _unlike_json(line)) for index, (_, _, line) in enumerate(self._lines)) if odd else ()
+        self.unlike = {index: why for index, why in told if why is not None}
 
     @property
     def records(self) -> list[bytes]:
         """What is decoded: nothing instead of a line that is no JSON, though the decoders would take it."""
-        return [line if _is_strict(line) else b"" for _, _, line in self._lines]
+        return [b"" if index in self.unlike else line for index, (_, _, line) in enumerate(self._lines)]
 
     @property
     def places(self) -> pa.Array:
@@ -78,7 +83,7 @@ class _Block(Lines):
         decoded = decode(self.records)
         self.columns = decoded.columns
         errors = [] if decoded.error is None else decoded.error.to_pylist()
-        self.faults = {index: error for index, error in enumerate(errors) if error is not None}
+        self.faults = {index: error for index, error in enumerate(errors) if error is not None} | self.unlike
         if not rows.quarantine:  # which keeps the line
             self.faults = {index: f"{error}: {self._shown(index)}" for index, error in self.faults.items()}
 
@@ -87,23 +92,25 @@ class _Block(Lines):
 
     def key(self, index: int) -> Mapping[str, object]:
         row = self.object(index)
-        return {name: row[name] for name in self._key if name in row}
+        return {name: row[name] for name in self._key if row.get(name) is not None}
 
 
-def _is_strict(line: bytes) -> bool:
-    """Whether a line is JSON: the decoders take a tab inside a text and a bare infinity, which topics can have."""
+def _unlike_json(line: bytes) -> str | None:
+    """Why a line is no JSON: the decoders take a tab inside a text and a bare infinity, which topics can have."""
     if b"\t" not in line and b"Infinity" not in line:
-        return True
+        return None
     try:
         json.loads(line, parse_constant=_only_nan)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    except RecursionError:
+        return DEEP
+    except ValueError as exc:
+        return fault_of(exc)
+    return None
 
 
 def _only_nan(constant: str) -> None:
     if constant != "NaN":
-        raise ValueError(constant)
+        raise ValueError(f"{constant} is no number of JSON")
 
 
 def numbered(block: bytes) -> Iterator[tuple[int, int, bytes]]:
@@ -146,7 +153,8 @@ def refuse_unseen(
     shown: dict[str, None] = {}
     looked_at = 0
     for file in files[:_FILES]:
-        for told in lines.objects(file, islice(lines.forward(where, file, "json", skip), _LINES), skip):
+        some = islice(lines.forward(where, file, "json"), _LINES)
+        for told in lines.objects(where, file, some, skip, way_on=OR_QUARANTINE):
             looked_at += 1
             for name in told:
                 missing.pop(name, None)

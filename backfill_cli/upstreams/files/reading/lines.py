@@ -10,15 +10,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pyarrow.fs import FileSystem
 
 from backfill_cli.contracts import Piece
-from backfill_cli.errors import RETRIED, START_OVER, BadData, Transient
+from backfill_cli.decode import tokens
+from backfill_cli.errors import RETRIED, START_OVER, BadData, Hint, Transient
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.spark import arrow_tasks
-from backfill_cli.spark.failures import RENAME_HINT, reading
+from backfill_cli.spark.failures import RENAME_HINT, SHOWN, reading
 
 _BLOCK = 1 << 16
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
@@ -34,13 +35,18 @@ def is_compressed(file: File) -> bool:
     return file.name.endswith(_COMPRESSED)
 
 
-def first(where: Place, file: File, what: str, skip: bool = False) -> str | None:
-    """The first line that is not blank, without its line end; None if there is none. skip: see `objects`."""
-    return next(forward(where, file, what, skip), None)
+def first(where: Place, file: File, what: str) -> str | None:
+    """The first line that is not blank, without its line end; None if there is none."""
+    return next(forward(where, file, what), None)
 
 
-def forward(where: Place, file: File, what: str, skip: bool = False) -> Iterator[str]:
-    """The lines that are not blank, without their line ends, in order. skip: see `objects`."""
+def forward(where: Place, file: File, what: str) -> Iterator[str]:
+    """The lines that are not blank, without their line ends, in order; see `_text`."""
+    return (_text(line) for line, _ in _ended(where, file, what) if not _blank(line))
+
+
+def _ended(where: Place, file: File, what: str) -> Iterator[tuple[bytes, bool]]:
+    """All lines, without their line ends, and whether each has one."""
     end = _ENDS.get(what, _FEED)
     with reading(file.path, what), where.fs.open_input_stream(file.path, compression="detect") as stream:
         begun: list[bytes] = []  # the blocks of a line whose end is not read yet
@@ -50,25 +56,23 @@ def forward(where: Place, file: File, what: str, skip: bool = False) -> Iterator
             _refuse_long(file, begun)
             if more:
                 *complete, rest = b"".join(begun), *more
-                yield from (_text(line, skip) for line in complete if not _blank(line))
+                yield from ((line, True) for line in complete)
                 begun = [rest]
-        if not _blank(line := b"".join(begun)):
-            yield _text(line, skip)
+        yield b"".join(begun), False
 
 
-def last(where: Place, file: File, what: str, skip: bool = False) -> Iterator[str]:
-    """The lines that are not blank, from the last one backwards. A compressed file is read whole into memory.
-
-    skip: see `objects`.
+def last(where: Place, file: File, what: str) -> Iterator[str]:
+    """The lines that are not blank, from the last one backwards; see `_text`. A compressed file is read whole into
+    memory.
     """
     end = _ENDS.get(what, _FEED)
     with reading(file.path, what):
         if is_compressed(file):
             with where.fs.open_input_stream(file.path, compression="detect") as stream:
-                yield from (_text(line, skip) for line in _backwards(file, [stream.read()], end))
+                yield from map(_text, _backwards(file, [stream.read()], end))
             return
         with where.fs.open_input_file(file.path) as source:
-            yield from (_text(line, skip) for line in _backwards(file, _blocks(source, source.size()), end))
+            yield from map(_text, _backwards(file, _blocks(source, source.size()), end))
 
 
 def _blocks(source: Any, size: int) -> Iterator[bytes]:
@@ -109,8 +113,18 @@ def _blank(line: bytes) -> bool:
     return line.strip() in (b"", b"null")
 
 
-def _text(line: bytes, skip: bool) -> str:
-    return line.decode("utf-8", "surrogateescape" if skip else "strict")
+def _text(line: bytes) -> str:
+    """Bytes that are not UTF-8 become surrogates, so that a line that is no text can be found again, and named."""
+    return line.decode("utf-8", "surrogateescape")
+
+
+def is_text(line: str) -> bool:
+    """Whether a line was UTF-8: see `_text`."""
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def nearest(name: str, others: Sequence[str]) -> str | None:
@@ -121,42 +135,87 @@ def nearest(name: str, others: Sequence[str]) -> str | None:
 
 
 def objects(
-    file: File, some: Iterable[str], skip: bool, numbers: Callable[[str], Any] = str
+    where: Place,
+    file: File,
+    some: Iterable[str],
+    skip: bool,
+    numbers: Callable[[str], Any] = str,
+    way_on: Hint = Hint(),  # noqa: B008
 ) -> Iterator[dict[str, Any]]:
     """These lines of JSON as objects; see `parsed`. skip: leave out what is none: it is quarantined as a row."""
     for line in some:
         try:
-            line.encode()
-            yield parsed(file, line, numbers)
-        except (BadData, UnicodeEncodeError):
+            yield parsed(where, file, line, numbers, way_on)
+        except BadData:
             if not skip:
                 raise
 
 
-def parsed(file: File, line: str, numbers: Callable[[str], Any] = str) -> dict[str, Any]:
+def parsed(
+    where: Place,
+    file: File,
+    line: str,
+    numbers: Callable[[str], Any] = str,
+    way_on: Hint = Hint(),  # noqa: B008
+) -> dict[str, Any]:
     """One JSON line as an object; numbers with a point become `numbers`: text, so that nothing is rounded.
 
-    Raises BadData naming the file if the line is cut short or not one object.
+    Raises BadData naming the line if it is cut short or not one object. way_on: see `refused`.
     """
     try:
         value = json.loads(line.removeprefix("\ufeff"), parse_float=numbers)
-    except (ValueError, RecursionError) as exc:  # nested hundreds deep
-        shown = (line if len(line) <= 120 else f"…{line[-120:]}").replace("\r", "\\r")
-        if isinstance(exc, json.JSONDecodeError) and exc.msg == "Extra data":
-            raise BadData(
-                f"{file.path}: more than one JSON value on a line: {shown}",
-                "write one object per line, and end lines with line feeds",
-            ) from exc
-        raise BadData(f"{file.path}: not a complete JSON line: {shown}", RENAME_HINT) from exc
-    if not isinstance(value, dict):
-        raise BadData(f"{file.path}: a line is not a JSON object: {line[:120]}", "write one object per line")
-    return value
+        if isinstance(value, dict) and is_text(line):
+            return value
+        why = tokens.NO_OBJECT
+    except RecursionError:
+        why = tokens.DEEP
+    except ValueError as exc:
+        why = tokens.fault_of(exc)
+    why = why if is_text(line) else tokens.NO_TEXT
+    raise refused(where, file, line, why, _ONE_EACH if why in (tokens.MORE, tokens.NO_OBJECT) else "", way_on)
+
+
+_ONE_EACH = "write one object per line, and end lines with line feeds"
+
+
+def refused(
+    where: Place,
+    file: File,
+    line: str,
+    why: str,
+    hint: Hint | str = "",
+    way_on: Hint = Hint(),  # noqa: B008
+) -> BadData:
+    """The error for a line as `forward` and `last` show it, with its number.
+
+    hint: by default, to correct the line, or to wait for the rest of one that has no end. way_on: what else can be
+    done about such a line.
+    """
+    sought = line.encode("utf-8", "surrogateescape").strip()
+    every = enumerate(_ended(where, file, "json"), 1)
+    number, ended = next(((at, ended) for at, (one, ended) in every if one.strip() == sought), (0, True))
+    shown = sought.decode("utf-8", "replace").replace("\r", "\\r")[:SHOWN]
+    told = hint or ("correct the line" if ended else RENAME_HINT)
+    return BadData(f"{file.path}: line {number}: {why}: {shown}", Hint.of(told) + way_on)
 
 
 BLOCK_BYTES = 8 << 20
 PART_BYTES = 32 << 20
 _ROW_BYTES = 100  # assumed size of a row when parts are divided among tasks
 BOM = b"\xef\xbb\xbf"
+
+
+class Part(Protocol):
+    """A part of a file. name: as listed. path: within `fs`."""
+
+    @property
+    def fs(self) -> FileSystem: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +254,21 @@ def rows_of(part: TextPart) -> int:
     return max(1, part.size // _ROW_BYTES)
 
 
-def whole(part: TextPart) -> Any:
+def whole(part: Part) -> Any:
     """The part's file from its beginning, decompressed."""
     return part.fs.open_input_stream(part.path, compression="detect")
+
+
+_STEP = 1 << 20
+
+
+def ends_before(part: TextPart, byte: int) -> tuple[int, int]:
+    """How many line feeds and how many carriage returns the part's file has before a byte."""
+    feeds = returns = 0
+    with whole(part) as source:
+        while byte > 0 and (more := source.read(min(_STEP, byte))):
+            feeds, returns, byte = feeds + more.count(b"\n"), returns + more.count(b"\r"), byte - len(more)
+    return feeds, returns
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from backfill_cli.contracts import Piece, own
 from backfill_cli.errors import BadData, Fatal, Hint
@@ -16,10 +17,10 @@ from backfill_cli.formats.schemas import arrow_type
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, F, SparkSession
-from backfill_cli.spark.failures import RENAME_HINT, SAME_PACKAGE
+from backfill_cli.spark.failures import RENAME_HINT, SAME_PACKAGE, reading
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.options import CsvOptions
-from backfill_cli.upstreams.files.reading.lines import TextPart, packed, whole
+from backfill_cli.upstreams.files.reading.lines import Part, TextPart, packed, whole
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -29,6 +30,7 @@ Faults = Callable[[Mapping[str, Any]], Mapping[int, str]]
 
 _STEP = 1 << 20
 QUARANTINED = (("file", "string"), ("line", "long"), ("value", "binary"), ("reason", "string"))
+_KEPT = pa.struct({name: arrow_type(kind) for name, kind in QUARANTINED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class TextRows:
     has no such value. hint: of a record that cannot be read. key: columns whose values an error shows. faults: why
     rows cannot be taken, though their values can be read. quarantine: such a record is a row with
     `own.QUARANTINED` instead of an error. reads: the index of each file's read, by its name: rows have `own.READ`.
-    way_on: what else can be done about such a record, after the hint.
+    way_on: what else can be done about such a record, after the hint. not_null: columns of the key.
     """
 
     csv: CsvOptions
@@ -51,18 +53,19 @@ class TextRows:
     quarantine: bool = False
     reads: Mapping[str, int] | None = None
     way_on: Hint = Hint()  # noqa: RUF009
+    not_null: tuple[str, ...] = ()
 
 
 def schema(rows: TextRows) -> "StructType":
-    """What workers make of text files: `own.FILE STRING, own.ROW BIGINT, columns…`, perhaps `own.READ INT` and
+    """What workers make of files: `own.FILE STRING, own.ROW BIGINT`, perhaps `own.READ INT`, `columns…`, perhaps
     `own.QUARANTINED STRUCT<file, line, value BINARY, reason>`.
 
     The latter is NULL in a row that can be read, otherwise its columns mean nothing.
     """
-    made = {own.FILE: field(own.FILE, "string"), own.ROW: field(own.ROW, "long"), **rows.columns}
+    made = {own.FILE: field(own.FILE, "string"), own.ROW: field(own.ROW, "long")}
     if rows.reads is not None:
         made[own.READ] = field(own.READ, "integer")
-    return frames.struct_type(made | quarantined(rows))
+    return frames.struct_type(made | rows.columns | quarantined(rows))
 
 
 def quarantined(rows: TextRows) -> Columns:
@@ -77,19 +80,24 @@ def frame(
     make: Callable[[TextRows, Sequence[Piece]], Iterator[pa.RecordBatch]],
     rows: TextRows,
 ) -> DataFrame:
-    """`own.FILE, own.AT`, the marks and the columns of these parts: see `schema`. make: runs in workers.
-
-    Raises Fatal if workers do not have this package.
-    """
+    """The rows of these parts, as `of_tasks`. Raises Fatal if workers do not have this package."""
     if not arrow_tasks.workers_know_us(spark):
         raise Fatal("text files are read by backfill-cli in Spark's executors, which lack it", SAME_PACKAGE)
+    return of_tasks(spark, packed(parts, arrow_tasks.cores(spark)), partial(make, rows), rows)
+
+
+def of_tasks(
+    spark: SparkSession,
+    tasks: Sequence[Sequence[Piece]],
+    make: Callable[[Sequence[Piece]], Iterator[pa.RecordBatch]],
+    rows: TextRows,
+) -> DataFrame:
+    """`own.FILE, own.AT`, the marks and the columns: see `schema`. make: runs in workers."""
     values = [quoted(name).alias(name, metadata=column["metadata"]) for name, column in rows.columns.items()]
     marks = [own.READ] if rows.reads is not None else []
     marks += [own.QUARANTINED] if rows.quarantine else []
-    tasks, made = packed(parts, arrow_tasks.cores(spark)), schema(rows)
-    found = (
-        arrow_tasks.frame(spark, partial(make, rows), tasks, made) if tasks else spark.createDataFrame([], made)
-    )
+    made = schema(rows)
+    found = arrow_tasks.frame(spark, make, tasks, made) if tasks else spark.createDataFrame([], made)
     at = F.struct(F.col(own.FILE).alias("file"), F.col(own.ROW).alias("row"))
     return found.select(own.FILE, at.alias(own.AT), *marks, *values)
 
@@ -97,14 +105,17 @@ def frame(
 class Block(Protocol):
     """Rows that were read together. faults: the index of each that cannot be read, and why.
 
-    offset: the byte of the file at which they begin. line_end: of the file's lines. hint: of the first fault.
+    offset: the byte of the file at which they begin, or the row. line_end: of the file's lines; empty for rows
+    without lines. hint: of the first fault.
     """
 
     offset: int
     line_end: bytes
     columns: dict[str, pa.Array]
     faults: dict[int, str]
-    hint: Hint | str
+
+    @property
+    def hint(self) -> Hint | str: ...
 
     @property
     def places(self) -> pa.Array:
@@ -120,58 +131,79 @@ class Block(Protocol):
         ...
 
 
-class BadRows:
+def batches(part: Part, rows: TextRows, kind: str, blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
+    """The rows of a part of a file: see `schema`, and `unplaced`."""
+    for block, columns in unplaced(part, rows, kind, blocks):
+        places = block.places
+        marks = {own.FILE: pa.repeat(pa.scalar(part.name, pa.string()), len(places)), own.ROW: places}
+        if rows.reads is not None:
+            marks[own.READ] = pa.repeat(pa.scalar(rows.reads[part.name], pa.int32()), len(places))
+        yield pa.RecordBatch.from_pydict(marks | columns)
+
+
+def unplaced(
+    part: Part, rows: TextRows, kind: str, blocks: Iterable[Block]
+) -> Iterator[tuple[Block, dict[str, pa.Array]]]:
+    """The rows of each block: see `schema`, but without the marks of their place. kind: the format, for messages.
+
+    Runs in a worker. Raises BadData naming the file, and the first row that cannot be read, unless quarantined.
+    """
+    with reading(part.path, kind, rows.hint), _BadRows(part, rows) as bad:
+        for block in blocks:
+            yield block, bad.apart(block)
+
+
+class _BadRows:
     """Keeps rows that cannot be read apart, while a part of a file is read once from its beginning.
 
     The lines before the part are counted once, and only if there is such a row.
     """
 
-    def __init__(self, part: TextPart, rows: TextRows) -> None:
+    def __init__(self, part: Part, rows: TextRows) -> None:
         self._part, self._rows = part, rows
         self._source: Any = None
         self._at = self._lines = 0
 
-    def __enter__(self) -> "BadRows":
+    def __enter__(self) -> "_BadRows":
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._source is not None:
             self._source.close()
 
-    def apart(self, block: Block) -> Iterator[pa.RecordBatch]:
-        """The block's rows: see `schema`. Raises BadData for the first that cannot be read, unless quarantined."""
+    def apart(self, block: Block) -> dict[str, pa.Array]:
+        """The block's rows. Raises BadData for the first that cannot be read, unless it is quarantined."""
+        rows, found = self._rows, block.faults
+        told = rows.faults(block.columns) if rows.faults is not None else {}
+        found |= {index: fault for index, fault in told.items() if index not in found}
+        for name in rows.not_null:
+            if block.columns[name].null_count:
+                lacking = pc.indices_nonzero(block.columns[name].is_null()).to_pylist()
+                found |= {index: f"column '{name}': the key is NULL" for index in lacking if index not in found}
+        if not rows.quarantine:
+            if found:
+                raise self._error(block, min(found))
+            return block.columns
         count = len(next(iter(block.columns.values())))
-        columns = {
-            own.FILE: pa.repeat(pa.scalar(self._part.name, pa.string()), count),
-            own.ROW: block.places,
-            **block.columns,
-        }
-        if self._rows.reads is not None:
-            read = pa.scalar(self._rows.reads[self._part.name], pa.int32())
-            columns[own.READ] = pa.repeat(read, count)
-        faults = self._rows.faults(block.columns) if self._rows.faults is not None else {}
-        block.faults.update({index: fault for index, fault in faults.items() if index not in block.faults})
-        kind = pa.struct({name: arrow_type(kind) for name, kind in QUARANTINED})
-        if not self._rows.quarantine:
-            if block.faults:
-                raise self._error(block, min(block.faults))
-            yield pa.RecordBatch.from_pydict(columns)
-            return
-        kept = [self._kept(block, index) if index in block.faults else None for index in range(count)]
-        yield pa.RecordBatch.from_pydict({**columns, own.QUARANTINED: pa.array(kept, kind)})
+        kept = [self._kept(block, index) if index in found else None for index in range(count)] if found else None
+        return block.columns | {own.QUARANTINED: pa.nulls(count, _KEPT) if kept is None else pa.array(kept, _KEPT)}
 
     def _error(self, block: Block, index: int) -> BadData:
-        line, _ = block.record(index)
         keys = ", ".join(f"{name} {value}" for name, value in block.key(index).items())
-        where = f"line {self._before(block) + line + 1}{f' (of {keys})' if keys else ''}"
+        where = f"{'line' if block.line_end else 'row'} {self._number(block, index)}"
         return BadData(
-            f"{self._part.name}: {where}: {block.faults[index]}", Hint.of(block.hint) + self._rows.way_on
+            f"{self._part.name}: {where}{f' (of {keys})' if keys else ''}: {block.faults[index]}",
+            Hint.of(block.hint) + self._rows.way_on,
         )
 
     def _kept(self, block: Block, index: int) -> dict[str, object]:
-        line, record = block.record(index)
-        number = self._before(block) + line + 1
+        number, (_, record) = self._number(block, index), block.record(index)
         return {"file": self._part.path, "line": number, "value": record, "reason": block.faults[index]}
+
+    def _number(self, block: Block, index: int) -> int:
+        """Of a row's line, or of the row itself, from 1."""
+        within, _ = block.record(index)
+        return (self._before(block) if block.line_end else block.offset) + within + 1
 
     def _before(self, block: Block) -> int:
         """How many lines the file has before a block."""

@@ -17,7 +17,7 @@ from backfill_cli.model.schema import Columns, differing, shown
 from backfill_cli.model.split import Split
 from backfill_cli.upstreams.files.options import SnapshotFiles, table_ddl
 from backfill_cli.upstreams.files.reading import csv_files, json_rows
-from backfill_cli.upstreams.files.reading.rows import THREADS, footer, group_rows
+from backfill_cli.upstreams.files.reading.footers import THREADS, footer, group_rows
 
 
 def splits_of(

@@ -6,18 +6,17 @@ from operator import or_
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER
-from backfill_cli.formats import frames, group_slices, row_groups
+from backfill_cli.formats import frames, group_slices
 from backfill_cli.formats.group_slices import touched
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Cursor
-from backfill_cli.model.schema import Columns
-from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.options import FileFormat
-from backfill_cli.upstreams.files.reading import rows
+from backfill_cli.upstreams.files.reading import csv_files, json_rows, parquet_rows
+from backfill_cli.upstreams.files.reading.parquet_rows import ParquetPart
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
 
 PINNED = "fix the file, then " + START_OVER + ": the files of a pinned snapshot must not change"
@@ -79,10 +78,10 @@ def choose(
 
 
 def parquet_frame(
-    spark: SparkSession, where: Place, files: Mapping[str, File], readers: Readers, columns: Columns
+    spark: SparkSession, where: Place, files: Mapping[str, File], readers: Readers, how: TextRows
 ) -> DataFrame:
-    """The rows of `readers`, with the given columns, in any order."""
-    schema = frames.struct_type(columns)
+    """The rows of `readers`, with the columns of `how`, in any order."""
+    columns = how.columns
     parts: list[DataFrame] = []
     names = [quoted(name) for name in columns]
     if readers.whole:
@@ -93,10 +92,10 @@ def parquet_frame(
         frame = frames.reader(spark, columns).parquet(*(where.spark_path(file) for file in cut))
         parts.append(frame.where(_in_slices(frame, where, cut, readers.cut)).select(*names))
     if readers.groups:
-        slices = [(0, row_groups.FileSlice(where.fs, files[split].path, part)) for split, part in readers.groups]
-        parts.append(row_groups.tasks(slices, arrow_tasks.cores(spark), columns).frame(spark))
+        slices = [ParquetPart(where.fs, files[split].path, split, part) for split, part in readers.groups]
+        parts.append(parquet_rows.frame(spark, slices, how).select(*names))
     if not parts:
-        return spark.createDataFrame([], schema)
+        return spark.createDataFrame([], frames.struct_type(columns))
     return balanced(lambda a, b: a.unionByName(b), parts)
 
 
@@ -119,14 +118,20 @@ def text_frame(
     With `own.QUARANTINED` if asked for: then the columns of a row that cannot be read are NULL.
     """
     reads = {file.name: index for index, file in enumerate(files)}
-    frame = rows.frame(spark, where, files, kind, replace(how, reads=reads))
+    read = csv_files.frame if kind == "csv" else json_rows.frame
+    return marked(read(spark, where, files, replace(how, reads=reads)), how)
+
+
+def marked(frame: DataFrame, how: TextRows) -> DataFrame:
+    """The rows without their places; the columns of one that is quarantined are NULL."""
     if not how.quarantine:
         return frame.drop(own.FILE, own.AT)
     good = F.col(own.QUARANTINED).isNull()
     values = [
         F.when(good, quoted(name)).alias(name, metadata=column["metadata"]) for name, column in how.columns.items()
     ]
-    return frame.select(*values, own.READ, own.QUARANTINED)
+    marks = [name for name in (own.READ, own.QUARANTINED) if name in frame.columns]
+    return frame.select(*values, *marks)
 
 
 SHARE = 0.25

@@ -1,15 +1,14 @@
 """Files as a snapshot side: the pinned files of each table, whether they are still the same, and their rows."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from backfill_cli.contracts import ArrowTasks, Extras, SnapshotSide, TableSpec
 from backfill_cli.errors import Fatal, Hint, in_config
-from backfill_cli.formats import group_slices, row_groups, schemas
+from backfill_cli.formats import row_groups, schemas
 from backfill_cli.formats.listing import File, Listing, place, refuse_part_of_table
-from backfill_cli.formats.row_groups import FileSlice
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import Columns, columns_of, schema_text
 from backfill_cli.model.split import Split
@@ -18,12 +17,14 @@ from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import OR_QUARANTINE, SAME_PACKAGE, spark_reading
 from backfill_cli.upstreams.files.options import SnapshotFiles
-from backfill_cli.upstreams.files.reading.rows import THREADS, footer, group_rows
+from backfill_cli.upstreams.files.reading import parquet_rows
+from backfill_cli.upstreams.files.reading.footers import THREADS, footer, group_rows
+from backfill_cli.upstreams.files.reading.parquet_rows import ParquetPart
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
 from backfill_cli.upstreams.files.snapshot import pin as pins
 from backfill_cli.upstreams.files.snapshot import scan
 from backfill_cli.upstreams.files.snapshot.by_duckdb import rows_sql
-from backfill_cli.upstreams.files.snapshot.scan import PINNED, Layout, choose, parquet_frame, text_frame
+from backfill_cli.upstreams.files.snapshot.scan import PINNED, Layout, choose, marked, parquet_frame, text_frame
 
 _WATCHED = 1_000
 """Pinned files checked at each barrier, in rotation, with one stat each: writing a file in place does not change
@@ -141,11 +142,9 @@ class TableSnapshot:
         """The rows of these reads. Raises Fatal if a file that they read has changed since it was pinned."""
         for name in {read.split for read in reads}:
             self._unchanged(name)
+        how = self._how()
         if self._options.format != "parquet":
             files = [self.files[read.split] for read in reads]
-            csv, names, key = self._options.csv, tuple(self._columns), self._table.key
-            way_on = Hint() if self._quarantines is None else OR_QUARANTINE
-            how = TextRows(csv, names, self._columns, PINNED, key, None, bool(self._quarantines), None, way_on)
             return text_frame(spark, self.where, files, self._options.format, how)
         self._know_layouts({read.split for read in reads})
         foreign = [self.files[read.split].path for read in reads if not self._layouts[read.split].by_spark]
@@ -157,8 +156,33 @@ class TableSnapshot:
             )
         if foreign and not workers:
             raise Fatal(f"{foreign[0]}: Spark's own reader cannot read its types", SAME_PACKAGE)
-        readers = choose(reads, self._rows, self._layouts.__getitem__, workers and mode is None)
-        return parquet_frame(spark, self.where, self.files, readers, self._columns)
+        workers = workers and mode is None
+        if self._quarantines and workers and all(self._layouts[read.split].plain for read in reads):
+            return marked(parquet_rows.frame(spark, (part for _, part in self._parts(reads)), how), how)
+        readers = choose(reads, self._rows, self._layouts.__getitem__, workers)
+        return parquet_frame(spark, self.where, self.files, readers, how)
+
+    def _how(self) -> TextRows:
+        """How workers read rows. Where a `where` follows, a NULL key is judged only after it."""
+        csv, names, key = self._options.csv, tuple(self._columns), self._table.key
+        way_on = Hint() if self._quarantines is None else OR_QUARANTINE
+        return TextRows(
+            csv,
+            names,
+            self._columns,
+            PINNED,
+            key,
+            quarantine=bool(self._quarantines),
+            way_on=way_on,
+            not_null=() if self._table.filtered else key,
+        )
+
+    def _parts(self, reads: Sequence[SnapshotRead]) -> Iterator[tuple[int, ParquetPart]]:
+        """What workers read of Parquet files, each with the index of its read."""
+        for index, read in enumerate(reads):
+            file, groups = self.files[read.split], self._layouts[read.split].groups
+            for part in parquet_rows.parts(self.where, file, groups, *scan.bounds(read, self._rows)):
+                yield index, part
 
     def _rebased_by(self, spark: SparkSession) -> str | None:
         """The setting by which only Spark's reader changes this table's old dates; None if there is none."""
@@ -174,14 +198,7 @@ class TableSnapshot:
         self._know_layouts({read.split for read in reads})
         if not all(self._layouts[read.split].plain for read in reads):
             return None
-        slices = []
-        for index, read in enumerate(reads):
-            after, end = scan.bounds(read, self._rows)
-            if after < end:
-                path, groups = self.files[read.split].path, self._layouts[read.split].groups
-                parts = group_slices.tasks(groups, after, end)
-                slices += [(index, FileSlice(self.where.fs, path, part)) for part in parts]
-        return row_groups.tasks(slices, arrow_tasks.cores(spark), self._columns)
+        return parquet_rows.tasks(self._parts(reads), arrow_tasks.cores(spark), self._how())
 
     def _unchanged(self, name: str) -> None:
         file = self.files[name]

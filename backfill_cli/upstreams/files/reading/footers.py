@@ -1,15 +1,9 @@
-"""Reads plain rows (no envelope) of Parquet, CSV and JSON files as frames: snapshots, and changes with marks."""
+"""The footers of Parquet files: how many rows they have, and what their statistics say."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from backfill_cli.formats import frames
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import reading
-from backfill_cli.upstreams.files.options import FileFormat
-from backfill_cli.upstreams.files.reading import csv_files, json_rows
-from backfill_cli.upstreams.files.reading.text_rows import TextRows
 
 THREADS = 16
 """Footers read in parallel: reading one is mostly waiting, above all on remote file systems."""
@@ -40,15 +34,3 @@ def statistics_of(footer: Any, column: str) -> list[Any]:
 def leaves(footer: Any) -> list[str]:
     """The columns that hold values: those within nested ones have dots in their names."""
     return [footer.schema.column(i).path for i in range(footer.num_columns)]
-
-
-def frame(spark: SparkSession, where: Place, files: Sequence[File], kind: FileFormat, rows: TextRows) -> DataFrame:
-    """`own.FILE, own.AT, columns…` of whole files; of text with `own.QUARANTINED`, if asked for.
-
-    rows: the columns, and how they are read from text.
-    """
-    if kind == "parquet":
-        return frames.parquet(spark, where, files, rows.columns)
-    if kind == "csv":
-        return csv_files.frame(spark, where, files, rows)
-    return json_rows.frame(spark, where, files, rows)
