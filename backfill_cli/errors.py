@@ -257,6 +257,8 @@ class BackfillError(Exception):
     exit_code = 1
     answered = False
     """Whether stdout already has the command's answer as JSON: then no second object is printed."""
+    shown = False
+    """Whether stderr already has it, as it does where the process that failed is another one."""
 
     def __init__(self, message: str, hint: Hint | str = "") -> None:
         super().__init__(message)

@@ -180,7 +180,8 @@ def exit_codes(as_json: bool) -> Iterator[None]:
 def _end(error: BackfillError, as_json: bool) -> None:
     from backfill_cli.view.console import complain, complain_json, leave
 
-    complain(error)
+    if not error.shown:
+        complain(error)
     leave(error)
     if as_json:
         complain_json(error)

@@ -16,7 +16,7 @@ from backfill_cli.catalog.places import (
     DEFAULT_CONFIG,
     around,
     beside,
-    catalog_above,
+    here_or_above,
     nearest_spelling,
 )
 from backfill_cli.catalog.store import told_of
@@ -163,10 +163,7 @@ def catalog_file(path: str, above: bool) -> Path:
     above: search the parent folders, too, up to the home folder, for a catalog that belongs to this user. Not for
     a verb that can create a job, nor for one that changes a job when none is named.
     """
-    here = Path(DEFAULT_CATALOG)
-    if path or not above or os.path.lexists(here):
-        return Path(path or here)
-    return catalog_above(Path.cwd()) or here
+    return Path(path or (here_or_above() if above else DEFAULT_CATALOG))
 
 
 def config_file(argument: str | None, option: str | None) -> Path:

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
+from backfill_cli.api.background import in_background
 from backfill_cli.errors import UsageError
 from backfill_cli.model.job import Verb
 
-from ._detached import in_background, start_detached
 from ._options import (
     CatalogOption,
     DetachOption,
@@ -27,7 +27,7 @@ from ._options import (
     seconds,
 )
 from ._posting import post
-from ._running import run_shown, telling
+from ._running import run_detached, run_shown, telling
 
 FromSinkOption = Annotated[
     str | None,
@@ -106,7 +106,7 @@ def resume(
     if detach:
         words = ["resume", name, *(() if until is None else ("--until", until)), *told.words]
         words += [] if from_sink is None else ["--from-sink", from_sink]
-        start_detached(name, store, words, as_json, limit_s if wait else None)
+        run_detached(name, store, words, as_json, limit_s if wait else None)
         return
     from backfill_cli.config import stored_hooks
     from backfill_cli.engine.loop.run import resume as resume_job

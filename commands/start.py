@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from ._detached import start_detached
 from ._options import (
     CatalogOption,
     ConfigOption,
@@ -22,7 +21,7 @@ from ._options import (
     config_file,
     refuse_moved,
 )
-from ._running import run_shown, telling
+from ._running import run_detached, run_shown, telling
 
 UntilOption = Annotated[Until, typer.Option("--until", help="End once caught up, or follow until stopped.")]
 
@@ -52,7 +51,7 @@ def start(
     told = telling(metrics_file, metrics_port, progress_interval, quiet, fail_on_quarantine, as_json)
     if detach:
         words = ["start", "--config", str(path.absolute()), "--until", until, *told.words]
-        start_detached(job.job.name, store, [*words, "--into-existing"] if into_existing else words, as_json)
+        run_detached(job.job.name, store, [*words, "--into-existing"] if into_existing else words, as_json)
         return
     from backfill_cli.engine.loop.run import start as start_job
 

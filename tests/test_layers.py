@@ -45,13 +45,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": SHARED
     | {"contracts", "registry", "config", "strategies", "upstreams", "sinks", "catalog", "failpoint", "__init__"}
     | {"spark", "cdc", "formats", "lake", "tried"},
-    "commands": SHARED | {"config", "catalog", "view"},
+    "api": SHARED | {"config", "catalog", "view", "__init__"},
+    "commands": SHARED | {"api", "config", "catalog", "view"},
     "main": {"errors", "commands", "view", "__init__"},
     "__main__": {"main"},
 }
 """A package or module of backfill_cli → those it may import anywhere in a module."""
 
-IN_FUNCTIONS = {"commands": {"engine"}, "contracts": {"spark"}}
+IN_FUNCTIONS = {
+    "__init__": {"api"},
+    "api": {"engine"},
+    "commands": {"engine"},
+    "contracts": {"spark"},
+}
 """What may be imported inside functions only: importing it costs what the command should not."""
 
 ENGINE = ("staging", "spool", "job", "loop", "verify", "cutover", "doctor")
@@ -60,6 +66,7 @@ ENGINE = ("staging", "spool", "job", "loop", "verify", "cutover", "doctor")
 MAY_RUN_SPARK = {"spark", "cdc", "formats", "lake", "decode", "upstreams", "sinks", "engine"}
 
 WITHOUT_SPARK = (
+    "api.job",
     *(f"commands.{verb}" for verb in VERBS),
     "engine.cutover",
     "engine.job.drop",

@@ -22,6 +22,12 @@ def catalog_above(folder: Path) -> Path | None:
     return next((beside(one) for one in _above(folder) if _is_mine(beside(one))), None)
 
 
+def here_or_above() -> Path:
+    """The catalog of the current folder, else the nearest one above, else where the current folder's would be."""
+    here = Path(DEFAULT_CATALOG)
+    return here if os.path.lexists(here) else catalog_above(Path.cwd()) or here
+
+
 def around(folder: Path, name: str) -> list[Path]:
     """This user's files of that name in the folders above, below and beside one; at most three, nearest first."""
     found = (one / name for one in (*_above(folder), *_in(folder), *_beside(folder)))

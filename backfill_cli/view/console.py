@@ -81,7 +81,7 @@ def leave(error: Exception) -> None:
             os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as left,
         ):
             told = ErrorTold.of(error)
-            json.dump({"message": told.message, "hint": asdict(told.hint)}, left)
+            json.dump({"kind": type(error).__name__, "message": told.message, "hint": asdict(told.hint)}, left)
 
 
 def coloured(stream: TextIO) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CARRIES = ("hint", "fix")
-REBUILT = {("backfill_cli/spark/failures.py", "_rebuilt"), ("commands/_detached.py", "_ended_with")}
+REBUILT = {("backfill_cli/spark/failures.py", "_rebuilt"), ("backfill_cli/api/background.py", "_ended_with")}
 """They build an error again that came from another process."""
 BUILDS = ("command", "in_config", "joined", "retried", "shell", "sql")
 """What makes a hint of its parts: a call is a hint of its site, not one of several sites."""

@@ -114,7 +114,7 @@ def no_barrier_in_time(s: Scene) -> str:
             """It lives, and is still starting."""
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("backfill_cli.commands._detached.subprocess.Popen", lambda *_, **__: Runner())
+        patch.setattr("backfill_cli.api.background.subprocess.Popen", lambda *_, **__: Runner())
         return s.ended("resume", "orders", "--detach", "--wait", "--timeout", "1ms")
 
 
@@ -151,9 +151,10 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/upstreams/files/inference/sample.py:opened": (init_of_a_broken_file,),
     "commands/drop.py:drop": (not_confirmed, not_confirmed_for_a_sink, not_confirmed_with_rows),
     "commands/throttle.py:rows_per_second": (not_a_rate,),
-    "commands/_posting.py:_waited": (not_taken_in_time,),
-    "commands/_detached.py:start_detached": (no_barrier_in_time,),
+    "backfill_cli/api/posting.py:_waited": (not_taken_in_time,),
+    "backfill_cli/api/background.py:start_detached": (no_barrier_in_time,),
     "commands/_options.py:config_file": (no_config_named,),
     "commands/_options.py:no_job": (no_job_at_all, no_job_here_but_above),
-    "commands/wait.py:wait": (failed_before_caught_up, stopped_before_caught_up, not_caught_up_in_time),
+    "backfill_cli/api/waiting.py:look": (failed_before_caught_up, stopped_before_caught_up),
+    "backfill_cli/api/waiting.py:within": (not_caught_up_in_time,),
 }

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from command_builders import Run, end_job, write_config
 
+from backfill_cli.api import background as detached
 from backfill_cli.catalog import Catalog
-from backfill_cli.commands import _detached
 from backfill_cli.model.job import JobState
 
 RUNNER = """
@@ -136,7 +136,7 @@ def test_a_detached_job_that_fails_at_once_passes_its_error_on(folder: Path) -> 
 
 
 def test_a_runner_in_the_background_that_was_killed_left_no_error(tmp_path: Path) -> None:
-    error = _detached._ended_with(tmp_path / "orders.error.json", -9, tmp_path / "orders.log")
+    error = detached._ended_with(tmp_path / "orders.error.json", -9, tmp_path / "orders.log")
     assert error.message == "the runner ended with signal 9 (SIGKILL) and left no error"
     assert error.exit_code == 137
     assert str(tmp_path / "orders.log") in str(error.hint)
@@ -148,9 +148,9 @@ def test_the_log_of_a_job_in_the_background_is_bounded_and_loses_no_line_of_the_
     code = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from backfill_cli.commands import _detached\n"
-        "_detached.LOG_BYTES, _detached.LOOK_S = 10_000, 0.01\n"
-        "with _detached.bounded_log():\n"
+        "from backfill_cli.api import background\n"
+        "background.LOG_BYTES, background.LOOK_S = 10_000, 0.01\n"
+        "with background.bounded_log():\n"
         "    for n in range(300):\n"
         "        print(f'{n:0200d}', file=sys.stderr, flush=True)\n"
         "        os.write(1, f'library {n}\\n'.encode())\n"

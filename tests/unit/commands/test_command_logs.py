@@ -176,7 +176,7 @@ def test_a_failure_is_told_once_where_stderr_is_the_log(
 ) -> None:
     engine(monkeypatch, catalog, fails=True)
     monkeypatch.setenv("BACKFILL_DETACHED_LOG", str(folder / LOG))
-    monkeypatch.setattr("backfill_cli.commands._detached.rotate", lambda _log: None)
+    monkeypatch.setattr("backfill_cli.api.background.rotate", lambda _log: None)
     result = run("start", "--config", config)
     assert " orders: failed: " not in result.stderr
     assert re.search(r"Z orders: failed\nerror: part-7: changed\nTry: restore it\n$", result.stderr)

@@ -93,7 +93,7 @@ def test_wait_waits_for_a_start_and_ends_when_it_died(
     with killed.lock_job("orders"):
         told = run("wait", "--for", "caught-up", "--timeout", "100ms")
         assert (told.exit_code, "it is being created" in told.stderr) == (8, True)
-    monkeypatch.setattr("backfill_cli.commands.wait.GONE_AFTER_S", 0.0)
+    monkeypatch.setattr("backfill_cli.api.waiting.GONE_AFTER_S", 0.0)
     told = run("wait", "--for", "caught-up")
     assert told.exit_code == 9
     assert "died before the job was created" in told.stderr

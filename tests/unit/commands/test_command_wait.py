@@ -74,7 +74,7 @@ def test_wait_for_a_failed_job_ends_with_1_and_its_reason(run: Run, catalog: Cat
 def test_a_job_that_was_caught_up_in_an_earlier_run_is_not_now(
     run: Run, catalog: Catalog, ended: JobState | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backfill_cli.commands.wait.GONE_AFTER_S", 0.0)
+    monkeypatch.setattr("backfill_cli.api.waiting.GONE_AFTER_S", 0.0)
     if ended is None:
         with catalog.claim("orders", "test", 5) as claim:
             claim.store.become(JobState.RUNNING, "")
@@ -128,7 +128,7 @@ def test_wait_times_out_with_8(run: Run) -> None:
 
 @pytest.mark.usefixtures("catalog")
 def test_wait_does_not_wait_for_a_runner_that_died(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backfill_cli.commands.wait.GONE_AFTER_S", 0.0)
+    monkeypatch.setattr("backfill_cli.api.waiting.GONE_AFTER_S", 0.0)
     result = run("wait", "--for", "done")
     assert result.exit_code == 9
     assert "has no runner" in result.stderr

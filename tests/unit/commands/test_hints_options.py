@@ -14,9 +14,9 @@ from hint_typed import Typed, typed
 from typer.testing import CliRunner
 
 from backfill_cli import registry
+from backfill_cli.api.background import _opened
 from backfill_cli.catalog import Catalog, Claim
 from backfill_cli.catalog.jobs import check_name
-from backfill_cli.commands._detached import _opened
 from backfill_cli.commands._running import telling
 from backfill_cli.errors import BackfillError, Fatal
 from backfill_cli.main import app

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from backfill_cli.commands import _running
-from backfill_cli.commands._running import HookRunner
+from backfill_cli.api import running
+from backfill_cli.api.running import HookRunner
 from backfill_cli.config.sections import Hooks
 
 pytestmark = pytest.mark.seconds
@@ -113,7 +113,7 @@ def test_at_the_end_what_waits_has_one_time_limit_in_all() -> None:
 
 
 def test_events_beyond_those_that_may_wait_are_dropped_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_running, "WAITING_AT_MOST", 2)
+    monkeypatch.setattr(running, "WAITING_AT_MOST", 2)
     told = Told()
     hooks = runner(told, "sleep 1", timeout_s=2.0)
     began_s = time.monotonic()
@@ -126,7 +126,7 @@ def test_events_beyond_those_that_may_wait_are_dropped_and_said(monkeypatch: pyt
 
 
 def test_at_the_end_a_full_queue_costs_no_more_than_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_running, "WAITING_AT_MOST", 2)
+    monkeypatch.setattr(running, "WAITING_AT_MOST", 2)
     told = Told()
     hooks = runner(told, "sleep 600", timeout_s=2.0)
     for _ in range(5):

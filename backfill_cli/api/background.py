@@ -6,18 +6,26 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-import typer
-
+from backfill_cli import errors
 from backfill_cli.catalog import Catalog
-from backfill_cli.errors import BackfillError, Held, Hint, NoSuchJob, UsageError, WaitTimedOut, command
+from backfill_cli.errors import (
+    BackfillError,
+    ConfigError,
+    Held,
+    Hint,
+    NoSuchJob,
+    UsageError,
+    WaitTimedOut,
+    command,
+)
 from backfill_cli.model.units import spell_exit
 from backfill_cli.view.answers import Detached
-from backfill_cli.view.console import ERROR_FILE, answer_json, complain_json, say
+from backfill_cli.view.console import ERROR_FILE
 from backfill_cli.view.log import LOG_BYTES, Unless, error_of, kept, log_of, opened
 
 POLL_S = 0.2
@@ -26,13 +34,17 @@ LOOK_S = 5.0
 
 
 def start_detached(
-    job: str, catalog: Catalog, words: list[str], as_json: bool, barrier_within_s: float | None = None
-) -> None:
+    job: str,
+    catalog: Catalog,
+    words: Sequence[str],
+    barrier_within_s: float | None = None,
+    told: Callable[[str], None] = lambda _: None,
+) -> Detached:
     """The job runs in the background and holds its lease, or has already ended successfully.
 
-    barrier_within_s: also wait this long for its first barrier. Raises Held while another runner has the job,
-    before anything is written to the log; Exit with the runner's exit code, its output on stderr, if the runner
-    failed at once; WaitTimedOut if there was no barrier in time: the runner keeps running.
+    words: the command that runs it. barrier_within_s: also wait this long for its first barrier. Raises Held while
+    another runner has the job, before anything is written to the log; the runner's error if it failed at once,
+    once its output has been `told`; WaitTimedOut if there was no barrier in time: the runner keeps running.
     """
     log = log_of(catalog.path, job)
     fresh = Unless(log)
@@ -60,13 +72,12 @@ def start_detached(
         if code is not None and code != 0:
             with log.open(errors="replace") as written:
                 written.seek(began)
-                said = written.read().rstrip()
-            say(said)
-            if as_json:
-                complain_json(_ended_with(failure, code, log))
-            if failure.exists() and job not in {row.name for row in catalog.listed()}:
-                fresh.left_out()  # refused, and all that it said is shown here
-            raise typer.Exit(code if code > 0 else 128 - code)
+                told(written.read().rstrip())
+            refused = failure.exists() and job not in {row.name for row in catalog.listed()}
+            error = _ended_with(failure, code, log)
+            if refused:
+                fresh.left_out()  # and all that it said has been told
+            raise error
         if code == 0:
             break
         if barrier_within_s is not None and time.monotonic() > deadline:
@@ -75,22 +86,25 @@ def start_detached(
                 command(f"status {job}") + f", and its log: {log}",
             )
         time.sleep(POLL_S)
-    if as_json:
-        answer_json(Detached(job, runner.pid, str(log)))
-    else:
-        after = "" if barrier_within_s is None else ", past its first barrier"
-        say(f"job {job}: started in the background, pid {runner.pid}{after}, log {log}")
+    return Detached(job, runner.pid, str(log))
 
 
 def _ended_with(failure: Path, code: int, log: Path) -> BackfillError:
     """The error that a runner left when it ended; a runner that was killed left none."""
     try:
-        told = json.loads(failure.read_text("utf-8"))
-        error = BackfillError(told["message"], Hint.read(told["hint"]))
+        left = json.loads(failure.read_text("utf-8"))
+        error = _kind(left["kind"])(left["message"], Hint.read(left["hint"]))
     except (OSError, ValueError, KeyError):
         error = BackfillError(f"the runner ended with {spell_exit(code)} and left no error", f"its log: {log}")
     error.exit_code = code if code > 0 else 128 - code
+    error.shown = True
     return error
+
+
+def _kind(name: str) -> type[BackfillError]:
+    """The class of an error; of those that are made from more than message and hint, the one above."""
+    kind: type[BackfillError] = getattr(errors, name, BackfillError)
+    return UsageError if issubclass(kind, ConfigError) else kind
 
 
 def in_background() -> bool:
