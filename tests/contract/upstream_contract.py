@@ -130,7 +130,7 @@ class UpstreamContract:
         upstream = loaded.open()
         pin = upstream.pin()
         reads = [SnapshotRead(s.table, s.id, 0, None) for s in pin.splits]
-        if all(s.cuttable for s in pin.splits):
+        if all(s.cuttable for s in pin.splits) or None not in map(upstream.row_count, reads):
             pytest.skip("splits of this upstream have a known end")
         counts = {
             r["_backfill_read"]: r["count"]
