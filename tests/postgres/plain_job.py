@@ -19,7 +19,7 @@ from postgres_database import Database
 from psycopg import sql
 
 from backfill_cli.cdc import ranges
-from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts import LogRequest, TableSpec
 from backfill_cli.engine.staging.transform import evolved
 from backfill_cli.model.job import Control
 from backfill_cli.model.pace import Budget
@@ -121,7 +121,7 @@ class PlainJob:
         within = None
         if plan.within is not None:
             within = {**plan.within, **{(one.table, one.split): one.up_to for one, _ in reads}}
-        taken = self.upstream.take(None, plan.window, within, self.schemas, str(self.folder))
+        taken = self.upstream.take(None, LogRequest(plan.window, within, self.schemas, str(self.folder)))
         if judged and not self.following:
             right = self._right(within)
         memory = self.upstream.remembered(taken.window.up_to)

@@ -10,6 +10,7 @@ from plain_job import PlainJob, small
 from postgres import Server
 from postgres_database import database
 
+from backfill_cli.contracts import LogRequest
 from backfill_cli.errors import HistoryGone, Transient, UsageError
 from backfill_cli.model.plan import ChangeWindow
 
@@ -57,7 +58,7 @@ def test_what_follows_a_checkpoint_stays_readable_while_the_job_goes_on(job: Pla
             beside(job).observe(at, snapshot_open=False)
         other.observe(at, snapshot_open=False)
         window = ChangeWindow(at, at, 0, 0, 0, open=True)
-        taken = other.take(None, window, None, schemas, str(job.folder)).tables["t"]
+        taken = other.take(None, LogRequest(window, None, schemas, str(job.folder))).tables["t"]
         assert (taken.changes, taken.changed) == (24, 8)
         other.observe(at, snapshot_open=False)
         goes_on(job)
@@ -109,7 +110,7 @@ def test_a_copy_that_went_with_its_connection_may_pass_and_the_job_is_as_it_was(
         job.db("UPDATE t SET v = 'more'")
         window = ChangeWindow(at, at, 0, 0, 0, open=True)
         with pytest.raises(Transient, match="a copy of the job's slot was lost"):
-            other.take(None, window, None, schemas, str(job.folder))
+            other.take(None, LogRequest(window, None, schemas, str(job.folder)))
     with other.retained():
         other.observe(at, snapshot_open=False)
     other.close()

@@ -14,7 +14,7 @@ from postgres import Server
 from postgres_database import Database, database
 
 from backfill_cli import failpoint
-from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts import LogRequest, TableSpec
 from backfill_cli.errors import StateConflict, Transient, UsageError
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import ChangeWindow
@@ -265,7 +265,7 @@ def test_columns_that_changed_while_rows_were_read_are_named_with_their_table(
     db("ALTER TABLE t ALTER COLUMN v TYPE int USING 7", "UPDATE t SET v = 8")
     window = ChangeWindow(pin.position, pin.position, 0, 0, 1, open=True)
     with pytest.raises(Transient, match="table 't': its columns changed while rows were read"):
-        upstream.take(None, window, {}, dict(pin.schema), "unused")
+        upstream.take(None, LogRequest(window, {}, dict(pin.schema), "unused"))
     upstream.close()
 
 
