@@ -6,6 +6,7 @@ decides how it is read; a record whose block says something else is a fault, as 
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from backfill_cli.decode.connect import DECIMAL, INTS, Connect, encoding, forms, holds, own_type
@@ -61,6 +62,18 @@ def meaning(told: Connect) -> dict[str, Any]:
     if "fields" in told:
         kept["fields"] = [meaning(one) for one in told["fields"]]
     return kept
+
+
+def is_sound(block: Mapping[str, Any]) -> bool:
+    """Whether a block is Kafka Connect's: the record of another cannot be read, and says nothing of others."""
+    try:
+        for told in row_fields(block).values():
+            _kind(told)
+            with suppress(Unsupported):
+                own_type(told)
+    except MALFORMED:
+        return False
+    return True
 
 
 def together(place: str, blocks: Iterable[Mapping[str, Any]]) -> dict[str, Connect]:

@@ -503,7 +503,7 @@ class Debezium:
             fault = f"{asked.at.rpartition('.')[0]}.topic: '{asked.name}' holds records of several tables: "
             hint = in_config(f'name those to read: {asked.at}.tables = ["{sources[0]}"]')
             raise ConfigError("upstream", [fault + ", ".join(sources[:5])], hint)
-        told = block.together(asked.place, [one for _, one in mine if one is not None])
+        told = block.together(asked.place, [one for _, one in mine if one is not None and block.is_sound(one)])
         images = [envelope.get("after") for envelope, _ in mine]
         names = frozenset(name for image in images if isinstance(image, dict) for name in image) | told.keys()
         facts = {"source": sources[0] if len(sources) == 1 and not tables else None}

@@ -220,6 +220,7 @@ def in_block(payload: str, *fields: str, more: str = "") -> str:
     return f'{{"schema":{block},"payload":{payload}{more}}}'
 
 
+V_IS_TEXT = '{"field":"v","type":"string"}'
 ODD_FIELDS = [
     '{"field":"v","type":"struct","fields":[{"type":"string"}]}',
     '{"field":"v","type":"array","items":"string"}',
@@ -240,6 +241,34 @@ def test_an_odd_schema_block_is_a_fault_of_its_record(told: str, kind: Any) -> N
     found = envelopes({"v": kind}, after(v="null"), in_block(after(v="null"), told), after(v="null"))
     assert [error is not None for _, error in found] == [False, True, False]
     assert "schema block" in str(found[1][1])
+
+
+DECIMAL = '"name":"org.apache.kafka.connect.data.Decimal"'
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize(
+    "told",
+    [
+        *ODD_FIELDS[:5],
+        *ODD_FIELDS[6:],
+        f'{{"field":"v","type":"bytes",{DECIMAL}}}',
+        f'{{"field":"v","type":"bytes",{DECIMAL},"parameters":{{"scale":"x"}}}}',
+        '{"field":"v","type":"map","keys":"string","values":1}',
+    ],
+)
+def test_an_odd_schema_block_among_the_first_records_says_nothing_of_the_columns(
+    told: str, declared: bool
+) -> None:
+    records = [in_block(after(v="null"), told).encode(), in_block(after(v='"a"'), V_IS_TEXT).encode()]
+    columns = {"id": field("id", "long"), "v": field("v", "string")}
+    asked = Asked("topic 't'", "t", "t", ("id",), columns if declared else None, {}, "upstream.value")
+    found = debezium.columns(asked, lambda: records)
+    assert {name: column["type"] for name, column in found.columns.items()} == {"id": "long", "v": "string"}
+    made = debezium.open(asked, found.columns, found.facts).decode(lambda: records)(records)
+    assert made.columns["v"].to_pylist() == [None, "a"]
+    assert made.error is not None
+    assert "schema block" in (made.error[0].as_py() or "")
 
 
 @pytest.mark.parametrize("more", [',"extra":{}', ',"extra":null,"n":[1]'])
