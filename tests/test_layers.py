@@ -18,11 +18,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__init__": set(),
     "errors": set(),
     "failpoint": {"errors"},
-    "duckdb_says": set(),
+    "duckdb_errors": set(),
     "postgres_dsn": {"errors"},
     "postgres_driver": set(),
     "postgres_holders": SHARED,
-    "postgres_says": {"errors"},
+    "postgres_errors": {"errors"},
     "model": {"errors"},
     "tried": set(),
     "strategies": SHARED,
@@ -36,11 +36,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "decode": SHARED | {"contracts", "spark", "formats"},
     "upstreams": SHARED
     | {"contracts", "failpoint", "spark", "cdc", "formats", "lake", "decode", "registry", "__init__"}
-    | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_says"},
+    | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors"},
     "sinks": SHARED
-    | {"contracts", "failpoint", "spark", "cdc", "formats", "lake", "duckdb_says"}
-    | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_says"},
-    "catalog": SHARED | {"contracts", "failpoint", "duckdb_says"},
+    | {"contracts", "failpoint", "spark", "cdc", "formats", "lake", "duckdb_errors"}
+    | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors"},
+    "catalog": SHARED | {"contracts", "failpoint", "duckdb_errors"},
     "view": SHARED | {"catalog"},
     "engine": SHARED
     | {"contracts", "registry", "config", "strategies", "upstreams", "sinks", "catalog", "failpoint", "__init__"}
@@ -85,7 +85,7 @@ SYSTEMS_SHARE = {"sql"}
 """Rooms of upstreams and sinks that are of no system: what several of them share."""
 
 CONNECTOR_CLIENTS = {
-    "duckdb": {"sinks", "catalog", "duckdb_says", "upstreams", "decode"},
+    "duckdb": {"sinks", "catalog", "duckdb_errors", "upstreams", "decode"},
     "pyarrow": {"spark", "cdc", "formats", "lake", "decode", "upstreams", "sinks", "engine"},
 }
 

@@ -26,7 +26,7 @@ ERRORS = frozenset({"exc", "error"})
 
 FOREIGN = {
     "backfill_cli/config/": "those of TOML and pydantic",
-    "backfill_cli/duckdb_says.py": "DuckDB's",
+    "backfill_cli/duckdb_errors.py": "DuckDB's",
     "backfill_cli/engine/staging/": "Spark's, of a transform and of a full disk",
     "backfill_cli/lake/": "those of delta-rs, pyiceberg and Spark",
     "backfill_cli/sinks/delta/": "those of delta-rs and Spark",

@@ -100,26 +100,26 @@ def _of_system(exc: OSError, path: Path) -> Transient | UsageError:
 
 
 def _of_duckdb(exc: "duckdb.Error", path: Path) -> Transient | UsageError | StateConflict | None:
-    from backfill_cli.duckdb_says import Said, said
+    from backfill_cli.duckdb_errors import ErrorKind, classify
 
     message = str(exc).splitlines()[0]
-    match said(exc):
-        case Said.HELD:
+    match classify(exc):
+        case ErrorKind.HELD:
             return Transient(
                 f"catalog {path} is open in another program: {message}", "close that program and try again"
             )
-        case Said.NO_ROOM:
+        case ErrorKind.NO_ROOM:
             return _full(path, message)
-        case Said.NEWER:
+        case ErrorKind.NEWER:
             return UsageError(f"catalog {path} was written by a newer DuckDB: {message}", NEWER_DUCKDB)
-        case Said.DAMAGED:
+        case ErrorKind.DAMAGED:
             away = shlex.join(["mv", str(path), f"{path}.damaged"])
             return StateConflict(
                 f"catalog {path} is damaged: {message}",
                 f"put a backup in its place; or move it away ({away}), then rebuild each job: "
                 + command("resume --from-sink job.toml"),
             )
-        case Said.FOREIGN | Said.REFUSED:
+        case ErrorKind.FOREIGN | ErrorKind.REFUSED:
             return UsageError(f"catalog {path}: {message}", "name another file with --catalog")
         case _:
             return None

@@ -203,7 +203,7 @@ class Store:
         """The open file; waits while a program that does not use our lock has it open."""
         import duckdb
 
-        from backfill_cli.duckdb_says import Said, said
+        from backfill_cli.duckdb_errors import ErrorKind, classify
 
         deadline = time.monotonic() + self._wait_s
         with ExitStack() as opened:
@@ -212,7 +212,7 @@ class Store:
                     db = opened.enter_context(self._instance.attached(path, read_only))
                     break
                 except duckdb.IOException as exc:
-                    if said(exc) is not Said.HELD or time.monotonic() > deadline:
+                    if classify(exc) is not ErrorKind.HELD or time.monotonic() > deadline:
                         raise
                     time.sleep(POLL_S)
             yield db

@@ -12,7 +12,7 @@ from postgres_sink import all_tables, begun, read_table, sink_of
 from sink_contract import Epochs, a_table, rows
 
 from backfill_cli.errors import Transient, UsageError
-from backfill_cli.postgres_says import IN_DATABASE
+from backfill_cli.postgres_errors import IN_DATABASE
 from backfill_cli.sinks.postgres.session import Place, failure
 from backfill_cli.sinks.postgres.sink import PostgresSink
 

@@ -16,7 +16,7 @@ from sink_contract import Epochs, a_table, rows, schema_json
 from backfill_cli.contracts import Swap
 from backfill_cli.errors import BadData, Fatal, Transient, UsageError
 from backfill_cli.model.cutover import Found
-from backfill_cli.postgres_says import IN_DATABASE
+from backfill_cli.postgres_errors import IN_DATABASE
 from backfill_cli.sinks.postgres import session
 from backfill_cli.sinks.postgres.session import client
 from backfill_cli.sinks.postgres.sink import PostgresSink

@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 
-from backfill_cli.duckdb_says import Said, holder, said, text
+from backfill_cli.duckdb_errors import ErrorKind, classify, holder, text
 from backfill_cli.errors import (
     CORRECT,
     NEWER_DUCKDB,
@@ -121,8 +121,8 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
     told, quoted = text(exc), shlex.quote(str(path))
-    match said(exc):
-        case Said.HELD:
+    match classify(exc):
+        case ErrorKind.HELD:
             if (own := writer_of(path)) is not None:
                 return Transient(
                     f"{path} is held by {own}", "wait until it has ended, or: " + shell(f"kill {own.pid}")
@@ -132,24 +132,24 @@ def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
             return Transient(
                 f"{path} is held by {other}", "close the program that holds it: " + shell(f"lsof {quoted}")
             )
-        case Said.OPEN_HERE:
+        case ErrorKind.OPEN_HERE:
             return Transient(f"{path} is open in this process with other settings", RETRIED)
-        case Said.NO_ROOM:
+        case ErrorKind.NO_ROOM:
             return Transient(f"no room to write {path}: {told}", free_space(path.parent))
-        case Said.MEMORY:
+        case ErrorKind.MEMORY:
             return Transient(f"DuckDB needs more memory for {path}: {told}", in_config("raise sink.memory_limit"))
-        case Said.NEWER:
+        case ErrorKind.NEWER:
             return UsageError(f"{path} was written by a newer DuckDB: {told}", NEWER_DUCKDB)
-        case Said.FOREIGN:
+        case ErrorKind.FOREIGN:
             return UsageError(f"{path} is not a DuckDB file: {told}", f"move it away: {_moved(path, 'foreign')}")
-        case Said.REFUSED:
+        case ErrorKind.REFUSED:
             return UsageError(
                 f"the DuckDB file {path} cannot be used: {told}",
                 in_config(f"let this user write it, or name another file in sink.path: ls -ld {quoted}"),
             )
-        case Said.ROWS:
+        case ErrorKind.ROWS:
             return BadData(f"{path} cannot store these rows: {told}", CORRECT)
-        case Said.DAMAGED:
+        case ErrorKind.DAMAGED:
             return Fatal(
                 f"{path} is damaged: {told}",
                 f"put a copy of it in its place; or move it away: {_moved(path, 'damaged')}; then " + START_OVER,

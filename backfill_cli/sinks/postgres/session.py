@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from backfill_cli import postgres_driver, postgres_dsn, postgres_holders, postgres_says
+from backfill_cli import postgres_driver, postgres_dsn, postgres_errors, postgres_holders
 from backfill_cli.contracts import own
 from backfill_cli.errors import (
     CORRECT,
@@ -25,7 +25,7 @@ from backfill_cli.errors import (
     shell,
     sql,
 )
-from backfill_cli.postgres_says import IN_DATABASE, INSTALL, Said
+from backfill_cli.postgres_errors import IN_DATABASE, INSTALL, ErrorKind
 from backfill_cli.sinks.postgres.dialect import quoted
 from backfill_cli.sinks.sql.dialect import Target
 
@@ -302,22 +302,22 @@ def failure(place: Place, doing: str, exc: Exception, names: Sequence[Target] = 
     """Our error for an error of the database."""
     state, words = sqlstate_of(exc), message_of(exc)
     text = place.scrubbed(f"PostgreSQL {place}, {doing}: {words}" + (f" (SQLSTATE {state})" if state else ""))
-    about = postgres_says.said(state, str(exc), _without_state(exc))
-    if about is Said.FORBIDDEN:
+    about = postgres_errors.classify(state, str(exc), _without_state(exc))
+    if about is ErrorKind.FORBIDDEN:
         let = _let(place, words, names)
         return UsageError(text, "grant it, as the owner or an administrator: " + let)
     if state == "25006":
         return Transient(text, PRIMARY)
-    if about is Said.NO_WAY_IN:
+    if about is ErrorKind.NO_WAY_IN:
         return UsageError(text, in_config("correct the user, password or database in sink.dsn"))
     # The server reports an exceeded disk quota as an internal error with this sentence, not as a full disk.
     if state.startswith("53") or words.startswith("could not extend file"):
         return Transient(text, "free disk space, memory or connections on the server")
     if state == "42P01" and own.PREFIX in words:
         return Transient(text, "another job, the last one with rows there, was dropped meanwhile: try again")
-    if about is Said.UNREACHED:
+    if about is ErrorKind.UNREACHED:
         return Transient(text, in_config("start the database, or correct sink.dsn"))
-    if about is Said.PASSES:
+    if about is ErrorKind.PASSES:
         return Transient(text, RETRIED)
     if state[:2] in ("22", "23") or (not state and isinstance(exc, client().DataError)):
         return BadData(text, CORRECT)
@@ -326,9 +326,9 @@ def failure(place: Place, doing: str, exc: Exception, names: Sequence[Target] = 
     return Fatal(text, IN_DATABASE)
 
 
-def _without_state(exc: Exception) -> Said:
+def _without_state(exc: Exception) -> ErrorKind:
     """What an error without SQLSTATE is about: a lost connection, or else an error of the driver itself."""
-    return Said.UNREACHED if isinstance(exc, client().OperationalError) else Said.OTHER
+    return ErrorKind.UNREACHED if isinstance(exc, client().OperationalError) else ErrorKind.OTHER
 
 
 def _let(place: Place, words: str, names: Sequence[Target]) -> Hint:

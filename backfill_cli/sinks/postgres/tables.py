@@ -12,7 +12,7 @@ from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.refusals import DEPENDENT, other_type, rows_of_others
 from backfill_cli.errors import BadData, Transient, UsageError, sql
 from backfill_cli.model.checkpoint import Marker
-from backfill_cli.postgres_says import PLACE
+from backfill_cli.postgres_errors import PLACE
 from backfill_cli.sinks.postgres.dialect import EQUAL, POSTGRES, TREE, listed, quoted, sink_columns
 from backfill_cli.sinks.postgres.session import PRIMARY, Connection, client, diagnostic, message_of, sqlstate_of
 from backfill_cli.sinks.postgres.state import (

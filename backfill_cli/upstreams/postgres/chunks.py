@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli import postgres_driver
 from backfill_cli.cdc.source import Visibility
 from backfill_cli.errors import RETRIED, BackfillError, Hint, LogFirst, Transient, UsageError, in_config, sql
+from backfill_cli.postgres_errors import INSTALL
 from backfill_cli.postgres_holders import of_transaction, spelled
-from backfill_cli.postgres_says import INSTALL
 from backfill_cli.upstreams.postgres.client import SERVER, completed, of_state
 from backfill_cli.upstreams.postgres.keys import literal
 from backfill_cli.upstreams.postgres.types import SET, Column, selected

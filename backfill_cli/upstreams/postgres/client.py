@@ -16,7 +16,7 @@ from backfill_cli.errors import (
     UsageError,
     in_config,
 )
-from backfill_cli.postgres_says import IN_DATABASE, INSTALL, Said, said
+from backfill_cli.postgres_errors import IN_DATABASE, INSTALL, ErrorKind, classify
 from backfill_cli.upstreams.postgres.types import SET
 
 if TYPE_CHECKING:
@@ -80,14 +80,14 @@ def rows_of(connection: Connection, doing: str, query: str, given: Given = None)
 def of_state(state: str, doing: str, words: str) -> BackfillError:
     """The error for an SQLSTATE, empty for none. doing, words: of ours and of the server, for people."""
     text = f"{doing}: {''.join(words.splitlines()[:1])}" + (f" (SQLSTATE {state})" if state else "")
-    match said(state, words):
-        case Said.FORBIDDEN:
+    match classify(state, words):
+        case ErrorKind.FORBIDDEN:
             return UsageError(text, "as the owner, grant the role what it lacks: to read tables, to use schemas")
-        case Said.NO_WAY_IN:
+        case ErrorKind.NO_WAY_IN:
             return UsageError(text, in_config("correct user, password or database in upstream.dsn"))
-        case Said.UNREACHED:
+        case ErrorKind.UNREACHED:
             return Transient(text, in_config("start the database, or correct upstream.dsn"))
-        case Said.PASSES:
+        case ErrorKind.PASSES:
             return Transient(text, RETRIED)
     if state.startswith("22"):
         return BadData(text, "correct the value upstream; if the log has it, then " + START_OVER)

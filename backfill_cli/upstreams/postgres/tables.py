@@ -8,7 +8,7 @@ from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import START_OVER, UsageError, sql
 from backfill_cli.model.schema import schema_text
 from backfill_cli.model.units import nearest_first, spell_known
-from backfill_cli.postgres_says import PLACE
+from backfill_cli.postgres_errors import PLACE
 from backfill_cli.upstreams.postgres.client import Connection, asking, row_of, rows_of
 from backfill_cli.upstreams.postgres.types import COLUMNS, Column, by_table, quoted, spark_field
 

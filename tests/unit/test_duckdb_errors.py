@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from backfill_cli.duckdb_says import Said, holder, said
+from backfill_cli.duckdb_errors import ErrorKind, classify, holder
 
 HOLDS = """
 import duckdb, sys
@@ -38,14 +38,14 @@ def test_a_held_file_names_its_holder(database: Path) -> None:
         other.stdout.readline()
         error = refused(database)
         other.communicate()
-    assert (said(error), f"PID {other.pid}" in str(holder(error))) == (Said.HELD, True)
+    assert (classify(error), f"PID {other.pid}" in str(holder(error))) == (ErrorKind.HELD, True)
 
 
 def test_a_process_that_is_ending_has_no_name() -> None:
     error = duckdb.IOException(
         'IO Error: Could not set lock on file "a.duckdb": Conflicting lock is held in . (PID 4711). See also https://…'
     )
-    assert (said(error), holder(error)) == (Said.HELD, None)
+    assert (classify(error), holder(error)) == (ErrorKind.HELD, None)
 
 
 def test_a_file_that_is_no_database_a_damaged_one_and_one_of_a_newer_version(database: Path) -> None:
@@ -54,13 +54,13 @@ def test_a_file_that_is_no_database_a_damaged_one_and_one_of_a_newer_version(dat
     foreign.write_text("id,name\n" * 5000)
     damaged.write_bytes(whole[:12_288] + bytes(255 - byte for byte in whole[12_288:]))
     newer.write_bytes(whole[:12] + (10_000).to_bytes(8, "little") + whole[20:])
-    assert said(refused(foreign)) is Said.FOREIGN
-    assert said(refused(damaged)) is Said.DAMAGED
-    assert said(refused(newer)) in (Said.NEWER, Said.DAMAGED)  # its checksum is looked at first
+    assert classify(refused(foreign)) is ErrorKind.FOREIGN
+    assert classify(refused(damaged)) is ErrorKind.DAMAGED
+    assert classify(refused(newer)) in (ErrorKind.NEWER, ErrorKind.DAMAGED)  # its checksum is looked at first
 
 
 def test_a_folder_in_the_way_is_refused(tmp_path: Path) -> None:
-    assert said(refused(tmp_path)) is Said.REFUSED
+    assert classify(refused(tmp_path)) is ErrorKind.REFUSED
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_value_that_looks_like_another_error_is_a_value(sign: str) -> None:
     with pytest.raises(duckdb.Error) as caught:
         duckdb.execute("SELECT CAST(? AS INTEGER)", [f"{sign} on device"])
     assert sign in str(caught.value)
-    assert said(caught.value) is Said.ROWS
+    assert classify(caught.value) is ErrorKind.ROWS
 
 
 def test_a_duplicate_key_and_other_sql() -> None:
@@ -80,4 +80,4 @@ def test_a_duplicate_key_and_other_sql() -> None:
             db.execute("INSERT INTO t VALUES (1), (1)")
         with pytest.raises(duckdb.Error) as unknown:
             db.execute("FROM nowhere")
-    assert (said(twice.value), said(unknown.value)) == (Said.ROWS, Said.OTHER)
+    assert (classify(twice.value), classify(unknown.value)) == (ErrorKind.ROWS, ErrorKind.OTHER)

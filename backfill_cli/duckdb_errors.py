@@ -9,7 +9,7 @@ from enum import Enum, auto
 import duckdb
 
 
-class Said(Enum):
+class ErrorKind(Enum):
     """What an error is about."""
 
     HELD = auto()
@@ -25,9 +25,9 @@ class Said(Enum):
 
 
 _SIGNS = {
-    Said.HELD: ("could not set lock",),
-    Said.OPEN_HERE: ("different configuration",),
-    Said.NO_ROOM: (
+    ErrorKind.HELD: ("could not set lock",),
+    ErrorKind.OPEN_HERE: ("different configuration",),
+    ErrorKind.NO_ROOM: (
         "no space left",
         "file too large",
         "disk quota",
@@ -35,10 +35,10 @@ _SIGNS = {
         "failed to offload",
         "could not allocate block",
     ),
-    Said.NEWER: ("storage version", "newer version of duckdb", "version number"),
-    Said.DAMAGED: ("corrupt", "checksum", "replaying wal", "database has been invalidated", "deserialize"),
-    Said.FOREIGN: ("not a valid duckdb database",),
-    Said.REFUSED: (
+    ErrorKind.NEWER: ("storage version", "newer version of duckdb", "version number"),
+    ErrorKind.DAMAGED: ("corrupt", "checksum", "replaying wal", "database has been invalidated", "deserialize"),
+    ErrorKind.FOREIGN: ("not a valid duckdb database",),
+    ErrorKind.REFUSED: (
         "read-only",
         "permission denied",
         "no such file or directory",
@@ -50,15 +50,15 @@ _SIGNS = {
 """Texts that such an error contains, in lower case; the first match counts."""
 
 
-def said(exc: duckdb.Error) -> Said:
+def classify(exc: duckdb.Error) -> ErrorKind:
     """What an error is about. Rows, SQL and quoted names can contain any word, so they are not searched."""
     if isinstance(exc, duckdb.DataError | duckdb.IntegrityError):
-        return Said.ROWS
+        return ErrorKind.ROWS
     if isinstance(exc, duckdb.ProgrammingError):
-        return Said.OTHER
+        return ErrorKind.OTHER
     low = re.sub(r'"[^"]*"', "", text(exc)).lower()
-    found = next((one for one, signs in _SIGNS.items() if any(sign in low for sign in signs)), Said.OTHER)
-    return Said.MEMORY if found is Said.OTHER and isinstance(exc, duckdb.OutOfMemoryException) else found
+    found = next((one for one, signs in _SIGNS.items() if any(sign in low for sign in signs)), ErrorKind.OTHER)
+    return ErrorKind.MEMORY if found is ErrorKind.OTHER and isinstance(exc, duckdb.OutOfMemoryException) else found
 
 
 def text(exc: duckdb.Error) -> str:

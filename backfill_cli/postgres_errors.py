@@ -29,7 +29,7 @@ _LOST = re.compile(
 """What libpq and its clients say of a server that cannot be reached, or went away."""
 
 
-class Said(Enum):
+class ErrorKind(Enum):
     """What an error is about. UNREACHED: no server answered."""
 
     FORBIDDEN = auto()
@@ -39,15 +39,15 @@ class Said(Enum):
     OTHER = auto()
 
 
-def said(state: str, words: str, otherwise: Said = Said.UNREACHED) -> Said:
+def classify(state: str, words: str, otherwise: ErrorKind = ErrorKind.UNREACHED) -> ErrorKind:
     """What an error is about. state: the SQLSTATE, empty if there is none. words: the client's full message.
 
     otherwise: the answer for an error without a state whose text is unknown: clients raise some of their own.
     """
     if state == "42501":
-        return Said.FORBIDDEN
+        return ErrorKind.FORBIDDEN
     if state[:2] in ("28", "3D") or (not state and "FATAL" in words and _NO_WAY_IN.search(words)):
-        return Said.NO_WAY_IN
+        return ErrorKind.NO_WAY_IN
     if not state:
-        return Said.UNREACHED if _LOST.search(words) else otherwise
-    return Said.PASSES if state[:2] in _PASSING or state in _ENDED else Said.OTHER
+        return ErrorKind.UNREACHED if _LOST.search(words) else otherwise
+    return ErrorKind.PASSES if state[:2] in _PASSING or state in _ENDED else ErrorKind.OTHER
