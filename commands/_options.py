@@ -166,13 +166,19 @@ def catalog_file(path: str, above: bool) -> Path:
     return Path(path or (here_or_above() if above else DEFAULT_CATALOG))
 
 
-def config_file(argument: str | None, option: str | None) -> Path:
-    """The config that was given either way, else `job.toml`. Raises UsageError for both, or if there is none."""
+def config_of(argument: str | None, option: str | None) -> str | None:
+    """The config that was given either way. Raises UsageError for both."""
     if argument is not None and option is not None:
         raise UsageError(f"two configs are given: {argument} and --config {option}", "give only one of them")
     if "" in (argument, option):
         raise UsageError("the config's file name is empty", "name the file: --config FILE")
-    if argument is None and option is None and not Path(DEFAULT_CONFIG).exists():
+    return argument or option
+
+
+def config_file(argument: str | None, option: str | None) -> Path:
+    """The config that was given either way, else `job.toml`. Raises UsageError for both, or if there is none."""
+    given = config_of(argument, option)
+    if given is None and not Path(DEFAULT_CONFIG).exists():
         others = ", or ".join(
             f"--config {shlex.quote(nearest_spelling(one))}" for one in around(Path.cwd(), DEFAULT_CONFIG)
         )
@@ -180,7 +186,7 @@ def config_file(argument: str | None, option: str | None) -> Path:
             f"no config is given, and there is no {DEFAULT_CONFIG} in {Path.cwd()}",
             f"name it: {others or '--config FILE'}; or write one: " + command("init"),
         )
-    return Path(argument or option or DEFAULT_CONFIG)
+    return Path(given or DEFAULT_CONFIG)
 
 
 def named_job(catalog: Catalog, name: str | None) -> JobRow:

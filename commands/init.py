@@ -1,4 +1,4 @@
-"""`backfill init`: write a commented config to start from; with `--path`, one that fits the data found there."""
+"""`backfill init`: write a config to start from; with `--from`, one that fits the data found there."""
 
 import os
 import shlex
@@ -7,89 +7,78 @@ from typing import Annotated
 
 import typer
 
-from backfill_cli.errors import Hint, UsageError, command
+from backfill_cli.errors import UsageError, command
 from backfill_cli.view.answers import WrittenConfig
 from backfill_cli.view.console import answer_json, say
 
 from ._options import JsonOption
+from ._written import (
+    ChangesOption,
+    FromOption,
+    KeyOption,
+    NameOption,
+    TableOption,
+    ToOption,
+    another,
+    asked_for,
+    create,
+)
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="Where to write it.")]
-
-
 UpstreamOption = Annotated[
     str,
     typer.Option(
         "--upstream",
         metavar="TYPE",
-        help="Where rows come from: files, kafka, postgres, delta, iceberg; files+kafka for a snapshot in files "
-        "and changes in a topic.",
+        help="Without --from: files, kafka, postgres, delta, iceberg; files+kafka for a snapshot in files and "
+        "changes in a topic.",
     ),
 ]
 SinkOption = Annotated[
-    str, typer.Option("--sink", metavar="TYPE", help="Where rows go: duckdb, postgres, delta, iceberg.")
+    str, typer.Option("--sink", metavar="TYPE", help="Without --to: duckdb, postgres, delta, iceberg.")
 ]
-PathOption = Annotated[
-    str | None,
-    typer.Option(
-        "--path",
-        metavar="PATH",
-        help="Read the snapshot's files there (folder, glob or file) and fill in what they show.",
-    ),
-]
-ChangesOption = Annotated[
-    str | None, typer.Option("--changes", metavar="PATH", help="With --path: also read the change files there.")
-]
+FullOption = Annotated[bool, typer.Option("--full", help="With every option of the upstream and the sink.")]
 
 
 def init(
     file: FileArgument = "job.toml",
-    path: PathOption = None,
+    source: FromOption = None,
+    to: ToOption = None,
     changes: ChangesOption = None,
+    table: TableOption = None,
+    key: KeyOption = None,
+    name: NameOption = None,
     upstream: UpstreamOption = "files",
     sink: SinkOption = "duckdb",
+    full: FullOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a config to start from, with every option of an upstream and a sink. Fails if the file exists.
+    """Write a config to start from, with what a first job needs. Fails if the file exists.
 
-    With --path it is filled in from the files; a comment marks every guess.
+    With --from it is filled in from the data there; a comment marks every guess.
     """
-    from backfill_cli.config.connectors import look
+    from backfill_cli.config.draft import drafted
+    from backfill_cli.config.loading import folder_of
     from backfill_cli.config.template import FILL_IN, template
 
-    if os.path.lexists(file):
-        raise UsageError(f"{file} already exists", _another())
-    text = template(upstream, sink, look(upstream, path, changes))
-    if file.isprintable():  # otherwise it could end the comment
-        text = text.replace("--config job.toml", f"--config {shlex.quote(file)}")
+    place = Path(file)
+    if os.path.lexists(place):
+        raise UsageError(f"{file} already exists", another())
+    draft = drafted(asked_for(source, changes, to, table, key, name, upstream, sink), folder_of(place))
+    text = template(draft, full)
     try:
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        create(place, text)
     except FileExistsError:
-        raise UsageError(f"{file} already exists", _another()) from None
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}", _another()) from None
-    with os.fdopen(handle, "w", encoding="utf-8") as written:
-        written.write(text)
-    blank = [line.partition(" = ")[0] for line in text.splitlines() if FILL_IN in line]
-    named = _in_their_tables(text.splitlines(), FILL_IN)
+        raise UsageError(f"{file} already exists", another()) from None
+    lines = text.splitlines()
     if as_json:
+        blank = [line.partition(" = ")[0] for line in lines if FILL_IN in line]
         answer_json(WrittenConfig(file, blank))
-    else:
-        first = f"fill in {', '.join(named)} in it, then" if named else "read its comments, then"
-        say(f"wrote {file}\nTry: {first}: backfill plan --config {shlex.quote(str(file))}")
-
-
-def _another() -> Hint:
-    """A file that can be written: here, else at home or among temporary files."""
-    from tempfile import gettempdir
-
-    folders = [
-        folder for folder in ("", str(Path.home()), gettempdir()) if os.access(folder or ".", os.W_OK | os.X_OK)
-    ]
-    files = (
-        os.path.join(folder, name) for folder in folders for name in ("job.toml", "other.toml", "another.toml")
-    )
-    free = next((file for file in files if not os.path.lexists(file)), None)
-    return "name another file" + (": " + command(f"init {shlex.quote(free)}") if free else Hint())
+        return
+    named = _in_their_tables(lines, FILL_IN)
+    first = f"fill in {', '.join(named)} in it, then: " if named else ""
+    plan = "plan" if place == Path("job.toml") else f"plan --config {shlex.quote(file)}"
+    say("\n".join([*draft.said, f"wrote {file}", f"Try: {first}{command(plan)}"]))
 
 
 def _in_their_tables(lines: list[str], mark: str) -> list[str]:

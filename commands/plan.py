@@ -1,11 +1,7 @@
 """`backfill plan`: what a start would do, from metadata and a sample. Writes nothing."""
 
-from dataclasses import replace
-
 import typer
 
-from backfill_cli.errors import UsageError
-from backfill_cli.view.console import as_typed
 from backfill_cli.view.reports import show_plan
 
 from ._options import (
@@ -18,6 +14,7 @@ from ._options import (
     config_file,
     refuse_moved,
 )
+from ._planning import planned
 
 
 def plan(
@@ -30,13 +27,8 @@ def plan(
 ) -> None:
     """Show the strategy and why, splits, rows, estimated time and what start would refuse, with its exit code."""
     from backfill_cli.config import load
-    from backfill_cli.engine.job.checks import plan as plan_job
 
     path = config_file(file, config)
     job, store = load(path), catalog_of(path, catalog)
     refuse_moved(job.job.name, path, store, catalog)
-    report = plan_job(job, store, into_existing)
-    refused = tuple(replace(one, hint=as_typed(one.hint, ctx)) for one in report.refused)
-    show_plan(replace(report, refused=refused), as_json)
-    if report.refused:
-        raise typer.Exit(UsageError.exit_code)
+    planned(ctx, job, store, into_existing, lambda report: show_plan(report, as_json))

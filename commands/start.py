@@ -1,8 +1,22 @@
-"""`backfill start`: create a job or continue one, and run it here or in the background."""
+"""`backfill start`: create a job or continue one, and run it here or in the background.
 
-from typing import Annotated
+With `--from` and `--to` it first does what `init` and `plan` do.
+"""
+
+import shlex
+import sys
+import termios
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from backfill_cli.catalog.places import DEFAULT_CONFIG
+from backfill_cli.errors import UsageError, command
+from backfill_cli.model.reports import PlanReport
+from backfill_cli.view.console import answer_json, as_typed, say
+from backfill_cli.view.reports import plan_text
 
 from ._options import (
     CatalogOption,
@@ -19,10 +33,26 @@ from ._options import (
     Until,
     catalog_of,
     config_file,
+    config_of,
     refuse_moved,
 )
+from ._planning import planned
 from ._running import run_detached, run_shown, telling
+from ._written import (
+    ChangesOption,
+    FromOption,
+    KeyOption,
+    NameOption,
+    TableOption,
+    ToOption,
+    asked_for,
+    config_between,
+)
 
+if TYPE_CHECKING:
+    from backfill_cli.config.draft import Asked
+
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="With --from: start without asking.")]
 UntilOption = Annotated[Until, typer.Option("--until", help="End once caught up, or follow until stopped.")]
 
 
@@ -30,6 +60,13 @@ def start(
     ctx: typer.Context,
     file: FileArgument = None,
     config: ConfigOption = None,
+    source: FromOption = None,
+    to: ToOption = None,
+    changes: ChangesOption = None,
+    table: TableOption = None,
+    key: KeyOption = None,
+    name: NameOption = None,
+    yes: YesOption = False,
     until: UntilOption = "forever",
     detach: DetachOption = False,
     into_existing: ExistingOption = False,
@@ -41,13 +78,27 @@ def start(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Start a job, or continue one whose config has not changed in a way that affects its result."""
+    """Start a job, or continue one whose config has not changed in a way that affects its result.
+
+    With --from and --to: write the config, show the plan, ask, then start.
+    """
     from backfill_cli.config import load
 
-    path = config_file(file, config)
+    if source is None and to is None:
+        _refuse_lone({"--changes": changes, "--table": table, "--key": key, "--name": name, "--yes": yes or None})
+        path = config_file(file, config)
+    else:
+        path = Path(config_of(file, config) or DEFAULT_CONFIG)
+        _write_config(asked_for(source, changes, to, table, key, name), path, yes)
     job = load(path)
     store = catalog_of(path, catalog)
     refuse_moved(job.job.name, path, store, catalog)
+    if source is not None:
+        planned(ctx, job, store, into_existing, lambda report: _tell(report, as_json))
+        if not yes and not _confirmed():
+            again = command(f"start --config {shlex.quote(str(path))}")
+            say(f"not started; {path} stays as it is\nTry: {as_typed(again, ctx)}")
+            return
     told = telling(metrics_file, metrics_port, progress_interval, quiet, fail_on_quarantine, as_json)
     if detach:
         words = ["start", "--config", str(path.absolute()), "--until", until, *told.words]
@@ -63,3 +114,54 @@ def start(
         job.hooks,
         lambda viewer: start_job(job, store, until, into_existing, viewer),
     )
+
+
+def _write_config(asked: "Asked", path: Path, yes: bool) -> None:
+    """The config of the job between these places is there. Raises UsageError, having written nothing."""
+    if asked.source is None:
+        raise UsageError("--to works only with --from", "add the place of the data: --from data/orders")
+    if asked.to is None:
+        raise UsageError("--from works only with --to", "add where the rows go: --to warehouse.duckdb")
+    if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise _unasked(asked, path)
+    for line in config_between(asked, path):
+        say(line)
+
+
+def _tell(report: PlanReport, as_json: bool) -> None:
+    """The plan on stderr; as JSON it is the answer of a start that would be refused."""
+    say(plan_text(report))
+    if report.refused and as_json:
+        answer_json(report)
+
+
+def _refuse_lone(given: dict[str, object]) -> None:
+    """Raises UsageError for an option that needs places."""
+    if lone := [option for option, value in given.items() if value is not None]:
+        raise UsageError(
+            f"{lone[0]} works only with --from and --to", f"leave {lone[0]} out, or add --from and --to"
+        )
+
+
+def _unasked(asked: "Asked", path: Path) -> UsageError:
+    from backfill_cli.config.draft import words_of
+    from backfill_cli.config.loading import folder_of
+
+    words = shlex.join(words_of(asked, folder_of(path)))
+    file = "" if path == Path(DEFAULT_CONFIG) else f"--config {shlex.quote(str(path))} "
+    return UsageError(
+        "start --from asks before it starts a job, and there is no terminal to ask on",
+        "to start it unasked: "
+        + command(f"start {file}{words} --yes")
+        + "; to look first: "
+        + command(f"init {words}"),
+    )
+
+
+def _confirmed() -> bool:
+    """Whether the answer is yes, which Enter is, too; what was typed before the question is no answer."""
+    with suppress(termios.error, OSError, ValueError):
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    print("Start? [Y/n] ", end="", file=sys.stderr, flush=True)
+    answered = sys.stdin.readline()
+    return bool(answered) and answered.strip().lower() in ("", "y", "yes")

@@ -1,6 +1,5 @@
 """Which connector `[upstream]` or `[sink]` names, and its options."""
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,8 +7,8 @@ from pydantic import BaseModel, ValidationError
 
 from backfill_cli import registry
 from backfill_cli.config.faults import spell_faults
-from backfill_cli.contracts import Looked, Named, SinkConnector, UpstreamConnector
-from backfill_cli.errors import UsageError, command
+from backfill_cli.contracts import SinkConnector, UpstreamConnector
+from backfill_cli.errors import UsageError
 
 Tree = dict[str, Any]
 SIDES = ("snapshot", "changes")
@@ -93,18 +92,3 @@ def _of_sides(told: Tree) -> UpstreamConnector | str:
 def _side_types(told: Mapping[str, Any]) -> list[Any]:
     """The types of both sides, None for a side without one."""
     return [side.get("type") if isinstance(side := told.get(name), dict) else None for name in SIDES]
-
-
-def look(upstream: str, path: str | None, changes: str | None) -> Looked | None:
-    """What the data shows; None without a path. Raises UsageError if the connector cannot inspect data."""
-    if path is None:
-        if changes is not None:
-            raise UsageError("--changes needs the path of a snapshot", "add --path PATH, where the snapshot is")
-        return None
-    able = registry.upstream(upstream).look if "+" not in upstream else None
-    if able is None:
-        raise UsageError(
-            f"--path works with files only, not with {upstream}",
-            command(f"init --upstream {shlex.quote(upstream)}"),
-        )
-    return able(Named(path, path, changes))

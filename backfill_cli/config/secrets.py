@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from pydantic import BaseModel, ValidationError
 
@@ -71,7 +72,7 @@ def resolve(options: Model, at: str, context: Any = None) -> Model:
 
     def look_up(path: Steps, found: re.Match[str]) -> str:
         try:
-            value = _value(found[1], found[2] or "")
+            value = reference_value(found[1], found[2] or "")
         except LookupError as error:
             faults.append(f"{spell_path((at, *path))}: {found[0]}: {error.args[0]}")
             return ""
@@ -98,7 +99,8 @@ def _scrub(text: str, values: list[tuple[str, str]]) -> str:
     return text
 
 
-def _value(kind: str, name: str) -> str:
+def reference_value(kind: str, name: str) -> str:
+    """The value of `${kind:name}`. Raises LookupError, saying why there is none."""
     if kind == "env":
         if name not in os.environ:
             raise LookupError("not set in the environment")
@@ -145,6 +147,18 @@ def secret_faults(part: str, told: Any, model: type[BaseModel] | None) -> list[s
     ]
 
 
+def holds_secret(text: str) -> bool:
+    """Whether a text holds a secret by its form: a URL with a password, `password=…`. References are none."""
+    return any(map(_says_secret, (text, unquote(text))))
+
+
+def _says_secret(text: str) -> bool:
+    if any(REFERENCE.sub("", found) for found in _USER_INFO.findall(text)):
+        return True
+    pairs = ((found[1], REFERENCE.sub("", found[2])) for found in _PAIR.finditer(text))
+    return any(_names_secret(key) and not _SWITCH.fullmatch(value) for key, value in pairs)
+
+
 def _name(path: Steps) -> str:
     return next((step for step in reversed(path) if isinstance(step, str)), "")
 
@@ -159,10 +173,7 @@ def _holds_secret(text: str, declared: bool | None, name: str) -> bool:
         return text != "" and not _REFERENCES.fullmatch(text)
     if _names_secret(name):
         return not (_SWITCH.fullmatch(text) or _REFERENCES.fullmatch(text))
-    if any(REFERENCE.sub("", found) for found in _USER_INFO.findall(text)):
-        return True
-    pairs = ((found[1], REFERENCE.sub("", found[2])) for found in _PAIR.finditer(text))
-    return any(_names_secret(key) and not _SWITCH.fullmatch(value) for key, value in pairs)
+    return holds_secret(text)
 
 
 def _names_secret(name: str) -> bool:

@@ -1,9 +1,11 @@
-"""The config that `backfill init` writes: every option of the chosen connectors, explained."""
+"""The config that `backfill init` writes: what a first job needs, or every option of its connectors, explained."""
 
 import json
 import re
+import shlex
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 import tomli
@@ -11,8 +13,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from backfill_cli import registry
+from backfill_cli.config.draft import PROMISE, Draft
 from backfill_cli.config.faults import models_in
-from backfill_cli.contracts import Looked, Told, UpstreamConnector
+from backfill_cli.contracts import FoundTable, Told, UpstreamConnector
 from backfill_cli.contracts.options import Example
 from backfill_cli.errors import UsageError
 from backfill_cli.model.units import nearest_first
@@ -21,65 +24,37 @@ FILL_IN = "# <- fill in"
 """After a value that is an example or empty."""
 
 WIDTH = 100
+_COLUMN, _SAID_AT_MOST, _NOTES_AT_MOST = 36, 60, 4
+"""Where a comment after an option begins, and how long it may be; how many lines say what a guess is based on."""
 
 
-def template(upstream: str, sink: str, looked: Looked | None = None) -> str:
-    """A config for an upstream of this type (`files+kafka` for one of two systems) and this sink.
+def template(draft: Draft, full: bool = False) -> str:
+    """The config of a job. full: with every option of its upstream and its sink.
 
-    It has no faults once the marked values are filled in. looked: what is known of the upstream's data; its other
-    options then have defaults. Raises UsageError for an unknown type, listing the known ones, nearest first.
+    It has no faults once the marked values are filled in. Raises UsageError for an unknown type, listing the known
+    ones, nearest first.
     """
-    connector = _upstream(upstream)
-    told = _part("upstream", None if "+" in upstream else upstream, connector.options)
-    sides = upstream.split("+")
-    for name, kind in zip(("snapshot", "changes"), sides, strict=False):
-        told = told if len(sides) == 1 else _typed(told, f"[upstream.{name}]", kind)
-    into = _part("sink", sink, registry.sink(sink).options)
-    if looked is None:
-        return "\n".join([JOB, told, _table(connector, told), into, REST])
-    (found,) = looked.tables
-    table = TABLE.replace('"orders"   # <- fill in', json.dumps(found.name))
-    key = "\n".join(_told("key", found.key))
-    if not found.old_keys:
-        table = re.sub(
-            "# immutable_key =.*", "\n".join([*_notes(PROMISE), f"immutable_key = false   {FILL_IN}"]), table
-        )
-    job = JOB.replace('"orders" ', json.dumps(found.name) + " ")
-    into = into.replace(f'"   {FILL_IN}', '"') if sink == "duckdb" else into
-    return "\n".join([job, _filled(told, looked), table.format(key=key), into, REST])
+    connector = _upstream(draft.upstream)
+    sides = draft.upstream.split("+")
+    types = dict(zip(("snapshot", "changes"), sides, strict=False)) if len(sides) > 1 else {}
+    known = None if draft.looked is None else draft.looked.options
+    part = _Part("upstream", connector.options, known, full, types)
+    told = part.written(None if types else draft.upstream)
+    into = _Part("sink", registry.sink(draft.sink).options, draft.into or None, full).written(draft.sink)
+    if draft.looked is None:
+        tables = [_table(connector, told, full)]
+    else:
+        tables = [_found(table, full) for table in draft.looked.tables]
+    conf = _spark_conf({} if draft.looked is None else draft.looked.conf)
+    rest = REST if full else SHORT_REST
+    job = (JOB if full else SHORT_JOB).replace('"orders"', json.dumps(draft.name), 1)
+    return "\n".join([begin(draft.words), job, told, *tables, into, *conf, rest])
 
 
-def _filled(text: str, looked: Looked) -> str:
-    """The lines of `[upstream]` with the known options filled in; tables without any are commented out."""
-    at, lines = "", []
-    for line in text.splitlines():
-        header, option = re.fullmatch(r"(?:# )?\[upstream\.?([\w.]*)\]", line), re.match(r"(?:# )?(\w+) =", line)
-        if header:
-            at = f"{header[1]}." if header[1] else ""
-            given = any(name.startswith(at) for name in looked.options)
-            lines.append(line.removeprefix("# ") if given else _commented(line))
-        elif option and f"{at}{option[1]}" in looked.options:
-            lines += _told(option[1], looked.options[f"{at}{option[1]}"])
-        else:
-            lines.append(_commented(line) if at and option else line)
-    return "\n".join(lines) + "\n"
-
-
-def _told(name: str, told: Told) -> list[str]:
-    """An option as it was found, after comments on its source; empty, to be filled in, if it was not found."""
-    if told.value is None:
-        empty = "[]" if name in ("key", "tables") else '""'
-        return [*_notes(told.why), f"{name} = {empty}   {FILL_IN}"]
-    if isinstance(told.value, str) and len(told.value) > WIDTH and not {"\\", '"'} & set(told.value):
-        columns = told.value.replace(", ", ",\n  ")
-        return [*_notes(told.why), f'{name} = """', f"  {columns}", '"""']
-    return [*_notes(told.why), f"{name} = {_toml(told.value)}"]
-
-
-def _notes(text: str) -> list[str]:
-    """Comments that mark a guess as one. The text may contain names from outside, with any characters."""
-    told = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
-    return [f"# {part}" for line in told.splitlines() for part in textwrap.wrap(f"-> {line}", WIDTH)]
+def begin(words: Sequence[str]) -> str:
+    """The first line, which says what asked for this config. words: what followed `init`."""
+    asked = shlex.join(("backfill", "init", *words))
+    return f"# Written by: {asked if asked.isprintable() else asked.encode('unicode_escape').decode()}"
 
 
 def kinds() -> tuple[str, ...]:
@@ -95,59 +70,112 @@ def _upstream(kind: str) -> UpstreamConnector:
     return registry.two_systems(one, other) if other else registry.upstream(one)
 
 
-def _part(name: str, kind: str | None, options: type[BaseModel]) -> str:
-    """`[upstream]` or `[sink]`, with its nested tables."""
-    own, tables = _options(options, [name])
-    lines = [] if kind is None else [f'type = "{kind}"', *own]
-    return "\n".join([*([f"[{name}]"] if lines else []), *lines, *tables]).lstrip() + "\n"
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """`[upstream]` or `[sink]` and its nested tables.
 
-
-def _typed(text: str, header: str, kind: str) -> str:
-    """The text, with the type of this side of an upstream of two systems as its first option."""
-    return text.replace(f"{header}\n", f'{header}\ntype = "{kind}"\n', 1)
-
-
-def _options(
-    model: type[BaseModel], at: Sequence[str], defaults: BaseModel | None = None
-) -> tuple[list[str], list[str]]:
-    """The lines of a table's own options, and those of its nested tables: the order that TOML requires.
-
-    defaults: those of the table in its place, which override those of its model.
+    known: options by their path below it; None if nothing is known, and examples stand for them. types: the type
+    of each side of an upstream of two systems.
     """
-    own: list[str] = []
-    tables: list[str] = []
-    for name, field in model.model_fields.items():
-        key = field.alias or name
-        if key == "type":
-            continue
-        inner = next(iter(models_in(field.annotation)), None)
-        if inner is None:
-            default = field.get_default(call_default_factory=True) if defaults is None else getattr(defaults, name)
-            own += ["", *_comment(field.description), _option(key, field, default)]
+
+    name: str
+    options: type[BaseModel]
+    known: Mapping[str, Told] | None
+    full: bool
+    types: Mapping[str, str] | None = None
+
+    def written(self, kind: str | None) -> str:
+        own, tables = self._options(self.options, ())
+        lines = [] if kind is None else [f"[{self.name}]", f'type = "{kind}"', *own]
+        return "\n".join([*lines, *tables]).lstrip() + "\n"
+
+    def _options(
+        self, model: type[BaseModel], at: Sequence[str], defaults: BaseModel | None = None
+    ) -> tuple[list[str], list[str]]:
+        """The lines of a table's own options, and those of its nested tables: the order that TOML requires.
+
+        defaults: those of the table in its place, which override those of its model.
+        """
+        own: list[str] = []
+        tables: list[str] = []
+        for name, field in model.model_fields.items():
+            key = field.alias or name
+            inner = next(iter(models_in(field.annotation)), None)
+            if inner is not None:
+                tables += self._nested(inner, field, (*at, key))
+            elif key != "type":
+                unset = field.get_default(call_default_factory=True)
+                own += self._option((*at, key), field, unset if defaults is None else getattr(defaults, name))
+        return own, tables
+
+    def _nested(self, model: type[BaseModel], field: FieldInfo, at: Sequence[str]) -> list[str]:
+        """A nested table; commented out as a whole, or left out, if nothing in it is required or known."""
+        own, tables = self._options(model, at, field.default if isinstance(field.default, BaseModel) else None)
+        if self.known is None:
+            left_out = not field.is_required() and field.default is None and _example(field) is None
         else:
-            tables += _nested(inner, field, [*at, key])
-    return own, tables
+            left_out = not any(path.startswith(f"{'.'.join(at)}.") for path in self.known)
+        if left_out:
+            own, tables = [_commented(line) for line in own], [_commented(line) for line in tables]
+        live = any(line and not line.startswith("#") for line in own)
+        header = f"[{'.'.join((self.name, *at))}]"
+        if not self.full:
+            if not live:
+                return tables
+            header = _beside(header, field.description)[0]
+        side = [f'type = "{self.types[at[0]]}"'] if self.types and len(at) == 1 else []
+        above = _comment(field.description) if self.full else []
+        return ["", *above, header if live else f"# {header}", *side, *own, *tables]
+
+    def _option(self, at: Sequence[str], field: FieldInfo, default: Any) -> list[str]:
+        """An option that is known or to be filled in; in a full config also one that has a default, commented."""
+        key, example = at[-1], _example(field)
+        told = None if self.known is None else self.known.get(".".join(at))
+        if told is not None:
+            lines = _told(key, told, self.full)
+        elif field.is_required() or (self.known is None and example is not None):
+            value = _first(field.annotation) if example is None else example.value
+            lines = [f"{key} = {_toml(value)}   {FILL_IN}"]
+        elif self.full:
+            lines = [f"# {key} =" if default is None else f"# {key} = {_toml(default)}"]
+        else:
+            return []
+        if self.full:
+            return ["", *_comment(field.description), *lines]
+        return [*lines[:-1], *_beside(lines[-1], field.description)] if "=" in lines[-1] else lines
 
 
-def _nested(model: type[BaseModel], field: FieldInfo, at: Sequence[str]) -> list[str]:
-    """A nested table; commented out as a whole if nothing in it is required."""
-    own, tables = _options(model, at, field.default if isinstance(field.default, BaseModel) else None)
-    left_out = not field.is_required() and field.default is None and _example(field) is None
-    if left_out:
-        own, tables = [_commented(line) for line in own], [_commented(line) for line in tables]
-    live = any(line and not line.startswith("#") for line in own)
-    header = f"[{'.'.join(at)}]"
-    return ["", *_comment(field.description), header if live else f"# {header}", *own, *tables]
+def _beside(line: str, description: str | None) -> list[str]:
+    """The line with what its description begins with, after it or, if there is no room, above it."""
+    said = re.split(r"[;:](?: |$)|\. |\.$", (description or "").replace("`", ""), maxsplit=1)[0]
+    said = said if len(said) <= _SAID_AT_MOST else re.split(r"[,(]", said, maxsplit=1)[0].strip()
+    said = f"{said[:1].lower()}{said[1:]}" if said[1:2].islower() else said
+    if not said or FILL_IN in line:
+        return [f"{line}: {said}" if said else line]
+    return [f"# {said}", line] if len(line) > _COLUMN else [f"{line:<{_COLUMN}} # {said}"]
 
 
-def _option(key: str, field: FieldInfo, default: Any) -> str:
-    """`key = value`: a value to fill in if it is required or mostly given, else its default, commented out."""
-    example = _example(field)
-    if example is not None:
-        return f"{key} = {_toml(example.value)}   {FILL_IN}"
-    if field.is_required():
-        return f"{key} = {_toml(_first(field.annotation))}   {FILL_IN}"
-    return f"# {key} =" if default is None else f"# {key} = {_toml(default)}"
+def _told(name: str, told: Told, full: bool = True) -> list[str]:
+    """An option as it was found, after comments on its source; empty, to be filled in, if it was not found."""
+    notes = _notes(told.why)
+    if not full and len(notes) > _NOTES_AT_MOST:
+        notes = [
+            *notes[: _NOTES_AT_MOST - 1],
+            f"# -> and {len(notes) - _NOTES_AT_MOST + 1} lines more: init --full",
+        ]
+    if told.value is None:
+        empty = "[]" if name in ("key", "tables") else '""'
+        return [*notes, f"{name} = {empty}   {FILL_IN}"]
+    if isinstance(told.value, str) and len(told.value) > WIDTH and not {"\\", '"'} & set(told.value):
+        columns = textwrap.wrap(told.value, WIDTH, break_long_words=False, break_on_hyphens=False)
+        return [*notes, f'{name} = """', *(f"  {line}" for line in columns), '"""']
+    return [*notes, f"{name} = {_toml(told.value)}"]
+
+
+def _notes(text: str) -> list[str]:
+    """Comments that mark a guess as one. The text may contain names from outside, with any characters."""
+    told = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+    return [f"# {part}" for line in told.splitlines() for part in textwrap.wrap(f"-> {line}", WIDTH)]
 
 
 def _example(field: FieldInfo) -> Example | None:
@@ -167,7 +195,7 @@ def _toml(value: Any) -> str:
         return f"{{ {pairs} }}" if pairs else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(_toml(one) for one in value)}]"
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _comment(text: str | None) -> list[str]:
@@ -179,23 +207,50 @@ def _commented(line: str) -> str:
     return line if not line or line.startswith("#") else f"# {line}".removesuffix(f"   {FILL_IN}")
 
 
-def _table(connector: UpstreamConnector, told: str) -> str:
-    """`[[tables]]`; the key is commented out if the upstream knows it."""
+# -- tables, and what both forms have beside the connectors' options ----------------------------------------------
+
+
+def _table(connector: UpstreamConnector, told: str, full: bool) -> str:
+    """`[[tables]]`, to be filled in; the key is commented out if the upstream knows it."""
     options = {key: value for key, value in tomli.loads(told)["upstream"].items() if key != "type"}
     known = connector.primary_keys is not None or connector.event_key(connector.options.model_validate(options))
     key = '# key = ["id"]                        # default: what identifies a row upstream' if known else KEY
-    return TABLE.format(key=key)
+    return _of_table(f'"orders"   {FILL_IN}', [key], [NO_PROMISE] * full, full)
 
 
-KEY = f'key = ["id"]   {FILL_IN}: the columns that identify a row'
+def _found(table: FoundTable, full: bool) -> str:
+    key = _notes(table.key.why) if table.key.value == () else _told("key", table.key, full)
+    if table.key.value:
+        key = [*key[:-1], f"{key[-1]:<{_COLUMN}} # {IDENTIFIES}"]
+    elif table.key.value is None:
+        key = [*key[:-1], f"{key[-1]}: {IDENTIFIES}"]
+    asked = [*_notes(PROMISE), f"immutable_key = false   {FILL_IN}"]
+    return _of_table(_toml(table.name), key, [NO_PROMISE] * full if table.old_keys else asked, full)
 
-PROMISE = "these changes do not send the old key with a key change: true promises that keys never change"
+
+def _of_table(name: str, key: Sequence[str], promise: Sequence[str], full: bool) -> str:
+    header = "[[tables]]                           # one per table; with several, file paths contain {table}"
+    target = '# target = "main.orders"             # the sink\'s table; default: the name'
+    lines = [header if full else "[[tables]]", f"name = {name}", *key, *([target] * full), *promise]
+    return "\n".join([*lines, ""])
+
+
+def _spark_conf(conf: Mapping[str, Told]) -> Iterator[str]:
+    """`[spark.conf]`, if something is known to belong there."""
+    if conf:
+        lines = [line for key, told in conf.items() for line in _told(json.dumps(key), told)]
+        yield "\n".join(["[spark.conf]", *lines, ""])
+
+
+IDENTIFIES = "the columns that identify a row"
+KEY = f'key = ["id"]   {FILL_IN}: {IDENTIFIES}'
 
 JOB = """\
 # A backfill job. Check it:   backfill plan --config job.toml
 # Run it:                     backfill start --config job.toml
 # Every option:               backfill config schema, and docs/config.md
-# Secrets are written as references, never as values: "${env:NAME}" or "${file:/path}".
+# Secrets are written as references, never as values: "${env:NAME}" or "${file:PATH}".
+# Paths are relative to this file's folder.
 
 [job]
 name = "orders"                      # in the catalog and in commands: a-z, 0-9, _ and -
@@ -203,12 +258,20 @@ name = "orders"                      # in the catalog and in commands: a-z, 0-9,
 # staging = ".backfill/staging"      # on a cluster, driver, executors and sink must share it
 """
 
-TABLE = f"""\
-[[tables]]                           # one per table; with several, file paths contain {{{{table}}}}
-name = "orders"   {FILL_IN}
-{{key}}
-# target = "main.orders"             # the sink's table; default: the name
-# immutable_key = false              # true promises that keys never change, for logs without the old key
+SHORT_JOB = """\
+# To check it: backfill plan --config job.toml      To run it: backfill start --config job.toml
+# Paths are relative to this file's folder. All options: backfill init --full, or docs/config.md
+
+[job]
+name = "orders"                      # in commands: backfill status NAME
+"""
+
+NO_PROMISE = "# immutable_key = false              # true: keys never change; for logs without the old key"
+
+SHORT_REST = """\
+# [transform]                        # change columns or leave out rows, in Spark SQL over one row
+# select = ["id", "upper(status) AS status", "amount"]
+# where = "amount > 0"
 """
 
 REST = """\

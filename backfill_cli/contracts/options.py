@@ -18,13 +18,13 @@ class Named:
     """Where data is, as a user names it: `init --from TEXT --changes TEXT --table NAME --key COLUMNS`.
 
     text: a path as it was typed, relative to the current folder; or a URL, its secrets resolved. written: what a
-    config may say in its place; without secrets. changes: where changes are, for this same connector. tables, key:
-    empty if the data is to show them.
+    config says in its place: without secrets, a path relative to the config's folder. changes: where changes are,
+    for this same connector. tables, key: empty if the data is to show them.
     """
 
     text: str
     written: str
-    changes: str | None = None
+    changes: "Named | None" = None
     tables: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
 

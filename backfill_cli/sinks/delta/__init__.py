@@ -1,5 +1,6 @@
 """Delta tables as a sink: one commit per table and epoch, written by Spark."""
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -51,4 +52,16 @@ def _fingerprint(options: DeltaOptions) -> Mapping[str, Any]:
     return {"type": "delta", "table": options.table}
 
 
-connector = SinkConnector(options=DeltaOptions, open=_open, fingerprint=_fingerprint, formats=("delta",))
+def _claims(text: str) -> bool:
+    """A folder that is such a table already; another one does not show what it is to be."""
+    return os.path.isdir(os.path.join(text, "_delta_log"))
+
+
+connector = SinkConnector(
+    options=DeltaOptions,
+    open=_open,
+    fingerprint=_fingerprint,
+    formats=("delta",),
+    place="table",
+    claims=_claims,
+)

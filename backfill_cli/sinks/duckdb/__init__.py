@@ -37,4 +37,20 @@ def _fingerprint(options: DuckDBOptions) -> Mapping[str, Any]:
     return {"type": "duckdb", "path": str(Path(options.path).absolute())}
 
 
-connector = SinkConnector(options=DuckDBOptions, open=_open, fingerprint=_fingerprint)
+_SUFFIXES = (".duckdb", ".ddb", ".db")
+
+
+def _claims(text: str) -> bool:
+    """A name that says so, or a file that DuckDB wrote."""
+    if "://" in text or text.endswith(_SUFFIXES):
+        return "://" not in text
+    try:
+        with open(text, "rb") as file:
+            return file.read(12)[8:] == b"DUCK"
+    except OSError:
+        return False
+
+
+connector = SinkConnector(
+    options=DuckDBOptions, open=_open, fingerprint=_fingerprint, place="path", claims=_claims
+)

@@ -1,5 +1,7 @@
 """Iceberg tables as a sink: in folders, or by name in a catalog of the session."""
 
+import glob
+import os
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -52,4 +54,16 @@ def _fingerprint(options: IcebergSinkOptions) -> Mapping[str, Any]:
     return {"type": "iceberg", "table": str(Place.of(options.table)), **own}
 
 
-connector = SinkConnector(options=IcebergSinkOptions, open=_open, fingerprint=_fingerprint, formats=("iceberg",))
+def _claims(text: str) -> bool:
+    """A folder that is such a table already; another one does not show what it is to be."""
+    return bool(glob.glob(os.path.join(glob.escape(text), "metadata", "*.metadata.json")))
+
+
+connector = SinkConnector(
+    options=IcebergSinkOptions,
+    open=_open,
+    fingerprint=_fingerprint,
+    formats=("iceberg",),
+    place="table",
+    claims=_claims,
+)

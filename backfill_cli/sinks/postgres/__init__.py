@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from backfill_cli.contracts import Sink, SinkConnector
-from backfill_cli.contracts.options import Example, Secret
+from backfill_cli.contracts.options import Example
 
 
 class PostgresOptions(BaseModel):
@@ -17,11 +17,11 @@ class PostgresOptions(BaseModel):
     )
 
     type: str = Field("postgres", pattern="^postgres$", description="This sink.")
-    dsn: Annotated[str, Secret(), Example("${env:WAREHOUSE_DSN}")] = Field(
+    dsn: Annotated[str, Example("${env:WAREHOUSE_DSN}")] = Field(
         min_length=1,
-        description='The database as a libpq connection string, given by reference: "${env:WAREHOUSE_DSN}" for '
-        "postgresql://user:password@host:5432/database. The role needs CREATE on the schema and TEMPORARY on the "
-        "database.",
+        description="The database as a libpq connection string, postgresql://user@host:5432/database; its "
+        'password is in PGPASSWORD or ~/.pgpass, or the whole string is a reference: "${env:WAREHOUSE_DSN}". The '
+        "role needs CREATE on the schema and TEMPORARY on the database.",
     )
     in_schema: str = Field(
         "public",
@@ -50,4 +50,10 @@ def _fingerprint(options: PostgresOptions) -> Mapping[str, Any]:
     return told
 
 
-connector = SinkConnector(options=PostgresOptions, open=_open, fingerprint=_fingerprint)
+def _claims(text: str) -> bool:
+    return text.startswith(("postgresql://", "postgres://"))
+
+
+connector = SinkConnector(
+    options=PostgresOptions, open=_open, fingerprint=_fingerprint, place="dsn", claims=_claims
+)

@@ -46,7 +46,7 @@ def _open_snapshot(options: SnapshotSideOptions, tables: Sequence[TableSpec]) ->
 def _look(named: Named) -> Looked:
     from backfill_cli.upstreams.files.inference.infer import infer
 
-    return infer(named.text, named.changes)
+    return infer(named)
 
 
 def _fingerprint(options: FilesOptions) -> Mapping[str, Any]:

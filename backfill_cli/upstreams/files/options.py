@@ -132,7 +132,7 @@ class ChangesOptions(_Options):
     """The landing zone of change files, read in name order."""
 
     path: Annotated[str, FilePath(), Example("data/orders/changes")] = Field(
-        min_length=1, description="same form as the snapshot's path"
+        min_length=1, description="folder or glob of the change files; in the same form as the snapshot's path"
     )
     format: Literal["debezium", "dms", "change-feed"] = Field(
         description="format of the changes: debezium, dms or change-feed"

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from backfill_cli.contracts.options import Example, Secret
+from backfill_cli.contracts.options import Example
 from backfill_cli.model.units import size_bytes
 
 _NAME = r"^[a-z0-9_]{1,63}$"
@@ -13,9 +13,10 @@ _NAME = r"^[a-z0-9_]{1,63}$"
 class PostgresOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    dsn: Annotated[str, Secret(), Example("${env:ORDERS_DSN}")] = Field(
-        description='The connection string for libpq, as a reference: "${env:ORDERS_DSN}" for '
-        "postgresql://user:password@host:5432/database. The role needs REPLICATION and SELECT on the tables.",
+    dsn: Annotated[str, Example("${env:ORDERS_DSN}")] = Field(
+        description="The database as a libpq connection string, postgresql://user@host:5432/database; its "
+        'password is in PGPASSWORD or ~/.pgpass, or the whole string is a reference: "${env:ORDERS_DSN}". The '
+        "role needs REPLICATION, and SELECT on the tables.",
     )
     slot: Annotated[str, Example("backfill_orders")] = Field(
         pattern=_NAME,

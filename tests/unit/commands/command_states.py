@@ -56,11 +56,7 @@ def looked_at(s: Scene, name: str, *words: str) -> str:
     (s.folder / "job.toml").unlink()
     (s.folder / "more").mkdir()
     (s.folder / "more" / name).write_bytes(b'{"id": 1, "name')
-    return s.refused("init", "--path", "more/", *words)
-
-
-def init_of_no_files(s: Scene) -> str:
-    return looked_at(s, "a.parquet", "--upstream", "kafka")
+    return s.refused("init", "--from", "more/", *words)
 
 
 def init_of_a_name_that_is_a_pattern(s: Scene) -> str:
@@ -146,7 +142,6 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/config/__init__.py:_checked": (faulty_config,),
     "backfill_cli/view/verify.py:show_verify": (differs, differs_while_converging),
     "commands/init.py:init": (config_is_there,),
-    "backfill_cli/config/connectors.py:look": (init_of_no_files,),
     "backfill_cli/upstreams/files/inference/sample.py:folder": (init_of_a_name_that_is_a_pattern,),
     "backfill_cli/upstreams/files/inference/sample.py:opened": (init_of_a_broken_file,),
     "commands/drop.py:drop": (not_confirmed, not_confirmed_for_a_sink, not_confirmed_with_rows),

@@ -159,20 +159,20 @@ def test_init_names_a_file_that_it_can_write(run: Run, folder: Path, there: tupl
 def test_init_in_a_folder_that_is_read_only_names_one_that_is_not(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from backfill_cli.commands import init
+    from backfill_cli.commands import _written
 
     home = folder / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    opened, able = init.os.open, init.os.access
+    opened, able = _written.os.open, _written.os.access
 
     def open_(path: Any, *told: Any, **more: Any) -> int:
         if not Path(path).is_absolute():
             raise OSError(30, "Read-only file system")
         return opened(path, *told, **more)
 
-    monkeypatch.setattr(init.os, "open", open_)
-    monkeypatch.setattr(init.os, "access", lambda path, mode: path != "." and able(path, mode))
+    monkeypatch.setattr(_written.os, "open", open_)
+    monkeypatch.setattr(_written.os, "access", lambda path, mode: path != "." and able(path, mode))
     with typed(refused(run, "init")) as hint:
         (words,) = hint.commands()
         assert run(*words).exit_code == 0
@@ -184,9 +184,9 @@ def test_init_is_told_where_the_snapshot_is_and_what_the_upstream_is(run: Run, f
         (folder / name).mkdir()
     pq.write_table(pa.table({"id": [1]}), folder / "snapshot" / "a.parquet")
     with typed(refused(run, "init", "--changes", "changes")) as hint:
-        hint.says("add --path PATH, where the snapshot is")
+        hint.says("add --from PLACE, where the data is")
         (folder / "changes" / "1.json").write_text('{"op": "c", "after": {"id": 2}, "source": {"table": "t"}}\n')
-        done = run("init", "--changes", "changes", "--path", "snapshot")
+        done = run("init", "--changes", "changes", "--from", "snapshot")
         assert done.exit_code == 0, done.output
     with typed(refused(run, "init", "other.toml", "--upstream", "mysql")) as hint:
         assert "--upstream" in hint.options()

@@ -1,10 +1,12 @@
 """A config that is right, for tests to change."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from backfill_cli.config import JobConfig
-from backfill_cli.config.template import FILL_IN
+from backfill_cli.config.draft import Asked, Draft, drafted
+from backfill_cli.config.template import FILL_IN, template
 
 GOOD = """
 [job]
@@ -22,6 +24,16 @@ path = "warehouse.duckdb"
 """
 
 Load = Callable[[str], JobConfig]
+
+
+def draft(source: str | None = None, **asked: Any) -> Draft:
+    """What is known of a job from files, or from this place, into DuckDB, with a config in the current folder."""
+    return drafted(Asked(source, **asked), Path.cwd())
+
+
+def config_text(source: str | None = None, full: bool = False, **asked: Any) -> str:
+    """What `init` writes for it."""
+    return template(draft(source, **asked), full)
 
 
 def ready(load_text: Load, text: str) -> Any:

@@ -4,11 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from config_builders import Load
+from config_builders import Load, config_text
 
 from backfill_cli.config import JobConfig, load
-from backfill_cli.config.connectors import look
-from backfill_cli.config.template import template
 
 
 @pytest.fixture
@@ -33,6 +31,6 @@ def written(load_text: Load, tmp_path: Path) -> Callable[..., str]:
             file = tmp_path / ("changes" if name.startswith("change") else "orders") / name.replace("__", ".")
             file.parent.mkdir(exist_ok=True)
             file.write_text(text, encoding="utf-8")
-        return template("files", "duckdb", look("files", "orders", "changes" if changes else None))
+        return config_text("orders", changes="changes" if changes else None)
 
     return write

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 import tomli
-from config_builders import GOOD, Load
+from config_builders import GOOD, Load, config_text
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_cli.config import from_stored, load
 from backfill_cli.config.sections import JOB_NAME
-from backfill_cli.config.template import template
 from backfill_cli.errors import ConfigError
 
 
@@ -28,7 +27,7 @@ def faults_of(load_text: Load, text: str) -> list[str]:
 
 def test_a_spool_without_its_strategy_is_named(load_text: Load) -> None:
     with pytest.raises(ConfigError, match="spool: only strategy chain uses one"):
-        load_text(template("files", "duckdb") + '[spool]\nmax_size = "1GB"\n')
+        load_text(config_text() + '[spool]\nmax_size = "1GB"\n')
 
 
 def test_all_faults_come_at_once_each_with_its_path(load_text: Load) -> None:
@@ -215,7 +214,12 @@ def test_no_fault_is_told_in_the_checkers_own_words(load_text: Load) -> None:
     sections = {"barrier": {"interval": 1}, "throttle": {"rate": 1}, "retry": {"limit": 1}, "spool": {"path": "s"}}
     told = set()
     for kind in ("kafka", "files+kafka"):
-        whole = {**tomli.loads(template(kind, "duckdb")), **sections, "spark": {"conf": {}}, "transform": {}}
+        whole = {
+            **tomli.loads(config_text(upstream=kind, full=True)),
+            **sections,
+            "spark": {"conf": {}},
+            "transform": {},
+        }
         for path in list(_paths(whole)):
             for wrong in WRONG:
                 told |= set(_faults_with(whole, path, wrong))

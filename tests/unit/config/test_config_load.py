@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from config_builders import GOOD, Load
+from config_builders import GOOD, Load, config_text
 from pydantic import BaseModel
 
 from backfill_cli import registry
@@ -14,7 +14,6 @@ from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.config.effective import differences, moved
 from backfill_cli.config.faults import models_in
 from backfill_cli.config.sections import JobFile
-from backfill_cli.config.template import template
 from backfill_cli.contracts.options import FilePath
 
 
@@ -32,7 +31,7 @@ def test_durations_carry_units(load_text: Load) -> None:
 
 
 def test_the_template_of_init_has_no_fault_with_its_other_sections_either(load_text: Load) -> None:
-    text = template("files", "duckdb")
+    text = config_text(full=True)
     sections = "select|where|interval|rate|on|max_size"
     text = text.replace("./notify.sh", "sh").replace('# strategy = "auto"', 'strategy = "chain"')
     uncommented = re.sub(rf"^# (?=\[|(?:{sections}|command|timeout) = )", "", text, flags=re.MULTILINE)

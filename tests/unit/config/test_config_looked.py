@@ -1,4 +1,4 @@
-"""`init --path` writes a config that fits the files, and leaves to be filled in what they do not tell."""
+"""`init --from` writes a config that fits the files, and leaves to be filled in what they do not tell."""
 
 import json
 import re
@@ -9,11 +9,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from config_builders import Load, ready
+from config_builders import Load, config_text, draft, ready
 from hint_typed import typed
 
-from backfill_cli.config.connectors import look
-from backfill_cli.config.template import template
 from backfill_cli.errors import UsageError
 
 PANDAS = ",id,status,amount,day,made\n0,1,new,2.5,2026-01-01,2026-01-01 10:00:00\n1,2,,13.25,2026-02-28,\n"
@@ -87,7 +85,7 @@ def test_files_without_a_header_have_their_names_filled_in_by_people(load_text: 
     assert 'schema = "c1 BIGINT, c2 STRING"' in text
     assert "header = false" in text
     assert "# -> the files do not name their columns: name them here, in this order" in text
-    assert re.search(r"^key = \[\]   # <- fill in$", text, re.MULTILINE)
+    assert re.search(r"^key = \[\]   # <- fill in: the columns that identify a row$", text, re.MULTILINE)
 
 
 def test_json_lines_keep_text_that_holds_digits(load_text: Load, written: Any) -> None:
@@ -126,10 +124,10 @@ def test_a_path_that_is_a_pattern_or_elsewhere_is_left_to_people(
     Path("orders").mkdir()
     Path("orders/a[1].json").write_text('{"id":1}\n')
     with pytest.raises(UsageError, match=why) as raised:
-        look("files", path, None)
+        config_text(path)
     with typed(raised.value) as hint:
         assert hint.commands() == [["init"]]
-        assert "path" in template("files", "duckdb", look("files", None, None))
+        assert "path" in config_text()
 
 
 def test_what_duckdb_writes_by_default_is_read(load_text: Load, tmp_path: Path) -> None:
@@ -137,7 +135,7 @@ def test_what_duckdb_writes_by_default_is_read(load_text: Load, tmp_path: Path) 
     for name in ("a.csv", "b.parquet", "c.json"):
         (tmp_path / name[0] / "orders").mkdir(parents=True)
         duckdb.sql(f"COPY ({rows}) TO '{tmp_path / name[0] / 'orders' / name}'")
-        told = ready(load_text, template("files", "duckdb", look("files", f"{name[0]}/orders/", None)))
+        told = ready(load_text, config_text(f"{name[0]}/orders/"))
         assert told["key"] == ["id"]
 
 
@@ -158,11 +156,13 @@ def test_a_key_is_unique_and_named_like_one(
 ) -> None:
     (tmp_path / "orders").mkdir()
     pq.write_table(pa.table(columns), tmp_path / "orders" / "a.parquet")
-    found = look("files", "orders", None)
+    found = draft("orders").looked
     assert found is not None
     assert found.tables[0].key.value == key
     if key is None:
-        assert re.search(r"^key = \[\]   # <- fill in$", template("files", "duckdb", found), re.MULTILINE)
+        assert re.search(
+            r"^key = \[\]   # <- fill in: the columns that identify a row$", config_text("orders"), re.MULTILINE
+        )
         unique = [name for name, held in columns.items() if len(set(held) - {None}) == len(held)]
         assert all(name in found.tables[0].key.why for name in unique)
 
@@ -186,13 +186,11 @@ def test_the_table_is_named_after_its_folder_or_file(path: str, table: str) -> N
 
 def test_where_nobody_can_look_it_says_so(load_text: Load) -> None:
     with pytest.raises(UsageError, match="no files found") as raised:
-        look("files", "nowhere", None)
+        config_text("nowhere")
     with typed(raised.value) as hint:
         hint.says("give a folder or a glob with files")
         Path("nowhere").mkdir()
         Path("nowhere/a.json").write_text('{"id":1}\n')
-        look("files", "nowhere", None)
-    with pytest.raises(UsageError, match="with files only, not with kafka"):
-        look("kafka", "x", None)
-    with pytest.raises(UsageError, match="needs the path of a snapshot"):
-        look("files", None, "changes")
+        config_text("nowhere")
+    with pytest.raises(UsageError, match="--changes needs the place of the data"):
+        config_text(None, changes="changes")

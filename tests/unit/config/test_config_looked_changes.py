@@ -1,4 +1,4 @@
-"""`init --path --changes` writes how the changes are written, and types that hold their values too."""
+"""`init --from --changes` writes how the changes are written, and types that hold their values too."""
 
 import base64
 import json
@@ -9,10 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from config_builders import Load, ready
+from config_builders import Load, config_text, ready
 
-from backfill_cli.config.connectors import look
-from backfill_cli.config.template import FILL_IN, template
+from backfill_cli.config.template import FILL_IN
 from backfill_cli.errors import BadData
 
 DMS_LOAD, DMS_CDC = (
@@ -95,7 +94,7 @@ def test_dms_in_parquet_has_its_op_and_its_time(load_text: Load, snapshot: None,
         held.add_column(0, "commit_ts", time).add_column(0, "Op", pa.array(["U"])),
         tmp_path / "changes" / "1.parquet",
     )
-    told = ready(load_text, template("files", "duckdb", look("files", "orders", "changes")))
+    told = ready(load_text, config_text("orders", changes="changes"))
     assert told["changes"] == {"format": "dms", "time_column": "commit_ts"}
 
 
@@ -173,7 +172,7 @@ def test_a_change_feed_is_known_by_its_column(load_text: Load, snapshot: None, t
     for name, values in marks.items():
         held = held.append_column(name, pa.array(values))
     pq.write_table(held, tmp_path / "changes" / "1.parquet")
-    told = ready(load_text, template("files", "duckdb", look("files", "orders", "changes")))
+    told = ready(load_text, config_text("orders", changes="changes"))
     assert told["changes"] == {"format": "change-feed"}
 
 
@@ -182,6 +181,6 @@ def test_changes_that_show_no_format_are_left_blank_with_what_they_have(
 ) -> None:
     (tmp_path / "changes").mkdir()
     pq.write_table(pa.table({"id": [1], "deleted": [True]}), tmp_path / "changes" / "1.parquet")
-    text = template("files", "duckdb", look("files", "orders", "changes"))
+    text = config_text("orders", changes="changes")
     assert 'format = ""   # <- fill in' in text
     assert "the files have id, deleted" in " ".join(text.replace("#", "").split())

@@ -4,11 +4,12 @@ import re
 from collections.abc import Callable
 
 import pytest
+from config_builders import config_text
 from pydantic import BaseModel
 
 from backfill_cli import config, registry
 from backfill_cli.config import JobConfig
-from backfill_cli.config.template import FILL_IN, kinds, template
+from backfill_cli.config.template import FILL_IN, kinds
 from backfill_cli.errors import UsageError
 
 Load = Callable[[str], JobConfig]
@@ -24,10 +25,11 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.parametrize("full", [False, True], ids=["short", "full"])
 @pytest.mark.parametrize("sink", SINKS)
 @pytest.mark.parametrize("upstream", UPSTREAMS)
-def test_a_template_has_no_fault(load_text: Load, upstream: str, sink: str) -> None:
-    told = load_text(template(upstream, sink))
+def test_a_template_has_no_fault(load_text: Load, upstream: str, sink: str, full: bool) -> None:
+    told = load_text(config_text(upstream=upstream, sink=sink, full=full))
     assert told.job.name == "orders"
     assert told.tree["sink"]["type"] == sink
     assert told.tree["upstream"].get("type", upstream) == upstream
@@ -39,7 +41,7 @@ def test_there_is_one_for_every_pair_of_systems() -> None:
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)
 def test_a_template_names_every_option_with_its_meaning(upstream: str) -> None:
-    text = template(upstream, "duckdb")
+    text = config_text(upstream=upstream, full=True)
     one, _, other = upstream.partition("+")
     connector = registry.two_systems(one, other) if other else registry.upstream(one)
     for name in options(connector.options):
@@ -62,7 +64,8 @@ def test_what_is_commented_out_is_toml_with_known_options(load_text: Load, upstr
     """Each default is written as it would be given."""
     import tomli
 
-    body = template(upstream, "postgres").partition("[[tables]]")[0].partition("[upstream")
+    text = config_text(upstream=upstream, sink="postgres", full=True)
+    body = text.partition("[[tables]]")[0].partition("[upstream")
     lines = f"[upstream{body[2]}".splitlines()
     uncommented = [re.sub(r"^# (?=\[|\w+ = )", "", line) for line in lines]
     told = tomli.loads("\n".join(uncommented))
@@ -72,18 +75,18 @@ def test_what_is_commented_out_is_toml_with_known_options(load_text: Load, upstr
 
 
 def test_what_is_to_be_filled_in_is_marked() -> None:
-    text = template("postgres", "postgres")
+    text = config_text(upstream="postgres", sink="postgres")
     marked = [line.split(" = ")[0] for line in text.splitlines() if FILL_IN in line]
     assert marked == ["dsn", "slot", "name", "dsn"]
-    assert 'key = ["id"]   # <- fill in' in template("files", "duckdb")
-    assert "\nkey" not in template("kafka", "duckdb"), "an event's key is where it is"
+    assert 'key = ["id"]   # <- fill in' in config_text()
+    assert "\nkey" not in config_text(upstream="kafka"), "an event's key is where it is"
 
 
 def test_an_unknown_type_lists_those_there_are_nearest_first() -> None:
     with pytest.raises(UsageError, match="unknown upstream type 'postgers'; known: postgres, "):
-        template("postgers", "duckdb")
+        config_text(upstream="postgers")
     with pytest.raises(UsageError, match="unknown sink type 'duckbd'; known: duckdb, "):
-        template("files", "duckbd")
+        config_text(sink="duckbd")
 
 
 def test_inits_help_names_every_connector() -> None:

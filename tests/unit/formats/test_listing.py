@@ -9,6 +9,7 @@ import pyarrow.fs as pafs
 import pytest
 from hint_typed import typed
 
+from backfill_cli.config.draft import Draft
 from backfill_cli.config.template import template
 from backfill_cli.errors import BadData, Fatal, UsageError
 from backfill_cli.formats import listing
@@ -115,7 +116,7 @@ def test_the_files_of_a_table_are_not_taken_for_its_rows(tmp_path: Path, kind: s
                 (words,) = hint.commands()
                 told_type = hint.settings()["type"]
                 assert words == ["init", "--upstream", told_type]
-                assert f'type = "{told_type}"' in template(str(told_type), "duckdb", None)
+                assert f'type = "{told_type}"' in template(Draft(str(told_type), "duckdb", "orders"))
 
 
 @pytest.mark.parametrize("kind", TABLES)

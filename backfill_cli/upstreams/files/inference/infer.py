@@ -1,4 +1,4 @@
-"""`backfill init --path`: guesses a job's options and key from its files."""
+"""`backfill init --from`: guesses a job's options and key from its files."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,12 +9,14 @@ from typing import Any
 
 import duckdb
 
-from backfill_cli.contracts import FoundTable, Looked, TableSpec, Told
+from backfill_cli.contracts import FoundTable, Looked, Named, TableSpec, Told
 from backfill_cli.decode import guesses
 from backfill_cli.decode.guesses import ColumnProfile, identifier, literal
 from backfill_cli.decode.source_table import Known, matching_table, source_of
+from backfill_cli.errors import UsageError
 from backfill_cli.formats import schemas
 from backfill_cli.model.schema import Columns
+from backfill_cli.model.units import nearest_first, spell_size
 from backfill_cli.upstreams.files.changes.debezium import Debezium, payload_of
 from backfill_cli.upstreams.files.changes.marked_rows import TIME, TYPE, VERSION
 from backfill_cli.upstreams.files.inference import sample
@@ -269,15 +271,20 @@ def _decoding(found: Folder, snapshot: Snapshot, table: str, options: Mapping[st
     return told
 
 
-def infer(path: str, changes_path: str | None) -> Looked:
-    """The options and key guessed from the files at these paths. Raises UsageError for a path without files."""
-    table = table_of(path)
-    found = sample.folder(path)
-    with sample.opened(path) as db:
-        held = snapshot_of(db, path, found)
+def infer(named: Named) -> Looked:
+    """The options and key guessed from the files of a snapshot, and of changes.
+
+    Raises UsageError for a place without files, and for a key that is none.
+    """
+    table = _table(named)
+    found = sample.folder(named.text)
+    said = []
+    with sample.opened(named.text) as db:
+        held = snapshot_of(db, named.written, found)
         options = {f"snapshot.{name}": told for name, told in held.options.items()}
-        if changes_path is not None:
-            log = changes_of(db, changes_path, sample.folder(changes_path), held, table)
+        if named.changes is not None:
+            changed = sample.folder(named.changes.text)
+            log = changes_of(db, named.changes.written, changed, held, table)
             binary = "decimals" in log.options and log.options["decimals"].value == "double"
             if (log.columns or binary) and "snapshot.schema" in options:
                 both = {
@@ -286,22 +293,52 @@ def infer(path: str, changes_path: str | None) -> Looked:
                 }
                 options["snapshot.schema"] = typed_by(held, both, found, ", and from changes").options["schema"]
             options |= {f"changes.{name}": told for name, told in log.options.items()}
+            form = log.options["format"].value or "of unknown form"
+            said.append(f"{named.changes.written}: {_files(changed)}, {form}")
     kind = options.get("changes.format")
-    return Looked([FoundTable(table, _key(held, table), kind is None or kind.value != "dms")], options)
+    key = _key(held, table) if not named.key else _told_key(held, named)
+    columns = f", {len(held.columns)} columns" if held.columns else ""
+    identified = f", key {', '.join(key.value)}" if key.value else ""
+    said.insert(0, f"{named.written}: {_files(found)}{columns}{identified}")
+    return Looked([FoundTable(table, key, kind is None or kind.value != "dms")], options, said)
+
+
+def _files(found: Folder) -> str:
+    kind = f"{found.kind} " if found.kind else ""
+    size = spell_size(sum(file.size for file in found.files))
+    return f"{len(found.files):,} {kind}file{'s' if len(found.files) > 1 else ''}, {size}"
+
+
+def _table(named: Named) -> str:
+    if len(named.tables) > 1:
+        raise UsageError(
+            f"the files of one table are read from {named.written}, but several tables are named",
+            "name one: --table orders; and write the others into the config, with {table} in its paths",
+        )
+    return named.tables[0] if named.tables else table_of(named.text)
+
+
+def _told_key(held: Snapshot, named: Named) -> Told:
+    """The key that the user named, if the files have its columns."""
+    unknown = [name for name in named.key if held.named and held.typed and name not in held.typed]
+    if unknown:
+        near = nearest_first(unknown[0], list(held.typed))[:_LISTED]
+        raise UsageError(f"--key: there is no column {unknown[0]!r} in {named.written}", f"--key {near[0]}")
+    return Told(list(named.key))
 
 
 def _key(held: Snapshot, table: str) -> Told:
     name, able = guesses.key_of(held.columns, table)
     rows = max((one.rows for one in held.columns.values()), default=0)
     if not held.named or not held.columns:
-        return Told(None, "the columns that identify a row")
+        return Told(None, "the files do not name their columns")
     listed = ", ".join(able[:_LISTED])
     if name is not None:
         more = f"; also: {', '.join(one for one in able[:_LISTED] if one != name)}" if len(able) > 1 else ""
         return Told([name], f"unique and not NULL in the {rows:,} rows read{more}")
     if able:
-        return Told(None, f"the columns that identify a row; unique in the {rows:,} rows read: {listed}")
-    return Told(None, f"the columns that identify a row: no single column is unique in the {rows:,} rows read")
+        return Told(None, f"each of these is unique in the {rows:,} rows read: {listed}")
+    return Told(None, f"no single column is unique in the {rows:,} rows read")
 
 
 def table_of(path: str) -> str:

@@ -1,6 +1,7 @@
 """Samples files through DuckDB, as text columns: no value is converted before its type has been guessed."""
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ _BYTES, _ROWS = 32 << 20, 100_000
 _VALUE = re.compile(r"[-+]?[0-9][-+0-9.,:/ TZe]*")
 """Text that is not a column name: DuckDB takes the first record of a short file for a header in any case."""
 
-_WITHOUT_PATH = command("init") + ", without --path"
+_WITHOUT_PATH = command("init") + ", without --from"
 
 NULLS = ("\\N", "NULL", "null", "NA", "N/A", "None")
 """Texts that writers use for NULL instead of an empty field."""
@@ -64,6 +65,12 @@ def folder(path: str) -> Folder:
             f"{files[0].path}: init cannot read files with *, ?, [, ] or \\ in their paths", _WITHOUT_PATH
         )
     kinds = {extension(file.name) for file in files}
+    if len(several := sorted(kind for kind in kinds if kind is not None)) > 1:
+        pattern = f"{path.rstrip('/')}/*.{several[0]}"
+        raise UsageError(
+            f"{path}: files of different formats: {', '.join(several)}",
+            f"name those of one by a pattern: --from {shlex.quote(pattern)}",
+        )
     named = len(kinds) == 1 and None not in kinds
     kind = next(iter(kinds)) if named else _by_content(where, files[0])
     return Folder(where, files, tuple(sample), kind, named)

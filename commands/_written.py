@@ -1,0 +1,158 @@
+"""The config of a job between two places: written once, never over another one."""
+
+import os
+import shlex
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backfill_cli.errors import Hint, UsageError, command
+
+if TYPE_CHECKING:
+    from backfill_cli.config.draft import Asked, Draft
+
+FromOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="PLACE",
+        help="Where the rows are: a folder, glob or file; kafka://HOST:PORT/TOPIC; postgresql://HOST/DATABASE; a "
+        "lake's table by its folder. TYPE:PLACE names the type, too. It is looked at.",
+        show_default=False,
+    ),
+]
+ToOption = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="PLACE",
+        help="Where the rows go: a DuckDB file; postgresql://HOST/DATABASE; delta:FOLDER, iceberg:FOLDER.",
+        show_default=False,
+    ),
+]
+ChangesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--changes", metavar="PLACE", help="With --from: where changes of these rows are.", show_default=False
+    ),
+]
+TableOption = Annotated[
+    list[str] | None,
+    typer.Option("--table", metavar="NAME", help="With --from: a table there; repeatable.", show_default=False),
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key", metavar="COLUMNS", help="With --from: what identifies a row, if the data does not show it: a,b."
+    ),
+]
+NameOption = Annotated[
+    str | None,
+    typer.Option("--name", metavar="JOB", help="The job's name. Default: that of the table.", show_default=False),
+]
+
+
+def asked_for(
+    source: str | None,
+    changes: str | None,
+    to: str | None,
+    table: list[str] | None,
+    key: str | None,
+    name: str | None,
+    upstream: str = "files",
+    sink: str = "duckdb",
+) -> "Asked":
+    """What was typed. Raises UsageError for an empty key."""
+    from backfill_cli.config.draft import Asked
+
+    columns = tuple(column.strip() for column in (key or "").split(",") if column.strip())
+    if key is not None and not columns:
+        raise UsageError(f"--key {key!r} names no column", "--key id")
+    return Asked(source, changes, to, upstream, sink, tuple(table or ()), columns, name or "")
+
+
+def config_between(asked: "Asked", file: Path) -> list[str]:
+    """The config of this job is in the file; one that was written for the same places is left as it is now.
+
+    Returns what was found and done. Raises UsageError for a file written for something else, and, before anything
+    is written, for what cannot be told from the data.
+    """
+    from backfill_cli.config.draft import drafted, words_of
+    from backfill_cli.config.loading import folder_of
+    from backfill_cli.config.template import begin, template
+
+    folder = folder_of(file)
+    words = words_of(asked, folder)
+    if not os.path.lexists(file):
+        draft = drafted(asked, folder)
+        _refuse_gaps(draft)
+        with suppress(FileExistsError):
+            create(file, template(draft))
+            return [*draft.said, f"wrote {file}"]
+    try:
+        written = file.read_text("utf-8").partition("\n")[0]
+    except (OSError, UnicodeDecodeError):
+        written = ""
+    if written != begin(words):
+        other = shlex.quote(f"{asked.name or 'other'}.toml")
+        raise UsageError(
+            f"{file} already exists, and was not written for these places",
+            "to run it as it is: "
+            + command(f"start --config {shlex.quote(str(file))}")
+            + "; or write another one: "
+            + command(f"start --config {other} {shlex.join(words)}"),
+        )
+    return [f"{file} was written for these places before, and is used as it is now"]
+
+
+def _refuse_gaps(draft: "Draft") -> None:
+    if not draft.gaps:
+        return
+    only_key = all(gap.is_key for gap in draft.gaps)
+    by_init = command(f"init {shlex.join(draft.words)}") + ", fill them in, and start it"
+    way = Hint.of("name its columns: --key id") if only_key else by_init
+    raise UsageError("\n".join(f"{gap.what} cannot be told from the data: {gap.why}" for gap in draft.gaps), way)
+
+
+def create(file: Path, text: str) -> None:
+    """The file has this text, whole at once. Raises FileExistsError; UsageError if it cannot be written."""
+    if str(file).isprintable():  # otherwise it could end the comment
+        text = text.replace("--config job.toml", f"--config {shlex.quote(str(file))}")
+    made = file.parent / f".backfill-{os.urandom(6).hex()}.tmp"
+    try:
+        _write(made, text)
+        try:
+            os.link(made, file)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links
+            _write(file, text)
+        finally:
+            made.unlink()
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}", another()) from None
+
+
+def _write(file: Path, text: str) -> None:
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    with os.fdopen(handle, "w", encoding="utf-8") as written:
+        written.write(text)
+
+
+def another() -> Hint:
+    """A file that can be written: here, else at home or among temporary files."""
+    folders = [
+        folder
+        for folder in ("", str(Path.home()), tempfile.gettempdir())
+        if os.access(folder or ".", os.W_OK | os.X_OK)
+    ]
+    files = (
+        os.path.join(folder, name) for folder in folders for name in ("job.toml", "other.toml", "another.toml")
+    )
+    free = next((file for file in files if not os.path.lexists(file)), None)
+    return "name another file" + (": " + command(f"init {shlex.quote(free)}") if free else Hint())
