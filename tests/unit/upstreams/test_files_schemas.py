@@ -10,7 +10,7 @@ import pytest
 from files_builders import at, land, opened, pending, root
 from hint_typed import typed
 
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, ConfigError
 from backfill_cli.model.position import Position
 
 __all__ = ["root"]
@@ -124,3 +124,15 @@ def test_a_member_that_differs_from_a_column_only_in_case_is_not_to_be_declared(
         hint.says("correct the change file; it may be replaced as long as it is not applied")
         land(root / "changes", "1.json", shown())
         assert pending(upstream, Position()) == ["1.json"]
+
+
+def test_a_declared_column_that_differs_from_the_snapshots_only_in_case_is_refused(root: Path) -> None:
+    pin = opened(root).pin()
+    for begin in (lambda upstream: upstream.pin(), lambda upstream: upstream.restore(pin)):
+        with pytest.raises(
+            ConfigError, match=r"columns: column 'Name' of 't' differs from 'name' only in case"
+        ) as refused:
+            begin(opened(root, changes={"columns": "name STRING, Name STRING"}))
+        with typed(refused.value) as hint:
+            hint.says("leave 'Name' out there")
+            begin(opened(root, changes={"columns": "name STRING"}))

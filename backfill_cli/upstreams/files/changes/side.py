@@ -5,8 +5,8 @@ import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from backfill_cli.contracts import ArrowTasks, ChangeLog, Extras, TableSpec
-from backfill_cli.errors import START_OVER, ConfigError, Fatal
+from backfill_cli.contracts import ArrowTasks, ChangeLog, Extras, TableSpec, own
+from backfill_cli.errors import START_OVER, ConfigError, Fatal, in_config
 from backfill_cli.formats import frames
 from backfill_cli.formats.listing import place
 from backfill_cli.model.position import START, Position
@@ -22,6 +22,7 @@ from backfill_cli.upstreams.files.changes.table_log import TableLog
 from backfill_cli.upstreams.files.options import ChangesOptions, FilesOptions
 from backfill_cli.upstreams.files.snapshot import pin as pins
 
+_COLUMNS = "upstream.changes.columns"
 _FORMATS: dict[str, type[ChangeFormat]] = {"debezium": Debezium, "dms": Dms, "change-feed": ChangeFeed}
 
 
@@ -44,6 +45,7 @@ class FilesChanges(ChangeLog):
     def begin(self, schema: Mapping[str, str]) -> LogStart:
         for log in self._logs.values():
             log.must_exist()
+        self._refuse_twins(schema)
         position, complete_at = self._marks()
         self._log.begin({name: columns_of(text) for name, text in schema.items()}, position, True)
         folders = {name: log.where.uri for name, log in self._logs.items()}
@@ -54,6 +56,7 @@ class FilesChanges(ChangeLog):
         return LogStart(position, self._log.ms_at(position), complete_at, schema, identity)
 
     def restore(self, pin: Pin) -> None:
+        self._refuse_twins(pin.schema)
         self._expect(json.loads(pin.identity).get("sources"))
         self._log.begin({n: columns_of(s) for n, s in pin.schema.items()}, pin.position, False)
 
@@ -160,13 +163,22 @@ class FilesChanges(ChangeLog):
             files = [log.files()[one] for one in log.names() if after is None or one > after]
             form.refuse_lacking(log.where, files, columns_of(schema[name]))
 
+    def _refuse_twins(self, schema: Mapping[str, str]) -> None:
+        """Raises ConfigError for a declared column that differs from one of the snapshot's only in case."""
+        ddl = None if self._options is None else self._options.columns
+        for name, text in schema.items():
+            declared = pins.declared(ddl, name, _COLUMNS)
+            for first, other in own.twins({**columns_of(text), **declared}):
+                fault = f"{_COLUMNS}: column '{other}' of '{name}' differs from '{first}' only in case"
+                raise ConfigError("upstream", [fault], in_config(f"leave '{other}' out there"))
+
     def _debezium(self) -> list[tuple[str, Debezium, TableLog]]:
         logs = ((name, log.form, log) for name, log in self._logs.items())
         return [(name, form, log) for name, form, log in logs if isinstance(form, Debezium)]
 
 
 def _table_log(table: TableSpec, options: ChangesOptions, quarantines: bool) -> TableLog:
-    declared: Columns = pins.declared(options.columns, table.name, "upstream.changes.columns")
+    declared: Columns = pins.declared(options.columns, table.name, _COLUMNS)
     form: ChangeFormat = _FORMATS[options.format](table, options, declared, quarantines)
     where, rise = place(options.path, table.name), options.epoch is None
     return TableLog(table.name, where, form, versions_rise=rise, consecutive=options.consecutive)
