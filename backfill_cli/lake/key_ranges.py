@@ -249,7 +249,7 @@ def slice_end(of: KeyRange, after: Point | None, limit_rows: int) -> Point | Non
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class KeyRead:
     """A closed read and its range."""
 
     read: SnapshotRead
@@ -271,7 +271,7 @@ def closed_read(read: SnapshotRead, of: KeyRange) -> SnapshotRead:
     return replace(read, up_to=slice_end(of, read.after, read.limit_rows), limit_rows=None)
 
 
-def frame_of(table: DataFrame, key: str, key_type: str, reads: Sequence[Held]) -> DataFrame:
+def frame_of(table: DataFrame, key: str, key_type: str, reads: Sequence[KeyRead]) -> DataFrame:
     """The rows of these reads, and `own.READ INT`. Adjacent reads share a condition: one scan reads them."""
     column = backticked(key)
     bounds = [predicate(column, key_type, one.low, one.high) for one in reads]
@@ -285,7 +285,7 @@ def frame_of(table: DataFrame, key: str, key_type: str, reads: Sequence[Held]) -
     return table.withColumn(own.READ, F.expr(read))
 
 
-def _joined(reads: Sequence[Held]) -> list[tuple[Point | None, Point | None]]:
+def _joined(reads: Sequence[KeyRead]) -> list[tuple[Point | None, Point | None]]:
     """The ranges of these reads in the order of keys, with adjacent ones joined."""
     first = [one for one in reads if one.low is None]
     rest = sorted((one for one in reads if one.low is not None), key=lambda one: one.low)  # type: ignore[arg-type,return-value]

@@ -19,7 +19,7 @@ from backfill_cli.contracts import ArrowTasks
 from backfill_cli.formats import group_slices, row_groups, schemas
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.formats.row_groups import FileSlice, Within
-from backfill_cli.lake.key_ranges import WHOLE, Held, Point
+from backfill_cli.lake.key_ranges import WHOLE, KeyRead, Point
 from backfill_cli.model.schema import Columns
 
 COMPARED = (*WHOLE, "date")
@@ -97,7 +97,7 @@ class PlainFiles:
     def paths(self) -> list[str]:
         return [file.path for file in self._files]
 
-    def tasks(self, reads: Sequence[Held], cores: int) -> ArrowTasks | None:
+    def tasks(self, reads: Sequence[KeyRead], cores: int) -> ArrowTasks | None:
         """The rows of these reads; None where a file that they need is not plain."""
         if not self._compared and any(one.low is not None or one.high is not None for one in reads):
             return None
@@ -139,7 +139,7 @@ class PlainFiles:
             reach = high if reach is None else max(reach, high)
         return groups
 
-    def _touched(self, one: Held) -> Iterator[DataFile]:
+    def _touched(self, one: KeyRead) -> Iterator[DataFile]:
         """The files that can have rows of this read."""
         if not self._compared:
             yield from self._files
@@ -150,7 +150,7 @@ class PlainFiles:
             if one.low is None or int(file.high or 0) >= int(one.low):
                 yield file
 
-    def _within(self, file: DataFile, one: Held) -> Within | None:
+    def _within(self, file: DataFile, one: KeyRead) -> Within | None:
         """What is kept of the file's rows; None for all of them."""
         low = None if one.low is None or int(file.low or 0) >= int(one.low) else int(one.low)
         high = None if one.high is None or int(file.high or 0) < int(one.high) else int(one.high)

@@ -10,7 +10,7 @@ from backfill_cli.contracts import ArrowTasks, Capabilities, Extras, Pinned, Sou
 from backfill_cli.errors import START_OVER, Fatal, UsageError, in_config
 from backfill_cli.formats import frames
 from backfill_cli.lake.damage import FROM_COPY
-from backfill_cli.lake.key_ranges import FileKeys, Held, KeyRange, closed_read, frame_of, planned
+from backfill_cli.lake.key_ranges import FileKeys, KeyRange, KeyRead, closed_read, frame_of, planned
 from backfill_cli.lake.plain_files import PlainFiles
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Cursor, Position
@@ -132,8 +132,8 @@ class LakeTable(ABC):
             self._plain, self._asked = self.find_plain(self.columns), True
         return self._plain
 
-    def reads(self, reads: Sequence[SnapshotRead]) -> list[Held]:
-        return [Held(replace(read, limit_rows=None), self.ranges[read.split]) for read in reads]
+    def reads(self, reads: Sequence[SnapshotRead]) -> list[KeyRead]:
+        return [KeyRead(replace(read, limit_rows=None), self.ranges[read.split]) for read in reads]
 
 
 T = TypeVar("T", bound=LakeTable)

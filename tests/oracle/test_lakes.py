@@ -15,7 +15,7 @@ from postgres import Server
 from postgres_database import database
 
 from backfill_cli.contracts import ArrowTasks
-from backfill_cli.lake.key_ranges import Held
+from backfill_cli.lake.key_ranges import KeyRead
 from backfill_cli.lake.plain_files import PlainFiles
 from oracle import (
     debezium_inputs,
@@ -62,7 +62,7 @@ def test_a_table_that_workers_read_without_spark_is_exact(
 ) -> None:
     logs, tasks, taken = int(LOGS // 2 * TIMES), PlainFiles.tasks, []
 
-    def noted(files: PlainFiles, reads: Sequence[Held], cores: int) -> ArrowTasks | None:
+    def noted(files: PlainFiles, reads: Sequence[KeyRead], cores: int) -> ArrowTasks | None:
         made = tasks(files, reads, cores)
         taken.append(made is not None)
         return made

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyarrow import fs as pafs
 
 from backfill_cli.errors import BadData
-from backfill_cli.lake.key_ranges import Held, KeyRange
+from backfill_cli.lake.key_ranges import KeyRange, KeyRead
 from backfill_cli.lake.plain_files import DataFile, PlainFiles, is_plain
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import field
@@ -25,11 +25,11 @@ EPOCH = date(1970, 1, 1)
 COLUMNS = {"id": field("id", "long"), "name": field("name", "string")}
 
 
-def read(low: int | None, high: int | None) -> Held:
-    return Held(SnapshotRead("t", "0"), KeyRange(low, high))
+def read(low: int | None, high: int | None) -> KeyRead:
+    return KeyRead(SnapshotRead("t", "0"), KeyRange(low, high))
 
 
-def rows_by_read(files: PlainFiles, reads: Sequence[Held]) -> dict[int, list[Any]] | None:
+def rows_by_read(files: PlainFiles, reads: Sequence[KeyRead]) -> dict[int, list[Any]] | None:
     """The keys that each read's tasks give."""
     tasks = files.tasks(reads, 2)
     if tasks is None:
