@@ -121,7 +121,7 @@ def _require_source(asked: Asked) -> None:
     for option, kind, place in (("--upstream", asked.upstream, asked.source), ("--sink", asked.sink, asked.to)):
         if place is not None and kind not in (FILES, DUCKDB):
             raise UsageError(
-                f"{option} is for a config without a place; the place says it: {place}",
+                f"{option} is for a config without a place, and a place shows its type itself",
                 f"leave {option} out; or name type and place in one: {kind}:PLACE",
             )
     given = {"--changes": asked.changes, "--table": asked.tables, "--key": asked.key}
@@ -161,7 +161,7 @@ def _place(option: str, typed: str, folder: Path) -> _Place:
     if not rest:
         raise UsageError(f"{option} {typed!r} names no place", f"name a path or a URL: {option} data/orders")
     if "\0" in rest or any(0xD800 <= ord(char) <= 0xDFFF for char in rest):
-        raise UsageError(f"{rest!r} cannot be written into a config: it is no UTF-8 text", "rename it")
+        raise UsageError(f"{option}: the name cannot be written into a config: it is no UTF-8 text", "rename it")
     text = REFERENCE.sub(_resolved, rest)
     if folder != Path.cwd():
         rest = REFERENCE.sub(lambda found: absolute_reference(found, Path.cwd()), rest)

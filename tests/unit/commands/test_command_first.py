@@ -303,6 +303,8 @@ def test_a_password_that_no_variable_holds_is_refused_and_not_shown(
     run: Run, folder: Path, orders: Path, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     no_look(monkeypatch)
+    for more in (["--sink", "postgres"], ["--name", "A B"], ["--changes", "a\udcff"]):
+        assert "hunter2" not in run("init", "--from", "orders", "--to", url, *more).output
     refused = run("init", "--from", "orders", "--to", url)
     assert (refused.exit_code, (folder / "job.toml").exists()) == (2, False)
     assert "hunter2" not in refused.output

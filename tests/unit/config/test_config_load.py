@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from config_builders import GOOD, Load, config_text
@@ -14,6 +14,7 @@ from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.config.effective import differences, moved
 from backfill_cli.config.faults import models_in
 from backfill_cli.config.sections import JobFile
+from backfill_cli.contracts import SinkConnector
 from backfill_cli.contracts.options import FilePath
 
 
@@ -95,6 +96,21 @@ def test_every_option_that_is_a_path_says_so_by_its_type(
     ).tree
     assert named["sink"]["table"] == "spark_catalog.shop.orders"
     assert named["upstream"]["options"]["ssl.ca.location"] == "probe"
+
+
+def test_a_plug_ins_option_is_a_path_by_its_mark_and_not_by_its_name(
+    load_text: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Options(BaseModel):
+        folder: Annotated[str, FilePath()]
+        path: str
+
+    connector = SinkConnector(Options, lambda options: options, lambda _: {})
+    monkeypatch.setattr(registry, "sink", lambda _: connector)
+    told = load_text(GOOD.replace('type = "duckdb"', 'type = "toy"\nfolder = "a/b"').replace("warehouse", "/x"))
+    assert told.tree["sink"] == {"type": "toy", "folder": f"{tmp_path}/a/b", "path": "/x.duckdb"}
+    told = load_text(GOOD.replace('type = "duckdb"', 'type = "toy"\nfolder = "${env:HOME}/b"'))
+    assert told.tree["sink"] == {"type": "toy", "folder": "${env:HOME}/b", "path": "warehouse.duckdb"}
 
 
 def test_no_option_called_a_path_or_described_as_a_file_lacks_the_mark() -> None:
