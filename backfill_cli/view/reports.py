@@ -60,7 +60,8 @@ def plan_text(report: PlanReport) -> str:
     for table in report.side_tables:
         lines += ["", f"table {table.target}: for rows that cannot be read", *_column_lines(table)]
     said = [f"start would refuse: {one}" for one in report.refused]
-    said += [f"warning: {one}" for one in report.warnings] + [f"note: {one}" for one in report.notes]
+    said += [wrapped(f"warning: {one}", 9) for one in report.warnings]
+    said += [wrapped(f"note: {one}", 6) for one in report.notes]
     if said:
         lines += ["", *said]
     return "\n".join(lines)

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tomli
 from command_builders import Run, fake_engine
@@ -84,6 +86,13 @@ def test_one_line_does_as_init_plan_and_start_do(run: Run, folder: Path, started
         assert run(*words).exit_code == 0
     assert (folder / "job.toml").read_text() == written
     assert started == one_line == [one_line[0], ("start", "orders", folder / ".backfill/catalog.duckdb")]
+
+
+def test_columns_that_can_be_no_key_are_counted_too(run: Run, folder: Path) -> None:
+    (folder / "orders").mkdir()
+    pq.write_table(pa.table({"id": [1, 2], "amount": [0.5, 1.5]}), folder / "orders" / "a.parquet")
+    assert "orders: 1 parquet file, " in (said := run("init", *PLACES).stderr)
+    assert ", 2 columns, key id\n" in said
 
 
 @pytest.mark.usefixtures("orders")

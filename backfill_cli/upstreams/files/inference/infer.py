@@ -297,7 +297,8 @@ def infer(named: Named) -> Looked:
             said.append(f"{named.changes.written}: {_files(changed)}, {form}")
     kind = options.get("changes.format")
     key = _key(held, table) if not named.key else _told_key(held, named)
-    columns = f", {len(held.columns)} columns" if held.columns else ""
+    count = max(len(held.columns), len(held.typed))  # of Parquet, the profiles are those of possible keys
+    columns = f", {count} column{'s' if count > 1 else ''}" if count else ""
     identified = f", key {', '.join(key.value)}" if key.value else ""
     said.insert(0, f"{named.written}: {_files(found)}{columns}{identified}")
     return Looked([FoundTable(table, key, kind is None or kind.value != "dms")], options, said)
