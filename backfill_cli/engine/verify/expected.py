@@ -257,6 +257,8 @@ class IndependentRows:
 
     def __call__(self, table: SinkTable, at: Checkpoint) -> DataFrame:
         """The table's rows. Raises UsageError if they are not simply the rows of the snapshot's files."""
+        if table.side and not any(at.quarantined.values()):
+            return _empty(self.spark, table)
         self._refuse(table, at)
         sql = self.upstream.extras.duckdb_sql
         assert sql is not None
@@ -272,6 +274,8 @@ class IndependentRows:
         unread = {split.id for split in self.pin.splits if split.table == table.name} - splits.keys()
         if self.upstream.extras.duckdb_sql is None:
             why = "its upstream is not files"
+        elif any(at.quarantined.values()):
+            why = "rows are quarantined, which only backfill's readers can tell"
         elif not self.config.transform_of(table.name).is_empty:
             why = "it has a transform, which is Spark SQL"
         elif at.position != self.pin.position:

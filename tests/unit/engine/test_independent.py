@@ -223,6 +223,19 @@ def test_what_only_our_readers_know_is_refused(
         rows(SinkTable("t", "t", ("id",), "{}"), at)
 
 
+@pytest.mark.parametrize("table", ["t", "t.quarantine"])
+def test_quarantined_rows_are_told_by_our_readers_alone(tmp_path: Path, table: str) -> None:
+    """Without any, the side table is empty."""
+    written(tmp_path / "in", "json")
+    text = JOB.replace("HERE", str(tmp_path)).replace("FORMAT", "json").replace("SCHEMA", f', schema = "{DDL}"')
+    (tmp_path / "job.toml").write_text(text, "utf-8")
+    config = load(tmp_path / "job.toml")
+    rows = IndependentRows(None, config.open_upstream(), config, Pin(START, None, None, ()), tmp_path)  # type: ignore[arg-type]
+    at = Checkpoint(1, 0, 0, "a", "{}", Phase.UPSTREAM, START, quarantined={"_backfill_quarantine_t": 1})
+    with pytest.raises(UsageError, match="rows are quarantined"):
+        rows(SinkTable(table, table, (), "{}", side="." in table), at)
+
+
 def test_a_file_that_the_job_has_not_begun_is_part_of_its_snapshot(tmp_path: Path) -> None:
     """A sink keeps only the splits that advanced."""
     written(tmp_path / "in", "json")
