@@ -75,11 +75,11 @@ def stands_at(db: DuckDBPyConnection, job: str, position: Position) -> bool:
     return all(one is None or one.position == position for one in found)
 
 
-def reached(db: DuckDBPyConnection, job: str) -> Position:
-    """The position up to which the change log may be acknowledged: the promised epoch's, if there is one."""
+def reached(db: DuckDBPyConnection, job: str) -> Checkpoint:
+    """Up to its position the change log may be acknowledged: the promised epoch's, if there is one."""
     newest = _read(db, job, PREPARED) or _read(db, job, COMMITTED)
     assert newest is not None
-    return newest.position
+    return newest
 
 
 def mark(db: DuckDBPyConnection, job: str, epoch: int) -> None:
@@ -227,4 +227,9 @@ class ChangeLogs:
         """The position up to which it may be acknowledged: spool or sink have all before it."""
         with self._store.reading() as db:
             entries = spooled(db, job)
-            return entries[-1].window.up_to if entries else reached(db, job)
+            return entries[-1].window.up_to if entries else reached(db, job).position
+
+    def memory(self, job: str) -> str:
+        """What the upstream remembered at the newest checkpoint: see `Source.remembered`."""
+        with self._store.reading() as db:
+            return reached(db, job).memory

@@ -120,6 +120,8 @@ def _require_as_left(job: JobDefinition, catalog: Catalog, resources: Resources)
     if row.live or upstream.capabilities.log is not None:
         return
     upstream.restore(job.pin)
+    if memory := catalog.change_logs.memory(job.name):
+        upstream.recall(memory)
     upstream.observe(catalog.change_logs.acknowledged(job.name), row.phase == Phase.SNAPSHOT)
 
 

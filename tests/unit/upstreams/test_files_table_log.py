@@ -3,13 +3,16 @@
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from files_builders import at, event, land, opened, parquet, pending, restored, root
 from hint_typed import typed
 
+from backfill_cli.engine.job import checks
 from backfill_cli.errors import Fatal, HistoryGone, Transient
+from backfill_cli.model.job import Phase
 from backfill_cli.model.position import START, Position
 from backfill_cli.upstreams.files.reading import lines
 
@@ -109,25 +112,24 @@ def test_a_name_that_comes_before_others_still_pending_is_not_late(root: Path) -
     assert pending(upstream, at("1.json")) == ["2.json", "3.json"]
 
 
-@pytest.mark.parametrize(("seconds", "late"), [(30, False), (90, True)])
-def test_case_46_a_name_that_came_late_while_nobody_looked_is_known_by_its_time(
-    root: Path, seconds: int, late: bool
-) -> None:
-    pin = opened(root).pin()
-    land(root / "changes", "2.json", event(1), mtime_s=1_000_000)
-    land(root / "changes", "1.json", event(1), mtime_s=1_000_000 + seconds)
+def test_case_46_a_plan_names_a_late_file_of_a_job_that_exists(root: Path) -> None:
+    """As its next run would: what the job remembers of its files is in its checkpoint."""
     upstream = opened(root)
-    upstream.restore(pin)
-    if not late:
-        assert pending(upstream, at("2.json")) == []
-        return
-    with pytest.raises(Fatal, match=r"1\.json came late") as caught:
-        upstream.observe(at("2.json"), False)
-    with typed(caught.value) as hint:
-        hint.run_in_shell("touch")
-        again = opened(root)
-        again.restore(pin)
-        assert pending(again, at("2.json")) == []
+    pin = upstream.pin()
+    land(root / "changes", "2.json", event(1))
+    assert pending(upstream, Position()) == ["2.json"]
+    logs = SimpleNamespace(memory=lambda _: memory, acknowledged=lambda _: at("2.json"))
+    catalog = SimpleNamespace(job=lambda _: SimpleNamespace(live=False, phase=Phase.UPSTREAM), change_logs=logs)
+
+    def look() -> None:
+        job, after = SimpleNamespace(name="j", pin=pin), SimpleNamespace(rows=opened(root))
+        checks._require_as_left(job, catalog, after)  # type: ignore[arg-type]
+
+    memory = upstream.log.remembered(at("2.json"))
+    look()
+    land(root / "changes", "1.json", event(2))
+    with pytest.raises(Fatal, match=r"1\.json came late"):
+        look()
 
 
 def test_names_before_the_load_are_nobodys_concern(root: Path) -> None:

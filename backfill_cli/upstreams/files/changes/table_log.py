@@ -31,9 +31,6 @@ _PATROLLED = 50
 _BACK = 20
 """Files searched backwards for the schema at a position."""
 
-_LATE_NS = 60 * 1_000_000_000
-"""For a job begun by a version that did not remember files: one written this long after the position's is late."""
-
 
 class TableLog:
     """The change files of one table.
@@ -59,7 +56,6 @@ class TableLog:
         self._start: str | None = None
         self._cursor: str | None = None
         self._memories: dict[str, AppliedFiles] = {"": AppliedFiles()}
-        self._recalled = False
         self._judged = False
         self._listed = False
         self._patrol = 0
@@ -74,7 +70,6 @@ class TableLog:
         """Adopt what an earlier process remembered of the files that it applied."""
         found = AppliedFiles.of_text(memory)
         self._memories[found.last or self._start or ""] = found
-        self._recalled = True
 
     def remembered(self, cursor: str | None) -> str:
         """The memory to recall once everything up to `cursor` is applied, with the files seen after that."""
@@ -195,10 +190,6 @@ class TableLog:
             return
         self._judged = True
         there = [self._landing.files[n] for n in self._landing.between(self._start, cursor)] if cursor else []
-        if not self._recalled:
-            self._refuse_late_by_time(there, cursor)
-            self._memories[cursor or ""] = AppliedFiles().plus(there)
-            return
         memory = self._memory(cursor)
         for fault in memory.faults(there):
             raise applied_files.changed(self.table, fault, cursor or "")
@@ -259,13 +250,6 @@ class TableLog:
         """Move to another position, which can be an earlier one: when a staged epoch is discarded."""
         self._cursor, self._base = cursor, self._columns_at(cursor)
         self._inspected = {name: one for name, one in self._inspected.items() if cursor is None or name > cursor}
-
-    def _refuse_late_by_time(self, there: Iterable[File], cursor: str | None) -> None:
-        at = self._landing.files.get(cursor or "")
-        for file in there if at is not None else ():
-            if at is not None and file.name < at.name and file.mtime_ns > at.mtime_ns + _LATE_NS:
-                before = "if it was there before: " + shlex.join(["touch", "-r", at.path, file.path])
-                raise applied_files.late(self.table, file, at.name, f"{before}; {applied_files.NAME_IT_LATER}")
 
     def _compare(self, added: Iterable[File], gone: Iterable[str], cursor: str | None) -> None:
         for file in added:
