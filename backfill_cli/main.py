@@ -200,10 +200,17 @@ app = typer.Typer(
 def backfill(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With --version: also those of Python, Java and Spark.")
+    ] = False,
 ) -> None:
     """Fill a derived table from an upstream that keeps changing, then follow it, under your control throughout."""
+    if verbose and not version:
+        raise UsageError("--verbose works only with --version", "add --version")
     if version:
         print(f"backfill {__version__}")
+        if verbose:
+            importlib.import_module("backfill_cli.commands._version").show_machine()
     elif context.invoked_subcommand is None:
         print(context.get_help())
         raise typer.Exit(2)

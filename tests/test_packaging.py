@@ -1,10 +1,13 @@
 """The wheel that users install: built offline, it holds every package and nothing that would clash."""
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
+import venv
 import zipfile
 from email import message_from_string
 from pathlib import Path
@@ -28,11 +31,61 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-    done = subprocess.run([sys.executable, "-c", build, target], cwd=source, capture_output=True, text=True)
+    options = ["--quiet", "--offline", "--no-build-isolation", "--python", sys.executable, "--out-dir", target]
+    built = [sys.executable, "-m", "uv", "build", *options, source]
+    done = subprocess.run(built, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (file,) = target.glob("*.whl")
     return zipfile.ZipFile(file)
+
+
+INSTALLERS = {
+    "pip": ("pip", "--python", "{0}/venv/bin/python", "install", "--quiet"),
+    "pipx": ("pipx", "install", "--quiet", "--python", sys.executable),
+    "uv": ("uv", "tool", "install", "--quiet", "--offline", "--python", sys.executable),
+}
+WHERE = {
+    "PIPX_HOME": "{0}/pipx",
+    "PIPX_BIN_DIR": "{0}/bin",
+    "PIPX_MAN_DIR": "{0}/man",
+    "UV_TOOL_DIR": "{0}/tools",
+    "UV_TOOL_BIN_DIR": "{0}/bin",
+}
+
+
+@pytest.mark.parametrize("installer", INSTALLERS)
+def test_the_built_wheel_installs_and_its_command_runs(
+    wheel: zipfile.ZipFile, tmp_path: Path, installer: str
+) -> None:
+    """Its dependencies are those of this environment: CI's newest environment has all of its own."""
+    venv.create(tmp_path / "venv")
+    words = [word.format(tmp_path) for word in INSTALLERS[installer]]
+    env = os.environ | {name: value.format(tmp_path) for name, value in WHERE.items()}
+    done = subprocess.run(
+        [sys.executable, "-m", *words, _alone(wheel, tmp_path)], env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    (program,) = {*tmp_path.glob("*/bin/backfill"), *tmp_path.glob("bin/backfill")}
+    (packages,) = program.resolve().parents[1].glob("lib/python*/site-packages")
+    (packages / "of_tests.pth").write_text(sysconfig.get_path("purelib"))
+    told = subprocess.run(
+        [program, "--version", "--verbose"], env=env, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert told.returncode == 0, told.stderr
+    assert [line.split()[0] for line in told.stdout.splitlines()] == ["backfill", "java", "python"]
+
+
+def _alone(wheel: zipfile.ZipFile, folder: Path) -> Path:
+    """The same wheel, which names no dependencies."""
+    alone = folder / Path(str(wheel.filename)).name
+    with zipfile.ZipFile(alone, "w") as written:
+        for name in wheel.namelist():
+            lines = wheel.read(name).splitlines(keepends=True) if name.endswith("METADATA") else None
+            kept = (
+                None if lines is None else b"".join(one for one in lines if not one.startswith(b"Requires-Dist"))
+            )
+            written.writestr(name, wheel.read(name) if kept is None else kept)
+    return alone
 
 
 def test_the_wheel_holds_every_module_and_data_file(wheel: zipfile.ZipFile) -> None:
@@ -68,7 +121,8 @@ def test_the_wheel_names_its_command_its_connectors_and_its_licence(wheel: zipfi
 
 
 def test_the_lock_files_hold_hashes_and_no_address() -> None:
-    for name in ("requirements.lock", "requirements-dev.lock", "requirements-lowest.lock"):
+    for file in ROOT.glob("requirements*.lock"):
+        name = file.name
         text = (ROOT / name).read_text("utf-8")
         assert not re.search(r"://|^--(?:index|extra|find|trusted)|/(?:home|work|opt|tmp)/", text, re.MULTILINE), (
             name

@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from command_builders import Run, end_job
+from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.commands._options import config_file, open_catalog
@@ -91,3 +93,16 @@ def test_commands_that_read_or_post_import_neither_spark_nor_pydantic(catalog: C
     assert ended.returncode == 0, ended.stderr
     allowed = "['pydantic']" if words[0] == "wait" else "[]"
     assert f"IMPORTED {allowed}" in ended.stderr
+
+
+def test_the_version_names_java_and_spark_where_that_is_asked_for(run: Run) -> None:
+    refused = run("--verbose")
+    assert refused.exit_code == 2
+    with typed(refused.stderr.split("Try: ", 1)[1]) as hint:
+        told = run("--verbose", *hint.options())
+    assert told.exit_code == 0
+    lines = dict(line.split(maxsplit=1) for line in told.stdout.splitlines())
+    assert list(lines) == ["backfill", "java", "python", "pyspark", "pyarrow", "duckdb"]
+    assert lines["pyspark"] == version("pyspark")
+    assert lines["java"].startswith("Java ")
+    assert run("--version").stdout == f"backfill {lines['backfill']}\n"
