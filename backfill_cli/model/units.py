@@ -107,6 +107,11 @@ def spell_epoch(epoch: int) -> str:
     return f"{epoch} ({spell_moment(epoch)})" if epoch else "0"
 
 
+def spell_count(number: int, word: str) -> str:
+    """`1 row`, `1,200 rows`."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
 LISTED = 10
 
 

@@ -6,12 +6,11 @@ from dataclasses import replace
 from backfill_cli.catalog import SplitGroup
 from backfill_cli.model.checkpoint import PartitionProgress, Totals, Written
 from backfill_cli.model.limit import Kind
-from backfill_cli.model.units import spell_duration, spell_epoch, spell_moment, spell_size
+from backfill_cli.model.units import spell_count, spell_duration, spell_epoch, spell_moment, spell_size
 from backfill_cli.model.upstream import SpoolView
 from backfill_cli.view.model import (
     JobView,
     spell_age,
-    spell_count,
     spell_eta,
     spell_phase,
     spell_quarantined,

@@ -13,7 +13,7 @@ from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.split import SplitStatus
-from backfill_cli.model.units import spell_duration, spell_epoch, spell_moment
+from backfill_cli.model.units import spell_count, spell_duration, spell_epoch, spell_moment
 from backfill_cli.model.upstream import SpoolView
 from backfill_cli.view.console import from_here
 
@@ -380,11 +380,6 @@ def spell_quarantined(quarantined: Mapping[str, int]) -> str:
 def look_at(quarantined: Mapping[str, int]) -> Hint:
     """The SQL that shows them, for the sink's own client."""
     return sql(*(f"SELECT * FROM {_sql_name(table)} LIMIT 20" for table in quarantined))
-
-
-def spell_count(number: int, word: str) -> str:
-    """`1 row`, `1,200 rows`."""
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _sql_name(table: str) -> str:

@@ -11,7 +11,7 @@ from backfill_cli.errors import Hint, command
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.cutover import CutoverReport, Found, LiveName
 from backfill_cli.model.reports import Check, PlannedTable, PlanReport, Status
-from backfill_cli.model.units import spell_duration, spell_moment, spell_size
+from backfill_cli.model.units import spell_count, spell_duration, spell_moment, spell_size
 from backfill_cli.view.console import (
     RED,
     RESET,
@@ -23,7 +23,7 @@ from backfill_cli.view.console import (
     told_hint,
     wrapped,
 )
-from backfill_cli.view.model import JobView, VerifiedView, spell_count, spell_eta, spell_verified
+from backfill_cli.view.model import JobView, VerifiedView, spell_eta, spell_verified
 
 
 def show_plan(report: PlanReport, as_json: bool) -> None:

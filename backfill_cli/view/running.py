@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from backfill_cli.errors import BackfillError, Held, NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Totals
 from backfill_cli.model.limit import Limit
-from backfill_cli.model.units import spell_duration
+from backfill_cli.model.units import spell_count, spell_duration
 from backfill_cli.view.journal import Entry, Journal, News
-from backfill_cli.view.model import JobView, spell_count, spell_quarantined
+from backfill_cli.view.model import JobView, spell_quarantined
 from backfill_cli.view.status import REFRESH_S, Look, console_of
 
 STARTING = "Ctrl-C ends the command; no epoch has begun yet."
