@@ -4,7 +4,15 @@ All of them raise `errors.Transient` (the engine retries with backoff, up to the
 `errors.Fatal` (nothing is committed, the last epoch stands, the job fails). Any other exception is a bug.
 """
 
-from backfill_cli.contracts.options import FoundTable, Looked, Named, Told
+from backfill_cli.contracts.options import (
+    FoundTable,
+    Looked,
+    Named,
+    Told,
+    named_after,
+    require_columns,
+    without_config,
+)
 from backfill_cli.contracts.pair import Pair
 from backfill_cli.contracts.sink import (
     Copied,
@@ -91,4 +99,7 @@ __all__ = [
     "TakenTable",
     "Told",
     "UpstreamConnector",
+    "named_after",
+    "require_columns",
+    "without_config",
 ]

@@ -1,8 +1,14 @@
 """What a connector's options say of themselves, and what `init` finds out about them from data."""
 
-from collections.abc import Mapping, Sequence
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from backfill_cli.errors import BackfillError, Hint, UsageError
+from backfill_cli.model.units import nearest_first, spell_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +106,32 @@ class FilePath:
 
 STORED = {"stored": True}
 """Validation context for a config from the catalog: a config that was accepted once must not block its job."""
+
+
+def named_after(text: str) -> str:
+    """A name for a table that a job fills: of lower case letters, digits and `_`."""
+    return re.sub(r"[^a-z0-9_]+", "_", text.lower()).strip("_") or "rows"
+
+
+def require_columns(named: Named, columns: Sequence[str]) -> None:
+    """The key that the user names is of these columns. Raises UsageError."""
+    missing = next((name for name in named.key if name not in columns), None)
+    if missing is not None:
+        raise UsageError(
+            f"--key {missing}: there is no such column{spell_known(missing, columns, 'columns')}",
+            f"name columns that identify a row: --key {shlex.quote(nearest_first(missing, columns)[0])}",
+        )
+
+
+@contextmanager
+def without_config(correct: Hint | str) -> Iterator[None]:
+    """While a connector looks: what asks for a change of the config, or is tried again by itself, has this hint.
+
+    correct: how to name the place otherwise.
+    """
+    try:
+        yield
+    except BackfillError as error:
+        if error.hint.config or error.hint.retried:
+            raise UsageError(error.message, correct) from error
+        raise
