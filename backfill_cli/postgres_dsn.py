@@ -39,8 +39,11 @@ def parsed(dsn: str, option: str) -> dict[str, Any]:
     return parts
 
 
-def completed(dsn: str, option: str) -> str:
-    """The connection string with PATIENCE's defaults added. Raises UsageError as `parsed` does."""
+def completed(dsn: str, option: str, **instead: str) -> str:
+    """The connection string with PATIENCE's defaults added. Raises UsageError as `parsed` does.
+
+    instead: parameters that override those of the string.
+    """
     from psycopg.conninfo import make_conninfo
 
-    return str(make_conninfo("", **{**PATIENCE, **parsed(dsn, option)}))
+    return str(make_conninfo("", **{**PATIENCE, **parsed(dsn, option), **instead}))

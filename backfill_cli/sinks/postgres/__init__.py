@@ -1,6 +1,6 @@
 """PostgreSQL as a sink: tables of a database, one transaction per epoch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -50,10 +50,16 @@ def _fingerprint(options: PostgresOptions) -> Mapping[str, Any]:
     return told
 
 
+def _look(options: PostgresOptions) -> Sequence[str]:
+    from backfill_cli.sinks.postgres.look import look
+
+    return look(options)
+
+
 def _claims(text: str) -> bool:
     return text.startswith(("postgresql://", "postgres://"))
 
 
 connector = SinkConnector(
-    options=PostgresOptions, open=_open, fingerprint=_fingerprint, place="dsn", claims=_claims
+    options=PostgresOptions, open=_open, fingerprint=_fingerprint, place="dsn", claims=_claims, look=_look
 )

@@ -80,10 +80,10 @@ class Place:
     password: str = field(default="", repr=False)
 
     @classmethod
-    def of(cls, dsn: str) -> "Place":
-        """Raises UsageError for an invalid connection string, without repeating it."""
+    def of(cls, dsn: str, **instead: str) -> "Place":
+        """Raises UsageError for an invalid connection string, without repeating it. instead: see `completed`."""
         client()
-        parts, whole = postgres_dsn.parsed(dsn, "sink.dsn"), postgres_dsn.completed(dsn, "sink.dsn")
+        parts, whole = postgres_dsn.parsed(dsn, "sink.dsn"), postgres_dsn.completed(dsn, "sink.dsn", **instead)
         parts = {**_defaults(), **parts}
         host = parts.get("host") or parts.get("hostaddr") or "localhost"
         user = parts.get("user") or "the role"

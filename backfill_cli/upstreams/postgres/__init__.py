@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backfill_cli.contracts import Source, TableSpec, UpstreamConnector
+from backfill_cli.contracts import Looked, Named, Source, TableSpec, UpstreamConnector
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 
 
@@ -26,4 +26,16 @@ def _primary_keys(options: PostgresOptions, names: Sequence[str]) -> Mapping[str
         return primary_keys(connection, names)
 
 
-connector = UpstreamConnector(PostgresOptions, _open, _fingerprint, primary_keys=_primary_keys)
+def _look(named: Named) -> Looked:
+    from backfill_cli.upstreams.postgres.look import look
+
+    return look(named)
+
+
+def _claims(text: str) -> bool:
+    return text.startswith(("postgresql://", "postgres://"))
+
+
+connector = UpstreamConnector(
+    PostgresOptions, _open, _fingerprint, primary_keys=_primary_keys, look=_look, claims=_claims
+)

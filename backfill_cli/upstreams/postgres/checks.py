@@ -19,8 +19,7 @@ SELECT current_setting('wal_level'), current_setting('server_version_num')::int,
        current_user::text,
        (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user) OR EXISTS (
            SELECT FROM pg_roles WHERE rolname = 'rds_replication' AND pg_has_role(current_user, oid, 'MEMBER')),
-       current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_replication_slots)::int,
-       has_database_privilege(current_database(), 'CREATE')
+       current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_replication_slots)::int
 """
 
 
@@ -183,7 +182,7 @@ def _faults(
     connection: Connection, options: PostgresOptions, tables: Sequence[PgTable]
 ) -> Iterator[tuple[str, Hint | str]]:
     found = row_of(connection, "checking whether it is ready", _ABLE)
-    wal_level, version, standby, role, replicates, most, used, may_create = found
+    wal_level, version, standby, role, replicates, most, used = found
     if wal_level != "logical":
         yield (
             f"wal_level is {wal_level!r}",
@@ -245,7 +244,7 @@ def _faults(
             f"publication {options.publication!r} is missing, and a standby cannot create it",
             "on its primary: " + sql(publications.statement(options.publication, tables)),
         )
-    elif missing is None and not (may_create and _owns(connection, tables)):
+    elif missing is None and not may_publish(connection, tables):
         yield (
             f"publication {options.publication!r} is missing, and role {role!r} is not allowed to create it",
             "as the tables' owner: " + sql(publications.statement(options.publication, tables)),
@@ -330,8 +329,10 @@ def _by_lc_monetary(connection: Connection, query: str, value: str | None) -> An
         return connection.execute(query.encode()).fetchone()
 
 
-def _owns(connection: Connection, tables: Sequence[PgTable]) -> bool:
-    query = "SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class WHERE oid = ANY(%s::oid[])"
+def may_publish(connection: Connection, tables: Sequence[PgTable]) -> bool:
+    """Whether the role may create a publication of these tables."""
+    query = """SELECT has_database_privilege(current_database(), 'CREATE') AND NOT pg_is_in_recovery()
+               AND bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class WHERE oid = ANY(%s::oid[])"""
     return bool(row_of(connection, "checking who owns the tables", query, ([table.oid for table in tables],))[0])
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 Connection: TypeAlias = "psycopg.Connection[Any]"
 Given: TypeAlias = Sequence[Any] | Mapping[str, Any] | None
 
-GLANCE_CONNECT_S = 3
-"""libpq's minimum is 2 s; a command that checks several jobs has little more for all of them."""
+GLANCE_CONNECT_S = 2
+"""libpq's minimum; a command that checks several jobs has little more for all of them."""
 
 STATEMENT_TIMEOUT_MS, LOCK_TIMEOUT_MS = 3000, 1000
 """Of a check from outside: each query takes a few ms, and none needs a table's lock, except of one published with
@@ -103,14 +103,14 @@ def connected(dsn: str) -> Connection:
 
 
 @contextmanager
-def glance(dsn: str) -> Iterator[Connection]:
+def glance(dsn: str, what: str = "checking what the job holds") -> Iterator[Connection]:
     """A connection for one check from outside, in one read-only transaction, without the session settings.
 
-    A server that is silent is given up soon; a query that exceeds the timeouts raises Transient.
+    what: see `asking`. A silent server is given up soon; a query that exceeds the timeouts raises Transient.
     """
     limits = "SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true)"
     connect = {"client_encoding": "UTF8", "connect_timeout": str(GLANCE_CONNECT_S)}
-    with _opened(dsn, connect) as connection, asking("checking what the job holds"):
+    with _opened(dsn, connect) as connection, asking(what):
         connection.read_only = True
         with connection.transaction():
             connection.execute(limits, (str(STATEMENT_TIMEOUT_MS), str(LOCK_TIMEOUT_MS)))
