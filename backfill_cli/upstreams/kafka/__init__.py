@@ -3,7 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backfill_cli.contracts import ChangeLog, ChangesConnector, Source, TableSpec, UpstreamConnector
+from backfill_cli.contracts import (
+    ChangeLog,
+    ChangesConnector,
+    Looked,
+    Named,
+    Source,
+    TableSpec,
+    UpstreamConnector,
+)
 from backfill_cli.registry import decoder
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions, TopicOptions
@@ -48,10 +56,28 @@ def _event_key(options: KafkaOptions) -> tuple[str, ...]:
     return () if decoder(options.value.format).changes else EVENT_KEY
 
 
+def _look(named: Named) -> Looked:
+    from backfill_cli.upstreams.kafka.look import look
+
+    return look(named)
+
+
+def _look_at_changes(named: Named, snapshot: Looked) -> Looked:
+    from backfill_cli.upstreams.kafka.look import look_at_changes
+
+    return look_at_changes(named, snapshot)
+
+
+def _claims(text: str) -> bool:
+    return text.startswith("kafka://")
+
+
 connector = UpstreamConnector(
     KafkaOptions,
     _open,
     _fingerprint,
     _event_key,
-    changes=ChangesConnector(ChangesOptions, _open_changes, _changes_fingerprint),
+    changes=ChangesConnector(ChangesOptions, _open_changes, _changes_fingerprint, _look_at_changes),
+    look=_look,
+    claims=_claims,
 )

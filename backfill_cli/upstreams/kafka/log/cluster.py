@@ -72,8 +72,9 @@ class Connection:
 class Cluster:
     """A client that only reads metadata. One per process; nothing is asked before `look`."""
 
-    def __init__(self, connection: Connection, topic: str) -> None:
+    def __init__(self, connection: Connection, topic: str, answer_s: float | None = None) -> None:
         self._connection, self._topic = connection, topic
+        self._answer_s = ANSWER_S if answer_s is None else answer_s
         self._complaints = Complaints()
         self._admin: Any = None
         self._oldest: Offsets = {}  # as last seen
@@ -85,7 +86,7 @@ class Cluster:
         Raises Transient if the cluster does not answer or the topic does not exist, Fatal if it denies access.
         """
         with self._asking("reading its metadata"):
-            cluster = self._ask().describe_cluster(request_timeout=ANSWER_S)
+            cluster = self._ask().describe_cluster(request_timeout=self._answer_s)
             topic = self._described()
             if topic is None:
                 raise Transient(
@@ -112,21 +113,26 @@ class Cluster:
         return known | self._offsets({p: one for p, one in begins.items() if p not in known}), ends
 
     def must_exist(self) -> None:
-        """The topic exists. Raises UsageError listing topics with similar names if it does not.
-
-        A list of topics leaves out those that this user may not see, so the topic itself is asked for.
-        """
-        with self._asking("reading its metadata"):
-            if self._described() is not None:
-                return
-        with self._asking("listing its topics"):
-            names = sorted(self._ask().list_topics(timeout=ANSWER_S).topics)
-        plain = [name for name in names if not name.startswith("__")]
+        """The topic exists. Raises UsageError listing topics with similar names if it does not."""
+        if self.exists():
+            return
+        plain = list(self.topics())
         near = difflib.get_close_matches(self._topic, plain, 5, 0.5) or plain[:5]
         raise UsageError(
             f"{self._connection.servers}: topic '{self._topic}' does not exist",
             f"name one of: {', '.join(near)}" if near else "create it first: the cluster has no topics yet",
         )
+
+    def exists(self) -> bool:
+        """Whether there is such a topic. A list of topics leaves out those that this user may not see."""
+        with self._asking("reading its metadata"):
+            return self._described() is not None
+
+    def topics(self) -> Mapping[str, int]:
+        """The partitions of each topic that this user may see, by name, without those of the cluster's own."""
+        with self._asking("listing its topics"):
+            found = self._ask().list_topics(timeout=self._answer_s).topics
+        return {name: len(found[name].partitions) for name in sorted(found) if not name.startswith("__")}
 
     def at_time(self, partitions: Offsets, ms: int) -> dict[int, int]:
         """The first offset of each partition whose record is not older than `ms`; its end if there is none.
@@ -144,7 +150,7 @@ class Cluster:
         asked = kafka.admin.ConfigResource(kafka.admin.ConfigResource.Type.TOPIC, self._topic)
         with self._asking("reading its settings"):
             try:
-                (answer,) = self._ask().describe_configs([asked], request_timeout=ANSWER_S).values()
+                (answer,) = self._ask().describe_configs([asked], request_timeout=self._answer_s).values()
                 return "compact" in str(answer.result()["cleanup.policy"].value)
             except kafka.KafkaException as exc:
                 if exc.args[0].code() == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -160,7 +166,7 @@ class Cluster:
     def _described(self) -> Any:
         """The client's description of the topic; None if it does not exist."""
         kafka = client()
-        asked = self._ask().describe_topics(kafka.TopicCollection([self._topic]), request_timeout=ANSWER_S)
+        asked = self._ask().describe_topics(kafka.TopicCollection([self._topic]), request_timeout=self._answer_s)
         try:
             return asked[self._topic].result()
         except kafka.KafkaException as exc:
@@ -177,7 +183,7 @@ class Cluster:
         asked = self._ask().list_offsets(
             {kafka.TopicPartition(self._topic, p): spec for p, spec in wanted.items()},
             isolation_level=level.READ_COMMITTED if committed else level.READ_UNCOMMITTED,
-            request_timeout=ANSWER_S,
+            request_timeout=self._answer_s,
         )
         return {one.partition: future.result().offset for one, future in asked.items()}
 

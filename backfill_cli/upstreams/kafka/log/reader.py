@@ -63,7 +63,7 @@ def messages(connection: Connection, topic: str, task: Range) -> Iterator[list[A
     complaints = Complaints()
     where = kafka.TopicPartition(topic, task.partition, task.after)
     with asking(connection, f"reading partition {task.partition}", complaints):
-        consumer = kafka.Consumer({**_settings(connection, task), **complaints.settings()})
+        consumer = kafka.Consumer({**settings(connection, task.up_to - task.after), **complaints.settings()})
         try:
             consumer.assign([where])
             yield from _messages(consumer, connection, task, complaints)
@@ -72,10 +72,10 @@ def messages(connection: Connection, topic: str, task: Range) -> Iterator[list[A
             consumer.close()
 
 
-def _settings(connection: Connection, task: Range) -> dict[str, Any]:
+def settings(connection: Connection, ahead: int) -> dict[str, Any]:
+    """Of a consumer that fetches about so many messages ahead, no more than it is to read."""
     return {
-        # no more is fetched ahead than the range holds
-        "queued.min.messages": min(100_000, task.up_to - task.after),
+        "queued.min.messages": min(100_000, ahead),
         # the default, 1 s, leaves the task waiting whenever its queue was full: 2.5 times as slow (measured)
         "fetch.queue.backoff.ms": 1,
         # with the default, 500 ms, a range that ends in a marker waited that long to learn that nothing follows

@@ -1,18 +1,23 @@
-"""A few records of a topic, read when a job begins: what they say that the options do not."""
+"""A few records of a topic, read before or when a job begins: what they say that the options do not."""
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 from backfill_cli.decode.debezium import UNWRAPPED
 from backfill_cli.upstreams.kafka.log import reader
 from backfill_cli.upstreams.kafka.log.cluster import Connection, Seen
-from backfill_cli.upstreams.kafka.log.edge import client
+from backfill_cli.upstreams.kafka.log.edge import Complaints, asking, client, ours
 from backfill_cli.upstreams.kafka.tasks import Range
 
 _RECORDS, _PARTITIONS, _CLIENTS = 10, 16, 4
 """Offsets read at each end of a partition; how many partitions, the fullest ones; clients at once."""
+
+_GLIMPSE, _GLIMPSE_BYTES = 2_000, 16 << 20
+"""The most records of a glimpse, and about the most bytes."""
 
 
 def of_ranges(connection: Connection, topic: str, ranges: Sequence[Range]) -> list[bytes]:
@@ -52,3 +57,52 @@ def _at_ends(connection: Connection, topic: str, spans: Mapping[int, tuple[int, 
             for part in pool.map(read, sorted(ranges, key=lambda r: (r.partition, r.after)))
             for value in part
         ]
+
+
+def glimpse(connection: Connection, topic: str, seen: Seen, limit_s: float) -> list[Any]:
+    """The client's messages at both ends of the fullest partitions, as many as come within this time.
+
+    One consumer reads all: what it costs does not depend on the number of partitions.
+    """
+    held = {p: (seen.oldest[p], end) for p, end in seen.ends.items() if end > seen.oldest[p]}
+    fullest = sorted(held, key=lambda p: held[p][0] - held[p][1])[:_PARTITIONS]
+    if not fullest:
+        return []
+    each = max(1, _GLIMPSE // (2 * len(fullest)))
+    first = {p: (held[p][0], min(held[p][0] + each, held[p][1])) for p in fullest}
+    last = {p: (max(held[p][1] - each, first[p][1]), held[p][1]) for p in fullest}
+    kafka, complaints, until = client(), Complaints(), time.monotonic() + limit_s
+    with asking(connection, "reading a few records", complaints):
+        consumer = kafka.Consumer({**reader.settings(connection, each), **complaints.settings()})
+        try:
+            return [
+                one
+                for spans, share in ((first, 0.5), (last, 1.0))
+                for one in _within(consumer, connection, topic, spans, until - limit_s * (1 - share))
+            ]
+        finally:
+            consumer.close()
+
+
+def _within(
+    consumer: Any, connection: Connection, topic: str, spans: Mapping[int, tuple[int, int]], until: float
+) -> Iterator[Any]:
+    """The messages of these spans that come in time. Raises what the client reports.
+
+    spans: (first, end) offset by partition. until: by the monotonic clock.
+    """
+    kafka = client()
+    left = {p: end for p, (begin, end) in spans.items() if begin < end}
+    consumer.assign([kafka.TopicPartition(topic, p, spans[p][0]) for p in left])
+    size = 0
+    while left and size < _GLIMPSE_BYTES // 2 and time.monotonic() < until:
+        for one in consumer.consume(500, 0.1):
+            error, p = one.error(), one.partition()
+            if error is not None and error.code() != kafka.KafkaError._PARTITION_EOF:
+                if error.fatal() or not error.retriable():
+                    raise ours(error, connection, "reading a few records")
+            elif error is None and p in left and one.offset() < left[p]:
+                size += len(one.value() or b"")
+                yield one
+            if p in left and one.offset() >= left[p] - (error is None):
+                del left[p]

@@ -1,0 +1,228 @@
+"""What `init` finds out about a topic: partitions, records, how they are written, columns, key."""
+
+import re
+import shlex
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from pydantic import ValidationError
+
+from backfill_cli.contracts import FoundTable, Looked, Named, Told, named_after, require_columns
+from backfill_cli.errors import BackfillError, Hint, UsageError, command
+from backfill_cli.model.units import nearest_first, spell_count, spell_known
+from backfill_cli.upstreams.kafka import forms
+from backfill_cli.upstreams.kafka.client_properties import SECRETS
+from backfill_cli.upstreams.kafka.log import samples
+from backfill_cli.upstreams.kafka.log.cluster import Cluster, Connection, Seen
+from backfill_cli.upstreams.kafka.options import KafkaOptions
+
+SCHEME = "kafka://"
+ANSWER_S = 2.0
+"""A live cluster answers within milliseconds."""
+
+_HANDSHAKE_S = 0.5
+_PORT = "9092"
+_SASL = "security.protocol=SASL_SSL&sasl.mechanism=PLAIN&sasl.username=USER&sasl.password=${env:KAFKA_PASSWORD}"
+_CORRECT = (
+    "name broker and topic: --from kafka://HOST:PORT/TOPIC; what the client needs to be let in follows, as in "
+    f"'kafka://HOST:PORT/TOPIC?{_SASL}&ssl.ca.location=/path/ca.pem'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """`kafka://host:port[,host:port]/topic[?property=value&…]`. topic: empty if it names none."""
+
+    servers: str
+    topic: str
+    properties: Mapping[str, str]
+
+    @classmethod
+    def of(cls, text: str) -> "Url":
+        """Raises UsageError for a text without servers, or with a user before an @."""
+        servers, _, rest = text.removeprefix(SCHEME).partition("/")
+        if not rest and "?" in servers:
+            servers, _, rest = servers.partition("?")
+            rest = f"?{rest}"
+        topic, _, query = rest.partition("?")
+        if "@" in servers:
+            raise UsageError("the URL of a topic has no user before an @", f"name the user so: {_CORRECT}")
+        if not servers:
+            raise UsageError("the URL of a topic names no broker", _CORRECT)
+        pairs = (pair.partition("=") for pair in query.split("&") if pair)
+        ports = [one if re.search(r":\d+$", one) else f"{one}:{_PORT}" for one in servers.split(",") if one]
+        return cls(",".join(ports), unquote(topic), {unquote(name): unquote(value) for name, _, value in pairs})
+
+    def with_topic(self, topic: str, more: str = "") -> str:
+        """The URL of another topic of these servers. more: properties, as they stand in a URL."""
+        told = "&".join([*(f"{name}={value}" for name, value in self.properties.items()), *filter(None, [more])])
+        return f"{SCHEME}{self.servers}/{topic}" + (f"?{told}" if told else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """A topic, as it was found. written: its URL, as a config may say it."""
+
+    written: Url
+    seen: Seen
+    records: list[forms.Record]
+    compacted: bool | None
+
+    @property
+    def count(self) -> int:
+        return sum(end - self.seen.oldest[p] for p, end in self.seen.ends.items())
+
+    @property
+    def said(self) -> str:
+        held = f"{spell_count(len(self.seen.ends), 'partition')}, {spell_count(self.count, 'record')}"
+        of = f"topic {self.written.topic} on {self.written.servers}: {held}"
+        return f"{of}, compacted" if self.compacted else of
+
+    @property
+    def options(self) -> dict[str, Told]:
+        told = {"bootstrap_servers": Told(self.written.servers), "topic": Told(self.written.topic)}
+        properties = dict(self.written.properties)
+        return {**told, "options": Told(properties)} if properties else told
+
+
+def look(named: Named) -> Looked:
+    """What the topic shows. Raises UsageError for one that is not there, or servers that do not answer."""
+    found = _looking(named)
+    table = named.tables[0] if named.tables else named_after(found.written.topic.rpartition(".")[2])
+    about = forms.About(found.written.topic, table, named.key, found.compacted)
+    form = forms.form_of(found.records, about)
+    if form.columns:
+        require_columns(named, form.columns)
+    said = (found.said, f"{len(found.records):,} read: {form.said}")
+    return Looked([FoundTable(table, form.key)], {**found.options, **form.options}, said)
+
+
+def look_at_changes(named: Named, snapshot: Looked) -> Looked:
+    """What the topic shows about changes of a snapshot's rows."""
+    found = _looking(named)
+    (table,) = snapshot.tables
+    about = forms.About(found.written.topic, table.name, tuple(table.key.value or ()), at="upstream.changes")
+    form = forms.form_of(found.records, about)
+    begin = Told(None, 'a time before the snapshot was begun, like "2026-01-31T00:00:00Z"; or earliest')
+    said = (found.said, f"{len(found.records):,} read: {form.said}")
+    return Looked(snapshot.tables, {**found.options, "from": begin, **form.options}, said)
+
+
+def _looking(named: Named) -> Looking:
+    url = Url.of(named.text)
+    written = Url.of(named.written) if named.written.startswith(SCHEME) else url
+    _refuse_secrets(written)
+    _require_listener(url.servers)
+    connection = Connection(_options(url))
+    cluster = Cluster(connection, url.topic, ANSWER_S)
+    try:
+        with _by_url(url, written):
+            if not url.topic or not cluster.exists():
+                raise _which(written, cluster.topics())
+            seen = cluster.look()
+            compacted = cluster.is_compacted()
+            messages = samples.glimpse(connection, url.topic, seen, ANSWER_S)
+    finally:
+        cluster.close()
+    records = [forms.Record(one.partition(), one.offset(), one.key(), one.value()) for one in messages]
+    if not records and any(end > seen.oldest[p] for p, end in seen.ends.items()):
+        raise UsageError(
+            f"{url.servers}: topic '{url.topic}' sent no record within {ANSWER_S:.0f} s", "try again; " + _CORRECT
+        )
+    return Looking(written, seen, records, compacted)
+
+
+def _options(url: Url) -> KafkaOptions:
+    told = {"bootstrap_servers": url.servers, "topic": url.topic or "-", "options": dict(url.properties)}
+    try:
+        return KafkaOptions.model_validate({**told, "value": {"format": "bytes"}})
+    except ValidationError as error:
+        faults = "; ".join(f"{one['loc'][0]}: {one['msg']}" for one in error.errors(include_input=False))
+        raise UsageError(f"{url.servers}: {faults}", _CORRECT) from None
+
+
+def _refuse_secrets(written: Url) -> None:
+    for name in SECRETS & written.properties.keys():
+        if not re.fullmatch(r"(\$\{[^}]*\})+", written.properties[name]):
+            raise UsageError(
+                f"{name}: a secret, which is stored in no config",
+                f"write it as a reference: {name}=${{env:KAFKA_PASSWORD}}",
+            )
+
+
+def _which(written: Url, topics: Mapping[str, int]) -> UsageError:
+    """The error where no topic is named, or none of that name exists."""
+    if not topics:
+        return UsageError(f"{written.servers} has no topics that this user may see", "create the topic first")
+    names = nearest_first(written.topic, [*topics])
+    hint = command(f"init --from {shlex.quote(written.with_topic(names[0]))}")
+    if written.topic:
+        known = spell_known(written.topic, names, "known topics")
+        return UsageError(f"{written.servers}: topic '{written.topic}' does not exist{known}", hint)
+    listed = [f"  {name}: {spell_count(topics[name], 'partition')}" for name in names[:20]]
+    more = [f"  and {len(names) - 20:,} more"] if len(names) > 20 else []
+    return UsageError(
+        "\n".join([f"{written.servers} has {spell_count(len(names), 'topic')}; which one?", *listed, *more]), hint
+    )
+
+
+# Servers that do not answer
+
+
+def _addresses(servers: str) -> list[tuple[str, int]]:
+    pairs = (one.rpartition(":") for one in servers.split(","))
+    return [(host.strip("[]"), int(port)) for host, _, port in pairs]
+
+
+def _require_listener(servers: str) -> None:
+    """A server accepts connections. Raises UsageError: the client itself would only time out."""
+    until, said = time.monotonic() + ANSWER_S, ""
+    for address in _addresses(servers):
+        try:
+            socket.create_connection(address, max(0.1, until - time.monotonic())).close()
+            return
+        except OSError as error:
+            said = (error.strerror or str(error)).lower()
+    raise UsageError(f"{servers}: no server there: {said}", "start the broker, or " + _CORRECT)
+
+
+@contextmanager
+def _by_url(url: Url, written: Url) -> Iterator[None]:
+    """What asks for a change of the config asks for another URL; a server that wants TLS is recognised."""
+    try:
+        yield
+    except BackfillError as error:
+        if not error.hint.config and not error.hint.retried:
+            raise
+        known = "security.protocol" in url.properties
+        raise UsageError(error.message, _CORRECT if known else _protocol(url, written)) from error
+
+
+def _protocol(url: Url, written: Url) -> Hint:
+    """What to add to the URL for a server that does not answer without it."""
+    topic = written.topic or "TOPIC"
+    kind = "SSL" if any(map(_speaks_tls, _addresses(url.servers))) else "PLAINTEXT"
+    sasl = _SASL.replace("SASL_SSL", f"SASL_{kind}")
+    login = command(f"init --from {shlex.quote(written.with_topic(topic, sasl))}")
+    if kind == "SSL":
+        plain = command(f"init --from {shlex.quote(written.with_topic(topic, 'security.protocol=SSL'))}")
+        return "it wants TLS: " + plain + "; with a user and a password: " + login
+    return "if it wants a user and a password: " + login + "; otherwise " + _CORRECT
+
+
+def _speaks_tls(address: tuple[str, int]) -> bool:
+    """Whether a server answers a TLS handshake; nothing is sent to it but that."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        suppress(OSError),
+        socket.create_connection(address, _HANDSHAKE_S) as plain,
+        context.wrap_socket(plain),
+    ):
+        return True
+    return False

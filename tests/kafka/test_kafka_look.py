@@ -1,0 +1,229 @@
+"""`init --from kafka://…`: what a topic shows, or why it shows nothing."""
+
+import json
+import socket
+import time
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from broker import Broker
+from hint_typed import typed
+from kafka_secured import PASSWORD, USER, properties
+from kafka_topics import Topic, new_topic
+
+from backfill_cli.contracts import FoundTable, Looked, Named, Told
+from backfill_cli.errors import UsageError
+from backfill_cli.upstreams.kafka import connector
+
+
+@pytest.fixture
+def topic(broker: Broker) -> Topic:
+    return new_topic(broker, partitions=2)
+
+
+def look(url: str, **named: Any) -> Looked:
+    assert connector.look is not None
+    return connector.look(Named(url, url, **named))
+
+
+def url_of(topic: Topic) -> str:
+    return f"kafka://{topic.broker.bootstrap}/{topic.name}"
+
+
+def told(looked: Looked) -> dict[str, object]:
+    return {name: one.value for name, one in looked.options.items()}
+
+
+def test_rows_of_both_ends_of_all_partitions_give_the_columns(topic: Topic) -> None:
+    topic.write_json([{"id": n, "price": n + 0.5} for n in range(3_000)])
+    topic.write_json([{"id": "last", "note": "x"}], partition=1)
+    looked = look(url_of(topic))
+    (table,) = looked.tables
+    assert (table.name, table.key.value) == (topic.name, ())
+    assert told(looked) == {
+        "bootstrap_servers": topic.broker.bootstrap,
+        "topic": topic.name,
+        "value.format": "json",
+        "value.schema": "id STRING, price DECIMAL(18,1), note STRING",
+    }
+    assert looked.said[0] == f"topic {topic.name} on {topic.broker.bootstrap}: 2 partitions, 3,001 records"
+    assert looked.said[1].endswith("read: JSON objects with 3 columns; each record is a row")
+    assert "'id' has values of several kinds" in looked.options["value.schema"].why
+    connector.options.model_validate(nested(looked))
+
+
+def nested(looked: Looked) -> dict[str, Any]:
+    """The options as a config has them."""
+    made: dict[str, Any] = {}
+    for name, one in looked.options.items():
+        *tables, last = name.split(".")
+        at = made
+        for part in tables:
+            at = at.setdefault(part, {})
+        at[last] = one.value
+    return made
+
+
+def test_an_empty_topic_and_one_of_tombstones_leave_the_format_open(topic: Topic) -> None:
+    assert look(url_of(topic)).options["value.format"].value is None
+    topic.write([None, None], keys=[b"1", b"2"])
+    looked = look(url_of(topic))
+    assert looked.options["value.format"].value is None
+    assert "no records with a value yet" in looked.options["value.format"].why
+
+
+def test_a_topic_that_begins_with_tombstones_is_a_table_by_key(topic: Topic) -> None:
+    topic.write([None] * 50, keys=[json.dumps({"id": n}).encode() for n in range(50)])
+    rows = [{"id": n, "v": "x"} for n in range(60, 90)]
+    topic.write(
+        [json.dumps(row).encode() for row in rows], keys=[json.dumps({"id": n}).encode() for n in range(60, 90)]
+    )
+    looked = look(url_of(topic))
+    assert looked.tables[0].key.value == ["id"]
+    assert "some records delete" in looked.tables[0].key.why
+    assert told(looked)["value.schema"] == "id BIGINT, v STRING"
+
+
+def test_a_compacted_topic_is_a_table_by_its_text_keys(broker: Broker) -> None:
+    topic = new_topic(broker, cleanup_policy="compact")
+    topic.write([b'{"code": "a", "n": 1}', b'{"code": "b", "n": 1}'], keys=[b"a", b"b"])
+    looked = look(url_of(topic))
+    assert looked.tables[0].key.value == ["code"]
+    assert told(looked)["key.format"] == "bytes"
+    assert looked.said[0].endswith("2 records, compacted")
+
+
+def test_records_of_a_megabyte_are_looked_at_within_the_limits(topic: Topic) -> None:
+    topic.write([json.dumps({"id": n, "text": "x" * 900_000}).encode() for n in range(30)])
+    begun = time.monotonic()
+    looked = look(url_of(topic))
+    assert told(looked)["value.schema"] == "id BIGINT, text STRING"
+    assert time.monotonic() - begun < 20
+
+
+def test_two_formats_in_one_topic_are_for_the_user_to_settle(topic: Topic) -> None:
+    envelope = {"op": "c", "before": None, "after": {"id": 1}, "source": {"table": "t"}}
+    topic.write_json([{"id": 1}, envelope])
+    told_format = look(url_of(topic)).options["value.format"]
+    assert told_format.value is None
+    assert "1 Debezium envelopes (the first at partition 0, offset 1)" in told_format.why
+
+
+def test_a_topic_that_does_not_exist_has_the_nearest_named(topic: Topic) -> None:
+    with pytest.raises(UsageError, match=f"topic '{topic.name}x' does not exist; known topics: ") as missing:
+        look(f"{url_of(topic)}x")
+    with typed(missing.value) as hint:
+        ((init, _from, url),) = hint.commands()
+        assert init == "init"
+        look(url)
+
+
+def test_without_a_topic_the_topics_are_listed(topic: Topic) -> None:
+    with pytest.raises(UsageError, match=r"topics; which one\?") as listed:
+        look(f"kafka://{topic.broker.bootstrap}")
+    with typed(listed.value) as hint:
+        ((*_, url),) = hint.commands()
+        look(url)
+
+
+def test_changes_of_a_snapshot_ask_where_the_snapshot_began(topic: Topic) -> None:
+    topic.write_json([{"op": "c", "after": {"id": 1}, "before": None, "source": {"table": "orders"}}])
+    assert connector.changes is not None
+    assert connector.changes.look is not None
+    snapshot = Looked([FoundTable("orders", Told(["id"]))], {"snapshot.path": Told("data/orders")})
+    looked = connector.changes.look(Named(url_of(topic), url_of(topic)), snapshot)
+    assert looked.tables == snapshot.tables
+    assert looked.options["from"].value is None
+    given = nested(looked) | {"type": "kafka", "from": "earliest"}
+    assert given["value"] == {"format": "debezium"}
+    connector.changes.options.model_validate(given)
+
+
+def test_a_cluster_without_topics_and_a_topic_that_sends_nothing_say_so(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic.write_json([{"id": 1}])
+    with monkeypatch.context() as patched:
+        patched.setattr("backfill_cli.upstreams.kafka.log.cluster.Cluster.topics", lambda _self: {})
+        with pytest.raises(UsageError, match="has no topics that this user may see") as none:
+            look(f"kafka://{topic.broker.bootstrap}")
+    with monkeypatch.context() as patched:
+        patched.setattr("backfill_cli.upstreams.kafka.log.samples.glimpse", lambda *_: [])
+        with pytest.raises(UsageError, match="sent no record within 2 s") as silent:
+            look(url_of(topic))
+    for refused, says in ((none, "create the topic first"), (silent, "try again; ")):
+        with typed(refused.value) as hint:
+            hint.says(says)
+            look(url_of(topic))
+
+
+def test_a_key_that_is_no_column_is_refused(topic: Topic) -> None:
+    topic.write_json([{"id": 1, "v": 2}])
+    assert look(url_of(topic), key=("id",)).tables[0].key.value == ["id"]
+    with pytest.raises(UsageError, match="--key ix: there is no such column; columns: id, v") as refused:
+        look(url_of(topic), key=("ix",))
+    with typed(refused.value) as hint:
+        assert look(url_of(topic), key=(hint.options()["--key"],)).tables[0].key.value == ["id"]
+
+
+def test_a_server_that_wants_tls_is_recognised(topic: Topic) -> None:
+    topic.write_json([{"id": 1}])
+    secured = topic.broker.secured
+    with pytest.raises(UsageError, match=str(secured)) as refused:
+        look(f"kafka://{secured}/{topic.name}")
+    with typed(refused.value) as hint:
+        hint.says("it wants TLS: ")
+        _plain, (*_, login) = hint.commands()
+        told = properties(topic.broker)
+        url = login.replace("USER", USER).replace("${env:KAFKA_PASSWORD}", PASSWORD)
+        authority = f"&ssl.ca.location={quote(told['ssl.ca.location'])}"
+        assert connector.look is not None
+        looked = connector.look(Named(url + authority, login.replace("USER", USER) + authority))
+    options = looked.options["options"].value
+    assert options == {**told, "sasl.password": "${env:KAFKA_PASSWORD}"}
+    assert PASSWORD not in str(looked)
+    with pytest.raises(UsageError, match="access denied") as wrong:
+        connector.look(Named(url.replace(PASSWORD, "wrong") + authority, login + authority))
+    assert "wrong" not in str(wrong.value)
+    with typed(wrong.value) as hint:
+        hint.says("what the client needs to be let in follows")
+        connector.look(Named(url + authority, login + authority))
+
+
+def test_a_password_in_the_url_is_refused_and_not_shown(topic: Topic) -> None:
+    with pytest.raises(UsageError, match="a secret, which is stored in no config") as refused:
+        look(f"{url_of(topic)}?sasl.password={PASSWORD}")
+    assert PASSWORD not in str(refused.value)
+    with typed(refused.value) as hint:
+        hint.says("sasl.password=${env:KAFKA_PASSWORD}")
+    with pytest.raises(UsageError, match="has no user before an @") as user:
+        look(f"kafka://app:{PASSWORD}@{topic.broker.bootstrap}/{topic.name}")
+    assert PASSWORD not in str(user.value)
+    with typed(user.value) as hint:
+        hint.says("sasl.username=USER")
+
+
+def test_a_server_that_refuses_or_is_silent_is_given_up_soon() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        begun = time.monotonic()
+        with pytest.raises(UsageError, match=f"127.0.0.1:{port}") as refused:
+            look(f"kafka://127.0.0.1:{port}/orders")
+        assert time.monotonic() - begun < 6
+    with typed(refused.value) as hint:
+        hint.says("if it wants a user and a password: ")
+    with pytest.raises(UsageError, match="no server there: connection refused") as nobody:
+        look(f"kafka://127.0.0.1:{port}/orders")
+    with typed(nobody.value) as hint:
+        hint.says("start the broker, or name broker and topic: --from kafka://HOST:PORT/TOPIC")
+
+
+@pytest.mark.parametrize(
+    "url", ["kafka:///orders", "kafka://", "kafka://h:1/orders?group.id=x", "kafka://h:1/a b"]
+)
+def test_a_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        look(url)
+    with typed(refused.value) as hint:
+        hint.says("kafka://HOST:PORT/TOPIC")

@@ -1,0 +1,193 @@
+"""What a sample of records shows: the schema reads each of them exactly, or says that it does not."""
+
+import base64
+import json
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backfill_cli.contracts.decoder import Asked
+from backfill_cli.formats.schemas import of_ddl
+from backfill_cli.registry import decoder
+from backfill_cli.upstreams.kafka.forms import About, Form, Kind, Record, form_of, kind_of
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.integers(-100, 100),
+    st.decimals(-999, 999, places=2).map(float),
+    st.text(max_size=6),
+    st.sampled_from(["2026-01-01", "2026-01-01T10:00:00Z", "2026-01-01 10:00:00", "007", "1.50", "true", "NaN"]),
+)
+ROWS = st.lists(
+    st.dictionaries(st.sampled_from(["id", "a", "b c", "é"]), SCALARS, min_size=1), min_size=1, max_size=8
+)
+
+
+def records(values: list[Any], keys: list[bytes | None] | None = None) -> list[Record]:
+    raw = [value if isinstance(value, bytes) or value is None else json.dumps(value).encode() for value in values]
+    return [Record(0, i, None if keys is None else keys[i], one) for i, one in enumerate(raw)]
+
+
+def formed(values: list[Any], keys: list[bytes | None] | None = None, **about: Any) -> Form:
+    return form_of(records(values, keys), About("shop.public.orders", "orders", **about))
+
+
+def told(form: Form) -> dict[str, object]:
+    return {name: one.value for name, one in form.options.items()}
+
+
+def same(value: Any, read: Any) -> bool:
+    """Whether a value of the sample is what was read."""
+    if isinstance(read, datetime):
+        return read.isoformat(" ")[:19] == value.replace("T", " ").rstrip("Z")
+    if isinstance(read, date):
+        return read.isoformat() == value
+    if isinstance(read, str):
+        return read == (value if isinstance(value, str) else json.dumps(value))
+    if isinstance(read, Decimal):
+        return not isinstance(value, bool) and read == Decimal(json.dumps(value))
+    return type(read) is type(value) and read == value
+
+
+@given(ROWS)
+def test_every_record_of_the_sample_is_read_exactly(rows: list[dict[str, Any]]) -> None:
+    form = formed(rows)
+    columns = of_ddl(str(told(form)["value.schema"]))
+    assert set(columns) == {name for row in rows for name in row}
+    asked = Asked("topic 't'", "t", "t", (), columns, {}, "upstream.value")
+    decode = decoder("json").open(asked, columns, {}).decode(lambda: ())
+    found = decode([one.value for one in records(rows)])
+    errors = [None] * len(rows) if found.error is None else found.error.to_pylist()
+    for i, row in enumerate(rows):
+        if errors[i] is not None:
+            assert "cannot be read so" in form.options["value.schema"].why, errors[i]
+            continue
+        for name in columns:
+            assert same(row.get(name), found.columns[name][i].as_py()), (name, row)
+
+
+def envelope(after: dict[str, Any], table: str = "orders", **more: Any) -> dict[str, Any]:
+    return {"op": "c", "before": None, "after": after, "source": {"schema": "public", "table": table}, **more}
+
+
+def block(*fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": list(fields)}]}
+
+
+ID = {"field": "id", "type": "int64"}
+
+
+def test_envelopes_with_a_block_need_no_schema() -> None:
+    values = [{"schema": block(ID), "payload": envelope({"id": n})} for n in range(3)]
+    keys = [json.dumps({"schema": {}, "payload": {"id": n}}).encode() for n in range(3)]
+    form = formed(values, keys)
+    assert told(form) == {"value.format": "debezium"}
+    assert form.key.value == ["id"]
+    assert form.said == "Debezium envelopes with a schema block, 1 column; key id"
+
+
+def test_envelopes_without_a_block_say_what_their_values_could_mean() -> None:
+    rows = [
+        {"id": n, "amount": base64.b64encode(bytes([n + 1, 0])).decode(), "made": 1795249844808 + n, "price": 1.5}
+        for n in range(9)
+    ]
+    form = formed(list(map(envelope, rows)), [json.dumps({"id": n}).encode() for n in range(9)])
+    assert told(form) == {
+        "value.format": "debezium",
+        "value.decimals": "double",
+        "value.schema": "id BIGINT, amount STRING, made BIGINT, price DECIMAL(15,1)",
+    }
+    why = form.options["value.schema"].why
+    assert "'made' could be a time: then TIMESTAMP, with timestamps = \"ms\"" in why
+    assert "'amount' could be a decimal in base64" in why
+    assert "'id'" not in why
+
+
+def test_changes_of_several_tables_are_those_of_the_table_named_like_the_job() -> None:
+    values = [envelope({"id": 1}), envelope({"no": 2, "x": "y"}, "lines")]
+    keys = [b'{"id": 1}', b'{"no": 2}']
+    form = formed(values, keys)
+    assert told(form)["value.tables"] == ["public.orders"]
+    assert told(form)["value.schema"] == "id BIGINT"
+    assert form.key.value == ["id"]
+    other = form_of(records(values, keys), About("shop", "persons"))
+    assert other.options["value.tables"].value is None
+    assert "changes of public.lines, public.orders" in other.options["value.tables"].why
+
+
+def test_records_whose_keys_are_a_column_are_events_until_something_deletes() -> None:
+    rows = [{"customer": n % 3, "id": n} for n in range(9)]
+    keys: list[bytes | None] = [str(row["customer"]).encode() for row in rows]
+    form = formed(rows, keys)
+    assert form.key.value == ()
+    assert 'set key = ["customer"]' in form.key.why
+    assert formed(rows, keys, compacted=True).key.value == ["customer"]
+    assert formed([*rows, None], [*keys, b"1"]).key.value == ["customer"]
+
+
+def test_keys_that_are_no_column_leave_the_key_of_a_table_open() -> None:
+    form = formed([{"id": n} for n in range(5)], [b"random"] * 5, compacted=True)
+    assert form.key.value is None
+    assert "keys, like 'random', are not columns of the values" in form.key.why
+    assert formed([{"id": n} for n in range(5)], [b"random"] * 5).key.value == ()
+
+
+def test_two_columns_that_both_equal_the_key_are_told_apart_by_name_or_not_at_all() -> None:
+    keys: list[bytes | None] = [b"1", b"2"]
+    assert formed([{"n": 1, "id": 1}, {"n": 2, "id": 2}], keys, compacted=True).key.value == ["id"]
+    assert formed([{"n": 1, "m": 1}, {"n": 2, "m": 2}], keys, compacted=True).key.value is None
+
+
+def test_the_key_that_the_user_names_is_the_key() -> None:
+    assert formed([{"id": 1}], None, key=("id",)).key.value == ["id"]
+    assert formed([], None, key=("id",)).key.value == ["id"]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (None, Kind.TOMBSTONE),
+        (b"", Kind.OTHER),
+        (b"null", Kind.OTHER),
+        (b"17", Kind.OTHER),
+        (b"[{}]", Kind.OTHER),
+        (b'{"a": 1', Kind.OTHER),
+        (b"\xff\xfe{\0}\0", Kind.OTHER),
+        (b"\0\0\0\0\x07{}", Kind.OTHER),
+        (b"[" * 100_000, Kind.OTHER),
+        (b"{}", Kind.ROW),
+        (b'{"op": "c"}', Kind.ENVELOPE),
+        (b'{"schema": {}, "payload": {"op": "c"}}', Kind.ENVELOPE),
+        (b'{"schema": {}, "payload": {"id": 1}}', Kind.WRAPPED),
+    ],
+)
+def test_how_a_value_is_written(value: bytes | None, kind: Kind) -> None:
+    assert kind_of(value) is kind
+
+
+def test_values_that_are_no_json_are_kept_as_bytes_and_said_to_be() -> None:
+    form = formed([b"hello", b"\xff"])
+    assert told(form) == {"value.format": "bytes"}
+    assert "like 'hello'" in form.said
+    assert "schema registry" in formed([b"\0\0\0\0\x07abc"]).said
+
+
+def test_a_few_broken_records_do_not_hide_what_the_others_are() -> None:
+    form = formed([{"id": 1}, {"id": 2}, b'{"id": '])
+    assert told(form)["value.schema"] == "id BIGINT"
+    assert (
+        "1 not JSON objects (the first at partition 0, offset 2) among 3 read" in form.options["value.format"].why
+    )
+    assert formed([{"id": 1}, b"x", b"y"]).options["value.format"].value is None
+
+
+def test_rows_that_kafka_connect_has_wrapped_are_not_guessed() -> None:
+    form = formed([{"schema": {"fields": []}, "payload": {"id": 1}}])
+    assert form.options["value.format"].value is None
+    assert "schemas.enable = false" in form.options["value.format"].why
