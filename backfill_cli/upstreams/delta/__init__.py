@@ -1,11 +1,12 @@
 """Delta tables as an upstream: rows at a version, and the change data feed after it."""
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from backfill_cli.contracts import Source, TableSpec, UpstreamConnector
+from backfill_cli.contracts import Looked, Named, Source, TableSpec, UpstreamConnector
 from backfill_cli.contracts.options import Example, FilePath
 from backfill_cli.lake.delta import require_package, require_place
 from backfill_cli.lake.options import LakeOptions, fingerprint, moment, require_one_each
@@ -47,4 +48,15 @@ def _open(options: DeltaOptions, tables: Sequence[TableSpec]) -> Source:
     return DeltaUpstream(options, tables)
 
 
-connector = UpstreamConnector(DeltaOptions, _open, fingerprint, formats=("delta",))
+def _look(named: Named) -> Looked:
+    require_package()
+    from backfill_cli.upstreams.delta.look import look
+
+    return look(named)
+
+
+def _claims(text: str) -> bool:
+    return os.path.isdir(os.path.join(text, "_delta_log"))
+
+
+connector = UpstreamConnector(DeltaOptions, _open, fingerprint, look=_look, claims=_claims, formats=("delta",))
