@@ -167,7 +167,8 @@ def _place(option: str, typed: str, folder: Path) -> _Place:
         rest = REFERENCE.sub(lambda found: absolute_reference(found, Path.cwd()), rest)
     if _URL.match(text):
         return _Place(kind, text, _without_secret(option, rest))
-    if text != rest or ("." in text and "/" not in text and kind not in _OF_PATHS and not os.path.lexists(text)):
+    name = text.partition("?")[0]  # properties of its catalog may follow
+    if text != rest or ("." in name and "/" not in name and kind not in _OF_PATHS and not os.path.lexists(text)):
         return _Place(kind, text, rest)  # a name in a catalog, or what a variable holds
     text = os.path.expanduser(text)
     if os.path.isabs(text) or folder == Path.cwd():

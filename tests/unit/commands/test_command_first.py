@@ -263,7 +263,10 @@ def test_a_sink_is_known_by_its_form_or_by_what_lies_there(
     assert told == {"type": sink[0], sink[1]: sink[2]}
 
 
-def test_a_sink_that_does_not_show_what_it_is_asks_for_its_type(run: Run, orders: Path) -> None:
+def test_a_sink_that_does_not_show_what_it_is_asks_for_its_type(
+    run: Run, orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_look(monkeypatch)
     refused = run("init", "--from", "orders", "--to", "lake/orders")
     assert "--to lake/orders: it does not show what it is to be" in refused.stderr
     with typed(refused.stderr.split("Try: ", 1)[1]) as hint:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import tomli
 from deltalake import write_deltalake
 from hint_typed import typed
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
@@ -13,6 +14,8 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField, StringType
 
+from backfill_cli.config.draft import Asked, drafted
+from backfill_cli.config.template import template
 from backfill_cli.contracts import Looked, Named
 from backfill_cli.errors import UsageError
 from backfill_cli.lake.iceberg.places import SPARK_CATALOG
@@ -128,6 +131,10 @@ def test_an_iceberg_table_of_a_catalog_is_found_by_properties_that_become_the_co
     }
     assert looked.options["table"].value == "lake.db.orders"
     assert looked.tables[0].name == "orders"
+    asked = Asked(f"iceberg:lake.db.orders?type=hadoop&warehouse={tmp_path}", to="w.duckdb")
+    config = tomli.loads(template(drafted(asked, tmp_path / "elsewhere")))
+    assert config["upstream"] == {"type": "iceberg", "table": "lake.db.orders"}
+    assert config["spark"]["conf"] == {name: one.value for name, one in looked.conf.items()}
     with pytest.raises(UsageError, match="defines no catalog 'lake'") as refused:
         look(iceberg, "lake.db.orders")
     with typed(refused.value) as hint:
