@@ -1,7 +1,9 @@
 """`backfill schema`: it lists the answers, and prints one as JSON Schema; `status` in each state."""
 
 import json
+from types import SimpleNamespace
 
+import pytest
 from command_builders import Run, end_job, make_job
 from hint_typed import typed
 
@@ -55,3 +57,14 @@ def test_a_job_is_shown_in_each_of_its_states(run: Run, catalog: Catalog) -> Non
         assert state(run, ended.value) == ended.value
     catalog.starters.begin("killed", "me", "starting Spark", "{}", "job.toml")
     assert state(run, "killed") == "dead"
+
+
+def test_a_wait_and_a_start_in_the_background_are_told_as_json(
+    run: Run, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end_job(catalog, "orders", JobState.DONE)
+    reached = json.loads(run("wait", "--for", "done", "--json").stdout)
+    assert (reached["goal"], reached["state"]) == ("done", "done")
+    ended = SimpleNamespace(pid=7, poll=lambda: 0)
+    monkeypatch.setattr("backfill_cli.api.background.subprocess.Popen", lambda *_, **__: ended)
+    assert json.loads(run("resume", "--detach", "--json").stdout)["pid"] == 7
