@@ -7,6 +7,7 @@ import shlex
 import sys
 import termios
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -129,8 +130,10 @@ def _write_config(asked: "Asked", path: Path, yes: bool) -> None:
 
 
 def _tell(report: PlanReport, as_json: bool) -> None:
-    """The plan on stderr; as JSON it is the answer of a start that would be refused."""
-    say(plan_text(report))
+    """The plan on stderr, without columns; as JSON it is the answer of a start that would be refused."""
+    say(
+        plan_text(replace(report, tables=tuple(replace(one, columns=()) for one in report.tables), side_tables=()))
+    )
     if report.refused and as_json:
         answer_json(report)
 

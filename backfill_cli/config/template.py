@@ -47,7 +47,8 @@ def template(draft: Draft, full: bool = False) -> str:
         tables = [_found(table, full) for table in draft.looked.tables]
     conf = _spark_conf({} if draft.looked is None else draft.looked.conf)
     rest = REST if full else SHORT_REST
-    job = (JOB if full else SHORT_JOB).replace('"orders"', json.dumps(draft.name), 1)
+    name = f"name = {json.dumps(draft.name)}".ljust(_COLUMN)
+    job = (JOB if full else SHORT_JOB).replace('name = "orders"'.ljust(_COLUMN), name)
     return "\n".join([begin(draft.words), job, told, *tables, into, *conf, rest])
 
 

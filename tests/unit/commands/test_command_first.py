@@ -25,7 +25,10 @@ from backfill_cli.config import load
 from backfill_cli.config.draft import Asked, drafted
 from backfill_cli.config.template import template
 from backfill_cli.errors import BackfillError
+from backfill_cli.model.reports import PlannedTable, PlanReport
 
+TABLE = PlannedTable("orders", "orders", ("id",), 1, 2, 13, (("id", "bigint"), ("n", "bigint")))
+PLAN = PlanReport("orders", "snapshot", "it is pinned", (TABLE,), "0", retention="its files")
 PLACES = ("--from", "orders", "--to", "w.duckdb")
 
 
@@ -51,13 +54,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def plan(job: Any, *_: Any) -> Any:
         seen.append(("plan", job.fingerprint()))
-        return SimpleNamespace(refused=())
+        return PLAN
 
     fake_engine(monkeypatch, "job.checks", plan=plan)
     fake_engine(monkeypatch, "loop.run", start=lambda *_: None)
-    monkeypatch.setattr("backfill_cli.commands._planning.replace", lambda report, **_: report)
-    monkeypatch.setattr("backfill_cli.commands.plan.show_plan", lambda *_: None)
-    monkeypatch.setattr("backfill_cli.commands.start.plan_text", lambda _: "job  orders")
 
     def run_shown(ctx: Any, name: str, store: Any, *_: Any) -> None:
         seen.append(("start", name, store.path))
@@ -134,6 +134,9 @@ def test_on_a_terminal_it_asks(
     done = run("start", *PLACES)
     assert done.exit_code == 0, done.output
     assert [one[0] for one in started] == ["plan", "start"][: 1 + starts]
+    plan = done.stderr.partition("wrote job.toml\n")[2].partition("not started")[0]
+    told = ["job", "strategy", "change", "time", "retention", "", "table"]
+    assert [line.partition(" ")[0] for line in plan.splitlines()] == told, "no columns: they can be many"
     assert (folder / "job.toml").exists()
     if not starts:
         assert done.stderr.endswith(
