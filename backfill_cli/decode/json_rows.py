@@ -206,4 +206,8 @@ def as_object(raw: bytes, columns: Columns) -> bytes:
     bare = isinstance(column["type"], dict) or column["type"].startswith(_BARE)
     if not bare and not (len(stripped) > 1 and stripped[0] == stripped[-1] == '"'):
         text = json.dumps(text)
+    try:
+        json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return raw  # as it is, for an error that counts its characters
     return f"{{{json.dumps(name)}:{text}}}".encode()
