@@ -433,7 +433,7 @@ class Debezium(ChangeFormat):
         begin, end = told_of(first), told_of(last)
         if (begin is None) != (end is None):
             raise BadData(f"{file.path}: {_MIXED}", _ONE_FORM)
-        columns = self._shown(where, file, lines.last, skip)
+        columns = columns_in(last, self._known) or self._shown(where, file, lines.last, skip)
         if begin is None or end is None:
             return _Shape(None, late, columns)
         for name in begin.keys() & end.keys():
