@@ -73,6 +73,19 @@ def test_an_empty_topic_and_one_of_tombstones_leave_the_format_open(topic: Topic
     assert "no records with a value yet" in looked.options["value.format"].why
 
 
+def test_a_topic_of_aborted_transactions_has_no_records(topic: Topic) -> None:
+    topic.transaction([b"1", b"2"], how="abort")
+    assert "no records yet" in look(url_of(topic)).options["value.format"].why
+
+
+def test_a_topic_fills_one_table(topic: Topic) -> None:
+    topic.write_json([{"id": 1}])
+    with pytest.raises(UsageError, match="a topic fills one table, not a, b") as refused:
+        look(url_of(topic), tables=("a", "b"))
+    with typed(refused.value) as hint:
+        assert look(url_of(topic), tables=(hint.options()["--table"],)).tables[0].name == "a"
+
+
 def test_a_topic_that_begins_with_tombstones_is_a_table_by_key(topic: Topic) -> None:
     topic.write([None] * 50, keys=[json.dumps({"id": n}).encode() for n in range(50)])
     rows = [{"id": n, "v": "x"} for n in range(60, 90)]
@@ -149,10 +162,10 @@ def test_a_cluster_without_topics_and_a_topic_that_sends_nothing_say_so(
         with pytest.raises(UsageError, match="has no topics that this user may see") as none:
             look(f"kafka://{topic.broker.bootstrap}")
     with monkeypatch.context() as patched:
-        patched.setattr("backfill_cli.upstreams.kafka.log.samples.glimpse", lambda *_: [])
-        with pytest.raises(UsageError, match="sent no record within 2 s") as silent:
+        patched.setattr("backfill_cli.upstreams.kafka.look.SAMPLE_S", 0.0)
+        with pytest.raises(UsageError, match="sent no record within 0 s") as silent:
             look(url_of(topic))
-    for refused, says in ((none, "create the topic first"), (silent, "try again; ")):
+    for refused, says in ((none, "create the topic first"), (silent, "name broker and topic")):
         with typed(refused.value) as hint:
             hint.says(says)
             look(url_of(topic))

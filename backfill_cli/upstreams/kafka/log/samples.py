@@ -8,9 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 from backfill_cli.decode.debezium import UNWRAPPED
+from backfill_cli.errors import Transient
 from backfill_cli.upstreams.kafka.log import reader
 from backfill_cli.upstreams.kafka.log.cluster import Connection, Seen
-from backfill_cli.upstreams.kafka.log.edge import Complaints, asking, client, ours
+from backfill_cli.upstreams.kafka.log.edge import Complaints, asking, client, ours, unreachable
 from backfill_cli.upstreams.kafka.tasks import Range
 
 _RECORDS, _PARTITIONS, _CLIENTS = 10, 16, 4
@@ -62,7 +63,8 @@ def _at_ends(connection: Connection, topic: str, spans: Mapping[int, tuple[int, 
 def glimpse(connection: Connection, topic: str, seen: Seen, limit_s: float) -> list[Any]:
     """The client's messages at both ends of the fullest partitions, as many as come within this time.
 
-    One consumer reads all: what it costs does not depend on the number of partitions.
+    One consumer reads all: what it costs does not depend on the number of partitions. None may be left: of aborted
+    transactions, say. Raises Transient if none came in time.
     """
     held = {p: (seen.oldest[p], end) for p, end in seen.ends.items() if end > seen.oldest[p]}
     fullest = sorted(held, key=lambda p: held[p][0] - held[p][1])[:_PARTITIONS]
@@ -75,13 +77,17 @@ def glimpse(connection: Connection, topic: str, seen: Seen, limit_s: float) -> l
     with asking(connection, "reading a few records", complaints):
         consumer = kafka.Consumer({**reader.settings(connection, each), **complaints.settings()})
         try:
-            return [
+            found = [
                 one
                 for spans, share in ((first, 0.5), (last, 1.0))
                 for one in _within(consumer, connection, topic, spans, until - limit_s * (1 - share))
             ]
         finally:
             consumer.close()
+    if not found and time.monotonic() >= until:
+        said = f"{connection.servers}: topic '{topic}' sent no record within {limit_s:.0f} s"
+        raise Transient(said, unreachable(connection))
+    return found
 
 
 def _within(
