@@ -102,7 +102,13 @@ def test_rows_of_csv_that_cannot_be_read_are_kept_once(spark: "SparkSession", tm
 @pytest.mark.parametrize("kind", ["json", "parquet"])
 def test_rows_of_a_feed_that_cannot_be_applied_are_kept(spark: "SparkSession", tmp_path: Path, kind: str) -> None:
     run = Run(tmp_path, FEED)
-    (tmp_path / "snapshot" / "a.csv").write_text("id,v\n1,1\n")
+    if kind == "json":
+        (tmp_path / "snapshot" / "a.csv").write_text("id,v\n1,1\n")
+    else:
+        text = run.config.read_text()
+        run.config.write_text(text.replace('format = "csv", schema = "id BIGINT, v INT"', 'format = "parquet"'))
+        held = {"id": pa.array([1, None], pa.int64()), "v": pa.array([1, 2], pa.int32())}
+        pq.write_table(pa.table(held), tmp_path / "snapshot" / "s.parquet")
     told = [
         {"_change_type": change, "_commit_version": version, "id": number, "v": number}
         for change, version, number in (("insert", 1, 2), ("odd", 2, 3), ("delete", 3, 1), ("insert", 4, 4))
@@ -118,6 +124,7 @@ def test_rows_of_a_feed_that_cannot_be_applied_are_kept(spark: "SparkSession", t
         table = table.set_column(3, "v", table["v"].cast(pa.int32()))
         pq.write_table(table, tmp_path / "changes" / "a.parquet")
         bad = [("a.parquet", 2, json.dumps(told[1], separators=(",", ":")).encode())]
+        bad.append(("s.parquet", 2, b'{"id":null,"v":2}'))
     run.catch_up()
     assert run.rows() == [(2, 2)] + [(4, 4)] * (kind == "parquet")
     assert run.kept() == bad

@@ -144,7 +144,8 @@ class _Tried:
             with explaining(self.upstream, self.config):
                 found = made_here(made, self.config.table(table.name).key)
             if found.whole:
-                require_rows(reads, [self.upstream.row_count(read) for read in reads], found.rows.num_rows)
+                stated = [self.upstream.row_count(read) for read in reads]
+                require_rows(reads, stated, found.rows.num_rows + found.apart)
             _require_unique(table, found, whole)
         except BadData:
             if plain:
@@ -252,10 +253,14 @@ def _window(
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The key columns of some rows, in the key's order. whole: there are no more rows."""
+    """The key columns of some rows, in the key's order. whole: there are no more rows.
+
+    apart: how many there are besides that cannot be read.
+    """
 
     rows: "pa.Table"
     whole: bool = True
+    apart: int = 0
 
 
 def made_here(tasks: ArrowTasks, key: Sequence[str]) -> Keys:
@@ -265,8 +270,7 @@ def made_here(tasks: ArrowTasks, key: Sequence[str]) -> Keys:
     """
     pieces = (piece for part in tasks.parts for piece in part)
     with raising_in_worker():
-        made = (batch for piece in pieces for batch in workers.storable(tasks.make, piece))
-        return _few((workers.divided(batch, ())[0] for batch in made), key)
+        return _few((batch for piece in pieces for batch in workers.storable(tasks.make, piece)), key)
 
 
 def staged_here(folder: Path, files: Sequence[StagedFile], key: Sequence[str]) -> Keys:
@@ -286,12 +290,13 @@ def _few(batches: "Iterator[pa.RecordBatch]", key: Sequence[str]) -> Keys:
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []
-    rows = size = 0
+    rows = size = apart = 0
     while rows <= ROWS and size <= BYTES and (batch := next(batches, None)) is not None:
-        held.append(batch.select(list(key)))
-        rows, size = rows + batch.num_rows, size + held[-1].nbytes
+        readable, bad = workers.divided(batch, ())
+        held.append(readable.select(list(key)))
+        rows, size, apart = rows + batch.num_rows, size + held[-1].nbytes, apart + bad.num_rows
     whole = rows <= ROWS and size <= BYTES
-    return Keys(pa.Table.from_batches(held) if held else pa.table({name: [] for name in key}), whole)
+    return Keys(pa.Table.from_batches(held) if held else pa.table({name: [] for name in key}), whole, apart)
 
 
 def require_unique(table: SinkTable, keys: Keys) -> None:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
@@ -19,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backfill_cli.config import JobConfig, load
-from backfill_cli.contracts import ArrowTasks, SinkTable
+from backfill_cli.contracts import ArrowTasks, Piece, SinkTable, own
 from backfill_cli.engine.job.checks import sink_tables
 from backfill_cli.engine.staging import sample
 from backfill_cli.engine.staging.sample import Keys, require_readable, require_unique
@@ -237,6 +237,15 @@ def test_no_more_keys_of_staged_files_are_read_than_are_compared(
     monkeypatch.undo()
     assert sample.staged_here(tmp_path, files, ["id"]).whole
     assert sample.staged_here(tmp_path, files[:0], ["id"]) == Keys(pa.table({"id": []}))
+
+
+def test_rows_that_are_quarantined_have_no_keys_and_are_counted() -> None:
+    def make(_: object) -> Iterator[pa.RecordBatch]:
+        kept = pa.array([None, {"line": 2}, None], pa.struct([("line", pa.int64())]))
+        yield pa.RecordBatch.from_pydict({"id": pa.array([1, None, 3]), own.QUARANTINED: kept})
+
+    found = sample.made_here(ArrowTasks(make, ((Piece(0, None),),), "{}"), ["id"])
+    assert (found.rows["id"].to_pylist(), found.apart, found.whole) == ([1, 3], 1, True)
 
 
 MANY = """
