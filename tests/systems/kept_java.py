@@ -12,38 +12,44 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.spark import class_data, driver
 from backfill_cli.spark.java import find_java
 from backfill_cli.spark.session import LOG4J
-from backfill_cli.spark.table_formats import EXCLUDES, JARS, PACKAGES, session_settings
+from backfill_cli.spark.table_formats import EXCLUDES, FORMATS, JARS, PACKAGES, session_settings
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
-_kept: "dict[tuple[tuple[str, ...], str], JavaGateway]" = {}
-"""By what they have from their start: one, and those that are lent."""
-_lent: set[object] = set()
+SHIPPED = (JARS, "spark.submit.pyFiles")
+"""Which jars Spark copies to its executors and to Python workers."""
+
+_kept: "dict[str, JavaGateway]" = {}
+"""By what they have beside the formats' jars: one, and those that are lent."""
+_shipped: dict[str, dict[str, str]] = {}
+"""Of each: `SHIPPED` as it was at its start."""
+_lent: set[str] = set()
 
 
 @contextmanager
 def kept_java(formats: Sequence[str] = (), jars: str = "") -> Iterator[Mapping[str, str]]:
     """What to add to the environment of one runner, until it has ended. Nothing while another one has the Java.
 
-    formats: of lake tables, whose jars a Java has from its start; jars: more of them, as `spark.jars` has them.
+    formats: of lake tables, whose jars the runner's executors are given; the Java has those of all from its start.
+    jars: what it has besides, as `spark.jars` has them.
     """
-    kind = (tuple(formats), jars)
-    if kind in _lent:
+    if jars in _lent:
         yield {}
         return
-    for other in _kept.keys() - _lent - {kind}:
+    for other in _kept.keys() - _lent - {jars}:
         _ended(_kept.pop(other))
-    if kind not in _kept:
-        _kept[kind] = _started(*kind)
-    java = _kept[kind]
+    if jars not in _kept:
+        _kept[jars] = _started(jars)
+    java = _kept[jars]
+    _shipping(java, _shipped[jars] if formats or jars else {})
     address = java.gateway_parameters
-    _lent.add(kind)
+    _lent.add(jars)
     try:
         yield {"PYSPARK_GATEWAY_PORT": str(address.port), "PYSPARK_GATEWAY_SECRET": address.auth_token}
     finally:
         _emptied(java)
-        _lent.remove(kind)
+        _lent.remove(jars)
 
 
 def archive_flags() -> list[str]:
@@ -51,16 +57,25 @@ def archive_flags() -> list[str]:
     return class_data.flags_to_use(class_data.archive_file(find_java(os.environ), {}))
 
 
-def _started(formats: tuple[str, ...], jars: str) -> "JavaGateway":
+def _started(jars: str) -> "JavaGateway":
     """Ends with this process."""
     flags = [f'"-Dlog4j2.configurationFile={LOG4J}"', *archive_flags()]
     settings = {"spark.driver.extraJavaOptions": " ".join(flags), "spark.driver.memory": "2g"}
     fetched = {
-        name: value for name, value in session_settings(formats, {}).items() if name in (PACKAGES, EXCLUDES)
+        name: value for name, value in session_settings([*FORMATS], {}).items() if name in (PACKAGES, EXCLUDES)
     }
     java = driver.start({**settings, **fetched, **({JARS: jars} if jars else {})})
     driver._started.remove(java)  # of the runners that it is lent to: its end is no failure of this process
+    told = {name: java.jvm.java.lang.System.getProperty(name) for name in SHIPPED}
+    _shipped[jars] = {name: value for name, value in told.items() if value is not None}
     return java
+
+
+def _shipping(java: "JavaGateway", told: Mapping[str, str]) -> None:
+    """The next Spark reads `SHIPPED` from here; one in this process has the jars without."""
+    properties = java.jvm.java.lang.System
+    for name in SHIPPED:
+        properties.setProperty(name, told[name]) if name in told else properties.clearProperty(name)
 
 
 def _ended(java: "JavaGateway") -> None:
