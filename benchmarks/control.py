@@ -1,4 +1,4 @@
-"""How quickly the job obeys and how far it lags: live, throttled, commanded, idle, starting.
+"""How quickly the job obeys and how far it lags: live, throttled, commanded, idle, starting, with nothing to do.
 
 python benchmarks/control.py                       everything, about 10 minutes
 python benchmarks/control.py --quick               shorter waits
@@ -22,8 +22,10 @@ from demo_upstream import changes, land, write_snapshot
 from measure import JOB, Figure, Job, percentile, quartiles, scratch
 from shown import Shown
 
-SECTIONS = ("live", "shown", "throttle", "latency", "idle", "commands", "visible", "start")
+SECTIONS = ("live", "shown", "throttle", "latency", "idle", "commands", "visible", "start", "cron", "first")
 TARGET_S, INTERVAL_S = 5.0, 1.0
+WITHOUT = Path(__file__).parent.parent / "tests" / "without"
+"""Hides the packages that users do not have, as from the tests."""
 
 
 def wait_for(job: Job, state: str, phase: str | None = None, limit_s: float = 180) -> None:
@@ -229,6 +231,63 @@ def visible(folder: Path, rounds: int) -> list[Figure]:
     return [Figure("start to its job in status, median", middle, "s", "≤ 1", middle <= 1, tuple(took[1:]), note)]
 
 
+def cron(folder: Path, rows: int, rounds: int) -> list[Figure]:
+    """Wall time of a plan, and of a run with nothing new, ÷ that of importing what they need; without Java."""
+    write_snapshot(folder / "quick-orders", rows, 20)
+    job = Job(folder / "quick", folder / "quick-orders").write()
+    small = Job(folder / "nothing-new", folder / "few-orders").write()
+    write_snapshot(folder / "few-orders", 10_000, 1)
+    land(small.changes, 1, changes(1, 250, 10_000, time.time_ns() // 1_000_000))
+    again = ("start", "--config", str(small.config), "--until", "caught-up")
+    small.run(*again)
+    lines = {
+        "bare": [sys.executable, "-c", "import typer, rich, duckdb, pyarrow"],
+        "plan": job.command("plan", "--config", str(job.config)),
+        "nothing new": small.command(*again),
+    }
+    # As an installed package: its byte code is kept. And without pandas, which pyarrow imports where it is there.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(WITHOUT), env.get("PYTHONPATH")]))
+    took: dict[str, list[float]] = {name: [] for name in lines}
+    for number in range(rounds + 1):
+        for name, line in lines.items():
+            began = time.perf_counter()
+            subprocess.run(line, check=True, capture_output=True, stdin=subprocess.DEVNULL, env=env)
+            if number:
+                took[name].append(time.perf_counter() - began)
+    base, figures = statistics.median(took["bare"]), []
+    for name, goal in (("plan", 3), ("nothing new", 2)):
+        ratio = statistics.median(took[name]) / base
+        note = f"{quartiles(took[name])} s, imports {quartiles(took['bare'])} s"
+        figures.append(Figure(f"{name} ÷ imports", ratio, "", f"≤ {goal}", ratio <= goal, tuple(took[name]), note))
+    return figures
+
+
+SPARK = """
+from backfill_cli.spark.session import open_session
+open_session("local[*]", {}).range(1).count()
+"""
+
+
+def first(folder: Path, rounds: int) -> list[Figure]:
+    """From `start` to its first committed rows ÷ a Spark session and one job, both with the class archive."""
+    from backfill_cli.spark import class_data_maker
+
+    subprocess.run([sys.executable, class_data_maker.__file__], check=True, stdout=subprocess.DEVNULL)
+    write_snapshot(folder / "start-orders", 100_000, 4)
+    spark, committed = [], []
+    for number in range(rounds + 1):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", SPARK], check=True, capture_output=True, stdin=subprocess.DEVNULL)
+        session_s, checkpoint_s = time.perf_counter() - began, _first_checkpoint_s(folder, {})
+        if number:
+            spark.append(session_s)
+            committed.append(checkpoint_s)
+    runs = tuple(c / s for c, s in zip(committed, spark, strict=True))
+    ratio, note = statistics.median(runs), f"start {quartiles(committed)} s, Spark {quartiles(spark)} s"
+    return [Figure("start to first committed row ÷ Spark", ratio, "", "≤ 1.15", ratio <= 1.15, runs, note)]
+
+
 def _first_checkpoint_s(folder: Path, env: dict[str, str]) -> float:
     from backfill_cli.catalog import Catalog
 
@@ -250,26 +309,30 @@ def main() -> int:
     )
     parser.add_argument("--folder", type=Path, help="keep the data here")
     given = parser.parse_args()
-    quick, figures = given.quick, []
+    hurried, figures = given.quick, []
     with scratch(given.folder) as folder:
         if "live" in given.only:
-            figures += live(folder, 15 if quick else 60)
+            figures += live(folder, 15 if hurried else 60)
         if "shown" in given.only:
-            figures += shown(folder, 15 if quick else 60)
+            figures += shown(folder, 15 if hurried else 60)
         if "throttle" in given.only:
-            figures += throttle(folder, 15 if quick else 60)
+            figures += throttle(folder, 15 if hurried else 60)
         if "latency" in given.only:
-            figures += latency_behind(folder, 5_000_000 if quick else given.rows, 1 if quick else 5)
+            figures += latency_behind(folder, 5_000_000 if hurried else given.rows, 1 if hurried else 5)
         if "idle" in given.only:
-            figures += idle(folder, 15 if quick else 60)
+            figures += idle(folder, 15 if hurried else 60)
         if "commands" in given.only:
-            figures += commands(folder, 3 if quick else 9)
+            figures += commands(folder, 3 if hurried else 9)
         if "visible" in given.only:
-            figures += visible(folder, 3 if quick else 9)
+            figures += visible(folder, 3 if hurried else 9)
         if "start" in given.only:
-            figures += start(folder, 1 if quick else 5)
-    sizes = {"sections": json.dumps(list(given.only)), "quick": quick}
-    return 0 if measure.report("control", figures, sizes) or quick else 1
+            figures += start(folder, 1 if hurried else 5)
+        if "cron" in given.only:
+            figures += cron(folder, 500_000 if hurried else 5_000_000, 3 if hurried else 9)
+        if "first" in given.only:
+            figures += first(folder, 1 if hurried else 5)
+    sizes = {"sections": json.dumps(list(given.only)), "quick": hurried}
+    return 0 if measure.report("control", figures, sizes) or hurried else 1
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.errors import UsageError
 from backfill_cli.model.reports import PlanReport
 from backfill_cli.view.console import as_typed
+from backfill_cli.view.waiting import waiting
 
 if TYPE_CHECKING:
     from backfill_cli.config import JobConfig
@@ -21,8 +22,9 @@ def planned(
     """The plan is told. Raises Exit if a start would be refused. ctx: that of the verb."""
     from backfill_cli.engine.job.checks import plan
 
-    report = plan(job, store, into_existing)
+    with waiting("looking at the upstream") as doing:
+        report = plan(job, store, into_existing, doing)
     refused = tuple(replace(one, hint=as_typed(one.hint, ctx)) for one in report.refused)
-    tell(replace(report, refused=refused))
+    tell(replace(report, refused=refused, then=as_typed(report.then, ctx)))
     if report.refused:
         raise typer.Exit(UsageError.exit_code)

@@ -7,6 +7,7 @@ import typer
 from backfill_cli.errors import UsageError
 from backfill_cli.view.console import as_typed
 from backfill_cli.view.reports import show_cutover
+from backfill_cli.view.waiting import waiting
 
 from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog, seconds
 
@@ -41,18 +42,19 @@ def cutover(
     window_s = seconds(window, "--window")
     store = open_catalog(catalog, above=dry_run or job is not None)
     name = named_job(store, job).name
-    if reverse:
-        from backfill_cli.engine.cutover import reverse as put_back
+    with waiting("asking the sink"):
+        if reverse:
+            from backfill_cli.engine.cutover import reverse as put_back
 
-        report = put_back(name, store)
-    elif dry_run:
-        from backfill_cli.engine.cutover import look
+            report = put_back(name, store)
+        elif dry_run:
+            from backfill_cli.engine.cutover import look
 
-        report = look(name, store)
-    else:
-        from backfill_cli.engine.cutover import cut_over
+            report = look(name, store)
+        else:
+            from backfill_cli.engine.cutover import cut_over
 
-        report = cut_over(name, store, window_s)
+            report = cut_over(name, store, window_s)
     show_cutover(report, lambda said: as_typed(said, ctx), as_json)
     if not report.open and not report.cut_over:
         raise typer.Exit(UsageError.exit_code)

@@ -7,6 +7,7 @@ import typer
 
 from backfill_cli.view.console import as_typed
 from backfill_cli.view.reports import show_checks
+from backfill_cli.view.waiting import each
 
 from ._options import CatalogOption, ConfigOption, FileArgument, JsonOption, catalog_of, config_file, open_catalog
 
@@ -26,5 +27,6 @@ def doctor(
 
     named = None if file is None and config is None else config_file(file, config)
     found = examine(named, open_catalog(catalog) if named is None else catalog_of(named, catalog), os.environ)
-    if not show_checks((replace(one, fix=as_typed(one.fix, ctx)) for one in found), as_json):
+    checks = (replace(one, fix=as_typed(one.fix, ctx)) for one in each(found, "checking"))
+    if not show_checks(checks, as_json):
         raise typer.Exit(1)

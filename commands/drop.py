@@ -11,6 +11,7 @@ from backfill_cli.errors import Hint, UsageError, command
 from backfill_cli.model.cutover import LiveName
 from backfill_cli.view.answers import DroppedJob, LeftName
 from backfill_cli.view.console import answer_json, say
+from backfill_cli.view.waiting import waiting
 
 from ._options import CatalogOption, JsonOption, catalog_of, job_names, open_catalog
 
@@ -79,15 +80,16 @@ def drop(
             "; ".join([f"job {name!r} would lose its progress: {said}", *_of_live(live)]),
             command(f"drop {name}{where} --confirm {name}") + too,
         )
-    if sink is None:
-        from backfill_cli.engine.job.drop import drop as drop_job
+    with waiting(f"dropping job {name}"):
+        if sink is None:
+            from backfill_cli.engine.job.drop import drop as drop_job
 
-        done = drop_job(name, store, without_sink, with_rows, without_upstream)
-    else:
-        from backfill_cli.config import load
-        from backfill_cli.engine.job.drop import drop_from_sink
+            done = drop_job(name, store, without_sink, with_rows, without_upstream)
+        else:
+            from backfill_cli.config import load
+            from backfill_cli.engine.job.drop import drop_from_sink
 
-        done = drop_from_sink(name, store, load(Path(sink)), with_rows, without_upstream)
+            done = drop_from_sink(name, store, load(Path(sink)), with_rows, without_upstream)
     if as_json:
         names = [LeftName(one.live, one.target, one.now.kept) for one in done.live]
         answer_json(DroppedJob(name, done.gone, done.left, names))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backfill_cli.catalog.places import DEFAULT_CONFIG
-from backfill_cli.errors import UsageError, command
+from backfill_cli.errors import Hint, UsageError, command
 from backfill_cli.model.reports import PlanReport
 from backfill_cli.view.console import answer_json, as_typed, say
 from backfill_cli.view.reports import plan_text
@@ -132,7 +132,14 @@ def _write_config(asked: "Asked", path: Path, yes: bool) -> None:
 def _tell(report: PlanReport, as_json: bool) -> None:
     """The plan on stderr, without columns; as JSON it is the answer of a start that would be refused."""
     say(
-        plan_text(replace(report, tables=tuple(replace(one, columns=()) for one in report.tables), side_tables=()))
+        plan_text(
+            replace(
+                report,
+                tables=tuple(replace(one, columns=()) for one in report.tables),
+                side_tables=(),
+                then=Hint(),
+            )
+        )
     )
     if report.refused and as_json:
         answer_json(report)

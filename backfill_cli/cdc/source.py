@@ -224,7 +224,7 @@ class LogSource(ConsumableLog, Source, Generic[C]):
         most, key_after = self._chunk_rows(table), partial(self._key_after, table)
         return [self._ranges.closed(read, most, key_after) for read in reads]
 
-    def batches(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks:
+    def batches(self, table: str, reads: Sequence[SnapshotRead], cores: int) -> ArrowTasks:
         pieces = tuple(
             (Piece(index, self._chunk(table, keys)),)
             for index, read in enumerate(reads)

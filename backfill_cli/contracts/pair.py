@@ -84,9 +84,9 @@ class Pair(Source):
         self._taken()
         return self.snapshot.scan(spark, table, reads)
 
-    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+    def batches(self, table: str, reads: Sequence[SnapshotRead], cores: int) -> ArrowTasks | None:
         self._taken()
-        return self.snapshot.batches(spark, table, reads)
+        return self.snapshot.batches(table, reads, cores)
 
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
@@ -95,10 +95,10 @@ class Pair(Source):
         return self.log.changes(spark, table, after, up_to, schema)
 
     def change_batches(
-        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
+        self, table: str, after: Position, up_to: Position, schema: str, cores: int
     ) -> ArrowTasks | None:
         self._taken()
-        return self.log.change_batches(spark, table, after, up_to, schema)
+        return self.log.change_batches(table, after, up_to, schema, cores)
 
     def acknowledge(self, position: Position) -> None:
         self.log.acknowledge(position)

@@ -181,7 +181,9 @@ class SnapshotReads(Contract):
         `own.READ` are NULL. Partitioned logs add `own.ERROR STRING` (why, NULL for a good row), `own.RAW BINARY`.
         By default what `batches` gives.
         """
-        tasks = self.batches(spark, table, reads)
+        from backfill_cli.spark import arrow_tasks
+
+        tasks = self.batches(table, reads, arrow_tasks.cores(spark))
         if tasks is None:
             raise BrokenContract(
                 f"{type(self).__name__} lacks scan: its batches give nothing for table {table!r}",
@@ -204,10 +206,11 @@ class SnapshotReads(Contract):
         """
         return None
 
-    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+    def batches(self, table: str, reads: Sequence[SnapshotRead], cores: int) -> ArrowTasks | None:
         """The rows of these reads, as from `scan`, to be produced and written in Python workers.
 
-        None if they cannot be: `scan` then reads them, as it does for jobs with a transform and for `verify`.
+        cores: how many tasks run at once. None if they cannot be: `scan` then reads them, as it does for jobs with
+        a transform and for `verify`. A sample is produced in the command's own process, before Spark has started.
         """
         return None
 
@@ -228,17 +231,20 @@ class ChangeReads(Contract):
         Rows that cannot be read as in `scan`, with a NULL `own.OP`. Not called where the log is consumed.
         By default what `change_batches` gives.
         """
-        tasks = self.change_batches(spark, table, after, up_to, schema)
+        from backfill_cli.spark import arrow_tasks
+
+        tasks = self.change_batches(table, after, up_to, schema, arrow_tasks.cores(spark))
         if tasks is None:
             raise RuntimeError(f"the log of {type(self).__name__} is consumed, not read")
         return tasks.frame(spark)
 
     def change_batches(
-        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
+        self, table: str, after: Position, up_to: Position, schema: str, cores: int
     ) -> ArrowTasks | None:
         """The same changes, to be produced, netted and written in Python workers; None if they cannot be.
 
-        The rows of a part, and the parts, are in the order of the log; none only holds the state before an update.
+        cores: how many tasks run at once. A sample is produced as one of `batches`. The rows of a part, and the
+        parts, are in the order of the log; none only holds the state before an update.
         `own.QUARANTINED`: see engine/staging/quarantine.py.
         """
         return None
@@ -532,13 +538,17 @@ class Source(SnapshotReads, ChangeReads, Connected):
         Raises what `ConsumableLog.take` does. A log that can be read again gives tasks or frames, with the columns
         of `window.schema`.
         """
+        from backfill_cli.spark import arrow_tasks
+
         log, window = self.capabilities.log, asked.window
         if log is not None:
             return log.take(spark, asked)
+        cores = arrow_tasks.at_once(spark)
         tables: dict[str, ChangeFrame | ArrowTasks] = {}
         for name, schema in asked.schemas.items():
-            tasks = self.change_batches(spark, name, window.after, window.up_to, schema)
-            tables[name] = tasks or ChangeFrame(self.changes(spark, name, window.after, window.up_to, schema))
+            end = window.after, window.up_to, schema
+            tasks = None if cores is None else self.change_batches(name, *end, cores)
+            tables[name] = tasks or ChangeFrame(self.changes(spark, name, *end))
         return LogBatch(window, tables, dict(window.schema))
 
     def snapshot_only(self, begun: bool) -> None:

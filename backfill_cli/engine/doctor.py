@@ -220,7 +220,7 @@ def _described(config: JobConfig) -> Check:
 def _of_job(config: JobConfig, catalog: Catalog) -> Iterator[Check]:
     """Connects to upstream, sink and Spark."""
     try:
-        report = plan(config, catalog)
+        report = plan(config, catalog, tries=lambda resources: resources.spark)
     except HistoryGone as error:
         yield refused("retention", error)
         return

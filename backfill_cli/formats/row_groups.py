@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import ArrowTasks, Piece
 from backfill_cli.errors import RESTORE, START_OVER, BadData
-from backfill_cli.formats.frames import struct_type
 from backfill_cli.formats.group_slices import GroupSlice
-from backfill_cli.formats.schemas import WIDER
+from backfill_cli.formats.schemas import WIDER, arrow_schema
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import SparkSession
@@ -21,7 +20,6 @@ from backfill_cli.spark.failures import reading
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
-    from pyspark.sql.types import StructType
 
 _CORRECTED = "CORRECTED"
 _REBASE = ("spark.sql.parquet.datetimeRebaseModeInRead", "spark.sql.parquet.int96RebaseModeInRead")
@@ -81,13 +79,7 @@ def tasks(slices: Sequence[tuple[int, FileSlice]], cores: int, columns: Columns)
     """The rows of the slices. slices: each with the index of the plan's read it is from."""
     pieces = [(Piece(read, one), one.slice.up_to - one.slice.after) for read, one in slices]
     parts = arrow_tasks.packed(pieces, cores)
-    return ArrowTasks(_made_with(struct_type(columns)), parts, schema_text(columns))
-
-
-def _made_with(schema: "StructType") -> Callable[[FileSlice], Iterator[Any]]:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return partial(_of_slice, schema=to_arrow_schema(schema))
+    return ArrowTasks(partial(_of_slice, schema=arrow_schema(columns)), parts, schema_text(columns))
 
 
 def _of_slice(one: FileSlice, schema: Any) -> Iterator[Any]:

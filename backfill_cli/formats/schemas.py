@@ -5,6 +5,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import BadData
+from backfill_cli.formats.frames import struct_type
 from backfill_cli.model.schema import Columns, SparkType, decimal_of, field
 
 if TYPE_CHECKING:
@@ -61,6 +62,35 @@ def of_footer(path: str, footer: "pq.FileMetaData", by_workers: bool = False) ->
         except Unsupported as exc:
             raise BadData(f"{path}: column '{column.name}': {exc}", WIDER) from exc
     return columns
+
+
+def arrow_schema(columns: Columns) -> "pa.Schema":
+    """The columns as PySpark's `to_arrow_schema` has them, without loading PySpark, for all but rare types."""
+    import pyarrow as pa
+
+    try:
+        return pa.schema([_field(name, one["type"], one["nullable"]) for name, one in columns.items()])
+    except KeyError:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return to_arrow_schema(struct_type(columns))
+
+
+def _field(name: str, kind: SparkType, nullable: bool) -> "pa.Field":
+    """Raises KeyError for a rare type."""
+    import pyarrow as pa
+
+    if isinstance(kind, str):
+        return pa.field(name, arrow_type(kind), nullable)
+    if kind["type"] == "array":
+        return pa.field(name, pa.list_(_field("element", kind["elementType"], kind["containsNull"])), nullable)
+    if kind["type"] == "map":
+        key, value = _field("key", kind["keyType"], False), kind["valueContainsNull"]
+        return pa.field(name, pa.map_(key, _field("value", kind["valueType"], value)), nullable)
+    if kind["type"] != "struct":
+        raise KeyError(kind["type"])
+    fields = [_field(one["name"], one["type"], one["nullable"]) for one in kind["fields"]]
+    return pa.field(name, pa.struct(fields), nullable)
 
 
 def leaf_of(schema: "pa.Schema", name: str) -> int | None:

@@ -17,7 +17,6 @@ from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.schema import Columns, columns_of, field, schema_text
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
-from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import spark_reading
 from backfill_cli.spark.names import quoted
@@ -206,10 +205,10 @@ class LakeUpstream(Source, Generic[T]):
             rows = one.rows(spark).select(*(quoted(name) for name in columns))
             return frame_of(rows, key, columns[key]["type"], one.reads(reads))
 
-    def batches(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+    def batches(self, table: str, reads: Sequence[SnapshotRead], cores: int) -> ArrowTasks | None:
         """Plain files of a local disk, see plain_files.py."""
         one = self.tables[table]
-        return None if (files := one.plain()) is None else files.tasks(one.reads(reads), arrow_tasks.cores(spark))
+        return None if (files := one.plain()) is None else files.tasks(one.reads(reads), cores)
 
     def changes(self, spark: SparkSession, table: str, after: Position, up_to: Position, schema: str) -> DataFrame:
         columns = columns_of(schema)

@@ -81,10 +81,12 @@ class PlanReport:
     converging_until: the upstream epoch from which a fuzzy snapshot is consistent, None for an exact one.
     retention: what must stay readable, and for how long. constraints_hold: whether constraints across tables hold
     at every checkpoint after the snapshots; constraints_why: what that rests on. estimate_s: (least, most) seconds
-    until caught up, None if unknown. refused: why start would refuse, each with what to do; warnings: what to
-    check before the start, one sentence each; notes: what a start would do. exists: what there is of the job
-    already: the rest is what a new job would do. follows: whether there is a change log
-    to follow. side_tables: for rows that cannot be read, where these are quarantined; they have no splits.
+    until the snapshot is read, None if unknown; estimated_by: what that is known by, or why not. refused: why
+    start would refuse, each with what to do; warnings: what to check before the start, one sentence each; notes:
+    what a start would do. exists: what there is of the job already: the rest is what a new job would do. follows:
+    whether there is a change log to follow. side_tables: for rows that cannot be read, where these are
+    quarantined; they have no splits.
+    running: whether a runner has the job. then: what to type next, if nothing is refused.
     """
 
     job: str
@@ -99,12 +101,15 @@ class PlanReport:
     constraints_hold: bool = True
     constraints_why: str = ""
     estimate_s: tuple[float, float] | None = None
+    estimated_by: str = ""
     refused: tuple[Refusal, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     exists: tuple[str, ...] = ()
     follows: bool = True
     side_tables: tuple[PlannedTable, ...] = ()
+    running: bool = False
+    then: Hint = Hint()  # noqa: RUF009
 
 
 class Origin(StrEnum):

@@ -121,6 +121,11 @@ def cores(spark: SparkSession) -> int:
     return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
+def at_once(spark: SparkSession) -> int | None:
+    """`cores`; None if the workers lack this package."""
+    return cores(spark) if workers_know_us(spark) else None
+
+
 def packed(pieces: Sequence[tuple[P, int]], cores: int) -> tuple[tuple[P, ...], ...]:
     """The pieces (each with its number of rows) in order, grouped into parts of about one core's share.
 

@@ -73,33 +73,32 @@ class Opening:
         Raises what `opens` raised.
         """
         self.begin()
-        if not self._is_over:
-            return STARTING
-        self._opened()
-        return None
+        return STARTING if self._opened() is None else None
 
     def get(self, tell: Callable[[str], None]) -> SparkSession:
         """The session, once it is open. Raises what `opens` raised. tell: is called if it has to be waited for."""
-        self.begin()
-        if not self._is_over:
-            tell(STARTING)
-        while not self._is_over and self._thread is not None:
-            self._thread.join(LOOK_S)
-        session = self._opened()
+        told = False
+        while (session := self._opened()) is None:
+            self.begin()
+            if not told and not self._is_over:
+                tell(STARTING)
+                told = True
+            if (thread := self._thread) is not None:
+                thread.join(LOOK_S)
         if not hasattr(self._has, "session"):
             _make_active(session)
             self._has.session = True
         return session
 
-    def _opened(self) -> SparkSession:
+    def _opened(self) -> SparkSession | None:
+        """The session, if it is open. Raises what ended the opening; what may pass is then tried again."""
         with self._turn:
-            if self._session is not None:
-                return self._session
-            error = self._error
-            assert error is not None
-            if isinstance(error, Transient):
+            session, error = self._session, self._error
+            if session is None and isinstance(error, Transient):
                 self._error = self._thread = None
-        raise error
+        if session is None and error is not None:
+            raise error
+        return session
 
     def give_up(self, code: int) -> None:
         """Unless the session is open: whoever waits for it, in any thread, gets SystemExit with this code.

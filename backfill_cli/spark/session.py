@@ -103,13 +103,24 @@ def open_session(
     a missing or old Java, a setting that users cannot change, a Connect client that is not installed, a format
     without a jar for this Spark; Transient if the driver or the server cannot be reached.
     """
+    _require_ours(conf)
+    if remote is not None:
+        return _connect(remote, {**ALWAYS, **EXPRESSIONS, **conf})
+    return _launch(master, {**_settings(master), **session_settings(formats, conf)})
+
+
+def require_startable(config: "JobConfig") -> None:
+    """Raises UsageError for what `session_for` would refuse before it starts anything: settings, and Java."""
+    _require_ours(config.spark_conf())
+    if config.spark.remote is None:
+        find_java(os.environ)
+
+
+def _require_ours(conf: Mapping[str, str]) -> None:
     for name, value in ALWAYS.items():
         if conf.get(name, value) != value:
             fault = f"spark.conf.{name}: {conf[name]!r}, but results depend on {value!r}"
             raise UsageError(fault, in_config("remove it from [spark.conf]"))
-    if remote is not None:
-        return _connect(remote, {**ALWAYS, **EXPRESSIONS, **conf})
-    return _launch(master, {**_settings(master), **session_settings(formats, conf)})
 
 
 def session_for(config: "JobConfig") -> "SparkSession":

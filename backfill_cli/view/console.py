@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 RED, DIM, RESET = "\x1b[31m", "\x1b[2m", "\x1b[0m"
+CLEARED = "\r\x1b[K"
 ERROR_FILE = "BACKFILL_DETACHED_ERROR"  # tells a background process where to write the error that ends it
 
 

@@ -35,14 +35,19 @@ def show_plan(report: PlanReport, as_json: bool) -> None:
 
 
 def plan_text(report: PlanReport) -> str:
-    """A plan in lines: the job, the change log, its tables with their columns, refusals, warnings and notes."""
+    """A plan in lines: the job, the change log, its tables with their columns, refusals, warnings and notes.
+
+    The last one says whether it can start, and what to type, if that is not to follow at once.
+    """
     facts = [
         ("job", report.job),
         ("strategy", f"{report.strategy}: {report.why}"),
         ("change log", _change_log(report)),
         (
             "time",
-            f"about {spell_eta(report.estimate_s)}" if report.estimate_s else "N/A: number of rows not known",
+            f"about {spell_eta(report.estimate_s)}, {report.estimated_by}"
+            if report.estimate_s
+            else f"N/A: {report.estimated_by}",
         ),
     ]
     if report.converging_until:
@@ -64,6 +69,10 @@ def plan_text(report: PlanReport) -> str:
     said += [wrapped(f"note: {one}", 6) for one in report.notes]
     if said:
         lines += ["", *said]
+    if report.refused:
+        lines += ["", spell_count(len(report.refused), "problem")]
+    elif report.then:
+        lines += ["", f"{'running already' if report.running else 'ready'}: {report.then}"]
     return "\n".join(lines)
 
 

@@ -3,10 +3,11 @@
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from backfill_cli.errors import BackfillError, Held, NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Totals
@@ -133,7 +134,7 @@ class Viewer:
 
         console = console_of(stderr=True)
         last: Sequence[JobView] = ()
-        at = Limit("starting")
+        at, timed = Limit("starting"), _Timed(time.monotonic)
         with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
             live.update(beginning_picture(self._name, at, STARTING), refresh=True)
 
@@ -142,12 +143,33 @@ class Viewer:
                 at = doing or at
                 with suppress(BackfillError):
                     last = look() or last
-                picture = live_picture(last, RUNNING) if last else beginning_picture(self._name, at, STARTING)
+                views = [replace(one, limited_by=timed(one.limited_by)) if _starts(one) else one for one in last]
+                picture = (
+                    live_picture(views, RUNNING) if views else beginning_picture(self._name, timed(at), STARTING)
+                )
                 live.update(picture, refresh=True)
 
             yield show
         if last:
             console.print(live_picture(last, ""))
+
+
+def _starts(view: JobView) -> bool:
+    return view.state == "starting"
+
+
+class _Timed:
+    """Says of what is waited for how long it has been that. now_s: a monotonic clock."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._text, self._since_s = "", 0.0
+
+    def __call__(self, limit: Limit) -> Limit:
+        if limit.text != self._text:
+            self._text, self._since_s = limit.text, self._now_s()
+        seconds = self._now_s() - self._since_s
+        return replace(limit, text=f"{limit.text}, {seconds:.0f} s") if seconds >= 1 else limit
 
 
 @dataclass(frozen=True, slots=True)

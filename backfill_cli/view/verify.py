@@ -11,7 +11,7 @@ from shlex import quote
 from backfill_cli.errors import Hint, VerifyMismatch, command
 from backfill_cli.model.units import spell_duration, spell_epoch, spell_moment, spell_share
 from backfill_cli.model.verify import DifferentRow, TableVerdict, VerifyProgress, VerifyReport
-from backfill_cli.view.console import answer, answer_json, interactive, say, shown_lines, wrapped
+from backfill_cli.view.console import CLEARED, answer, answer_json, interactive, say, shown_lines, wrapped
 from backfill_cli.view.model import spell_not_compared
 from backfill_cli.view.status import LINE_S
 
@@ -137,9 +137,6 @@ def _row(row: DifferentRow) -> str:
 
 def _value(value: str | None) -> str:
     return "NULL" if value is None else repr(value)
-
-
-CLEARED = "\r\x1b[K"
 
 
 def progress_text(at: VerifyProgress) -> str:

@@ -25,7 +25,7 @@ def world(spark: "SparkSession", tmp_path: Path) -> IcebergWorld:
 
 def by_workers(upstream: IcebergUpstream, spark: "SparkSession", read: SnapshotRead) -> list[Row] | None:
     """The rows of a read; None where they are left to Spark."""
-    tasks = upstream.batches(spark, TABLE, [read])
+    tasks = upstream.batches(TABLE, [read], 2)
     if tasks is None:
         return None
     pieces = chain.from_iterable(tasks.parts)
@@ -91,7 +91,7 @@ def test_a_file_that_is_gone_before_it_is_read_is_told_as_expired_if_its_snapsho
     world.load([[row(1, "a")]])
     upstream = world.open()
     (split,) = upstream.pin().splits
-    tasks = upstream.batches(spark, TABLE, [SnapshotRead(TABLE, split.id)])
+    tasks = upstream.batches(TABLE, [SnapshotRead(TABLE, split.id)], 2)
     assert tasks is not None
     for file in (tmp_path / "orders" / "data").rglob("*.parquet"):
         file.unlink()

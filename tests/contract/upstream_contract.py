@@ -85,7 +85,7 @@ class UpstreamContract:
         """Most jobs stage what `batches` gives; `verify`, and jobs with a transform, read what `scan` gives."""
         upstream = loaded.open()
         reads = whole(upstream, upstream.pin())
-        tasks = upstream.batches(spark, TABLE, reads)
+        tasks = upstream.batches(TABLE, reads, 2)
         if tasks is None:
             pytest.skip("rows of this upstream are read by Spark")
         assert rows_of(tasks.frame(spark)) == [r for split in INITIAL for r in split]
@@ -119,7 +119,7 @@ class UpstreamContract:
         if None not in counts:  # else only reading tells
             assert all(rows is not None and rows <= size for rows in counts)
             assert sum(rows or 0 for rows in counts) == 70
-        tasks = upstream.batches(spark, TABLE, slices)
+        tasks = upstream.batches(TABLE, slices, 2)
         if tasks is not None:
             self.require_counted(upstream, tasks, slices)
         frames = [upstream.scan(spark, TABLE, slices[turn::2]) for turn in range(2)]
@@ -278,14 +278,14 @@ class UpstreamContract:
         loaded.land([("insert", None, row(2, "back")), ("update", row(1, "one"), row(1, "uno"))])
         latest = upstream.observe(self.log_begin(pin), False).latest
         schema = pin.schema[TABLE]
-        tasks = upstream.change_batches(spark, TABLE, self.log_begin(pin), latest, schema)
+        tasks = upstream.change_batches(TABLE, self.log_begin(pin), latest, schema, 2)
         if tasks is None:
             pytest.skip("changes of this log are read by Spark")
         found = tasks.frame(spark).toArrow().to_pylist()
         frame = changes(upstream, spark, self.log_begin(pin), latest, pin)
         assert found == frame.select(*found[0]).orderBy("_backfill_seq").toArrow().to_pylist()
         assert len(tasks.parts) == 1
-        nothing = upstream.change_batches(spark, TABLE, latest, latest, schema)
+        nothing = upstream.change_batches(TABLE, latest, latest, schema, 2)
         assert nothing is not None
         assert nothing.parts == ()
         assert set(nothing.frame(spark).columns) == set(found[0])

@@ -202,7 +202,7 @@ def test_text_files_are_sparks(tmp_path: Path, spark: "SparkSession") -> None:
     options = {"snapshot": {"path": str(tmp_path), "format": "json", "schema": "id BIGINT"}}
     upstream = connector.open(connector.options.model_validate(options), [TableSpec("t", ("id",))])
     upstream.pin()
-    assert upstream.batches(spark, "t", [SnapshotRead("t", "a.json", 0, None)]) is None
+    assert upstream.batches("t", [SnapshotRead("t", "a.json", 0, None)], 2) is None
 
 
 def test_files_without_rows_are_nothing_to_make(tmp_path: Path, spark: "SparkSession") -> None:

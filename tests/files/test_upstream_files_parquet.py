@@ -47,7 +47,7 @@ def by_every_way(upstream: Source, spark: "SparkSession") -> Iterator[list[dict[
     cut = [SnapshotRead("t", s.id, n, n + 1) for s in splits for n in range(s.rows or 0)]
     for reads in (whole, cut):
         yield upstream.scan(spark, "t", reads).orderBy("id").toArrow().to_pylist()
-    tasks = upstream.batches(spark, "t", whole)
+    tasks = upstream.batches("t", whole, 2)
     assert tasks is not None
     made = [row for part in tasks.parts for piece in part for b in tasks.make(piece.what) for row in b.to_pylist()]
     yield sorted(made, key=lambda row: row["id"])

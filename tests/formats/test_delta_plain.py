@@ -26,7 +26,7 @@ FEED = {"delta.enableChangeDataFeed": "true"}
 
 def by_workers(upstream: Source, spark: "SparkSession", reads: list[SnapshotRead]) -> dict[int, list[Any]] | None:
     """The rows of each read; None where they are left to Spark."""
-    tasks = upstream.batches(spark, "t", reads)
+    tasks = upstream.batches("t", reads, 2)
     if tasks is None:
         return None
     found: dict[int, list[Any]] = {index: [] for index in range(len(reads))}
@@ -143,7 +143,7 @@ def test_a_file_that_vacuum_took_while_it_was_to_be_read_is_named(spark: "SparkS
     write_deltalake(str(tmp_path / "t"), table, configuration=FEED)
     upstream = opened(tmp_path / "t")
     slices = slices_of(upstream, 100)
-    tasks = upstream.batches(spark, "t", slices)
+    tasks = upstream.batches("t", slices, 2)
     assert tasks is not None
     for path in DeltaTable(str(tmp_path / "t")).file_uris():
         Path(path).unlink()

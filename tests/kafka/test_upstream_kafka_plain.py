@@ -77,7 +77,7 @@ def test_a_record_that_cannot_be_read_is_beside_the_others(topic: Topic, spark: 
 def test_with_sparks_own_reader_nothing_is_made_in_workers(topic: Topic, spark: "SparkSession") -> None:
     topic.write([b"x"])
     upstream = topic.open(value=BYTES, reader="spark")
-    assert upstream.batches(spark, TABLE, history(upstream)) is None
+    assert upstream.batches(TABLE, history(upstream), 2) is None
 
 
 def test_case_31_offsets_that_are_gone_are_named(topic: Topic, spark: "SparkSession") -> None:

@@ -167,7 +167,7 @@ class PlainJob:
         for name in dict.fromkeys(one.table for one in plan.reads):
             self.between.closed()
             closed = self.upstream.closed(name, [one for one in plan.reads if one.table == name])
-            tasks = self.upstream.batches(None, name, closed)
+            tasks = self.upstream.batches(name, closed, 2)
             counts = [0] * len(closed)
             for part in tasks.parts:
                 for piece in part:

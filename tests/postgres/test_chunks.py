@@ -38,7 +38,7 @@ def pin(upstream: PostgresSource) -> Pin:
 
 @pytest.fixture
 def chunk(upstream: PostgresSource, pin: Pin) -> chunks.Chunk:
-    tasks = upstream.batches(None, "t", [SnapshotRead("t", split.id) for split in pin.splits])  # type: ignore[arg-type]
+    tasks = upstream.batches("t", [SnapshotRead("t", split.id) for split in pin.splits], 2)
     assert tasks is not None
     chunk: chunks.Chunk = tasks.parts[0][0].what
     return chunk

@@ -17,7 +17,7 @@ def test_a_signal_while_spark_starts_ends_the_command_at_once_and_leaves_nothing
     scratch.mkdir()
     never_ready = place.java(f"touch {tmp_path}/java/ran; cat > /dev/null; touch {tmp_path}/java/ended")
     with place.began("start", "job.toml", env={**never_ready, "TMPDIR": str(scratch)}) as runner:
-        place.until(lambda job: (tmp_path / "java/ran").exists() and job["limited_by"] == "starting Spark")
+        place.until(lambda job: (tmp_path / "java/ran").exists() and job["limited_by"]["text"] == "starting Spark")
         assert list(scratch.iterdir()) != []
         runner.send_signal(number)
         began_s = time.monotonic()

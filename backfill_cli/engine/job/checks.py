@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, Lease, Sink, SinkTable, Source, own
+from backfill_cli.engine.job.estimate import of_earlier, of_sample
 from backfill_cli.engine.job.held import held_without_runner, spell_pending_start
 from backfill_cli.engine.job.ownership import owners_sought, require_kept, require_new, start_over_named
 from backfill_cli.engine.job.resources import Resources
@@ -29,28 +30,34 @@ from backfill_cli.engine.job.select import (
 from backfill_cli.engine.spool.folder import owned
 from backfill_cli.engine.staging.files import nothing_left, require_shared
 from backfill_cli.engine.staging.quarantine import side_name, side_table
-from backfill_cli.engine.staging.sample import require_readable
+from backfill_cli.engine.staging.sample import Sampled, require_readable
 from backfill_cli.engine.staging.transform import require_own_columns, sink_schema
-from backfill_cli.errors import BackfillError, NoSuchJob, SinkInUse, Transient, UsageError, in_config
+from backfill_cli.errors import BackfillError, NoSuchJob, SinkInUse, Transient, UsageError, command, in_config
 from backfill_cli.model.checkpoint import Owner
 from backfill_cli.model.job import JobState, Phase
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.reports import PlannedTable, PlanReport, Refusal
 from backfill_cli.model.schema import fields_of, names_of, shown_column
 from backfill_cli.model.units import spell_epoch
 from backfill_cli.model.upstream import Pin
 from backfill_cli.spark.api import Session
+from backfill_cli.spark.session import require_startable
 
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the checks found out. owner: the job's catalog according to the sink, for `ownership.take`."""
+    """What the checks found out. owner: the job's catalog according to the sink, for `ownership.take`.
+
+    sample: what was read of the snapshot, and how long that took.
+    """
 
     choice: Selected
     pin: Pin
     tables: tuple[SinkTable, ...]
     owner: Owner | None
+    sample: Sampled
 
 
 class Asking(Protocol):
@@ -66,6 +73,10 @@ class Asking(Protocol):
 
     def pinned(self) -> None:
         """Called once the upstream is pinned: beside the checks that follow, `start` opens Spark."""
+        ...
+
+    def looks(self, doing: str) -> None:
+        """What is being checked, for whoever waits for the checks alone."""
         ...
 
     def may_create(self, lease: Lease) -> bool:
@@ -91,10 +102,13 @@ def require_all(
         tables = _placed(config, resources, pin, plain=not into_existing)
         for table in config.tables:
             require_own_columns(session, pin.schema[table.name], config.transform_of(table.name))
+        asking.looks("looking at the sink")
+        _require_sink(config, catalog, sink, tables, into_existing, asking)
+        sample = None
         if readable:
-            asking.ask(lambda: require_readable(session, upstream, config, pin, tables))
-    _require_sink(config, catalog, sink, tables, into_existing, asking)
-    return Checked(choice, pin, tables, owner)
+            asking.looks("reading a sample of the rows")
+            sample = asking.ask(lambda: require_readable(session, upstream, config, pin, tables))
+    return Checked(choice, pin, tables, owner, sample or Sampled())
 
 
 def require_again(config: JobConfig, catalog: Catalog, resources: Resources, asking: Asking) -> Checked:
@@ -108,7 +122,7 @@ def require_again(config: JobConfig, catalog: Catalog, resources: Resources, ask
         tables = _placed(config, resources, pin, plain=True)
     owner = asking.ask(lambda: require_kept(job.name, catalog, sink))
     _require_sink(config, catalog, sink, tables, True, asking)
-    return Checked(choice, pin, tables, owner)
+    return Checked(choice, pin, tables, owner, Sampled())
 
 
 def _require_as_left(job: JobDefinition, catalog: Catalog, resources: Resources) -> None:
@@ -222,10 +236,6 @@ def _side_tables(tables: Sequence[SinkTable], upstream: Source, pin: Pin) -> tup
     return tuple(side_table(table, upstream, pin.schema[table.name]) for table in tables)
 
 
-ROWS_PER_S = (1_500_000.0, 100_000.0)  # five narrow columns on two cores; wide rows, a slow disk
-LEAST_S = 5.0  # until Spark has started
-
-
 @dataclass
 class _Noting:
     """See Asking: what a report can hold is noted, and the next check asked; nothing is waited for.
@@ -235,6 +245,7 @@ class _Noting:
 
     config: JobConfig
     catalog: Catalog
+    tell: Callable[[Limit | str], None]
     refused: list[Refusal] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -253,7 +264,11 @@ class _Noting:
         """What is left there is noted once the upstream is pinned."""
 
     def pinned(self) -> None:
-        """A plan opens Spark only for what nothing else can tell."""
+        """Spark is opened only for what nothing else can tell; a start would open it in any case."""
+        require_startable(self.config)
+
+    def looks(self, doing: str) -> None:
+        self.tell(doing)
 
     def may_create(self, lease: Lease) -> bool:
         begun = self.catalog.starts.of(self.config.job.name)
@@ -274,14 +289,21 @@ class _Noting:
             self.notes.append(str(held))
 
 
-def plan(config: JobConfig, catalog: Catalog, into_existing: bool = False) -> PlanReport:
+def plan(
+    config: JobConfig,
+    catalog: Catalog,
+    into_existing: bool = False,
+    tell: Callable[[Limit | str], None] = lambda _doing: None,
+    tries: Callable[[Resources], object] = lambda _resources: None,
+) -> PlanReport:
     """Pin, observe and check what `start` checks, and report the result.
 
-    Raises what `start` would raise for a config that cannot run.
+    tell: receives what is being looked at. tries: what is tried besides. Raises what `start` would raise for a
+    config that cannot run.
     """
-    noting = _Noting(config, catalog)
+    noting = _Noting(config, catalog, tell)
     known = tuple(_known_job(config, catalog))
-    with start_over_named(config.job.name, catalog), Resources(config) as resources:
+    with start_over_named(config.job.name, catalog), Resources(config, tell, waits=False) as resources:
         upstream, sink = resources.upstream, resources.sink
         noting.notes += nothing_follows(config.job.name, upstream.capabilities)
         if known:
@@ -298,11 +320,15 @@ def plan(config: JobConfig, catalog: Catalog, into_existing: bool = False) -> Pl
         # once refused, the upstream is not read further: the object with its name may belong to somebody else
         view = upstream.observe(pin.position, snapshot_open=True) if noting.readable else None
         hold, why = constraints(checked.choice.strategy, upstream.capabilities, sink.capabilities.transactional)
+        tries(resources)
     kept = sink.capabilities.logical_types
     estimated = upstream.capabilities.log is not None
     planned = [_planned(table, pin, estimated, kept) for table in tables if not table.side]
     beside = [_planned(table, pin, False, kept) for table in tables if table.side]
     exact = pin.complete_at is None
+    estimate_s, by = _estimate(config, catalog, planned, checked.sample)
+    running = bool(known) and catalog.job(config.job.name).live
+    again = "start --config FILE" + " --into-existing" * (into_existing and not known)
     return PlanReport(
         job=config.job.name,
         strategy=checked.choice.strategy,
@@ -315,13 +341,16 @@ def plan(config: JobConfig, catalog: Catalog, into_existing: bool = False) -> Pl
         retention=checked.choice.retention,
         constraints_hold=hold,
         constraints_why=why,
-        estimate_s=_estimate_s(planned, config.throttle.rate),
+        estimate_s=estimate_s,
+        estimated_by=by,
         refused=tuple(noting.refused),
         warnings=tuple(noting.warnings),
         notes=tuple(noting.notes),
         exists=known,
         follows=upstream.capabilities.follows,
         side_tables=tuple(beside),
+        running=running,
+        then=command(f"status {config.job.name}" if running else again),
     )
 
 
@@ -357,10 +386,15 @@ def _known_job(config: JobConfig, catalog: Catalog) -> Iterator[str]:
         yield f"its last run failed: {row.reason}"
 
 
-def _estimate_s(tables: Sequence[PlannedTable], rate: float | None) -> tuple[float, float] | None:
-    """A guess at the snapshot's time; None if the row count is unknown, or no rows may be read."""
-    if rate == 0 or any(table.rows is None for table in tables):
-        return None
-    rows = sum(table.rows or 0 for table in tables)
-    quick, slow = (min(rows_per_s, rate or rows_per_s) for rows_per_s in ROWS_PER_S)
-    return LEAST_S + rows / quick, 2 * LEAST_S + rows / slow
+def _estimate(
+    config: JobConfig, catalog: Catalog, tables: Sequence[PlannedTable], sample: Sampled
+) -> tuple[tuple[float, float] | None, str]:
+    """The snapshot's time, and what that is known by; None, and why it is not known."""
+    if config.throttle.rate == 0:
+        return None, "throttle.rate is 0: no row of the snapshot is read"
+    if any(table.rows is None for table in tables):
+        return None, "number of rows not known"
+    found = of_earlier(config, catalog) or of_sample(sample.rows, sample.seconds)
+    if found is None:
+        return None, "no job of its kind has run in this catalog"
+    return found.seconds(sum(table.rows or 0 for table in tables), config.throttle.rate), found.by

@@ -32,6 +32,7 @@ def create(
         resources.tell(said)
     checked = require_all(config, catalog, resources, into_existing, _Insisting(config, catalog, resources))
     tables = checked.tables
+    _ = resources.spark  # settings that it cannot read refuse the start, too, before anything is made
     with holding(config, catalog, upstream, checked.pin, resources) as held_pin:
         resources.with_retries(lambda: sink.prepare(name, tables, into_existing))
         with owning(name, catalog, sink):
@@ -57,6 +58,9 @@ class _Insisting:
 
     def pinned(self) -> None:
         self.resources.begin_spark()
+
+    def looks(self, doing: str) -> None:
+        """What takes longest is Spark, which starts meanwhile, and is told."""
 
     def may_create(self, lease: Lease) -> bool:
         self.resources.with_retries(lease.require_able)

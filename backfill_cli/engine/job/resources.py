@@ -54,14 +54,17 @@ class NoWatcher:
 class Resources:
     """Spark, upstream and sink of one command; closed at the end of `with`.
 
-    tell: receives what is being opened or waited for; without it nothing is waited for.
+    tell: receives what is being opened or waited for. waits: whether failures that may pass are waited for, up to
+    `retry.limit`; as a rule, if somebody is told.
     """
 
-    def __init__(self, config: JobConfig, tell: Callable[[Limit | str], None] | None = None) -> None:
+    def __init__(
+        self, config: JobConfig, tell: Callable[[Limit | str], None] | None = None, waits: bool | None = None
+    ) -> None:
         self._config = config
         self._open = ExitStack()
         self.tell = tell or (lambda _doing: None)
-        self._patience_s = 0.0 if tell is None else config.retry.limit_s
+        self._patience_s = config.retry.limit_s if (tell is not None if waits is None else waits) else 0.0
         self.opening = Opening(lambda: session_for(config))
         self._open.callback(self.opening.close)
 

@@ -237,6 +237,7 @@ class _Run:
         if definition.until == "forever":  # no change pays for its start
             resources.begin_spark()
         resources.with_retries(lambda: self._begin(store, recovered, unpause))
+        resources.tell = self.watcher.tell  # the job no longer is starting, whatever else is waited for
         strategy = strategy_of(config, resources.upstream.capabilities, definition.pin)
         interval_ms = int(config.barrier.interval_s * 1000)
         settings = Settings(
@@ -260,7 +261,6 @@ class _Run:
                 with suppress(BackfillError):  # what the sink holds now, not as last reported
                     loop.heartbeat()
                 raise
-        resources.tell = self.watcher.tell
         if tick == Tick.DONE:
             resources.with_retries(loop.heartbeat)
             resources.with_retries(lambda: store.become(JobState.DONE, "caught up"))

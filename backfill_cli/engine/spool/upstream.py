@@ -177,8 +177,8 @@ class SpooledUpstream(Source):
     def scan(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
         return self.rows.scan(spark, table, reads)
 
-    def batches(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
-        return self.rows.batches(spark, table, reads)
+    def batches(self, table: str, reads: Sequence[SnapshotRead], cores: int) -> ArrowTasks | None:
+        return self.rows.batches(table, reads, cores)
 
     def read_log(self, spark: SparkSession, asked: LogRequest) -> LogBatch:
         """The window's changes: of the spool until that is drained, then of the log itself."""

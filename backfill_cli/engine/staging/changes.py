@@ -20,7 +20,6 @@ from backfill_cli.engine.staging.workers import LogTasks, Net
 from backfill_cli.errors import START_OVER, BadData, sql
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
 from backfill_cli.model.position import Cursor
-from backfill_cli.model.schema import columns_of
 from backfill_cli.model.split import SplitKey
 from backfill_cli.spark.api import SparkSession
 
@@ -67,8 +66,8 @@ def netted(
         one = batch.tables.get(table.name, TakenTable())
         if not isinstance(one, ArrowTasks):
             found[table.name] = one
-        elif any(not isinstance(columns_of(one.schema)[name]["type"], str) for name in table.key):
-            found[table.name] = ChangeFrame(one.frame(spark))  # Arrow does not compare nested keys
+        elif not workers.nets(one, table.key):
+            found[table.name] = ChangeFrame(one.frame(spark))
         else:
             path, apart = folder / FOLDER / table.name / "net", folder / side_name(table.name) / "changes"
             tasks[table.name] = LogTasks(one, tuple(table.key), path, apart)

@@ -3,10 +3,14 @@
 The snapshot if it is small (otherwise its beginning), and the oldest and newest pending changes or both ends of a
 topic's partitions are processed as an epoch's rows are: what would stop the job hours later, after reading a
 snapshot in vain, stops it before it is created.
+
+What workers would produce is produced in this process, if they would be processes of this machine, too: that takes
+no Spark, so that a plan takes a second. Spark stages what only it can read, and what a transform makes.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +19,19 @@ from backfill_cli.config import JobConfig
 from backfill_cli.config.sections import Table
 from backfill_cli.contracts import ArrowTasks, SinkTable, Source
 from backfill_cli.contracts.refusals import as_json, duplicate_keys
-from backfill_cli.engine.staging import workers
+from backfill_cli.engine.staging import quarantine, workers
 from backfill_cli.engine.staging.counts import require_rows
 from backfill_cli.engine.staging.failures import explaining
 from backfill_cli.engine.staging.files import nothing_left
 from backfill_cli.engine.staging.stage import SparkStager
-from backfill_cli.engine.staging.transform import evolved
-from backfill_cli.engine.staging.values import refuse_null_keys_of_snapshot
+from backfill_cli.engine.staging.transform import evolved, require_apart
+from backfill_cli.engine.staging.values import refuse_null_keys_of_log, refuse_null_keys_of_snapshot
 from backfill_cli.errors import BadData, Transient
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, StagedFile
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
-from backfill_cli.spark.api import SparkSession
+from backfill_cli.spark.api import Session
 from backfill_cli.spark.failures import raising_in_worker
 
 if TYPE_CHECKING:
@@ -63,43 +67,54 @@ _EPOCH = 0
 
 
 def require_readable(
-    session: Callable[[], SparkSession],
+    session: Session,
     upstream: Source,
     config: JobConfig,
     pin: Pin,
     tables: Sequence[SinkTable],
-) -> None:
+) -> "Sampled":
     """A sample of what a new job will read can be read and transformed, and its keys are unique.
 
-    Raises what staging raises: BadData naming file and line, or partition and offset; and what the sink would
-    raise for a duplicate key. A log that can only be consumed is not sampled, since its system provides the types
-    and an index keeps its keys unique; nor is a log that is unavailable now, for which the job waits.
+    Returns what this process read of a snapshot. Raises what staging raises: BadData naming file and line, or
+    partition and offset; and what the sink would raise for a duplicate key. A log that can only be consumed is not
+    sampled, since its system provides the types and an index keeps its keys unique; nor is a log that is
+    unavailable now, for which the job waits.
     """
     if upstream.capabilities.log is not None:
-        return
+        return Sampled()
     try:
         view = upstream.observe(pin.position, snapshot_open=True)
     except Transient:
-        return
+        return Sampled()
     tried = _Tried(session, upstream, config, pin)
     with nothing_left(Path(config.job.staging, config.job.name)):
         if upstream.capabilities.partitions is not None:
             for plan in _of_partitions(pin, view):
-                tried.stage(plan, pin.schema)
-            return
+                tried.ranges(plan)
+            return Sampled()
         tried.snapshot({table.name: table for table in tables})
         for plan, schemas in _of_changes(pin, view):
-            tried.stage(plan, schemas)
+            tried.window(plan, schemas)
+    return Sampled(sum(one.rows for one in tried.read), sum(one.seconds for one in tried.read))
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Rows of a snapshot that this process has read, and how long that took."""
+
+    rows: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """Processes a part of what the job will read, and leaves nothing."""
+    """Processes a part of what the job will read, and leaves nothing. read: what this process read of tables."""
 
-    session: Callable[[], SparkSession]
+    session: Session
     upstream: Source
     config: JobConfig
     pin: Pin
+    read: list[Sampled] = field(default_factory=list)
 
     def stage(
         self, plan: EpochPlan, schemas: Mapping[str, str], table: SinkTable | None = None, whole: bool = False
@@ -127,7 +142,7 @@ class _Tried:
         for name, reads, whole in _of_snapshot(self.pin):
             plain = self.config.transform_of(name).is_empty
             closed = self.upstream.closed(name, reads)
-            made = workers.made_in_workers(self.upstream, self.session(), name, closed)
+            made = self._made(name, closed)
             good = made is not None and self._good_here(tables[name], made, closed, whole, plain)
             if (good and plain) or any(read.limit_rows is not None for read in reads):
                 continue
@@ -136,22 +151,109 @@ class _Tried:
                 self.stage(EpochPlan(reads=tuple(reads)), self.pin.schema, tables[name], whole)
                 left -= not needed
 
+    def _made(self, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+        """What workers would produce of these reads."""
+        if self.config.spark.is_local:
+            return self.upstream.batches(table, reads, cores=1)
+        return workers.made_in_workers(self.upstream, self.session(), table, reads)
+
     def _good_here(
         self, table: SinkTable, made: ArrowTasks, reads: Sequence[SnapshotRead], whole: bool, plain: bool
     ) -> bool:
         """Whether the rows can be read here, all of them, with unique keys. plain: if not, raises the error."""
+        count, began_s = [0], time.monotonic()
         try:
-            with explaining(self.upstream, self.config):
-                found = made_here(made, self.config.table(table.name).key)
+            with explaining(self.upstream, self.config), raising_in_worker():
+                found = _few(self._readable(table.name, made, count), self.config.table(table.name).key)
             if found.whole:
-                stated = [self.upstream.row_count(read) for read in reads]
-                require_rows(reads, stated, found.rows.num_rows + found.apart)
+                self._require_all(reads, count)
+            self.read.append(Sampled(sum(count), time.monotonic() - began_s))
             _require_unique(table, found, whole)
         except BadData:
             if plain:
                 raise
             return False
         return True
+
+    def ranges(self, plan: EpochPlan) -> None:
+        """Records of a partitioned log are read, and decoded, here or in Spark."""
+        (table,), partitions = self.config.tables, self.upstream.capabilities.partitions
+        here = partitions is not None and partitions.appends and self._is_plain(table)
+        made = self.upstream.batches(table.name, plan.reads, 1) if here else None
+        if made is None:
+            self.stage(plan, self.pin.schema)
+            return
+        count = [0]
+        with explaining(self.upstream, self.config), raising_in_worker():
+            for _ in self._readable(table.name, made, count):
+                pass
+        self._require_all(plan.reads, count)
+
+    def _require_all(self, reads: Sequence[SnapshotRead], count: Sequence[int]) -> None:
+        require_rows(reads, [self.upstream.row_count(read) for read in reads], sum(count))
+
+    def window(self, plan: EpochPlan, schemas: Mapping[str, str]) -> None:
+        """The changes of a window are read and netted, here or in Spark."""
+        found = self._changes(plan, schemas)
+        if found is None:
+            self.stage(plan, schemas)
+            return
+        for table, made in found:
+            nulls = dict.fromkeys(range(len(table.key)), 0)
+            rows = _counted(self._readable(table.name, made, []), table.key, nulls)
+            with explaining(self.upstream, self.config), raising_in_worker():
+                for _ in workers.last_of(rows, table.key):
+                    pass
+            named = {f"null_{at}": count for at, count in nulls.items()}
+            refuse_null_keys_of_log(self.upstream, table.name, table.key, named)
+
+    def _changes(self, plan: EpochPlan, schemas: Mapping[str, str]) -> "list[tuple[Table, ArrowTasks]] | None":
+        """What workers would produce of the window's changes, by table; None if that takes Spark."""
+        window, moved = plan.window, _moved(self.config, plan)
+        assert window is not None
+        if not all(map(self._is_plain, moved)):
+            return None
+        now, found = evolved(schemas, dict(window.schema)), []
+        for table in moved:
+            require_apart(table.name, now[table.name])
+            made = self.upstream.change_batches(table.name, window.after, window.up_to, now[table.name], 1)
+            if made is None or not workers.nets(made, table.key):
+                return None
+            found.append((table, made))
+        return found
+
+    def _is_plain(self, table: Table) -> bool:
+        """Whether its rows are those that workers produce, in processes of this machine."""
+        return self.config.spark.is_local and self.config.transform_of(table.name).is_empty
+
+    def _readable(self, table: str, made: ArrowTasks, count: list[int]) -> "Iterator[pa.RecordBatch]":
+        """The rows that workers would produce. Raises what staging would of one that cannot be read.
+
+        count: receives how many rows each batch has, with those that cannot be read.
+        """
+        place, bad = self.upstream.capabilities.place, 0
+        first: tuple[Any, ...] | None = None
+        for piece in (piece for part in made.parts for piece in part):
+            for batch in workers.storable(made.make, piece):
+                count.append(batch.num_rows)
+                readable, unreadable = workers.divided(batch, place)
+                if unreadable.num_rows and not self.upstream.capabilities.quarantines:
+                    found = tuple(unreadable.column(name)[0].as_py() for name in (*place, "reason"))
+                    bad, first = bad + unreadable.num_rows, found if first is None else min(first, found)
+                yield readable
+        if first is not None:
+            raise quarantine.unreadable(table, bad, first)
+
+
+def _counted(
+    batches: "Iterator[pa.RecordBatch]", key: Sequence[str], nulls: dict[int, int]
+) -> "Iterator[pa.RecordBatch]":
+    """The batches that have rows; meanwhile the NULLs in each column of the key are counted."""
+    for batch in batches:
+        for at, name in enumerate(key):
+            nulls[at] += batch.column(name).null_count
+        if batch.num_rows:
+            yield batch
 
 
 def _moved(config: JobConfig, plan: EpochPlan) -> tuple[Table, ...]:
@@ -253,24 +355,10 @@ def _window(
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The key columns of some rows, in the key's order. whole: there are no more rows.
-
-    apart: how many there are besides that cannot be read.
-    """
+    """The key columns of some rows, in the key's order. whole: there are no more rows."""
 
     rows: "pa.Table"
     whole: bool = True
-    apart: int = 0
-
-
-def made_here(tasks: ArrowTasks, key: Sequence[str]) -> Keys:
-    """Of rows that workers would produce, produced in this process: they are few.
-
-    Raises BadData for a value that no sink takes; our own errors are raised as a worker raises them.
-    """
-    pieces = (piece for part in tasks.parts for piece in part)
-    with raising_in_worker():
-        return _few((batch for piece in pieces for batch in workers.storable(tasks.make, piece)), key)
 
 
 def staged_here(folder: Path, files: Sequence[StagedFile], key: Sequence[str]) -> Keys:
@@ -290,13 +378,12 @@ def _few(batches: "Iterator[pa.RecordBatch]", key: Sequence[str]) -> Keys:
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []
-    rows = size = apart = 0
+    rows = size = 0
     while rows <= ROWS and size <= BYTES and (batch := next(batches, None)) is not None:
-        readable, bad = workers.divided(batch, ())
-        held.append(readable.select(list(key)))
-        rows, size, apart = rows + batch.num_rows, size + held[-1].nbytes, apart + bad.num_rows
+        held.append(batch.select(list(key)))
+        rows, size = rows + batch.num_rows, size + held[-1].nbytes
     whole = rows <= ROWS and size <= BYTES
-    return Keys(pa.Table.from_batches(held) if held else pa.table({name: [] for name in key}), whole, apart)
+    return Keys(pa.Table.from_batches(held) if held else pa.table({name: [] for name in key}), whole)
 
 
 def require_unique(table: SinkTable, keys: Keys) -> None:

@@ -124,9 +124,10 @@ def require_own_columns(session: Session, source: str, transform: Transform) -> 
     Changes cannot compute such an item; and it would mean something else as soon as the upstream adds a column of
     that name.
     """
+    if not (select := transform.select):
+        return
     from backfill_cli.config.transforms import aliases, naming
 
-    select = transform.select or ()
     for item in naming(select, aliases(select) - _folded(source)):
         with fitting():
             _empty(session(), source).selectExpr(item)

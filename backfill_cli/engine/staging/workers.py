@@ -22,7 +22,7 @@ from backfill_cli.engine.staging.values import require_storable
 from backfill_cli.formats import row_groups
 from backfill_cli.formats.parquet_writer import encoding, writing
 from backfill_cli.model.plan import SnapshotRead, StagedFile, StagedTable
-from backfill_cli.model.schema import names_of, schema_text
+from backfill_cli.model.schema import columns_of, names_of, schema_text
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import SparkSession
 
@@ -59,7 +59,7 @@ def made_in_workers(
         return None
     if row_groups.rebased_by(spark) is not None:
         return None
-    return upstream.batches(spark, table, reads)
+    return upstream.batches(table, reads, arrow_tasks.cores(spark))
 
 
 def storable(make: Make, piece: Piece) -> "Iterator[pa.RecordBatch]":
@@ -181,6 +181,12 @@ class Net:
     apart: StagedTable
 
 
+def nets(tasks: ArrowTasks, key: Sequence[str]) -> bool:
+    """Whether workers can net these changes: Arrow does not compare nested keys."""
+    columns = columns_of(tasks.schema)
+    return all(isinstance(columns[name]["type"], str) for name in key)
+
+
 @dataclass(frozen=True, slots=True)
 class LogTasks:
     """One table's changes, to be netted by `key` and written to the new folder `path`; apart: as for `write`."""
@@ -276,7 +282,7 @@ def _net(part: "tuple[str, int, bool, LogTasks]") -> dict[str, Any]:
                 if rows.num_rows:
                     yield rows
 
-    tables = _last_rows(readable(), key)
+    tables = last_of(readable(), key)
     held = list(islice(tables, 2))
     whole, changed = len(held) < 2, 0
     for rows in chain(held, tables):
@@ -288,7 +294,7 @@ def _net(part: "tuple[str, int, bool, LogTasks]") -> dict[str, Any]:
     return {**names, **counts}
 
 
-def _last_rows(batches: "Iterator[pa.RecordBatch]", key: Sequence[str]) -> "Iterator[pa.Table]":
+def last_of(batches: "Iterator[pa.RecordBatch]", key: Sequence[str]) -> "Iterator[pa.Table]":
     """The last change of each key; in several tables, each net by itself, if one would be too large."""
     import pyarrow as pa
 

@@ -24,11 +24,11 @@ class Records:
         self._options, self._connection, self.archive = options, connection, archive
 
     def log_tasks(
-        self, spark: SparkSession, ranges: Sequence[Range], oldest: Callable[[], Mapping[int, int]]
+        self, ranges: Sequence[Range], oldest: Callable[[], Mapping[int, int]], cores: int
     ) -> tuple[Range, ...] | None:
         """The tasks that read all of these ranges from the log; None if the archive delivers some of them."""
         archived, logged = self._parts(ranges, oldest)
-        return None if archived else cut(logged, arrow_tasks.cores(spark))
+        return None if archived else cut(logged, cores)
 
     def decoded(
         self,

@@ -11,7 +11,6 @@ from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, UpstreamView
-from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.kafka import columns
@@ -100,14 +99,14 @@ class KafkaUpstream(Source):
         named = columns.of_value(columns_of(pin.schema[self._topic.table.name]))
         return [*grown, *self._topic.is_unwrapped(named, appends)]
 
-    def batches(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+    def batches(self, table: str, reads: Sequence[SnapshotRead], cores: int) -> ArrowTasks | None:
         value = columns.of_value(columns_of(self._taken().schema[self._topic.table.name]))
         if self._options.reader != "confluent":
             return None
-        ranges = self._topic.records.log_tasks(spark, _ranges(reads), self._topic.oldest)
+        ranges = self._topic.records.log_tasks(_ranges(reads), self._topic.oldest, cores)
         if ranges is None:
             return None
-        reading, cores = self._topic.events(value, self._taken().identity), arrow_tasks.cores(spark)
+        reading = self._topic.events(value, self._taken().identity)
         return reader.tasks(self._topic.connection, self._options.topic, ranges, reading, cores)
 
     def scan(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:

@@ -30,7 +30,7 @@ PLAN = PlanReport("orders", "snapshot", "x", (TABLE,), "0", retention="its files
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, report: PlanReport = PLAN) -> None:
-    monkeypatch.setattr(doctor, "plan", lambda config, catalog: report)
+    monkeypatch.setattr(doctor, "plan", lambda *_, **__: report)
 
 
 def test_a_catalog_is_looked_at_as_it_is(run: Run, catalog: Catalog, folder: Path) -> None:
@@ -156,7 +156,7 @@ def test_what_plan_raises_is_a_check_that_failed(run: Run, folder: Path, monkeyp
         (HistoryGone("gone", "x"), "retention"),
     ):
 
-        def plan(config: object, catalog: object, error: Exception = error) -> PlanReport:
+        def plan(*_: object, error: Exception = error, **__: object) -> PlanReport:
             raise error
 
         monkeypatch.setattr(doctor, "plan", plan)

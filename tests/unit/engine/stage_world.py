@@ -115,11 +115,11 @@ class WorkersUpstream(Upstream):
 
     parts: int = 1
 
-    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks:
+    def batches(self, table: str, reads: Sequence[SnapshotRead], cores: int) -> ArrowTasks:
         return tasks([(i, self.part(table, r)) for i, r in enumerate(reads)], SCHEMAS[table])
 
     def change_batches(
-        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
+        self, table: str, after: Position, up_to: Position, schema: str, cores: int
     ) -> ArrowTasks | None:
         if self.place != "INT":
             return None

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -83,6 +84,46 @@ def tried(config: JobConfig, spark: "SparkSession") -> None:
     pin = upstream.pin()
     tables = sink_tables(config, lambda: spark, upstream, pin, plain=True)
     require_readable(lambda: spark, upstream, config, pin, tables)
+
+
+def tried_here(config: JobConfig) -> None:
+    """As `tried`, where there is no Spark."""
+
+    def opened() -> Any:
+        raise AssertionError("it takes Spark")
+
+    upstream = config.open_upstream()
+    pin = upstream.pin()
+    require_readable(opened, upstream, config, pin, sink_tables(config, opened, upstream, pin, plain=True))
+
+
+def without_transform(config: JobConfig) -> JobConfig:
+    file = Path(config.file)
+    file.write_text(re.sub(r"\[tables.transform]\n.*\n", "", file.read_text()))
+    return load(file)
+
+
+BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "a value": ({"id": 1, "price": "1.005"}, r"2\.json: line 1 \(of id 1\): column 'price'"),
+    "a NULL key": ({"id": None, "price": "1.50"}, r"2\.json: line 1.*column 'id': the key is NULL"),
+}
+
+
+@pytest.mark.parametrize("broken", ["a value", "a NULL key"])
+def test_what_stops_spark_stops_a_sample_without_spark_in_the_same_words(
+    config: JobConfig, land: Land, spark: "SparkSession", tmp_path: Path, broken: str
+) -> None:
+    row, said = BROKEN[broken]
+    land("orders", "1", {"id": 1, "price": "1.50"})
+    land("items", "1", {"id": 1, "n": 2})
+    tried_here(without_transform(config))
+    land("orders", "2", row)
+    with pytest.raises(BadData, match=said) as by_spark:
+        tried(config, spark)
+    with pytest.raises(BadData) as here:
+        tried_here(without_transform(config))
+    assert here.value.message == by_spark.value.message
+    assert not (tmp_path / "staging").exists()
 
 
 @pytest.mark.parametrize("broken", ["1", "3"])
@@ -244,8 +285,14 @@ def test_rows_that_are_quarantined_have_no_keys_and_are_counted() -> None:
         kept = pa.array([None, {"line": 2}, None], pa.struct([("line", pa.int64())]))
         yield pa.RecordBatch.from_pydict({"id": pa.array([1, None, 3]), own.QUARANTINED: kept})
 
-    found = sample.made_here(ArrowTasks(make, ((Piece(0, None),),), "{}"), ["id"])
-    assert (found.rows["id"].to_pylist(), found.apart, found.whole) == ([1, 3], 1, True)
+    upstream: Any = SimpleNamespace(capabilities=SimpleNamespace(place=(), quarantines=True))
+    unused: Any = None
+    count: list[int] = []
+    rows = sample._Tried(unused, upstream, unused, unused)._readable(
+        "t", ArrowTasks(make, ((Piece(0, None),),), "{}"), count
+    )
+    found = sample._few(rows, ["id"])
+    assert (found.rows["id"].to_pylist(), sum(count), found.whole) == ([1, 3], 3, True)
 
 
 MANY = """

@@ -161,7 +161,11 @@ def test_a_start_on_a_cluster_tries_the_staging_folder_before_anything_is_made(
     monkeypatch.setattr(Path, "glob", lambda folder, how: iter(()))
     sink, catalog = config.open_sink(), Catalog(tmp_path / "c.duckdb")
     world = SimpleNamespace(
-        spark=spark, upstream=config.open_upstream(), sink=sink, with_retries=lambda act: act()
+        spark=spark,
+        upstream=config.open_upstream(),
+        sink=sink,
+        with_retries=lambda act: act(),
+        begin_spark=lambda: None,
     )
     with pytest.raises(UsageError, match=r"16 row\(s\) were written .* hold 0"):
         create(config, catalog, world, "forever", False)  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """Types survive exactly or are refused, by name."""
 
 import datetime as dt
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hint_typed import typed
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.errors import BadData
@@ -45,6 +48,41 @@ KEPT: list[tuple[pa.DataType, str]] = [
 def test_a_type_that_is_kept_has_its_spark_name(tmp_path: Path, kind: pa.DataType, expected: str) -> None:
     path, footer = footer_of(tmp_path, pa.table({"c": pa.array([], kind)}))
     assert shown(schemas.of_footer(path, footer)["c"]["type"]) == expected
+
+
+def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Spark's JSON of types that hold others."""
+    true = st.booleans()
+    fields = st.lists(st.builds(lambda kind, null: field("f", kind) | {"nullable": null}, inner, true), max_size=2)
+    return st.one_of(
+        st.builds(lambda kind, null: {"type": "array", "elementType": kind, "containsNull": null}, inner, true),
+        st.builds(
+            lambda key, kind, null: {"type": "map", "keyType": key, "valueType": kind, "valueContainsNull": null},
+            inner,
+            inner,
+            true,
+        ),
+        st.builds(lambda of: {"type": "struct", "fields": of}, fields),
+    )
+
+
+PLAIN = "boolean byte short integer long float double string binary date timestamp timestamp_ntz decimal(38,10)"
+TYPES = st.sampled_from([*PLAIN.split(), "char(3)", "interval day to second"])
+
+
+@given(st.lists(st.tuples(st.recursive(TYPES, nested, max_leaves=4), st.booleans()), max_size=3))
+def test_an_arrow_schema_is_that_of_pyspark(kinds: list[tuple[Any, bool]]) -> None:
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    columns = {f"c{at}": field(f"c{at}", kind) | {"nullable": null} for at, (kind, null) in enumerate(kinds)}
+    try:
+        theirs = to_arrow_schema(StructType.fromJson(json.loads(schema_text(columns))))
+    except Exception as error:
+        with pytest.raises(type(error)):
+            schemas.arrow_schema(columns)
+        return
+    assert schemas.arrow_schema(columns).equals(theirs, check_metadata=True)
 
 
 REFUSED: list[tuple[pa.DataType, dict[str, Any], str]] = [

@@ -108,6 +108,17 @@ def test_a_failure_is_raised_to_whoever_needs_it_and_one_that_may_pass_is_tried_
     assert slow.calls == 2
 
 
+def test_of_several_who_wait_one_hears_of_a_failure_that_may_pass_and_the_others_wait_on() -> None:
+    slow = Slow(Transient("the cluster does not answer"))
+    held = Opening(slow)
+    waiting = [in_thread(lambda: held.get(lambda _: None)) for _ in range(4)]
+    slow.may.set()
+    found = [one()[0] for one in waiting]
+    assert sum(isinstance(one, Transient) for one in found) >= 1
+    assert all(isinstance(one, Transient) or one is slow.session for one in found)
+    assert held.get(lambda _: None) is slow.session
+
+
 def test_nobody_waits_for_what_was_given_up_and_what_opens_then_is_stopped() -> None:
     slow = Slow()
     held, over = Opening(slow), threading.Event()

@@ -100,7 +100,7 @@ class Lake:
     def read(self) -> None:
         """All rows of the pinned snapshot, by our own readers; what they do not read is left to Spark."""
         reads = [SnapshotRead(one.table, one.id) for one in self.pin.splits]
-        if (tasks := self.resumed().batches(None, "t", reads)) is not None:
+        if (tasks := self.resumed().batches("t", reads, 2)) is not None:
             count = sum(batch.num_rows for part in tasks.parts for one in part for batch in tasks.make(one.what))
             assert count == ROWS * APPENDS
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from backfill_cli.errors import Hint, VerifyMismatch
+from backfill_cli.errors import Hint, VerifyMismatch, command
 from backfill_cli.model.reports import PlannedTable, PlanReport, Refusal
 from backfill_cli.model.verify import DifferentRange, DifferentRow, TableVerdict, VerifyReport
 from backfill_cli.view.reports import plan_text, show_plan
@@ -31,6 +31,8 @@ PLAN = PlanReport(
     constraints_hold=False,
     constraints_why="the tables have no shared epoch",
     estimate_s=(40.0, 90.0),
+    estimated_by="as job 'orders' took here",
+    then=command("start --config job.toml"),
     refused=(Refusal("sink table orders has rows", Hint.of("--into-existing")),),
     warnings=("the staging folder is on another disk",),
     side_tables=(
@@ -72,7 +74,7 @@ def test_a_plan_tells_all_that_it_knows() -> None:
     for fact in (
         "snapshot: the snapshot can be pinned",
         "from 0001.json; 3 upstream epochs waiting (2.9 KB)",
-        "about 40s to 1m 30s",
+        "about 40s to 1m 30s, as job 'orders' took here",
         "until 0007.json",
         "do not hold at every checkpoint: the tables have no shared epoch",
         "table orders → main.orders: 20 splits, 200,000 rows, 4.0 MB; key id",
@@ -84,6 +86,16 @@ def test_a_plan_tells_all_that_it_knows() -> None:
         "warning: the staging folder is on another disk",
     ):
         assert fact in text
+    assert text.splitlines()[-1] == "1 problem"
+
+
+def test_a_plan_ends_with_what_to_type() -> None:
+    ready = replace(PLAN, refused=())
+    assert plan_text(ready).splitlines()[-1] == "ready: backfill start --config job.toml"
+    running = replace(ready, running=True, then=command("status orders"))
+    assert plan_text(running).splitlines()[-1] == "running already: backfill status orders"
+    unknown = replace(PLAN, estimate_s=None, estimated_by="number of rows not known")
+    assert "time        N/A: number of rows not known\n" in plan_text(unknown)
 
 
 def test_a_plan_as_json_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import pytest
 from view_builders import row
 
 from backfill_cli.model.checkpoint import Totals
+from backfill_cli.model.limit import Limit
 from backfill_cli.view import running
 from backfill_cli.view.journal import NOTHING, Journal, News
 from backfill_cli.view.model import JobView, job_view
@@ -48,3 +49,12 @@ def test_a_run_that_says_its_first_word_late_is_drawn_and_never_stands_still() -
 
 def test_a_run_that_was_refused_is_not_drawn() -> None:
     assert drawn(None) == 0
+
+
+def test_what_a_start_waits_for_is_told_with_its_seconds() -> None:
+    now_s = 100.0
+    timed = running._Timed(lambda: now_s)
+    assert timed(Limit("starting Spark")).text == "starting Spark"
+    now_s = 103.2
+    assert timed(Limit("starting Spark")).text == "starting Spark, 3 s"
+    assert timed(Limit("the sink is held")).text == "the sink is held"

@@ -83,11 +83,11 @@ class ChangeFormat(Protocol):
 
     def tasks(
         self,
-        spark: SparkSession,
         where: Place,
         files: Sequence[File],
         columns: Columns,
         known: Columns,
+        cores: int,
         before: File | None = None,
     ) -> ArrowTasks | None:
         """The same as contracts.Source.change_batches; None: only `frame` reads them."""

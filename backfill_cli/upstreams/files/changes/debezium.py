@@ -305,15 +305,15 @@ class Debezium(ChangeFormat):
 
     def tasks(
         self,
-        spark: SparkSession,
         where: Place,
         files: Sequence[File],
         columns: Columns,
         known: Columns,
+        cores: int,
         before: File | None = None,
     ) -> ArrowTasks | None:
         shapes = self._shapes(where, files, known)
-        if not arrow_tasks.workers_know_us(spark) or any(one.late for of_files, _ in shapes for one in of_files):
+        if any(one.late for of_files, _ in shapes for one in of_files):
             return None
         reads: dict[str, _Reading] = {}
         for of_files, alike in shapes:
@@ -325,9 +325,7 @@ class Debezium(ChangeFormat):
         pieces = [(Piece(0, (reads[part.name], rows, part)), lines.rows_of(part)) for part in found]
         names = {own.OP: "string", own.SEQ: _SEQ, own.MS: "long"}
         marks = {name: field(name, kind) for name, kind in names.items()} | text_rows.quarantined(rows)
-        return ArrowTasks(
-            _changes, arrow_tasks.of_log(pieces, arrow_tasks.cores(spark)), schema_text(marks | columns)
-        )
+        return ArrowTasks(_changes, arrow_tasks.of_log(pieces, cores), schema_text(marks | columns))
 
     def _shapes(
         self, where: Place, files: Sequence[File], known: Iterable[str], begun: File | None = None

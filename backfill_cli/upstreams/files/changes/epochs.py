@@ -65,7 +65,7 @@ class Log(ABC):
         """The changes of `(after, up_to]`, None if no file holds any."""
 
     def change_batches(
-        self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns
+        self, table: str, after: Position, up_to: Position, columns: Columns, cores: int
     ) -> ArrowTasks | None:
         """See contracts.Source."""
         return None
@@ -107,14 +107,13 @@ class FileLog(Log):
         return log.form.frame(spark, log.where, files, columns, known, log.preceding(files[0]))
 
     def change_batches(
-        self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns
+        self, table: str, after: Position, up_to: Position, columns: Columns, cores: int
     ) -> ArrowTasks | None:
         log, files = self._window(table, after, up_to)
         if not files:
             return nothing(columns)
-        return log.form.tasks(
-            spark, log.where, files, columns, log.columns_before(files[0]), log.preceding(files[0])
-        )
+        known = log.columns_before(files[0])
+        return log.form.tasks(log.where, files, columns, known, cores, log.preceding(files[0]))
 
     def _window(self, table: str, after: Position, up_to: Position) -> tuple[TableLog, list[File]]:
         log = self._logs[table]

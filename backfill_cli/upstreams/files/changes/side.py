@@ -114,9 +114,9 @@ class FilesChanges(ChangeLog):
             return _no_changes(spark, columns) if found is None else found
 
     def change_batches(
-        self, spark: SparkSession, table: str, after: Position, up_to: Position, schema: str
+        self, table: str, after: Position, up_to: Position, schema: str, cores: int
     ) -> ArrowTasks | None:
-        return self._log.change_batches(spark, table, after, up_to, columns_of(schema)) if self._logs else None
+        return self._log.change_batches(table, after, up_to, columns_of(schema), cores) if self._logs else None
 
     def acknowledge(self, position: Position) -> None:
         """No file is removed: they belong to their owner. What is remembered begins here from now on."""

@@ -69,8 +69,8 @@ class FilesSnapshot(SnapshotSide):
         with spark_reading():
             return self._tables[table].scan(spark, reads)
 
-    def batches(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
-        return self._tables[table].batches(spark, reads)
+    def batches(self, table: str, reads: Sequence[SnapshotRead], cores: int) -> ArrowTasks | None:
+        return self._tables[table].batches(reads, cores)
 
     def _duckdb_sql(self, table: str, types: Mapping[str, str]) -> str:
         found = self._tables[table]
@@ -189,7 +189,7 @@ class TableSnapshot:
         holds_times = re.search('"(date|timestamp)', schema_text(self._columns))
         return row_groups.rebased_by(spark) if holds_times else None
 
-    def batches(self, spark: SparkSession, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+    def batches(self, reads: Sequence[SnapshotRead], cores: int) -> ArrowTasks | None:
         """See `SnapshotSide.batches`. Parquet by row group, if pyarrow reads all of it as Spark does."""
         if self._options.format != "parquet":
             return None
@@ -198,7 +198,7 @@ class TableSnapshot:
         self._know_layouts({read.split for read in reads})
         if not all(self._layouts[read.split].plain for read in reads):
             return None
-        return parquet_rows.tasks(self._parts(reads), arrow_tasks.cores(spark), self._how())
+        return parquet_rows.tasks(self._parts(reads), cores, self._how())
 
     def _unchanged(self, name: str) -> None:
         file = self.files[name]

@@ -1,0 +1,61 @@
+"""On a terminal, a command that takes long says what it is doing, and for how long; then the line is gone."""
+
+import time
+
+import pytest
+
+from backfill_cli.view import waiting as view
+from backfill_cli.view.waiting import each, waiting
+
+CLEARED = "\r\x1b[K"
+
+
+class Terminal:
+    """What was written to it so far."""
+
+    def __init__(self, captured: pytest.CaptureFixture[str]) -> None:
+        self._captured, self._said = captured, ""
+
+    @property
+    def said(self) -> str:
+        self._said += self._captured.readouterr().err
+        return self._said
+
+    def until_said(self, text: str) -> None:
+        deadline = time.monotonic() + 20
+        while text not in self.said:
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setattr(view, "interactive", lambda _stream: True)
+    monkeypatch.setattr(view, "SILENT_S", 0.01)
+    monkeypatch.setenv("COLUMNS", "30")
+    return Terminal(capsys)
+
+
+def test_the_line_says_what_is_done_and_is_gone_at_the_end(terminal: Terminal) -> None:
+    with waiting("looking at the upstream") as tell:
+        terminal.until_said("looking at the upstream")
+        tell("starting Spark\x1b[31m")
+        terminal.until_said("starting Spark[31m, 1 s")
+        tell("x" * 100)
+        terminal.until_said("x" * 29)
+    assert terminal.said.endswith(CLEARED)
+    assert "\n" not in terminal.said
+    assert max(map(len, terminal.said.split(CLEARED))) == 29
+
+
+def test_nothing_is_said_where_nobody_watches(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "interactive", lambda _stream: False)
+    with waiting("looking") as tell:
+        tell("starting Spark")
+        time.sleep(0.05)
+    assert terminal.said == ""
+
+
+def test_the_line_is_gone_before_each_of_what_is_waited_for(terminal: Terminal) -> None:
+    for _ in each([1, 2], "checking"):
+        assert terminal.said.endswith(CLEARED)
