@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.errors import BadData
+from backfill_cli.formats.listing import File, place
 from backfill_cli.model.schema import field
 from backfill_cli.upstreams.files.options import ChangesCsv, CsvOptions
 from backfill_cli.upstreams.files.reading import csv_files, lines
@@ -265,3 +266,16 @@ def test_a_quote_that_is_never_closed_is_named_by_its_line_alone(file: Path) -> 
     with pytest.raises(BadData) as refused:
         split(file, b'1,a\n\n2,b\n3,"c\n4,d\n5,e\n', 2)
     assert refused.value.message.endswith('in the record at line 4 (byte 9): 3,"c')
+
+
+def test_a_header_that_is_not_utf8_is_written_again(tmp_path: Path) -> None:
+    def names(content: bytes) -> list[str]:
+        (tmp_path / "a.csv").write_bytes(content)
+        told = File("a.csv", str(tmp_path / "a.csv"), len(content), 0)
+        return csv_files.header(place(str(tmp_path), "t"), told, CsvOptions(header=True))
+
+    with pytest.raises(BadData, match=r"a\.csv: its header is not UTF-8 text") as refused:
+        names(b"id,\xff\n1,2\n")
+    with typed(refused.value) as hint:
+        hint.says("write the file as UTF-8")
+        assert names("id,ÿ\n1,2\n".encode()) == ["id", "ÿ"]
