@@ -45,7 +45,7 @@ ANSWERS: Mapping[str, tuple[type, str]] = {
     "history": (History, "history"),
     "logs": (Logs, "logs"),
     "log-line": (LogLine, "each line of logs --follow"),
-    "plan": (PlanReport, "plan"),
+    "plan": (PlanReport, "plan, and start --from where it would be refused"),
     "verify": (VerifyReport, "verify"),
     "cutover": (CutoverReport, "cutover"),
     "doctor": (Checks, "doctor"),
