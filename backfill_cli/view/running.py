@@ -26,8 +26,6 @@ REFUSALS = (UsageError, NoSuchJob, Held)
 
 Told = Callable[[Entry], None]
 
-DRAWN_S = 1.0  # the longest time without a redraw: the screen shows what the run is doing, and for how long
-
 
 class Viewer:
     """The engine calls the first four methods; `shown` follows the run meanwhile, in a thread of its own.
@@ -85,13 +83,16 @@ class Viewer:
             thread.join(timeout=5)
 
     def _looks(self) -> Iterator[None]:
-        """Yields when it is time to look: after each news, when a line is due, and once more at the end.
+        """Yields when it is time to look: each second where it is drawn, else after news, or when a line is due.
+
+        Once more at the end.
 
         Never in a run that was refused, which had no news: the job in the catalog then belongs to another run.
         """
         ended = False
         while not ended:
-            self._news.wait(self._journal.due_in_s() if self._look is None else DRAWN_S)
+            if self._look is None:  # else it is drawn anyway: what the run is doing, and for how long
+                self._news.wait(self._journal.due_in_s())
             self._news.clear()
             ended = self._ended.is_set()
             if self._began:

@@ -15,7 +15,6 @@ from backfill_cli.view.model import JobView, job_view
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "DRAWN_S", 0.01)
     monkeypatch.setattr(running, "REFRESH_S", 0.01)
 
 
