@@ -2,6 +2,7 @@
 
 import typer
 
+from backfill_cli.api.moved import refuse_moved
 from backfill_cli.view.reports import show_plan
 
 from ._options import (
@@ -12,7 +13,6 @@ from ._options import (
     JsonOption,
     catalog_of,
     config_file,
-    refuse_moved,
 )
 from ._planning import planned
 

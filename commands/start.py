@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backfill_cli.api.moved import refuse_moved
 from backfill_cli.catalog.places import DEFAULT_CONFIG
 from backfill_cli.errors import Hint, UsageError, command
 from backfill_cli.model.reports import PlanReport
@@ -35,7 +36,6 @@ from ._options import (
     catalog_of,
     config_file,
     config_of,
-    refuse_moved,
 )
 from ._planning import planned
 from ._running import run_detached, run_shown, telling

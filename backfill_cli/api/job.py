@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
 from backfill_cli.api.background import start_detached
+from backfill_cli.api.moved import refuse_moved
 from backfill_cli.api.posting import post
 from backfill_cli.api.running import Telling, run_job
 from backfill_cli.api.waiting import Goal, wait
@@ -51,12 +52,16 @@ class Job:
 
     @classmethod
     def from_toml(cls, file: str | Path, catalog: str | Path | None = None) -> "Job":
-        """The job of a config file. Raises ConfigError with all its faults."""
+        """The job of a config file. Raises ConfigError with all its faults; UsageError for a job that an earlier
+        version created in the current folder's catalog.
+        """
         from backfill_cli.config import load
         from backfill_cli.config.loading import folder_of
 
         config = load(Path(file))
-        job = cls(config.job.name, catalog or os.environ.get(CATALOG) or beside(folder_of(Path(file))))
+        typed = str(catalog or os.environ.get(CATALOG) or "")
+        job = cls(config.job.name, typed or beside(folder_of(Path(file))))
+        refuse_moved(job.name, Path(file), job._catalog, typed)
         job._config = config
         return job
 

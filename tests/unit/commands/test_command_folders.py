@@ -10,10 +10,12 @@ from command_builders import Run, make_job, write_config
 from half_done import half_done, written
 from hint_typed import typed
 
+from backfill_cli.api.job import Job
+from backfill_cli.api.moved import refuse_moved
 from backfill_cli.catalog import Catalog
-from backfill_cli.commands._options import catalog_of, refuse_moved
+from backfill_cli.commands._options import catalog_of
 from backfill_cli.config import load
-from backfill_cli.errors import command
+from backfill_cli.errors import UsageError, command
 from backfill_cli.view.console import as_typed
 
 
@@ -85,6 +87,8 @@ def test_a_job_of_the_current_folder_is_the_same_by_a_config_elsewhere_that_name
     run: Run, conf: Path, moved: Catalog
 ) -> None:
     (conf / "other").touch()
+    with pytest.raises(UsageError, match="is in the catalog of the current folder"):
+        Job.from_toml("conf/job.toml")
     refused = run("start", "conf/job.toml")
     with typed(refused.stderr.split("Try: ", 1)[1]) as hint:
         hint.says("write its paths for its own folder")

@@ -1,0 +1,32 @@
+"""A job that was created while the paths of a config, and its catalog, belonged to the current folder."""
+
+import os
+import shlex
+from pathlib import Path
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.catalog.places import DEFAULT_CATALOG
+from backfill_cli.errors import UsageError, command, shell
+
+
+def refuse_moved(job: str, config: Path, store: Catalog, path: str) -> None:
+    """Raises UsageError if the job of this config is in the catalog of the current folder, not in that of its own.
+
+    Jobs were created so before the paths of a config, and its catalog, belonged to its folder. path: as typed.
+    """
+    here = Path(DEFAULT_CATALOG)
+    if path or not here.exists() or (store.path.exists() and here.samefile(store.path)):
+        return
+    row = next((row for row in Catalog(here).listed() if row.name == job), None)
+    same_file = row is not None and row.config_file in ("", str(config.absolute()))
+    if not same_file or job in {row.name for row in store.listed()}:
+        return
+    file = shlex.quote(str(config))
+    move = "" if os.path.lexists(config.name) else "move the config here: " + shell(f"mv {file} .") + "; or "
+    raise UsageError(
+        f"job {job!r} is in the catalog of the current folder, {here}; the catalog of a config and its relative "
+        "paths now belong to the config's folder",
+        move
+        + "write its paths for its own folder, and name the catalog: "
+        + command(f"start --config {file} --catalog {here}"),
+    )
