@@ -22,7 +22,8 @@ SELECT current_user::text, pg_catalog.current_database()::text, pg_catalog.pg_is
        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY'),
        (SELECT pg_catalog.has_schema_privilege(n.oid, 'CREATE') FROM pg_catalog.pg_namespace n
         WHERE n.nspname = $1),
-       (SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+       (SELECT pg_catalog.count(*)
+        FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = $1 AND c.relkind IN ('r', 'p'))
 """
 

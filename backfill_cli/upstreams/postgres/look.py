@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from backfill_cli import postgres_dsn
-from backfill_cli.contracts import FoundTable, Looked, Named, TableSpec, Told, named_after, without_config
+from backfill_cli.contracts import FoundTable, Looked, Named, TableSpec, Told, named_after, own, without_config
 from backfill_cli.errors import Hint, UsageError, command
 from backfill_cli.model.units import nearest_first, spell_count, spell_known, spell_size
 from backfill_cli.upstreams.postgres import checks, publications
@@ -23,7 +23,7 @@ _CORRECT = (
     "password comes from PGPASSWORD or ~/.pgpass"
 )
 
-_OWN = "n.nspname !~ '^pg_|^information_schema$' AND c.relpersistence <> 't' AND c.relname !~ '^_backfill_'"
+_OWN = f"n.nspname !~ '^pg_|^information_schema$' AND c.relpersistence <> 't' AND c.relname !~ '^{own.PREFIX}'"
 
 _TABLES = f"""
 WITH RECURSIVE parts (root, oid) AS (

@@ -78,7 +78,7 @@ def test_a_health_check_without_the_variables_of_the_config_is_not_healthy(
     assert ill.exit_code == 1
     assert "orders: NOT healthy: done; its upstream could not be asked how much log it keeps: " in ill.stdout
     assert "${env:SHOP_DSN}: not set in the environment" in ill.stdout
-    assert ill.stdout.endswith(": set here, too, what the config refers to\n")
+    assert ill.stdout.endswith("; set here, too, what the config refers to\n")
 
 
 def test_a_health_check_whose_upstream_does_not_answer_is_healthy_only_without_a_limit(

@@ -149,6 +149,25 @@ def test_a_source_that_leaves_out_what_it_must_have_is_refused(
         config("consumed").open_upstream()
 
 
+def test_rows_that_workers_do_not_produce_need_a_scan() -> None:
+    class Produced(Source):
+        capabilities = Capabilities(Pinned(), before_images=True, one_log=True)
+        pin = restore = observe = changes = Toy.pin
+
+        def batches(self, *_: Any) -> Any:
+            return None
+
+    class Scanned(Produced):
+        scan = Toy.scan
+
+    session: Any = SimpleNamespace(conf={})
+    with pytest.raises(BrokenContract, match="Produced lacks scan: its batches give nothing") as refused:
+        Produced().scan(session, "t", [])
+    with typed(refused.value) as hint:
+        hint.says("write scan, too, for what batches cannot produce")
+        Scanned().scan(session, "t", [])
+
+
 def test_a_log_is_read_in_one_of_two_ways() -> None:
     class Unread(ChangeLog):
         begin = restore = observe = Toy.pin

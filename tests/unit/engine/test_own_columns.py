@@ -63,7 +63,7 @@ def test_plan_and_start_refuse_a_new_job_and_plan_accepts_one_that_exists(
     resources: Any = SimpleNamespace(
         upstream=upstream, rows=upstream, sink=config.open_sink(), spark=spark, with_retries=lambda act: act()
     )
-    noting = _Noting(config, catalog)
+    noting = _Noting(config, catalog, lambda _doing: None)
     with pytest.raises(UsageError, match=r"does not fit .*`dbl` cannot be resolved"):
         require_all(config, catalog, resources, False, noting)
     pin = upstream.pin()
