@@ -17,20 +17,12 @@ from backfill_cli.decode.json_rows import decoder as rows_of_json
 from backfill_cli.errors import BadData
 from backfill_cli.formats.schemas import of_ddl
 from backfill_cli.model.position import Position
-from backfill_cli.spark import arrow_tasks
 from backfill_cli.upstreams.files import connector
 from oracle import member_inputs
 from oracle.inputs import SEED, TIMES
 from oracle.member_inputs import FIRST, ODD, TYPES, Answer, File, Topic
 
 ARROW = {"int64": pa.int64(), "string": pa.string()}
-
-
-@pytest.fixture
-def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Spark's workers do is done here."""
-    monkeypatch.setattr(arrow_tasks, "workers_know_us", lambda spark: True)
-    monkeypatch.setattr(arrow_tasks, "cores", lambda spark: 2)
 
 
 def opened(root: Path, on_error: str) -> Source:
@@ -84,15 +76,14 @@ def followed(root: Path, files: list[File], on_error: str = "quarantine") -> tup
         for epoch in pending:
             schema = dict(epoch.schema).get("t", schema)
             up_to = position.join(Position.of(dict(epoch.cursors)))
-            applied(found, upstream.change_batches(None, "t", position, up_to, schema))
+            applied(found, upstream.change_batches("t", position, up_to, schema, 2))
             position = up_to
-    applied(again, upstream.change_batches(None, "t", pin.position, position, schema))
+    applied(again, upstream.change_batches("t", pin.position, position, schema, 2))
     names = tuple(field["name"] for field in json.loads(schema)["fields"])
     found.columns = again.columns = names
     return found, again
 
 
-@pytest.mark.usefixtures("without_spark")
 def test_change_files_of_debezium(tmp_path: Path, judged: Callable[[int], None]) -> None:
     count = int(120 * TIMES)
     judged(count)

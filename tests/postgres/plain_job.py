@@ -25,7 +25,6 @@ from backfill_cli.model.job import Control
 from backfill_cli.model.pace import Budget
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged
 from backfill_cli.model.upstream import UpstreamView
-from backfill_cli.spark import arrow_tasks
 from backfill_cli.strategies.arrangement import ArrangementStrategy
 from backfill_cli.upstreams.postgres import connector, source
 
@@ -53,7 +52,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "SPLIT_ROWS", 12)
     monkeypatch.setattr(ranges, "CHUNK_ROWS", 4)
     monkeypatch.setattr(source, "in_worker", lambda _spark, take, request, _kind: take(request))
-    monkeypatch.setattr(arrow_tasks, "cores", lambda _spark: 2)
 
 
 @dataclass

@@ -271,7 +271,7 @@ def read(
     pin, session = upstream.pin(), cast("SparkSession", Session())
     try:
         reads = [SnapshotRead("t", split.id, 0, None) for split in pin.splits]
-        tasks = upstream.batches(session, "t", reads) if of.changes is None else None
+        tasks = upstream.batches("t", reads, 1) if of.changes is None else None
         if tasks is not None:
             pieces = (piece for part in tasks.parts for piece in part)
             return [row for piece in pieces for batch in tasks.make(piece.what) for row in batch.to_pylist()]

@@ -15,7 +15,6 @@ from backfill_cli.formats.listing import Listing
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, field, shown
-from backfill_cli.spark import arrow_tasks
 
 
 def logical(kind: str, name: str, **parameters: str) -> dict[str, Any]:
@@ -332,18 +331,14 @@ def test_a_member_that_the_last_line_lacks_is_not_to_be_declared(tmp_path: Path)
     assert pending(upstream, upstream.pin().position) == ["1.json"]
 
 
-def test_a_line_that_lacks_a_column_is_corrected_or_precedes_a_snapshot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(arrow_tasks, "workers_know_us", lambda spark: True)
-    monkeypatch.setattr(arrow_tasks, "cores", lambda spark: 1)
+def test_a_line_that_lacks_a_column_is_corrected_or_precedes_a_snapshot(tmp_path: Path) -> None:
     parquet(tmp_path / "snapshot" / "a.parquet")
 
     def read(**how: Any) -> list[int]:
         upstream = opened(tmp_path, **how)
         pin = upstream.pin()
         latest = upstream.observe(pin.position, False).latest
-        tasks = upstream.change_batches(None, "t", pin.position, latest, pin.schema["t"])
+        tasks = upstream.change_batches("t", pin.position, latest, pin.schema["t"], 1)
         pieces = [piece.what for part in tasks.parts for piece in part]
         return [row["id"] for what in pieces for batch in tasks.make(what) for row in batch.to_pylist()]
 

@@ -4,7 +4,7 @@ Whether a table can still be read is what deltalake and pyiceberg say.
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ from backfill_cli.lake.sink import LakeCopy
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.upstream import Pin
 from backfill_cli.sinks.delta.apply import delta_writing
-from backfill_cli.spark import arrow_tasks
 from backfill_cli.upstreams.delta import connector as delta
 from backfill_cli.upstreams.iceberg import connector as iceberg
 
@@ -143,10 +142,8 @@ class Lake:
 
 
 @pytest.fixture(scope="module", params=["delta", "iceberg"])
-def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrow_tasks, "cores", lambda _: 2)
-        yield Lake(request.param, tmp_path_factory.mktemp("lake") / "t")
+def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return Lake(request.param, tmp_path_factory.mktemp("lake") / "t")
 
 
 Damage = tuple[str, Callable[[bytes], bytes | None]]
