@@ -17,7 +17,8 @@ def locked(name: str) -> dict[str, list[str]]:
 
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    extras = [one for names in project["optional-dependencies"].values() for one in names]
+    parts = project["optional-dependencies"]  # but for schedulers, which have lock files of their own
+    extras = [one for extra, names in parts.items() if extra not in ("airflow", "dagster") for one in names]
     direct = {re.split(r"[<>=\[ ]", one)[0].lower() for one in [*project["dependencies"], *extras]}
     lowest, newest = locked("requirements-lowest.lock"), locked("requirements-dev.lock")
     print('"""The versions that the tests of this release ran with. Written by scripts/lock."""\n')

@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": SHARED
     | {"contracts", "registry", "config", "strategies", "upstreams", "sinks", "catalog", "failpoint", "__init__"}
     | {"spark", "cdc", "formats", "lake", "tried"},
+    "integrations": SHARED | {"catalog", "view", "api"},
     "api": SHARED | {"config", "catalog", "view", "__init__"},
     "commands": SHARED | {"api", "config", "catalog", "view"},
     "main": {"errors", "commands", "view", "__init__"},

@@ -140,10 +140,20 @@ def test_both_lock_files_hold_the_same_versions_of_what_users_get() -> None:
 def test_every_dependency_is_locked() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     locked = _locked("requirements-dev.lock")
-    extras = [one for names in project["project"]["optional-dependencies"].values() for one in names]
+    extras = _extras(project["project"])
     groups = [one for names in project["dependency-groups"].values() for one in names if isinstance(one, str)]
     for wanted in [*project["project"]["dependencies"], *extras, *groups]:
         assert re.split(r"[<>=\[ ]", wanted)[0].lower() in locked, f"{wanted}: run scripts/lock"
+
+
+@pytest.mark.parametrize("scheduler", ["airflow", "dagster"])
+def test_a_scheduler_is_tried_beside_the_locked_packages(scheduler: str) -> None:
+    (wanted,) = map(Requirement, _project()["optional-dependencies"][scheduler])
+    beside, locked = _locked(f"requirements-{scheduler}.lock"), _locked("requirements.lock")
+    assert beside[wanted.name] in wanted.specifier
+    assert {name: beside[name] for name in beside.keys() & locked} == {
+        name: locked[name] for name in beside.keys() & locked
+    }
 
 
 def test_what_is_said_to_be_tried_is_what_the_lock_files_hold() -> None:
@@ -177,8 +187,13 @@ def test_what_is_locked_is_what_a_plain_install_may_bring() -> None:
 
 def _direct() -> list[Requirement]:
     """Everything that a user may get by us."""
-    extras = (one for names in _project()["optional-dependencies"].values() for one in names)
-    return [Requirement(one) for one in (*_project()["dependencies"], *extras)]
+    return [Requirement(one) for one in (*_project()["dependencies"], *_extras(_project()))]
+
+
+def _extras(project: dict[str, Any]) -> list[str]:
+    """Of connectors and the like: a scheduler has an environment and a lock file of its own."""
+    parts = project["optional-dependencies"]
+    return [one for extra, names in parts.items() if extra not in ("airflow", "dagster") for one in names]
 
 
 def _project() -> dict[str, Any]:
