@@ -5,6 +5,7 @@ and end is what the tests that do not ask for this one see: `systems/test_comman
 """
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -20,11 +21,17 @@ if TYPE_CHECKING:
 SHIPPED = (JARS, "spark.submit.pyFiles")
 """Which jars Spark copies to its executors and to Python workers."""
 
-_kept: "dict[str, JavaGateway]" = {}
-"""By what they have beside the formats' jars: one, and those that are lent."""
-_shipped: dict[str, dict[str, str]] = {}
+LIMIT_S = 60.0
+"""For what a runner that has ended was having Java do."""
+
+Kind = tuple[str, tuple[tuple[str, str], ...]]
+"""What a Java has from its start, beside the formats' jars: more jars, and the variables of the AWS SDK."""
+
+_kept: "dict[Kind, JavaGateway]" = {}
+"""One, and those that are lent."""
+_shipped: dict[Kind, dict[str, str]] = {}
 """Of each: `SHIPPED` as it was at its start."""
-_lent: set[str] = set()
+_lent: set[Kind] = set()
 
 
 @contextmanager
@@ -34,22 +41,23 @@ def kept_java(formats: Sequence[str] = (), jars: str = "") -> Iterator[Mapping[s
     formats: of lake tables, whose jars the runner's executors are given; the Java has those of all from its start.
     jars: what it has besides, as `spark.jars` has them.
     """
-    if jars in _lent:
+    kind = jars, tuple(sorted((name, told) for name, told in os.environ.items() if name.startswith("AWS_")))
+    if kind in _lent:
         yield {}
         return
-    for other in _kept.keys() - _lent - {jars}:
+    for other in _kept.keys() - _lent - {kind}:
         _ended(_kept.pop(other))
-    if jars not in _kept:
-        _kept[jars] = _started(jars)
-    java = _kept[jars]
-    _shipping(java, _shipped[jars] if formats or jars else {})
+    if kind not in _kept:
+        _kept[kind] = _started(kind)
+    java = _kept[kind]
+    _shipping(java, _shipped[kind] if formats or jars else {})
     address = java.gateway_parameters
-    _lent.add(jars)
+    _lent.add(kind)
     try:
         yield {"PYSPARK_GATEWAY_PORT": str(address.port), "PYSPARK_GATEWAY_SECRET": address.auth_token}
     finally:
         _emptied(java)
-        _lent.remove(jars)
+        _lent.remove(kind)
 
 
 def archive_flags() -> list[str]:
@@ -57,8 +65,9 @@ def archive_flags() -> list[str]:
     return class_data.flags_to_use(class_data.archive_file(find_java(os.environ), {}))
 
 
-def _started(jars: str) -> "JavaGateway":
+def _started(kind: Kind) -> "JavaGateway":
     """Ends with this process."""
+    jars, _ = kind
     flags = [f'"-Dlog4j2.configurationFile={LOG4J}"', *archive_flags()]
     settings = {"spark.driver.extraJavaOptions": " ".join(flags), "spark.driver.memory": "2g"}
     fetched = {
@@ -67,7 +76,7 @@ def _started(jars: str) -> "JavaGateway":
     java = driver.start({**settings, **fetched, **({JARS: jars} if jars else {})})
     driver._started.remove(java)  # of the runners that it is lent to: its end is no failure of this process
     told = {name: java.jvm.java.lang.System.getProperty(name) for name in SHIPPED}
-    _shipped[jars] = {name: value for name, value in told.items() if value is not None}
+    _shipped[kind] = {name: value for name, value in told.items() if value is not None}
     return java
 
 
@@ -87,12 +96,27 @@ def _ended(java: "JavaGateway") -> None:
 def _emptied(java: "JavaGateway") -> None:
     """No Spark is left in it, and nothing that Delta remembers of tables."""
     jvm: Any = java.jvm
-    left = _object(jvm.org.apache.spark, "SparkContext").getActive()
-    if left.isDefined():  # of a runner that was killed
-        left.get().stop()
+    spark, deadline = _object(jvm.org.apache.spark, "SparkContext"), time.monotonic() + LIMIT_S
+    # A runner that was killed leaves one; one that ended while Spark was starting leaves one later.
+    while _is_called(jvm) or spark.getActive().isDefined():
+        assert time.monotonic() < deadline, "a runner has ended, and Java still does what it asked for"
+        if (left := spark.getActive()).isDefined():
+            left.get().stop()
+        else:
+            time.sleep(0.02)
     delta = _object(jvm.org.apache.spark.sql.delta, "DeltaLog")
     if delta is not None:
         delta.clearCache()
+
+
+def _is_called(jvm: Any) -> bool:
+    """Whether a thread of Java, besides the one that answers this, does what a Python asked for."""
+    from py4j.java_gateway import JavaObject
+
+    stacks = jvm.java.lang.Thread.getAllStackTraces()
+    values = JavaObject.__getattr__(stacks, "values")()  # of Java: Python's would ask for each
+    told: str = jvm.java.util.Arrays.deepToString(values.toArray())
+    return sum("py4j.commands." in stack for stack in told.split("], [")) > 1
 
 
 def _object(package: Any, name: str) -> Any:
