@@ -15,6 +15,9 @@ from backfill_cli.spark.api import SparkSession
 from backfill_cli.spark.beside import end_clones
 
 STARTING = "starting Spark"
+_ONE_AT_A_TIME = threading.Lock()
+"""A process has one session: another is opened once one that nobody waits for any more has been stopped."""
+
 LOOK_S = 0.2
 """How often whoever waits looks whether it is to wait no longer."""
 
@@ -54,6 +57,7 @@ class Opening:
     def _open(self) -> None:
         with ExitStack() as opening:
             opening.push(self._failed)
+            opening.enter_context(_ONE_AT_A_TIME)
             session = self._opens()
             self._has.session = True
             with self._turn:

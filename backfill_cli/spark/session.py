@@ -167,6 +167,11 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
     conf["spark.app.name"] = "backfill"
     if SparkSession.getActiveSession() is not None:
         return SparkSession.builder.config(map=dict(conf)).getOrCreate()
+    if SparkContext._active_spark_context is not None:
+        raise UsageError(
+            "Spark runs in this process already, for another job, or in another thread",
+            "stop that first, or run the job in a process of its own: start(detach=True)",
+        )
     if masters := re.findall(r"(?:^spark://|,)([^,]+):(\d+)(?=,|$)", master):
         _require_answer(f"the cluster {master}", "spark.master", masters)
     try:

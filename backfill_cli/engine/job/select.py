@@ -269,7 +269,7 @@ def edited(job: JobDefinition) -> Iterator[Limit]:
 
     A file that is gone, or that cannot be read, is no reason: a job is resumed without it.
     """
-    if not job.config_file:
+    if not os.path.isfile(job.config_file):  # a pipe: somebody else's now, and reading it would wait for them
         return
     try:
         now = load(Path(job.config_file))

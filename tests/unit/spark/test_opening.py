@@ -1,6 +1,7 @@
 """A session is opened once, beside what goes on; whoever needs it waits, until it is open or nobody wants it."""
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -157,3 +158,21 @@ def test_one_that_was_there_before_is_used_and_stays_open(monkeypatch: pytest.Mo
     assert held.get(lambda _: pytest.fail("nobody waits")) is slow.session
     held.close()
     assert slow.session.stopped == 0
+
+
+def test_the_next_one_is_opened_once_one_that_nobody_waits_for_was_stopped() -> None:
+    """As when a cell of a notebook is interrupted and run again: one process has one session."""
+    first, second = Slow(), Slow()
+    given_up, held = Opening(first), Opening(second)
+    given_up.begin()
+    while first.calls == 0:
+        pass
+    given_up.close()
+    second.may.set()
+    waiting = in_thread(lambda: held.get(lambda _: None))
+    time.sleep(0.3)
+    assert second.calls == 0
+    first.may.set()
+    assert waiting() == [second.session]
+    assert (first.session.stopped, second.session.stopped) == (1, 0)
+    held.close()

@@ -122,3 +122,16 @@ def test_what_the_connect_client_needs_comes_with_its_extra() -> None:
 def test_what_java_reports_is_shown_without_its_stack(said: str, cause: str) -> None:
     called = "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n: "
     assert _cause(f"{called}{said}\n\tat org.apache.spark.SparkContext.<init>(SparkContext.scala:600)\n") == cause
+
+
+def test_a_second_job_in_one_process_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another thread: it would be given a Java of its own, and then no context."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", object())
+    with pytest.raises(UsageError, match="already, for another job") as refused:
+        open_session("local[1]", {})
+    with typed(refused.value) as hint:
+        hint.says("in a process of its own: start(detach=True)")
