@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backfill_cli.catalog.places import DEFAULT_CONFIG, home
 from backfill_cli.errors import Hint, UsageError, command
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def config_between(asked: "Asked", file: Path) -> list[str]:
     words = words_of(asked, folder)
     if not os.path.lexists(file):
         draft = drafted(asked, folder)
-        _refuse_gaps(draft)
+        _refuse_gaps(draft, asked, file)
         with suppress(FileExistsError):
             create(file, template(draft))
             return [*draft.said, f"wrote {file}"]
@@ -98,22 +99,31 @@ def config_between(asked: "Asked", file: Path) -> list[str]:
         written = ""
     if written != begin(words):
         other = shlex.quote(f"{asked.name or 'other'}.toml")
+        here = shlex.join(words_of(asked, Path.cwd()))
         raise UsageError(
             f"{file} already exists, and was not written for these places",
             "to run it as it is: "
             + command(f"start --config {shlex.quote(str(file))}")
             + "; or write another one: "
-            + command(f"start --config {other} {shlex.join(words)}"),
+            + command(f"start --config {other} {here}"),
         )
     return [f"{file} was written for these places before, and is used as it is now"]
 
 
-def _refuse_gaps(draft: "Draft") -> None:
+def by_init(asked: "Asked", file: Path) -> Hint:
+    """The command that writes the file, typed here, and no more."""
+    from backfill_cli.config.draft import words_of
+
+    named = "" if file == Path(DEFAULT_CONFIG) else f"{shlex.quote(str(file))} "
+    return command(f"init {named}{shlex.join(words_of(asked, Path.cwd()))}")
+
+
+def _refuse_gaps(draft: "Draft", asked: "Asked", file: Path) -> None:
     if not draft.gaps:
         return
     only_key = all(gap.is_key for gap in draft.gaps)
-    by_init = command(f"init {shlex.join(draft.words)}") + ", fill them in, and start it"
-    way = Hint.of("name its columns: --key id") if only_key else by_init
+    filled = by_init(asked, file) + ", fill them in, and start it"
+    way = Hint.of("name its columns: --key id") if only_key else filled
     raise UsageError("\n".join(f"{gap.what} cannot be told from the data: {gap.why}" for gap in draft.gaps), way)
 
 
@@ -123,15 +133,16 @@ def create(file: Path, text: str) -> None:
         text = text.replace("--config job.toml", f"--config {shlex.quote(str(file))}")
     made = file.parent / f".backfill-{os.urandom(6).hex()}.tmp"
     try:
-        _write(made, text)
         try:
-            os.link(made, file)
-        except FileExistsError:
-            raise
-        except OSError:  # a file system without hard links
-            _write(file, text)
+            _write(made, text)
+            try:
+                os.link(made, file)
+            except FileExistsError:
+                raise
+            except OSError:  # a file system without hard links
+                _write(file, text)
         finally:
-            made.unlink()
+            made.unlink(missing_ok=True)
     except FileExistsError:
         raise
     except OSError as error:
@@ -148,7 +159,7 @@ def another() -> Hint:
     """A file that can be written: here, else at home or among temporary files."""
     folders = [
         folder
-        for folder in ("", str(Path.home()), tempfile.gettempdir())
+        for folder in ("", str(home()), tempfile.gettempdir())
         if os.access(folder or ".", os.W_OK | os.X_OK)
     ]
     files = (

@@ -47,6 +47,7 @@ from ._written import (
     TableOption,
     ToOption,
     asked_for,
+    by_init,
     config_between,
 )
 
@@ -155,16 +156,15 @@ def _refuse_lone(given: dict[str, object]) -> None:
 
 def _unasked(asked: "Asked", path: Path) -> UsageError:
     from backfill_cli.config.draft import words_of
-    from backfill_cli.config.loading import folder_of
 
-    words = shlex.join(words_of(asked, folder_of(path)))
+    words = shlex.join(words_of(asked, Path.cwd()))
     file = "" if path == Path(DEFAULT_CONFIG) else f"--config {shlex.quote(str(path))} "
     return UsageError(
         "start --from asks before it starts a job, and there is no terminal to ask on",
         "to start it unasked: "
         + command(f"start {file}{words} --yes")
         + "; to look first: "
-        + command(f"init {words}"),
+        + by_init(asked, path),
     )
 
 

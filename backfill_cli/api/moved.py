@@ -9,6 +9,11 @@ from backfill_cli.catalog.places import DEFAULT_CATALOG
 from backfill_cli.errors import UsageError, command, shell
 
 
+def _is_of(file: str, config: Path) -> bool:
+    """Whether a job's config file is this one, however each is spelled; empty if that is not known."""
+    return file in ("", str(config.absolute())) or (os.path.exists(file) and config.samefile(file))
+
+
 def refuse_moved(job: str, config: Path, store: Catalog, path: str) -> None:
     """Raises UsageError if the job of this config is in the catalog of the current folder, not in that of its own.
 
@@ -18,8 +23,7 @@ def refuse_moved(job: str, config: Path, store: Catalog, path: str) -> None:
     if path or not here.exists() or (store.path.exists() and here.samefile(store.path)):
         return
     row = next((row for row in Catalog(here).listed() if row.name == job), None)
-    same_file = row is not None and row.config_file in ("", str(config.absolute()))
-    if not same_file or job in {row.name for row in store.listed()}:
+    if row is None or not _is_of(row.config_file, config) or job in {row.name for row in store.listed()}:
         return
     file = shlex.quote(str(config))
     move = "" if os.path.lexists(config.name) else "move the config here: " + shell(f"mv {file} .") + "; or "

@@ -34,6 +34,11 @@ def around(folder: Path, name: str) -> list[Path]:
     return list(islice((file for file in found if _is_mine(file)), _AT_MOST))
 
 
+def home() -> Path:
+    """The home folder; `~` for a user without one, as a container's can be."""
+    return Path(os.path.expanduser("~"))
+
+
 def nearest_spelling(file: Path) -> str:
     """The file as somebody in the current folder would type it: by its shorter path."""
     return min(str(file), os.path.relpath(file), key=len)
@@ -42,13 +47,13 @@ def nearest_spelling(file: Path) -> str:
 def _above(folder: Path) -> Iterator[Path]:
     for one in folder.parents:
         yield one
-        if one == Path.home():
+        if one == home():
             break
 
 
 def _beside(folder: Path) -> Iterator[Path]:
     """Not for home folders, nor for those at the root, which can be mounts that take their time."""
-    if folder not in (Path.home(), *Path.home().parents) and len(folder.parts) > 2:
+    if folder not in (home(), *home().parents) and len(folder.parts) > 2:
         yield from (one for one in _in(folder.parent) if one != folder)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from backfill_cli import registry
 from backfill_cli.config.connectors import options_of
 from backfill_cli.config.loading import absolute_reference
-from backfill_cli.config.secrets import REFERENCE, holds_secret, reference_value, resolve
+from backfill_cli.config.secrets import HOW, REFERENCE, holds_secret, reference_value, resolve
 from backfill_cli.config.sections import JOB_NAME
 from backfill_cli.contracts import FoundTable, Looked, Named, SinkConnector, Told, UpstreamConnector
 from backfill_cli.contracts.options import FilePath
@@ -23,6 +23,8 @@ FILES, DUCKDB = "files", "duckdb"
 WAREHOUSE = "warehouse.duckdb"
 _OF_PATHS = ("", FILES, DUCKDB)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_SETTINGS = re.compile(r"\s*\w+\s*=")
+"""How a place begins that is no path and no URL: `host=db dbname=shop`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +133,16 @@ def _require_source(asked: Asked) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """kind: the type that the text begins with; empty if it names none. is_path: whether it is a local path."""
+    """kind: the type that the text begins with; empty if it names none. is_path: whether it is a local path.
+
+    values: those of the references in `written`.
+    """
 
     kind: str
     text: str
     written: str
     is_path: bool = False
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def asked(self) -> str:
@@ -146,7 +152,7 @@ class _Place:
     def of(self, kind: str) -> Named:
         """For a connector of this type: the folder of a lake's table is written with a `/`, which no name has."""
         is_folder = self.is_path and kind not in (FILES, DUCKDB) and "/" not in self.written
-        return Named(self.text, f"./{self.written}" if is_folder else self.written)
+        return Named(self.text, f"./{self.written}" if is_folder else self.written, values=self.values)
 
 
 def _place(option: str, typed: str, folder: Path) -> _Place:
@@ -162,18 +168,25 @@ def _place(option: str, typed: str, folder: Path) -> _Place:
         raise UsageError(f"{option} {typed!r} names no place", f"name a path or a URL: {option} data/orders")
     if "\0" in rest or any(0xD800 <= ord(char) <= 0xDFFF for char in rest):
         raise UsageError(f"{option}: the name cannot be written into a config: it is no UTF-8 text", "rename it")
-    text = REFERENCE.sub(_resolved, rest)
     if folder != Path.cwd():
         rest = REFERENCE.sub(lambda found: absolute_reference(found, Path.cwd()), rest)
-    if _URL.match(text):
-        return _Place(kind, text, _without_secret(option, rest))
-    name = text.partition("?")[0]  # properties of its catalog may follow
-    if text != rest or ("." in name and "/" not in name and kind not in _OF_PATHS and not os.path.lexists(text)):
-        return _Place(kind, text, rest)  # a name in a catalog, or what a variable holds
+    values = {found[0]: _resolved(found) for found in REFERENCE.finditer(rest)}
+    text = REFERENCE.sub(lambda found: values[found[0]], rest)
+    written = _without_secret(option, kind, rest)
+    if written != rest or values or _URL.match(text) or _is_name(kind, text):
+        return _Place(kind, text, written, values=values)
     text = os.path.expanduser(text)
     if os.path.isabs(text) or folder == Path.cwd():
         return _Place(kind, text, text, is_path=True)
     return _Place(kind, text, os.path.relpath(text, folder) + "/" * text.endswith("/"), is_path=True)
+
+
+def _is_name(kind: str, text: str) -> bool:
+    """Whether it is a name in a catalog, or settings of a client, and no path."""
+    if kind in _OF_PATHS or os.path.lexists(text):
+        return False
+    name = text.partition("?")[0]  # properties of its catalog may follow
+    return _SETTINGS.match(text) is not None or ("." in name and "/" not in name)
 
 
 def _resolved(found: re.Match[str]) -> str:
@@ -183,18 +196,22 @@ def _resolved(found: re.Match[str]) -> str:
         raise UsageError(f"{found[0]}: {error.args[0]}", "correct it, or name the place itself") from None
 
 
-def _without_secret(option: str, url: str) -> str:
-    """The URL if it can be stored, else a reference to the variable that holds it."""
-    if not holds_secret(url):
-        return url
-    variable = next((name for name, value in os.environ.items() if value == url), None)
+def _without_secret(option: str, kind: str, place: str) -> str:
+    """The place if it can be stored, else a reference to the variable that holds it."""
+    if not holds_secret(place):
+        return place
+    if "?" in place and not _URL.match(place):  # properties of a catalog, each of which has a place of its own
+        raise UsageError(f"{option}: a property in it is a secret, which would be stored in the config", HOW)
+    variable = next((name for name, value in os.environ.items() if value == place), None)
     if variable is not None:
         return f"${{env:{variable}}}"
+    what = "URL" if _URL.match(place) else "text"
+    begin = f"{kind}:" if kind and what != "URL" else ""
     variable = "WAREHOUSE_URL" if option == "--to" else "SOURCE_URL"
     raise UsageError(
-        f"{option}: the URL holds a password, which would be stored in the config",
-        f"put the URL into a variable, and name that: {option} '${{env:{variable}}}'; or leave the password out: "
-        "PostgreSQL's client finds it in PGPASSWORD or ~/.pgpass",
+        f"{option}: the {what} holds a password, which would be stored in the config",
+        f"put the {what} into a variable, and name that: {option} '{begin}${{env:{variable}}}'; or leave the "
+        "password out: PostgreSQL's client finds it in PGPASSWORD or ~/.pgpass",
     )
 
 
@@ -235,6 +252,11 @@ def _reader(place: _Place) -> tuple[str, UpstreamConnector]:
     for kind in registry.known(registry.UPSTREAMS):
         if (connector := registry.upstream(kind)).claims(place.text):
             return kind, connector
+    if holds_secret(place.text):  # no name of a file: what is said of those shows them
+        raise UsageError(
+            f"{place.written}: what it refers to does not show its type",
+            f"name the type, too: --from {shlex.quote(f'TYPE:{place.written}')}",
+        )
     return FILES, registry.upstream(FILES)
 
 

@@ -22,7 +22,7 @@ _NO_FILE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/|\$\{")
 
 def folder_of(config: Path) -> Path:
     """The folder that a config belongs to: its own, by the name that was given; for a pipe, the current one."""
-    if config.exists() and not config.is_file():
+    if os.path.exists(config) and not os.path.isfile(config):
         return Path.cwd()
     folder = config.absolute().parent
     return folder.resolve() if ".." in folder.parts else folder
@@ -68,7 +68,7 @@ def absolute_reference(found: re.Match[str], base: Path) -> str:
 def _absolute_path(text: str, base: Path) -> str:
     if _NO_FILE.match(text):
         return text
-    return os.path.normpath(base / Path(text).expanduser())
+    return os.path.normpath(base / os.path.expanduser(text))
 
 
 def with_event_key(tree: Tree, key: Sequence[str]) -> Tree:

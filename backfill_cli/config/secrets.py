@@ -129,6 +129,8 @@ _SWITCH = re.compile(r"\s*(true|false)?\s*", re.IGNORECASE)
 _REFERENCES = re.compile(rf"({REFERENCE.pattern})+")
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY")
 _USER_INFO = re.compile(r"[a-z][a-z0-9+.-]*://[^/@\s:]*:([^/@\s]+)@", re.IGNORECASE)
+# A text that is a URL as a whole: in its password any character may stand, also one that ought to be escaped.
+_WHOLE_URL = re.compile(r"\s*[a-z][a-z0-9+.-]*://[^/@:[]*:(?!\d+(?:[/,?]|$))[^@]+@", re.IGNORECASE)
 # name=value and "name": value inside a text: a Connect address, JAAS, Java options, JSON.
 _PAIR = re.compile(rf"""([\w.-]+)(?:["']?\s*=|["']\s*:)\s*["']?((?:{REFERENCE.pattern}|[^\s;&,"'}}])*)""")
 
@@ -149,11 +151,13 @@ def secret_faults(part: str, told: Any, model: type[BaseModel] | None) -> list[s
 
 def holds_secret(text: str) -> bool:
     """Whether a text holds a secret by its form: a URL with a password, `password=…`. References are none."""
-    return any(map(_says_secret, (text, unquote(text))))
+    return _PRIVATE_KEY.search(text) is not None or any(map(_says_secret, (text, unquote(text))))
 
 
 def _says_secret(text: str) -> bool:
     if any(REFERENCE.sub("", found) for found in _USER_INFO.findall(text)):
+        return True
+    if _WHOLE_URL.match(REFERENCE.sub("", text)):
         return True
     pairs = ((found[1], REFERENCE.sub("", found[2])) for found in _PAIR.finditer(text))
     return any(_names_secret(key) and not _SWITCH.fullmatch(value) for key, value in pairs)

@@ -167,10 +167,18 @@ def _told(name: str, told: Told, full: bool = True) -> list[str]:
     if told.value is None:
         empty = "[]" if name in ("key", "tables") else '""'
         return [*notes, f"{name} = {empty}   {FILL_IN}"]
-    if isinstance(told.value, str) and len(told.value) > WIDTH and not {"\\", '"'} & set(told.value):
-        columns = textwrap.wrap(told.value, WIDTH, break_long_words=False, break_on_hyphens=False)
-        return [*notes, f'{name} = """', *(f"  {line}" for line in columns), '"""']
-    return [*notes, f"{name} = {_toml(told.value)}"]
+    return [*notes, *(_folded(name, told.value) or [f"{name} = {_toml(told.value)}"])]
+
+
+def _folded(name: str, value: Any) -> list[str]:
+    """A long text on several lines, each of which ends with TOML's mark that the next one continues it; none for a
+    text that would not be the same when it is read."""
+    if not isinstance(value, str) or not value.isprintable() or {"\\", '"'} & set(value):
+        return []
+    *lines, last = textwrap.wrap(value, WIDTH, break_long_words=False, break_on_hyphens=False) or [""]
+    if not lines or " ".join((*lines, last)) != value:
+        return []
+    return [f'{name} = """\\', *(f"  {line} \\" for line in lines), f'  {last}"""']
 
 
 def _notes(text: str) -> list[str]:

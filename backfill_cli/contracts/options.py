@@ -25,7 +25,7 @@ class Named:
 
     text: a path as it was typed, relative to the current folder; or a URL, its secrets resolved. written: what a
     config says in its place: without secrets, a path relative to the config's folder. changes: where changes are,
-    for this same connector. tables, key: empty if the data is to show them.
+    for this same connector. tables, key: empty if the data is to show them. values: of `written`'s references.
     """
 
     text: str
@@ -33,6 +33,7 @@ class Named:
     changes: "Named | None" = None
     tables: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """`init --from kafka://…`: what a topic shows, or why it shows nothing."""
 
 import json
+import re
 import socket
 import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +17,7 @@ from kafka_topics import Topic, new_topic
 from backfill_cli.contracts import FoundTable, Looked, Named, Told
 from backfill_cli.errors import UsageError
 from backfill_cli.upstreams.kafka import connector
+from backfill_cli.upstreams.kafka.look import Url
 
 
 @pytest.fixture
@@ -232,8 +235,29 @@ def test_a_server_that_refuses_or_is_silent_is_given_up_soon() -> None:
         hint.says("start the broker, or name broker and topic: --from kafka://HOST:PORT/TOPIC")
 
 
+@pytest.mark.parametrize("scheme", ["kafka://", ""])  # `kafka:HOST/TOPIC` names the type, and has no scheme
+def test_what_a_variable_holds_is_one_value_whatever_is_in_it(scheme: str) -> None:
+    """A password with a & is no two properties, of which the second would be shown."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        url = f"{scheme}127.0.0.1:{port}/orders?sasl.password="
+        named = Named(f"{url}hunter2&abc%41", f"{url}${{env:PW}}", values={"${env:PW}": "hunter2&abc%41"})
+        assert connector.look is not None
+        with pytest.raises(UsageError, match=f"127.0.0.1:{port}") as refused:
+            connector.look(named)
+    assert not re.search("hunter2|abc", str(refused.value))
+    with typed(refused.value) as hint:
+        hint.says("kafka://HOST:PORT/TOPIC")
+
+
+def test_servers_of_a_variable_get_no_port_and_files_are_those_of_this_folder() -> None:
+    url = Url.of("kafka://${env:BROKERS},h/t?ssl.ca.location=ca.pem&ssl.key.location=${env:KEY}")
+    assert url.servers == "${env:BROKERS},h:9092"
+    assert url.properties == {"ssl.ca.location": str(Path("ca.pem").absolute()), "ssl.key.location": "${env:KEY}"}
+
+
 @pytest.mark.parametrize(
-    "url", ["kafka:///orders", "kafka://", "kafka://h:1/orders?group.id=x", "kafka://h:1/a b"]
+    "url", ["kafka:///orders", "kafka://", "kafka://,/orders", "kafka://h:1/orders?group.id=x", "kafka://h:1/a b"]
 )
 def test_a_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(UsageError) as refused:

@@ -1,5 +1,6 @@
 """What `init` finds out about a topic: partitions, records, how they are written, columns, key."""
 
+import os
 import re
 import shlex
 import socket
@@ -7,7 +8,7 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from pydantic import ValidationError
@@ -16,7 +17,7 @@ from backfill_cli.contracts import FoundTable, Looked, Named, Told, named_after,
 from backfill_cli.errors import BackfillError, Hint, UsageError, command
 from backfill_cli.model.units import nearest_first, spell_count, spell_known
 from backfill_cli.upstreams.kafka import forms
-from backfill_cli.upstreams.kafka.client_properties import SECRETS
+from backfill_cli.upstreams.kafka.client_properties import FILES, SECRETS
 from backfill_cli.upstreams.kafka.log import samples
 from backfill_cli.upstreams.kafka.log.cluster import Cluster, Connection, Seen
 from backfill_cli.upstreams.kafka.options import KafkaOptions
@@ -28,12 +29,19 @@ ANSWER_S = 2.0
 SAMPLE_S = 2.0
 
 _HANDSHAKE_S = 0.5
-_PORT = "9092"
+_REFERENCE = re.compile(r"\$\{[^}]*\}")
+_PORT, _HAS_PORT = "9092", re.compile(r":\d+$|\}$")  # what a variable holds is left as it is
 _SASL = "security.protocol=SASL_SSL&sasl.mechanism=PLAIN&sasl.username=USER&sasl.password=${env:KAFKA_PASSWORD}"
 _CORRECT = (
     "name broker and topic: --from kafka://HOST:PORT/TOPIC; what the client needs to be let in follows, as in "
     f"'kafka://HOST:PORT/TOPIC?{_SASL}&ssl.ca.location=/path/ca.pem'"
 )
+
+
+def _as_path(name: str, value: str) -> str:
+    """A file of the current folder is that file in a config elsewhere, too."""
+    is_path = name in FILES and value != "probe" and "${" not in value
+    return os.path.abspath(os.path.expanduser(value)) if is_path else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +62,12 @@ class Url:
         topic, _, query = rest.partition("?")
         if "@" in servers:
             raise UsageError("the URL of a topic has no user before an @", f"name the user so: {_CORRECT}")
-        if not servers:
+        ports = [one if _HAS_PORT.search(one) else f"{one}:{_PORT}" for one in servers.split(",") if one]
+        if not ports:
             raise UsageError("the URL of a topic names no broker", _CORRECT)
         pairs = (pair.partition("=") for pair in query.split("&") if pair)
-        ports = [one if re.search(r":\d+$", one) else f"{one}:{_PORT}" for one in servers.split(",") if one]
-        return cls(",".join(ports), unquote(topic), {unquote(name): unquote(value) for name, _, value in pairs})
+        properties = {unquote(name): _as_path(unquote(name), unquote(value)) for name, _, value in pairs}
+        return cls(",".join(ports), unquote(topic), properties)
 
     def with_topic(self, topic: str, more: str = "") -> str:
         """The URL of another topic of these servers. more: properties, as they stand in a URL."""
@@ -124,8 +133,12 @@ def _require_one(tables: Sequence[str]) -> None:
 
 def _looking(named: Named) -> Looking:
     url = Url.of(named.text)
-    written = Url.of(named.written) if named.written.startswith(SCHEME) else url
+    in_parts = named.written.startswith(SCHEME) or (named.values and named.written not in named.values)
+    written = Url.of(named.written) if in_parts else url
     _refuse_secrets(written)
+    if named.values and written is not url:  # in the text, a value ends where a & is in it
+        known = {name: _with_values(value, named.values) for name, value in written.properties.items()}
+        url = replace(url, properties=known)
     _require_listener(url.servers)
     connection = Connection(_options(url))
     cluster = Cluster(connection, url.topic, ANSWER_S)
@@ -142,6 +155,10 @@ def _looking(named: Named) -> Looking:
     return Looking(written, seen, records, compacted)
 
 
+def _with_values(text: str, values: Mapping[str, str]) -> str:
+    return _REFERENCE.sub(lambda found: values.get(found[0], found[0]), text)
+
+
 def _options(url: Url) -> KafkaOptions:
     told = {"bootstrap_servers": url.servers, "topic": url.topic or "-", "options": dict(url.properties)}
     try:
@@ -153,7 +170,7 @@ def _options(url: Url) -> KafkaOptions:
 
 def _refuse_secrets(written: Url) -> None:
     for name in SECRETS & written.properties.keys():
-        if not re.fullmatch(r"(\$\{[^}]*\})+", written.properties[name]):
+        if not re.fullmatch(f"({_REFERENCE.pattern})+", written.properties[name]):
             raise UsageError(
                 f"{name}: a secret, which is stored in no config",
                 f"write it as a reference: {name}=${{env:KAFKA_PASSWORD}}",

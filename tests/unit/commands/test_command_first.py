@@ -1,6 +1,8 @@
 """`start --from … --to …`: the first job in one line; what it writes, what it asks, and what it leaves alone."""
 
+import errno
 import io
+import json
 import multiprocessing
 import os
 import re
@@ -25,6 +27,7 @@ from backfill_cli.config import load
 from backfill_cli.config.draft import Asked, drafted
 from backfill_cli.config.template import template
 from backfill_cli.errors import BackfillError
+from backfill_cli.formats.schemas import of_ddl
 from backfill_cli.model.reports import PlannedTable, PlanReport
 
 TABLE = PlannedTable("orders", "orders", ("id",), 1, 2, 13, (("id", "bigint"), ("n", "bigint")))
@@ -158,6 +161,34 @@ def test_without_a_terminal_and_without_yes_nothing_is_written(run: Run, folder:
         assert [one[0] for one in started] == ["plan", "start"]
 
 
+def test_hints_of_a_config_elsewhere_name_the_places_as_they_are_typed_here(
+    run: Run, folder: Path, orders: Path, started: list[Any]
+) -> None:
+    (folder / "conf").mkdir()
+    words = ("start", "--config", "conf/a.toml", *PLACES)
+    with typed(run(*words).stderr.split("Try: ", 1)[1]) as hint:
+        at_once, look = hint.commands()
+        assert run(*look).exit_code == 0
+        assert run(*at_once).exit_code == 0
+    assert load(folder / "conf/a.toml").tree["upstream"]["snapshot"]["path"] == str(orders)
+    with typed(run(*words, "--key", "id", "--yes").stderr.split("Try: ", 1)[1]) as hint:
+        *_, other = hint.commands()
+        assert run(*other, "--yes").exit_code == 0
+    assert load(folder / "other.toml").tree["sink"]["path"] == str(folder / "w.duckdb")
+    assert [one[0] for one in started] == ["plan", "start"] * 2
+
+
+def test_a_full_disk_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: Path, _text: str) -> None:
+        file.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(_written, "_write", full)
+    with pytest.raises(BackfillError, match="No space left"):
+        _written.create(folder / "job.toml", "x")
+    assert list(folder.iterdir()) == []
+
+
 def test_a_key_that_cannot_be_told_is_asked_for_in_a_line(run: Run, orders: Path, started: list[Any]) -> None:
     (orders / "b.csv").write_text("id,n\n1,5\n")
     refused = run("start", *PLACES, "--yes")
@@ -250,14 +281,17 @@ def test_paths_are_written_for_the_folder_of_the_config(run: Run, orders: Path, 
         ("delta:lake", ("delta", "table", "./lake")),
         ("iceberg:lake/{table}", ("iceberg", "table", "lake/{table}")),
         ("iceberg:cat.shop.orders", ("iceberg", "table", "cat.shop.orders")),
+        ("postgres:host=h dbname=d", ("postgres", "dsn", "host=h dbname=d")),
+        ("postgres:host=/run/pg dbname=d", ("postgres", "dsn", "host=/run/pg dbname=d")),
         ("there", ("delta", "table", "./there")),
         ("other", ("iceberg", "table", "./other")),
         ("file", ("duckdb", "path", "file")),
     ],
 )
 def test_a_sink_is_known_by_its_form_or_by_what_lies_there(
-    orders: Path, to: str, sink: tuple[str, str, str]
+    orders: Path, to: str, sink: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    no_look(monkeypatch)
     (orders.parent / "there" / "_delta_log").mkdir(parents=True)
     (orders.parent / "other" / "metadata").mkdir(parents=True)
     (orders.parent / "other" / "metadata" / "v1.metadata.json").touch()
@@ -312,6 +346,7 @@ def test_a_password_never_gets_into_a_config(
         "postgresql://h/shop?user=app&password=hunter2",
         "postgresql://h/shop?pass%77ord=hunter2",
         "postgres://:hunter2@h",
+        "postgresql://app:my hunter2@h/shop",
     ],
 )
 def test_a_password_that_no_variable_holds_is_refused_and_not_shown(
@@ -327,6 +362,61 @@ def test_a_password_that_no_variable_holds_is_refused_and_not_shown(
         assert hint.options()["--to"] == "'${env:WAREHOUSE_URL}'"
         monkeypatch.setenv("WAREHOUSE_URL", url)
         assert run("init", "--from", "orders", "--to", "${env:WAREHOUSE_URL}").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--to", "postgres:host=h password=hunter2 dbname=d"),
+        ("--to", "host=h password=hunter2 dbname=d"),
+        ("--to", "postgresql://app:my/hunter2@h/shop"),
+        ("--from", "postgres:host=h password=hunter2 dbname=d"),
+        ("--from", "host=h password=hunter2 dbname=d"),
+        ("--from", "kafka://h/t?ssl.key.pem=-----BEGIN PRIVATE KEY-----hunter2"),
+        ("--from", "iceberg:lake.db.orders?type=rest&uri=http://h&token=hunter2"),
+        ("--from", "iceberg:lake.db.orders?type=sql&uri=postgresql+psycopg2://u:hunter2@h/db"),
+        ("--changes", "kafka:h/t?sasl.password=hunter2"),
+    ],
+    ids="_".join,
+)
+def test_a_secret_is_found_in_every_form_of_a_place(run: Run, folder: Path, orders: Path, words: Any) -> None:
+    """Also where nothing is looked at: without a terminal, the words are shown as they can be typed again."""
+    places = {"--from": "orders", "--to": "w.duckdb"} | dict([words])
+    for verb in ("init", "start"):
+        refused = run(verb, *(word for pair in places.items() for word in pair))
+        assert refused.exit_code == 2
+        assert "hunter2" not in refused.output
+        with typed(refused.stderr.split("Try: ", 1)[1]) as hint:
+            hint.says("${env:")
+    assert not (folder / "job.toml").exists()
+
+
+def test_what_a_variable_holds_is_not_taken_for_a_file_and_not_shown(
+    run: Run, orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSN", "host=h password=hunter2 dbname=d")
+    refused = run("init", "--from", "${env:DSN}", "--to", "w.duckdb")
+    assert (refused.exit_code, "hunter2" in refused.output) == (2, False)
+    with typed(refused.stderr.split("Try: ", 1)[1]) as hint:
+        hint.says("name the type, too: --from 'TYPE:${env:DSN}'")
+
+
+def test_a_long_place_and_long_names_are_written_as_they_are(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path of more than a line, and columns at whose blanks the schema could be broken."""
+    long = folder / ("a" * 60) / ("b  b" * 15)
+    long.mkdir(parents=True)
+    names = ["id", *(f"column, number {n} of many" for n in range(12))]
+    (long / "a.json").write_text("".join(json.dumps(dict.fromkeys(names, row)) + "\n" for row in range(3)))
+    no_look(monkeypatch)
+    url = f"postgresql://app@{'h' * 60}.example.com:5432/shop?sslmode=verify-full&application_name=backfill"
+    done = run("init", "--from", str(long), "--to", url, "--key", "id")
+    assert done.exit_code == 0, done.output
+    told = load(folder / "job.toml")
+    assert told.tree["upstream"]["snapshot"]["path"] == str(long)
+    assert told.tree["sink"]["dsn"] == url
+    assert [*of_ddl(told.tree["upstream"]["snapshot"]["schema"])] == names
 
 
 def no_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,14 @@ def test_a_job_in_the_catalog_of_the_current_folder_is_not_started_a_second_time
         assert catalog_of(Path("job.toml"), "").path == catalog.path
 
 
+def test_its_config_is_the_same_however_it_is_spelled(folder: Path, conf: Path, catalog: Catalog) -> None:
+    write_config(conf)
+    with catalog.claim("orders", "test", 5) as claim:
+        claim.store.redefine("{}", "forever", str(folder / "conf/../conf/job.toml"))
+    with pytest.raises(UsageError, match="is in the catalog of the current folder"):
+        refuse_moved("orders", conf / "job.toml", catalog_of(conf / "job.toml", ""), "")
+
+
 @pytest.fixture
 def moved(folder: Path, conf: Path) -> Catalog:
     """The catalog of the current folder with a job, whose sink knows it; its config is in a folder below."""
@@ -185,3 +193,21 @@ def test_a_folder_that_was_removed_is_named_as_the_cause(
         hint.says("change to another folder")
         monkeypatch.chdir(conf.parent)
         assert run("status").exit_code == 0
+
+
+def test_a_user_without_a_home_gets_the_same_answers(
+    run: Run, conf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a container's, whose number no list of users has."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", lambda _uid: {}[_uid])
+    write_config(conf)
+    refused = run("start")
+    assert "name it: --config conf/job.toml" in refused.stderr
+    assert run("status").exit_code == 0
+    write_config(Path.cwd())
+    assert "already exists" in run("init").stderr
+
+
+def test_a_name_that_is_too_long_is_refused_by_name(run: Run) -> None:
+    assert "File name too long" in run("init", "a" * 300).stderr

@@ -186,6 +186,16 @@ def test_a_secret_inside_a_value_is_refused(load_text: Load, place: Path, value:
     assert isinstance(good, JobConfig), good
 
 
+@pytest.mark.parametrize("before", ["a ", "a/", "5432 "])
+@pytest.mark.parametrize("place", [("upstream", "postgres", "dsn"), ("sink", "postgres", "dsn")])
+def test_a_password_is_one_with_what_ought_to_be_escaped_in_it(load_text: Load, place: Path, before: str) -> None:
+    found = outcome(load_text, place, f"postgresql://me:{before}{DIGITS}@host/db")
+    assert isinstance(found, ConfigError)
+    assert DIGITS not in str(found)
+    good = outcome(load_text, place, "postgresql://me@host:5432/db?options=a@b")
+    assert isinstance(good, JobConfig), good
+
+
 @pytest.mark.parametrize(
     "place",
     [("upstream", "files", "snapshot", "schema", "tokens"), ("upstream", "files", "snapshot", "schema")],
