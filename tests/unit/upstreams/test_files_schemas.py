@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from files_builders import at, land, opened, pending, root
+from files_builders import at, land, opened, pending, restored, root
 from hint_typed import typed
 
 from backfill_cli.errors import BadData, ConfigError
@@ -65,6 +65,22 @@ def test_case_26_a_restored_upstream_knows_the_columns_at_its_position(root: Pat
     upstream = opened(root, changes={"format": "change-feed"})
     upstream.restore(pin)
     assert [schema_of(e) for e in upstream.observe(at("1.parquet"), False).pending] == [None]
+
+
+def test_any_number_of_files_without_rows_hides_no_column_from_the_next_process(root: Path) -> None:
+    """A column that is gone was NULL in all rows: only twenty files were searched for the last that shows any."""
+    upstream = opened(root, changes={"columns": "note STRING"})
+    pin = upstream.pin()
+    land(root / "changes", "01.json", shown(note="x"))
+    for number in range(2, 30):
+        land(root / "changes", f"{number:02}.json", json.dumps({"op": "d", "before": {"id": 1}, "after": None}))
+    upstream.observe(Position(), False)
+    for last in (at("01.json"), at("29.json")):
+        memory = upstream.remembered(last)
+        upstream.observe(last, False)
+    land(root / "changes", "50.json", shown())
+    with pytest.raises(BadData, match=r"50\.json: the last line with a row: column 'note' is gone"):
+        restored(root, pin, memory, columns="note STRING").observe(last, False)
 
 
 def test_case_69_a_position_that_goes_back_finds_the_schema_change_again(root: Path) -> None:

@@ -48,7 +48,8 @@ class Mismatch:
 class AppliedFiles:
     """count: files applied since the pin. inodes: of the recent ones, 0 if unknown. highest: the largest version
     among them, for formats with versions. waiting, newest: how many files followed that were not applied yet, and
-    the name of the last one.
+    the name of the last one. columns: what they made of the snapshot's columns, as JSON; "" if they changed none,
+    or if that is not known.
     """
 
     count: int = 0
@@ -58,14 +59,15 @@ class AppliedFiles:
     highest: Cursor | None = None
     waiting: int = 0
     newest: str | None = None
+    columns: str = ""
 
     @property
     def last(self) -> str | None:
         """The name of the last file that was applied."""
         return self.recent[-1][0] if self.recent else None
 
-    def plus(self, files: Sequence[File], highest: Cursor | None = None) -> "AppliedFiles":
-        """The memory after these files, in order, were applied as well."""
+    def plus(self, files: Sequence[File], highest: Cursor | None = None, columns: str = "") -> "AppliedFiles":
+        """The memory after these files, in order, were applied as well. columns: see above."""
         recent = [*self.recent, *((file.name, file.size, file.mtime_ns) for file in files)]
         groups = list(self.groups)
         while len(recent) >= 2 * GROUP:
@@ -73,7 +75,8 @@ class AppliedFiles:
             recent = recent[GROUP:]
         inodes = (*self.inodes, *(file.inode for file in files))[-len(recent) :] if recent else ()
         newest = highest if highest is not None else self.highest
-        return AppliedFiles(self.count + len(files), tuple(groups), tuple(recent), inodes, newest)
+        count = self.count + len(files)
+        return AppliedFiles(count, tuple(groups), tuple(recent), inodes, newest, columns=columns)
 
     def faults(self, there: Sequence[File]) -> Iterator[Mismatch]:
         """The files that differ from what was applied. there: the existing files after the pin, up to `last`."""
@@ -110,6 +113,8 @@ class AppliedFiles:
         told |= {"inodes": self.inodes}
         if self.waiting:
             told |= {"waiting": self.waiting, "newest": self.newest}
+        if self.columns:
+            told |= {"columns": self.columns}
         return json.dumps(told | ({"highest": self.highest} if self.highest is not None else {}))
 
     @classmethod
@@ -124,6 +129,7 @@ class AppliedFiles:
             told.get("highest"),
             told.get("waiting", 0),
             told.get("newest"),
+            told.get("columns", ""),
         )
 
 

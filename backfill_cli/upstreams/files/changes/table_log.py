@@ -14,7 +14,7 @@ from dataclasses import replace
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, BadData, HistoryGone, UsageError, in_config
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.model.schema import Columns, differing, same_type, schema_text, shown
+from backfill_cli.model.schema import Columns, columns_of, differing, same_type, schema_text, shown
 from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.upstreams.files.changes import applied_files, order
 from backfill_cli.upstreams.files.changes.applied_files import AppliedFiles, Mismatch
@@ -218,8 +218,16 @@ class TableLog:
             held = [one for name in names if (one := self._inspected.get(name)) is not None]
             highest = [one.versions[1] for one in held if one.versions is not None]
             base = self._memories.get(near, AppliedFiles())
-            self._memories[at] = base.plus(files, max(highest, default=None))
+            columns = self._changed(held, base.columns) if len(held) == len(names) else ""
+            self._memories[at] = base.plus(files, max(highest, default=None), columns)
         return self._memories[at]
+
+    def _changed(self, found: Sequence[Inspected], before: str) -> str:
+        """`AppliedFiles.columns` after these files. before: the same before them."""
+        newest = next((one.columns for one in reversed(found) if one.columns is not None), None)
+        if newest is None:
+            return before
+        return schema_text(_in_order(self._pinned, newest)) if differing(self._pinned, newest) else ""
 
     def forget_before(self, cursor: str | None) -> None:
         """Everything up to `cursor` is committed: what was remembered for earlier cursors is dropped."""
@@ -236,7 +244,13 @@ class TableLog:
         return self._columns_at(before)
 
     def _columns_at(self, cursor: str | None) -> Columns:
-        """The columns at a position: those of the last file up to it that shows some, or else the pinned ones."""
+        """The columns at a position: those of the last file up to it that shows some, or else the pinned ones.
+
+        Any number of files without rows can follow that one: what it showed is remembered.
+        """
+        memory = self._memories.get(cursor or "")
+        if memory is not None and memory.columns:
+            return columns_of(memory.columns)
         consumed = self._landing.between(self._start, cursor)[-_BACK:] if cursor is not None else ()
         for name in reversed(consumed):
             file, held = self._landing.files[name], self._inspected.get(name)
