@@ -342,10 +342,14 @@ def _misfit(what: str, token: Token) -> Misfit:
     return Misfit(f"not {what}: {written(token)[:100]}")
 
 
+def _too_large(kind: str, token: Token) -> Misfit:
+    return Misfit(f"{out_of_range(kind)}: {written(token)[:100]}")
+
+
 def _count(token: Token, of: str) -> int:
     value = _whole(token, f"a whole number of {of}")
     if not _fits(value, "long"):
-        raise Misfit(f"{out_of_range('long')}: {token}")
+        raise _too_large("long", token)
     return value
 
 
@@ -366,7 +370,7 @@ def _native(kind: str) -> Reader:
     def whole(token: Token) -> int:
         value = _whole(token, "a whole number")
         if not _fits(value, wide):
-            raise Misfit(f"{out_of_range(wide)}: {token}")
+            raise _too_large(wide, token)
         if not _fits(value, kind):
             raise Unreadable(out_of_range(kind))
         return value

@@ -1,4 +1,4 @@
-"""Arrow's parser is given many records as one text: what ends one and begins the next must not meet."""
+"""What Arrow's parser must not join, as it is given many records as one text; and what is said of a record."""
 
 import pytest
 
@@ -18,3 +18,9 @@ def test_halves_of_records_never_join_to_whole_ones(begin: bytes, end: bytes) ->
     errors = [None] * 6 if found.error is None else found.error.to_pylist()
     are_objects = begin.strip() == end == b"{}"
     assert [error is None for error in errors] == [True, True, are_objects, are_objects, True, True]
+
+
+def test_the_reason_shows_no_more_of_a_number_than_its_beginning() -> None:
+    found = READ([b'{"i": ' + b"9" * 100_000 + b"}"])
+    assert found.error is not None
+    assert found.error[0].as_py() == f"column 'i': out of range for an int: {'9' * 100}"
