@@ -15,13 +15,17 @@ from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
+from backfill_cli.contracts import TableSpec
 from backfill_cli.decode.tokens import CUT
 from backfill_cli.engine.job.checks import plan
 from backfill_cli.engine.loop.run import start
+from backfill_cli.engine.staging.quarantine import quarantined, sound
 from backfill_cli.engine.verify.fix import fix
 from backfill_cli.engine.verify.job import verify
 from backfill_cli.errors import BadData, ConfigError, UsageError
+from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.verify import EVERYTHING
+from backfill_cli.upstreams.files import connector
 from backfill_cli.view.model import read_jobs
 
 if TYPE_CHECKING:
@@ -270,6 +274,27 @@ def test_verify_reads_past_rows_that_were_kept_once_such_rows_stop_the_job_again
     assert [(one.table, one.missing) for one in verify("orders", run.catalog).tables if not one.equal] == [
         ("orders.quarantine", 1)
     ]
+
+
+def test_a_row_of_parquet_is_kept_where_another_file_is_one_that_only_spark_reads(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Not only where whole files are read: a slice of the one was read by row group, without a mark."""
+    (tmp_path / "snapshot").mkdir()
+    buffers = [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]
+    no_text = pa.Array.from_buffers(pa.string(), 1, buffers)
+    texts = pa.concat_arrays([pa.array(["a"]), no_text, pa.array(["a"] * 6)])
+    table = pa.table({"id": pa.array(range(8), pa.int64()), "s": texts})
+    pq.write_table(table, tmp_path / "snapshot/a.parquet", row_group_size=2)
+    older = table.slice(2).replace_schema_metadata({"org.apache.spark.version": "2.4.8"})
+    pq.write_table(older, tmp_path / "snapshot/b.parquet")
+    told = {"on_error": "quarantine", "snapshot": {"path": str(tmp_path / "snapshot"), "format": "parquet"}}
+    upstream = connector.open(connector.options.model_validate(told), [TableSpec("orders", ("id",))])
+    upstream.pin()
+    reads = [SnapshotRead("orders", "a.parquet", 0, 2), SnapshotRead("orders", "b.parquet", 0, None)]
+    found = upstream.scan(spark, "orders", reads)
+    assert sorted(row["id"] for row in sound(found).collect()) == [0, *range(2, 8)]
+    assert [(Path(row["file"]).name, row["line"]) for row in quarantined(found).collect()] == [("a.parquet", 2)]
 
 
 def test_a_reason_in_the_words_of_another_version_is_no_difference(spark: "SparkSession", tmp_path: Path) -> None:

@@ -17,9 +17,11 @@ from hint_typed import typed
 
 from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BadData
+from backfill_cli.formats.listing import Listing, place
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.upstreams.files import connector
-from backfill_cli.upstreams.files.reading import text_rows
+from backfill_cli.upstreams.files.changes.marked_rows import Ops
+from backfill_cli.upstreams.files.reading import parquet_rows, text_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -356,3 +358,64 @@ def test_a_where_may_leave_out_a_row_of_the_snapshot_whose_key_is_null(kind: typ
     found = read(of, tmp_path, [of.bad()["NULL key"], of.good(10)], "quarantine", filtered=True)
     kept = [row[own.QUARANTINED] is not None for row in found]
     assert kept == [of.changes is not None, False]
+
+
+def test_a_file_of_csv_without_the_key_is_named(tmp_path: Path) -> None:
+    """A column is missed only if no file's header has it."""
+    told = {"path": str(tmp_path), "format": "csv", "schema": DDL}
+    (tmp_path / "a.csv").write_text("id,v,s\n1,1,a\n")
+    (tmp_path / "b.csv").write_text("v,s\n2,b\n")
+    upstream = connector.open(connector.options.model_validate({"snapshot": told}), [TableSpec("t", ("id",))])
+    upstream.pin()
+    with pytest.raises(BadData, match=r"b\.csv: line 2: column 'id': the key is NULL"):
+        upstream.scan(cast("SparkSession", Session()), "t", [SnapshotRead("t", "b.csv", 0, None)])
+
+
+@pytest.mark.parametrize("foreign", [0, 1, 2], ids=["first", "in the middle", "last"])
+def test_a_line_of_another_table_that_is_kept_does_not_say_what_columns_rows_have(
+    foreign: int, tmp_path: Path
+) -> None:
+    """Rows of the next file in the same window had to have its columns, too, and were all kept."""
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "changes").mkdir()
+    (tmp_path / "snapshot/a.json").write_text('{"id": 1, "v": 1, "s": "a"}\n')
+    lines = [Debezium().row(id=key, v=key, s="a") for key in (2, 3)]
+    lines.insert(foreign, Debezium().row(id=9, u=1).replace(b'"source": {}', b'"source": {"table": "other"}'))
+    told = {
+        "on_error": "quarantine",
+        "snapshot": {"path": str(tmp_path / "snapshot"), **Json.snapshot},
+        "changes": {"path": str(tmp_path / "changes"), "format": "debezium"},
+    }
+    upstream = connector.open(connector.options.model_validate(told), [TableSpec("t", ("id",))])
+    pin = upstream.pin()
+    (tmp_path / "changes/1.json").write_bytes(b"\n".join(lines) + b"\n")
+    (tmp_path / "changes/2.json").write_bytes(Debezium().row(id=4, v=4, s="a") + b"\n")
+    latest = upstream.observe(pin.position, False).latest
+    tasks = upstream.change_batches("t", pin.position, latest, dict(pin.schema)["t"], 1)
+    assert tasks is not None
+    pieces = (piece for part in tasks.parts for piece in part)
+    found = [row for piece in pieces for batch in tasks.make(piece.what) for row in batch.to_pylist()]
+    assert [row["id"] for row in found if row[own.QUARANTINED] is None] == [2, 3, 4]
+    assert [one["line"] for row in found if (one := row[own.QUARANTINED])] == [foreign + 1]
+
+
+def test_an_op_in_bytes_that_are_no_text_is_one_that_is_unknown() -> None:
+    ops = Ops("Op", ("I", "U"), ("D",))
+    assert ops.faults({"Op": pa.array([b"I", b"\xff", None])}) == {1: "unknown Op: \ufffd", 2: "unknown Op: NULL"}
+
+
+@pytest.mark.parametrize("mode", [None, "LEGACY"])
+def test_old_dates_of_changes_are_left_to_spark_where_it_rebases_them(
+    mode: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DmsParquet().write(tmp_path, [DmsParquet().good(1)])
+    snapshot, changes = ({"path": str(tmp_path), "format": kind} for kind in ("parquet", "dms"))
+    told = {"on_error": "quarantine", "snapshot": snapshot, "changes": changes}
+    upstream: Any = connector.open(connector.options.model_validate(told), [TableSpec("t", ("id",))])
+    form = upstream.log._logs["t"].form
+    where = place(str(tmp_path), "t")
+    (file,) = Listing(where).files().values()
+    settings = {"spark.master": "local[1]", "spark.sql.parquet.datetimeRebaseModeInRead": mode}
+    monkeypatch.setattr(Session.conf, "get", lambda name, default=None: settings.get(name) or default)
+    by, _ = form._read_by(cast("SparkSession", Session()), where, file, {})
+    assert (by is parquet_rows.whole_files) == (mode is None)

@@ -450,8 +450,9 @@ class Debezium(ChangeFormat):
         for line in read(where, file, "debezium"):
             envelope = next(self._readable(where, file, [line], skip), {})
             payload = payload_of(envelope) or {}
-            if self._known.reads(source_of(payload)) and payload.get("op") != "m":
-                if "op" in payload or not skip:
+            of = source_of(payload)
+            if self._known.reads(of) and payload.get("op") != "m":
+                if not skip or ("op" in payload and not self._known.is_other(of)):
                     return envelope
                 bad = _NOTHING
         return bad
@@ -685,9 +686,10 @@ def told_of(envelope: Mapping[str, Any]) -> dict[str, Connect] | None:
 
 
 def columns_in(envelope: Mapping[str, Any], known: Known) -> frozenset[str]:
-    """The columns that a line shows, by its schema block if it has one; none if its table is not read."""
+    """The columns that a line shows, by its schema block if it has one; none if it is of another table."""
     payload = payload_of(envelope) or {}
-    if payload.get("op") in (None, "m") or not known.reads(source_of(payload)):
+    of = source_of(payload)
+    if payload.get("op") in (None, "m") or not known.reads(of) or known.is_other(of):
         return frozenset()
     told, image = told_of(envelope), payload.get("after")
     if told is not None:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BadData, Hint, in_config
-from backfill_cli.formats import frames, schemas
+from backfill_cli.formats import frames, row_groups, schemas
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.position import Cursor
@@ -49,7 +49,9 @@ class Ops:
         if self.version is not None:
             lacking = _indices(columns[self.version].is_null())
             faults |= dict.fromkeys(lacking, f"no {self.version} in a row with {self.column}")
-        return {at: f"{what}: {(kinds[at].as_py() or 'NULL')[:SHOWN]}" for at, what in faults.items()}
+        told = kinds.cast(pa.binary())  # of Parquet, it can be no text
+        texts = {at: (told[at].as_py() or b"NULL").decode("utf-8", "replace")[:SHOWN] for at in faults}
+        return {at: f"{what}: {texts[at]}" for at, what in faults.items()}
 
     @property
     def op(self) -> Column:
@@ -229,7 +231,12 @@ class MarkedRows(ChangeFormat):
             return csv_files.frame if kind == "csv" else json_rows.frame, marks
         meta = footer(where, file)
         shown = schemas.of_footer(file.path, meta)
-        by_workers = self.quarantines and schemas.calendar_is_plain(meta) and arrow_tasks.workers_know_us(spark)
+        by_workers = (
+            self.quarantines
+            and schemas.calendar_is_plain(meta)
+            and row_groups.rebased_by(spark) is None
+            and arrow_tasks.workers_know_us(spark)
+        )
         found = tuple((name, str(shown[name]["type"])) for name, _ in marks if name in shown)
         return parquet_rows.whole_files if by_workers else _by_spark, found
 

@@ -313,7 +313,8 @@ class _Block:
         return self.records[index + self._skip]
 
     def key(self, index: int) -> Mapping[str, object]:
-        told = {name: self._texts_by_name[name][index].as_py() for name in self._rows.key}
+        there = (name for name in self._rows.key if name in self._texts_by_name)
+        told = {name: self._texts_by_name[name][index].as_py() for name in there}
         return {name: text for name, text in told.items() if text is not None}
 
 

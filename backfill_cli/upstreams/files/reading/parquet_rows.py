@@ -124,7 +124,8 @@ class _Block:
         return index, json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=_shown).encode()
 
     def key(self, index: int) -> Mapping[str, object]:
-        told = {name: _plain(self._raw.column(name)[index]) for name in self._key}
+        there = (name for name in self._key if name in self._raw.schema.names)
+        told = {name: _plain(self._raw.column(name)[index]) for name in there}
         return {name: value for name, value in told.items() if value is not None}
 
 

@@ -9,6 +9,7 @@ from backfill_cli.contracts import ArrowTasks, Extras, SnapshotSide, TableSpec
 from backfill_cli.errors import Fatal, Hint, in_config
 from backfill_cli.formats import row_groups, schemas
 from backfill_cli.formats.listing import File, Listing, place, refuse_part_of_table
+from backfill_cli.model.balanced import balanced
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import Columns, columns_of, schema_text
 from backfill_cli.model.split import Split
@@ -157,10 +158,15 @@ class TableSnapshot:
         if foreign and not workers:
             raise Fatal(f"{foreign[0]}: Spark's own reader cannot read its types", SAME_PACKAGE)
         workers = workers and mode is None
-        if self._quarantines and workers and all(self._layouts[read.split].plain for read in reads):
-            return marked(parquet_rows.frame(spark, (part for _, part in self._parts(reads)), how), how)
-        readers = choose(reads, self._rows, self._layouts.__getitem__, workers)
-        return parquet_frame(spark, self.where, self.files, readers, how)
+        judged, left = list[SnapshotRead](), list[SnapshotRead]()  # row by row, where rows can be quarantined
+        for read in reads:
+            is_judged = workers and how.quarantine and self._layouts[read.split].plain
+            (judged if is_judged else left).append(read)
+        readers = choose(left, self._rows, self._layouts.__getitem__, workers)
+        found = [] if judged and not left else [parquet_frame(spark, self.where, self.files, readers, how)]
+        if judged:
+            found.append(marked(parquet_rows.frame(spark, (part for _, part in self._parts(judged)), how), how))
+        return balanced(lambda a, b: a.unionByName(b, allowMissingColumns=True), found)
 
     def _how(self) -> TextRows:
         """How workers read rows. Where a `where` follows, a NULL key is judged only after it."""
