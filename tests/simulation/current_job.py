@@ -144,13 +144,14 @@ class CurrentSchedule(Schedule):
     tables = TABLES
     most_rows = 9
     busy = 0.3
+    altering = 0.02
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.store.committed = replace(self.store.committed, schemas=self.pin.schema)
 
     def _world(self) -> Pin:
-        self.upstream = Tables(self.random, lambda: self.now)
+        self.upstream = Tables(self.random, lambda: self.now, altering=self.altering)
         self.upstream.fill()
         self.history = History(self.upstream)
         pin = self.upstream.pin()
@@ -206,3 +207,9 @@ class CurrentSchedule(Schedule):
 
     def _ended(self) -> None:
         assert self.sink.rows == {(t, key): row for t in TABLES for key, row in self.upstream.head[t].items()}
+
+
+class AlteringSchedule(CurrentSchedule):
+    """Columns change often: also between the reads and the end of their window."""
+
+    altering = 0.1

@@ -83,6 +83,7 @@ class Tables:
     met: Counter[str] = field(default_factory=Counter)
     attempts: int = 0
     calm: bool = False
+    altering: float = 0.02  # how often a transaction changes a table's columns
 
     # -- writers -------------------------------------------------------------------------------------------------
 
@@ -100,7 +101,7 @@ class Tables:
         self.pass_time()
         if self.calm:
             return
-        if self.random.random() < 0.02:
+        if self.random.random() < self.altering:
             self._commit([], alters=self.random.choice(TABLES))
         elif self.random.random() < 0.9:
             self._commit([op for _ in range(self.random.randrange(1, 5)) for op in self._ops()])

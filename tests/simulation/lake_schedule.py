@@ -21,6 +21,7 @@ class LakeSchedule(SnapshotSchedule):
     sink: LakeTables
     kind: type[LakeTables]
     taking, mine = False, 0
+    writing = cleaning = 0.1  # how often others do between two steps of a commit
 
     def _world(self) -> Pin:
         pin = super()._world()
@@ -71,12 +72,12 @@ class LakeSchedule(SnapshotSchedule):
     def _meanwhile(self, table: str) -> None:
         if self.quiet:
             return
-        if self.random.random() < 0.1:
+        if self.random.random() < self.writing:
             others = {key: value for key, value in self.sink.held(table).items() if key >= STRANGERS}
             self.sink.stranger(table)
             assert others.keys() <= self.sink.held(table).keys()
             self.seen["written by others"] += 1
-        if self.random.random() < 0.1:
+        if self.random.random() < self.cleaning:
             self.sink.clean(table)
         if not self.taking and self.loop is not None and self.random.random() < 0.04:
             self._take_over()
@@ -133,3 +134,16 @@ class DeltaSchedule(LakeSchedule):
 
 class IcebergSchedule(LakeSchedule):
     kind = IcebergTables
+
+
+class LivingSchedule(IcebergSchedule):
+    """No runner dies, so the tables always show their epoch, however much others write and clean up."""
+
+    writing = cleaning = 0.3
+
+    def _maybe_crash(self, name: str) -> None: ...
+
+    def _take_over(self) -> None: ...
+
+    def _restored(self, refusal: StateConflict) -> None:
+        raise refusal

@@ -11,7 +11,7 @@ from backfill_cli.engine.loop import orchestrator
 from backfill_cli.engine.staging import changes
 from backfill_cli.strategies.arrangement import ArrangementStrategy
 
-from .current_job import CurrentSchedule
+from .current_job import AlteringSchedule, CurrentSchedule
 from .current_tables import KEYS, rank
 from .current_world import CurrentUpstream
 from .schedule import run_all
@@ -73,6 +73,10 @@ def test_case_23_a_table_that_is_emptied_while_it_is_read_is_empty() -> None:
     assert _met(range(30_380, 30_500))["emptied while it was read"] > 2
 
 
+def test_columns_that_change_often_keep_the_laws() -> None:
+    run_all(AlteringSchedule, range(30_500, 30_600))
+
+
 def _not_waiting(self: CurrentUpstream) -> None: ...
 
 
@@ -80,32 +84,51 @@ def _not_knowing(self: CurrentUpstream, memory: str) -> None:
     self.read = True
 
 
-WITHOUT: Mapping[str, tuple[object, str, object]] = {
-    "chunks show what was consumed": (CurrentUpstream, "_until_seen", _not_waiting),
-    "what is not shown yet is remembered": (CurrentUpstream, "recall", _not_knowing),
+WITHOUT: Mapping[str, tuple[type[CurrentSchedule], object, str, object]] = {
+    "chunks show what was consumed": (CurrentSchedule, CurrentUpstream, "_until_seen", _not_waiting),
+    "what is not shown yet is remembered": (CurrentSchedule, CurrentUpstream, "recall", _not_knowing),
     "a truncate drops the rows that were read": (
+        CurrentSchedule,
         changes,
         "over",
         lambda rows, net: replace(net, inserts=rows.inserts, rows=rows.rows),
     ),
-    "the window is as far as the reads": (changes, "reached", lambda plan, reads: REACHED(plan, ())),
-    "what no read has reached is dropped": (ArrangementStrategy, "_within", lambda self, state: None),
+    "the window is as far as the reads": (
+        CurrentSchedule,
+        changes,
+        "reached",
+        lambda plan, reads: REACHED(plan, ()),
+    ),
+    "what no read has reached is dropped": (
+        CurrentSchedule,
+        ArrangementStrategy,
+        "_within",
+        lambda self, state: None,
+    ),
     "an open window ends at or after all that its chunks saw": (
+        AlteringSchedule,
         CurrentUpstream,
         "reaches_reads",
         False,
     ),
-    "a window that ends early leaves something pending": (orchestrator, "left_of", lambda plan, staged: plan),
+    "a window that ends early leaves something pending": (
+        CurrentSchedule,
+        orchestrator,
+        "left_of",
+        lambda plan, staged: plan,
+    ),
 }
 REACHED: Callable[..., Any] = changes.reached
 
 
 @pytest.mark.parametrize("rule", WITHOUT)
 def test_the_laws_see_that_a_rule_is_missing(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(*WITHOUT[rule])
+    kind, *place = WITHOUT[rule]
+    monkeypatch.setattr(*place)
     with pytest.raises(AssertionError) as failed:
-        run_all(CurrentSchedule, range(1_000))
+        run_all(kind, range(1_000))
     (note,) = failed.value.__notes__
-    assert note.startswith("replay: CurrentSchedule(")
+    begin = f"replay: {kind.__name__}("
+    assert note.startswith(begin)
     with pytest.raises(AssertionError):
-        CurrentSchedule(int(note.removeprefix("replay: CurrentSchedule(").removesuffix(").run()"))).run()
+        kind(int(note.removeprefix(begin).removesuffix(").run()"))).run()
