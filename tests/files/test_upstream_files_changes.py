@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from files_values import FAILURES, ONE, changes_of, event, failure, opened, read
+from hint_typed import typed
 
 from backfill_cli.config import load
 from backfill_cli.engine.spool.taker import take
@@ -127,6 +128,13 @@ def test_an_unknown_op_of_dms_is_named(tmp_path: Path, spark: "SparkSession", ki
     error = failure(upstream, spark)
     assert error.message.startswith(f"1.{kind}: ")
     assert "unknown Op: Q" in error.message
+    with typed(error) as hint:
+        hint.says("correct the change file; it may be replaced as long as it is not applied")
+        if kind == "csv":
+            (tmp_path / "changes" / "1.csv").write_text("I,1,a\nU,2,b\nU,3,c\n")
+        else:
+            pq.write_table(rows.set_column(0, "Op", [["I", "U", "U"]]), tmp_path / "changes" / "1.parquet")
+        assert [row["id"] for row in read(upstream, spark, "id")] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

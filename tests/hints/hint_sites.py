@@ -126,7 +126,7 @@ def _expressions(modules: list[_Module]) -> Iterator[str]:
     """The functions that make a Column."""
     for module in modules:
         for node in module.functions:
-            if isinstance(node.returns, ast.Constant) and node.returns.value == "Column":
+            if node.returns is not None and ast.unparse(node.returns).strip("'") == "Column":
                 yield f"{module.dotted}.{node.name}"
 
 
@@ -158,11 +158,14 @@ def _sites(
         name = f"{module.file}:{function}#{count[function]}"
         constant = _defined(hint, module) if isinstance(hint, ast.Name | ast.Attribute) else ""
         text = constants.get(constant, hint)
+        in_spark = _defined(call.func, module) in expressions
+        if in_spark and isinstance(text, ast.BinOp):  # it comes back as text
+            text = ast.BinOp(constants.get(_defined(text.left, module), text.left), text.op, text.right)
         words = _words(text)
         value = constant if constant in constants else _function(hint, module) or name
         said = "" if None in words else "".join(map(str, words))
         at = (module.file, *blocks.get(call, (call.lineno, call.col_offset)))
-        yield Site(name, value, _pattern(words), at, str(said), _defined(call.func, module) in expressions)
+        yield Site(name, value, _pattern(words), at, str(said), in_spark)
 
 
 def _function(hint: ast.expr, module: _Module) -> str:

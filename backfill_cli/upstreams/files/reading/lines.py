@@ -195,8 +195,8 @@ def refused(
     every = enumerate(_ended(where, file, "json"), 1)
     number, ended = next(((at, ended) for at, (one, ended) in every if one.strip() == sought), (0, True))
     shown = sought.decode("utf-8", "replace").replace("\r", "\\r")[:SHOWN]
-    told = hint or ("correct the line" if ended else RENAME_HINT)
-    return BadData(f"{file.path}: line {number}: {why}: {shown}", Hint.of(told) + way_on)
+    hint = Hint.of(hint or ("correct the line" if ended else RENAME_HINT)) + way_on
+    return BadData(f"{file.path}: line {number}: {why}: {shown}", hint)
 
 
 BLOCK_BYTES = 8 << 20
