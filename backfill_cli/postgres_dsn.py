@@ -19,6 +19,11 @@ ESCAPED = (
 )
 
 
+def is_url(text: str) -> bool:
+    """Whether a text is a connection string in the form of a URL."""
+    return text.startswith(("postgresql://", "postgres://"))
+
+
 def parsed(dsn: str, option: str) -> dict[str, Any]:
     """The parts of a connection string, by libpq's names. option: the config option that holds it.
 

@@ -19,6 +19,9 @@ ENOUGH_ROWS, ENOUGH_S = 20_000, 0.02
 EPOCHS = 1_000
 """The newest ones of a job are looked at."""
 
+JOBS = 20
+"""The newest ones of the catalog are looked at."""
+
 SHARES = (1.0, 0.25)
 """Of the rate at which this process has read a sample, per core: a job writes the rows, too, and loads them."""
 
@@ -38,9 +41,9 @@ class Measured:
 
 
 def of_earlier(config: JobConfig, catalog: Catalog) -> Measured | None:
-    """By the newest job of this catalog that reads and writes the same kinds of systems; itself, if it has run."""
+    """By the newest job of this catalog with the same kinds of systems; by the job itself, if it has run."""
     own = kinds(config.tree)
-    for row in sorted(catalog.jobs(), key=lambda row: (row.name != config.job.name, -row.epoch)):
+    for row in sorted(catalog.jobs(), key=lambda row: (row.name != config.job.name, -row.epoch))[:JOBS]:
         if kinds(json.loads(catalog.definition(row.name).config)) == own:
             found = of_ledger(catalog.ledger(row.name, EPOCHS), row.name)
             if found is not None:

@@ -1,5 +1,7 @@
 """Delta tables, read through their log without Spark: what upstream and sink share, and how options name them."""
 
+import os
+
 from backfill_cli.errors import UsageError, shell
 
 NO_PLACE = (
@@ -12,6 +14,11 @@ FORGETS = "delta.setTransactionRetentionDuration"
 def is_name(told: str) -> bool:
     """Whether an option names a table in a catalog, by three parts, rather than a path."""
     return "/" not in told and len(told.split(".")) == 3 and all(told.split("."))
+
+
+def is_table(told: str) -> bool:
+    """Whether a local folder is such a table already; another one does not show what it is to be."""
+    return os.path.isdir(os.path.join(told, "_delta_log"))
 
 
 def require_place(told: str) -> None:

@@ -1,5 +1,6 @@
 """Where an Iceberg table is: in its own folder (a Hadoop table), or under a name in one of Spark's catalogs."""
 
+import glob
 import hashlib
 import os
 from collections.abc import Callable, Mapping
@@ -112,6 +113,11 @@ class Place:
         spark.conf.set(f"{at}.cache-enabled", "false")
         # Otherwise a key's NOT NULL would be lost when a table is created from a frame.
         spark.conf.set(f"{at}.use-nullable-query-schema", "false")
+
+
+def is_table(told: str) -> bool:
+    """Whether a local folder is such a table already; another one does not show what it is to be."""
+    return "\0" not in told and bool(glob.glob(os.path.join(glob.escape(told), "metadata", "*.metadata.json")))
 
 
 def require_place(told: str) -> None:

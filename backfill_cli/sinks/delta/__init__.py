@@ -1,6 +1,5 @@
 """Delta tables as a sink: one commit per table and epoch, written by Spark."""
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -8,7 +7,7 @@ from pydantic import Field, field_validator
 
 from backfill_cli.contracts import Sink, SinkConnector
 from backfill_cli.contracts.options import Example, FilePath
-from backfill_cli.lake.delta import FORGETS, require_package, require_place
+from backfill_cli.lake.delta import FORGETS, is_table, require_package, require_place
 from backfill_cli.lake.options import LakeOptions
 
 
@@ -52,16 +51,11 @@ def _fingerprint(options: DeltaOptions) -> Mapping[str, Any]:
     return {"type": "delta", "table": options.table}
 
 
-def _claims(text: str) -> bool:
-    """A folder that is such a table already; another one does not show what it is to be."""
-    return os.path.isdir(os.path.join(text, "_delta_log"))
-
-
 connector = SinkConnector(
     options=DeltaOptions,
     open=_open,
     fingerprint=_fingerprint,
     formats=("delta",),
     place="table",
-    claims=_claims,
+    claims=is_table,
 )

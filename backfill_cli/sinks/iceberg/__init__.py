@@ -1,7 +1,5 @@
 """Iceberg tables as a sink: in folders, or by name in a catalog of the session."""
 
-import glob
-import os
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -9,7 +7,7 @@ from pydantic import Field, field_validator
 
 from backfill_cli.contracts import Sink, SinkConnector
 from backfill_cli.contracts.options import Example, FilePath
-from backfill_cli.lake.iceberg.places import Place, require_place
+from backfill_cli.lake.iceberg.places import Place, is_table, require_place
 from backfill_cli.lake.options import LakeOptions
 
 
@@ -54,16 +52,11 @@ def _fingerprint(options: IcebergSinkOptions) -> Mapping[str, Any]:
     return {"type": "iceberg", "table": str(Place.of(options.table)), **own}
 
 
-def _claims(text: str) -> bool:
-    """A folder that is such a table already; another one does not show what it is to be."""
-    return bool(glob.glob(os.path.join(glob.escape(text), "metadata", "*.metadata.json")))
-
-
 connector = SinkConnector(
     options=IcebergSinkOptions,
     open=_open,
     fingerprint=_fingerprint,
     formats=("iceberg",),
     place="table",
-    claims=_claims,
+    claims=is_table,
 )

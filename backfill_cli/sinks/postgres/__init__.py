@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from backfill_cli import postgres_dsn
 from backfill_cli.contracts import Sink, SinkConnector
 from backfill_cli.contracts.options import Example
 
@@ -56,10 +57,11 @@ def _look(options: PostgresOptions) -> Sequence[str]:
     return look(options)
 
 
-def _claims(text: str) -> bool:
-    return text.startswith(("postgresql://", "postgres://"))
-
-
 connector = SinkConnector(
-    options=PostgresOptions, open=_open, fingerprint=_fingerprint, place="dsn", claims=_claims, look=_look
+    options=PostgresOptions,
+    open=_open,
+    fingerprint=_fingerprint,
+    place="dsn",
+    claims=postgres_dsn.is_url,
+    look=_look,
 )

@@ -1,6 +1,5 @@
 """Delta tables as an upstream: rows at a version, and the change data feed after it."""
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar, Literal
 
@@ -8,7 +7,7 @@ from pydantic import Field, field_validator
 
 from backfill_cli.contracts import Looked, Named, Source, TableSpec, UpstreamConnector
 from backfill_cli.contracts.options import Example, FilePath
-from backfill_cli.lake.delta import require_package, require_place
+from backfill_cli.lake.delta import is_table, require_package, require_place
 from backfill_cli.lake.options import LakeOptions, fingerprint, moment, require_one_each
 
 
@@ -55,8 +54,4 @@ def _look(named: Named) -> Looked:
     return look(named)
 
 
-def _claims(text: str) -> bool:
-    return os.path.isdir(os.path.join(text, "_delta_log"))
-
-
-connector = UpstreamConnector(DeltaOptions, _open, fingerprint, look=_look, claims=_claims, formats=("delta",))
+connector = UpstreamConnector(DeltaOptions, _open, fingerprint, look=_look, claims=is_table, formats=("delta",))

@@ -1,15 +1,13 @@
 """Iceberg tables as an upstream: rows at a snapshot, and the changes between snapshots after it."""
 
-import os
 from collections.abc import Callable, Sequence
-from glob import escape, glob
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from backfill_cli.contracts import Looked, Named, Source, TableSpec, UpstreamConnector
 from backfill_cli.contracts.options import Example, FilePath
-from backfill_cli.lake.iceberg.places import require_place
+from backfill_cli.lake.iceberg.places import is_table, require_place
 from backfill_cli.lake.options import LakeOptions, fingerprint, require_one_each
 
 
@@ -53,8 +51,6 @@ def _look(named: Named) -> Looked:
     return look(named)
 
 
-def _claims(text: str) -> bool:
-    return "\0" not in text and bool(glob(os.path.join(escape(text), "metadata", "*.metadata.json")))
-
-
-connector = UpstreamConnector(IcebergOptions, _open, fingerprint, look=_look, claims=_claims, formats=("iceberg",))
+connector = UpstreamConnector(
+    IcebergOptions, _open, fingerprint, look=_look, claims=is_table, formats=("iceberg",)
+)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from backfill_cli import postgres_dsn
 from backfill_cli.contracts import Looked, Named, Source, TableSpec, UpstreamConnector
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 
@@ -32,10 +33,6 @@ def _look(named: Named) -> Looked:
     return look(named)
 
 
-def _claims(text: str) -> bool:
-    return text.startswith(("postgresql://", "postgres://"))
-
-
 connector = UpstreamConnector(
-    PostgresOptions, _open, _fingerprint, primary_keys=_primary_keys, look=_look, claims=_claims
+    PostgresOptions, _open, _fingerprint, primary_keys=_primary_keys, look=_look, claims=postgres_dsn.is_url
 )
