@@ -11,6 +11,9 @@ from command_builders import Run
 from backfill_cli.engine.job import machine
 from backfill_cli.spark.java import Java
 
+# Looked up before a test replaces it; None for a package that is not there.
+installed = machine._version
+
 
 @pytest.fixture(autouse=True)
 def java(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,11 @@
 
 import stat
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 from command_builders import CONFIG, Run, end_job, write_config
-from doctor_checks import found, java, tree
+from doctor_checks import found, installed, java, tree
 from hint_typed import typed
 
 from backfill_cli.catalog import Catalog, lease
@@ -112,9 +111,7 @@ def test_a_start_that_was_killed_is_named_with_a_way_on_that_can_be_typed(
 def test_a_missing_extra_fails_only_the_job_that_needs_it(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        machine, "_version", lambda name: None if name == "confluent-kafka" else metadata.version(name)
-    )
+    monkeypatch.setattr(machine, "_version", lambda name: None if name == "confluent-kafka" else installed(name))
     planned(monkeypatch)
     assert found(run)["extra kafka"][0]["status"] == "ok"
     assert found(run, write_config(folder))["extra kafka"][0]["status"] == "ok"

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from command_builders import Run, write_config
-from doctor_checks import found, java, tree
+from doctor_checks import found, installed, java, tree
 from half_done import half_done, written
 from hint_typed import typed
 
@@ -45,7 +45,7 @@ def test_without_a_config_the_machine_alone_is_looked_at_and_nothing_stays(run: 
 def test_a_line_a_check_with_its_fix_below_and_the_exit_code(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "_version", lambda name: "0.1" if name == "duckdb" else metadata.version(name))
+    monkeypatch.setattr(machine, "_version", lambda name: "0.1" if name == "duckdb" else installed(name))
     done = run("doctor")
     assert done.exit_code == 1
     lines = done.stdout.splitlines()

@@ -1,10 +1,9 @@
 """doctor: each fix that it shows is typed, where it is shown; afterwards doctor finds nothing there."""
 
 from collections.abc import Callable, Iterator
-from importlib import metadata
 
 import pytest
-from doctor_checks import found, java
+from doctor_checks import found, installed, java
 from half_done import EPOCH
 from hint_scene import Scene, scene
 from hint_typed import typed
@@ -79,10 +78,10 @@ def test_what_prevents_a_plan_is_corrected_first(
     scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s = scene("0")
-    monkeypatch.setattr(machine, "_version", lambda name: "0.1" if name == "duckdb" else metadata.version(name))
+    monkeypatch.setattr(machine, "_version", lambda name: "0.1" if name == "duckdb" else installed(name))
     with typed(_fix(s, ["job.toml"])) as hint:
         hint.says("correct those first")
-        monkeypatch.setattr(machine, "_version", metadata.version)
+        monkeypatch.setattr(machine, "_version", installed)
         (planned,) = found(s.run, "job.toml")["plan"]
         assert planned["status"] == "ok"
 
