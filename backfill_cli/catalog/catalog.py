@@ -251,6 +251,12 @@ class Catalog:
         with self._store.reading() as db:
             return ledger.newest(db, job, last)
 
+    def runs(self, job: str) -> tuple[lease.Run, ...]:
+        """The runners that had the job, oldest first."""
+        check_name(job)
+        with self._store.reading() as db:
+            return lease.runs(db, job)
+
     def totals(self, job: str) -> Totals:
         """The job's totals over its whole life."""
         check_name(job)
@@ -338,7 +344,7 @@ class Catalog:
             if lock is None:
                 taken.release()
             raise
-        return Claim(RunnerStore(self._store, job, token), token, taken)
+        return Claim(RunnerStore(self._store, job, token, self._now_ms), token, taken)
 
     def drop(self, job: str, lock: JobLock | None = None) -> None:
         """The catalog has nothing of the job any more. Raises Held while a runner other than `lock`'s has it."""

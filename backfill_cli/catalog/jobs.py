@@ -192,6 +192,7 @@ def forget(db: DuckDBPyConnection, job: str) -> None:
         "commands",
         "ledger",
         "ledger_hours",
+        "runs",
         "spool",
         "verified",
         "compared",

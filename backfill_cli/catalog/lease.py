@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # A runner renews every 10 s: it can miss three renewals before another machine considers it dead.
 LEASE_MS = 30_000
 
+RUNS_KEPT = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -63,6 +65,16 @@ class Lease:
     def doubtful(self, host: str, now_ms: int) -> bool:
         """Whether the lease of a runner on another machine has expired, or its clock just differs."""
         return self.host not in (None, host) and not self.binds(host, now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A runner that had the job. ended_ms: when it released the job, None while it has not; of one that died, when
+    it was last seen."""
+
+    claimed_ms: int
+    ended_ms: int | None
+    died: bool
 
 
 class JobLock:
@@ -151,8 +163,30 @@ def claim(db: DuckDBPyConnection, job: str, owner: str, now_ms: int, dead: Lease
     before = read(db, job)
     if before.elsewhere(dead):
         raise held(job, before, now_ms)
-    write(db, job, Lease(before.token + 1, owner, this_host(), os.getpid(), now_ms, now_ms))
-    return before.token + 1
+    if before.pid is not None:
+        _end_run(db, job, before.token, before.renewed_ms, died=True)
+    now = Lease(before.token + 1, owner, this_host(), os.getpid(), now_ms, now_ms)
+    write(db, job, now)
+    db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, NULL, false)", [job, now.token, now.host, now.pid, now_ms])
+    db.execute("DELETE FROM runs WHERE job = ? AND token <= ?", [job, now.token - RUNS_KEPT])
+    return now.token
+
+
+def release(db: DuckDBPyConnection, job: str, token: int, now_ms: int) -> None:
+    """The job has no runner; unchanged if another one has claimed it since."""
+    if read(db, job).token == token:
+        write(db, job, Lease(token))
+        _end_run(db, job, token, now_ms, died=False)
+
+
+def _end_run(db: DuckDBPyConnection, job: str, token: int, ended_ms: int | None, died: bool) -> None:
+    db.execute("UPDATE runs SET ended_ms = ?, died = ? WHERE job = ? AND token = ?", [ended_ms, died, job, token])
+
+
+def runs(db: DuckDBPyConnection, job: str) -> tuple[Run, ...]:
+    """The runners that had the job, oldest first."""
+    db.execute("SELECT claimed_ms, ended_ms, died FROM runs WHERE job = ? ORDER BY token", [job])
+    return tuple(Run(*row) for row in db.fetchall())
 
 
 def check(db: DuckDBPyConnection, job: str, token: int) -> Lease:

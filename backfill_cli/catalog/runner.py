@@ -1,6 +1,6 @@
 """The catalog as one runner uses it: `contracts.JobStore`, each method one transaction that checks the lease."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from threading import Lock
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 class RunnerStore:
     """One job's part of the catalog, for the runner that holds its lease. Safe to use from several threads."""
 
-    def __init__(self, store: Store, job: str, token: int) -> None:
+    def __init__(self, store: Store, job: str, token: int, now_ms: Callable[[], int]) -> None:
         self._store = store
+        self._now_ms = now_ms
         self._job = job
         self._token = token
         self._mutex = Lock()
@@ -115,8 +116,7 @@ class RunnerStore:
     def release(self) -> None:
         """The lease is released; unchanged if another runner has claimed the job since."""
         with self._mutex, self._store.writing() as db:
-            if lease.read(db, self._job).token == self._token:
-                lease.write(db, self._job, lease.Lease(self._token))
+            lease.release(db, self._job, self._token, self._now_ms())
 
     def _mark(self, db: DuckDBPyConnection, committed: EpochRecord) -> None:
         checkpoints.mark(db, self._job, committed.epoch)

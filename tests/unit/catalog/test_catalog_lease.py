@@ -12,6 +12,7 @@ from catalog_builders import Clock, checkpoint, claimed, progress, record
 from hint_typed import typed
 
 from backfill_cli.catalog import Catalog, lease
+from backfill_cli.catalog.lease import Run
 from backfill_cli.catalog.store import Store
 from backfill_cli.errors import Held, NoSuchJob
 from backfill_cli.model.job import Control, JobState, Verb
@@ -52,6 +53,33 @@ def test_every_claim_has_a_larger_token(catalog: Catalog, clock: Clock) -> None:
         with claimed(catalog, clock) as claim:
             tokens.append(claim.token)
     assert tokens == [1, 2, 3]
+
+
+def test_when_a_job_had_a_runner_and_how_each_ended_is_kept(catalog: Catalog, path: Path, clock: Clock) -> None:
+    with claimed(catalog, clock) as claim:
+        begun_ms = clock()
+        claim.store.heartbeat(begun_ms + 5, None)
+        claim.lock.release()  # as a process that is killed leaves it
+        clock.ms += 100
+        with claimed(catalog, clock):
+            again_ms = clock()
+            assert catalog.runs("orders") == (
+                Run(begun_ms, begun_ms + 5, died=True),
+                Run(again_ms, None, died=False),
+            )
+        done = catalog.runs("orders")[-1]
+        assert (done.claimed_ms, done.died) == (again_ms, False)
+        assert done.ended_ms is not None
+        assert done.ended_ms >= again_ms
+    assert catalog.runs("orders")[0].died
+
+
+def test_only_the_newest_runs_are_kept(catalog: Catalog, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "RUNS_KEPT", 3)
+    for _ in range(5):
+        with claimed(catalog, clock):
+            pass
+    assert len(catalog.runs("orders")) == 3
 
 
 def test_a_refused_claim_leaves_the_lease_alone(catalog: Catalog, clock: Clock) -> None:
