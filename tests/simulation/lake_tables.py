@@ -65,7 +65,7 @@ class LakeTables(MemorySink):
 
     @property
     def rows(self) -> Rows:  # type: ignore[override]
-        return {key: value for name in (EVEN, ODD) for key, value in self.held(name).items() if key < STRANGERS}
+        return self.of_job(EVEN) | self.of_job(ODD)
 
     @rows.setter
     def rows(self, _: Rows) -> None: ...
@@ -81,6 +81,10 @@ class LakeTables(MemorySink):
     def held(self, table: str) -> Mapping[Any, int]:
         """All rows of a table, others' too."""
         raise NotImplementedError
+
+    def of_job(self, table: str) -> Rows:
+        """A table's rows without others'."""
+        return {key: value for key, value in self.held(table).items() if key < STRANGERS}
 
     def stranger(self, table: str) -> None:
         """Somebody else commits a row of their own."""

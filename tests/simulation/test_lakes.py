@@ -11,7 +11,7 @@ from backfill_cli.sinks.delta import marks
 
 from .delta_tables import DeltaTables
 from .iceberg_tables import IcebergTables
-from .lake_schedule import DeltaSchedule, IcebergSchedule, LakeSchedule, LivingSchedule
+from .lake_schedule import BusySchedule, DeltaSchedule, IcebergSchedule, LakeSchedule, LivingSchedule
 from .schedule import run_all
 
 KINDS = (DeltaSchedule, IcebergSchedule)
@@ -22,6 +22,10 @@ LEAST = {"taken over in a commit": 100, "written by others": 500, "crash": 100, 
 def test_every_schedule_keeps_the_laws(kind: type[LakeSchedule]) -> None:
     happened = run_all(kind, range(50_000, 50_300))
     assert {what: happened[what] for what, times in LEAST.items() if happened[what] < times} == {}
+
+
+def test_the_laws_hold_where_others_write_all_the_time() -> None:
+    assert run_all(BusySchedule, range(50_000, 50_100))["taken over in a commit"] > 30
 
 
 def test_tables_show_their_epoch_where_no_runner_dies() -> None:
