@@ -13,7 +13,7 @@ from test_layers import ROOT, sources
 WORDS = frozenset({"hint", "message", "text", "fix", "limited_by", "waiting_for", "not_converging", "refused"})
 """Attributes that hold words of errors, checks, gates, limits and entries, or values that are put into words."""
 
-NAMES = frozenset({"hint", "message", "way_on"})
+NAMES = frozenset({"fault", "hint", "message", "reason", "way_on", "why"})
 """Names that hold them wherever they occur."""
 
 ENDS = {"startswith", "endswith", "removeprefix", "removesuffix"}
@@ -131,6 +131,7 @@ def test_each_exception_is_needed() -> None:
         "hint = RETRIED.sub('', self.hint)",
         "way_on.replace('--config FILE', file)",
         "entry.text.startswith('failed: ')",
+        "fault = report.fault\n    fault.endswith(' in its row')",
         "for refusal in report.refused: refusal.partition('. Try: ')",
         "said = str(exc)\n    'No space left' in said",
         "[told.replace(was, option) for told in (error.message, error.hint)]",

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from backfill_cli.config.connectors import known
 from backfill_cli.config.marks import Steps, marks_along
-from backfill_cli.config.secrets import REFERENCE, each_string, secret_faults
+from backfill_cli.config.secrets import REFERENCE, each_string, secret_places
 from backfill_cli.config.sections import DEFAULT_SPOOL, DEFAULT_STAGING, Hooks, JobFile
 from backfill_cli.contracts.options import FilePath
 
@@ -124,7 +124,7 @@ def hook_faults(tree: Tree) -> list[str]:
     if not isinstance(command, list) or not command or not isinstance(command[0], str):
         return []
     secret = "this option is stored in the catalog; let the command read its secrets itself"
-    faults = [f"{fault.partition(': ')[0]}: {secret}" for fault in secret_faults("hooks", hooks, Hooks)]
+    faults = [f"{at}: {secret}" for at in secret_places("hooks", hooks, Hooks)]
     program = command[0]
     if program and shutil.which(program) is None:
         why = "not executable: chmod +x" if os.path.isfile(program) else "no such program"

@@ -138,12 +138,17 @@ HOW = "write a secret as a reference, ${env:NAME} or ${file:PATH}"
 
 
 def secret_faults(part: str, told: Any, model: type[BaseModel] | None) -> list[str]:
-    """A fault for each secret in plain text in `[part]`, by its path; the value is never shown.
+    """A fault for each secret in plain text in `[part]`, by its path; the value is never shown."""
+    return [f"{at}: {HOW}: this option is stored in the catalog" for at in secret_places(part, told, model)]
+
+
+def secret_places(part: str, told: Any, model: type[BaseModel] | None) -> list[str]:
+    """The paths in `[part]` of secrets in plain text.
 
     model: that of the options there, which declares what holds a secret; None if not known.
     """
     return [
-        f"{spell_path((part, *path))}: {HOW}: this option is stored in the catalog"
+        spell_path((part, *path))
         for path, value in leaves(told)
         if _holds_secret(str(value), _declared(model, path), _name(path))
     ]

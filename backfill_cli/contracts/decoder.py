@@ -29,6 +29,7 @@ class Fault(StrEnum):
     DECIMAL_FORM = auto()
     SCHEMA_BLOCK = auto()
     COLUMNS = auto()
+    BLOCK_COLUMNS = auto()
 
 
 @dataclass(frozen=True, slots=True)

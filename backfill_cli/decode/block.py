@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from backfill_cli.contracts.decoder import Fault
 from backfill_cli.decode.connect import DECIMAL, INTS, Connect, encoding, forms, holds, own_type
 from backfill_cli.decode.encodings import Encoding, schemaless
 from backfill_cli.decode.whole import IN_BLOCK, new_column
@@ -139,7 +140,7 @@ def disagreement(
     how: Mapping[str, Encoding],
     allowed: frozenset[str] | None,
     may_lack: bool,
-) -> str | None:
+) -> tuple[str, Fault] | None:
     """How a record's block differs from how the record is read; None for no difference.
 
     row: the block's fields of the row. allowed: the columns that the table may have; None: any. may_lack: whether
@@ -150,10 +151,12 @@ def disagreement(
         mine = by_name.get(name)
         if mine is not None and not _agrees(mine, how[name], column["type"]):
             read = _shown(column, how[name])
-            return f"column '{name}': its schema block says {_said(mine)}, but it is read as {read}"
+            said = f"column '{name}': its schema block says {_said(mine)}, but it is read as {read}"
+            return said, Fault.SCHEMA_BLOCK
         if mine is None and not may_lack and told_of(column) is None:
-            return f"column '{name}' is not {IN_BLOCK}"
-    return None if allowed is None else new_column(by_name, allowed, (), IN_BLOCK)
+            return f"column '{name}' is not {IN_BLOCK}", Fault.BLOCK_COLUMNS
+    more = None if allowed is None else new_column(by_name, allowed, (), IN_BLOCK)
+    return None if more is None else (more, Fault.BLOCK_COLUMNS)
 
 
 def _agrees(mine: Connect, how: Encoding, target: SparkType) -> bool:

@@ -101,12 +101,12 @@ def _reading(of: Envelopes) -> Callable[[Sequence[bytes | None]], Decoded]:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What a schema block says. fault: how it differs from how records are read. blanks: see order.py.
+    """What a schema block says. fault: how it differs from how records are read, as `Unreadable` takes it.
 
-    names: the columns that it has, of those that are read.
+    blanks: see order.py. names: the columns that it has, of those that are read.
     """
 
-    fault: str | None
+    fault: tuple[str, Fault] | None
     blanks: Mapping[str, frozenset[str]]
     names: frozenset[str] = frozenset()
 
@@ -173,7 +173,7 @@ class OneByOne:
             by_name = {str(one.get("field")): one for one in row or ()}
             certain = {n: found for n, one in by_name.items() if (found := blanks(one)) is not None}
         except (*block.MALFORMED, Unreadable):
-            return Block(NO_BLOCK, {})
+            return Block((NO_BLOCK, Fault.SCHEMA_BLOCK), {})
         return Block(fault, certain, frozenset(by_name) & self.columns.keys())
 
     # The envelope
@@ -279,7 +279,7 @@ class OneByOne:
         if lacking is not None:
             raise Unreadable(f"column '{lacking}': the key is NULL")
         if known is not None and known.fault is not None:
-            raise Unreadable(known.fault, Fault.SCHEMA_BLOCK)
+            raise Unreadable(*known.fault)
         fault = None
         if rules.allowed is not None and known is None and after is not None:
             fault = new_column(after, rules.allowed, (), IN_ROW)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from backfill_cli.contracts.decoder import Asked, Decoded, Found
+from backfill_cli.contracts.decoder import Asked, Decoded, Fault, Found
 from backfill_cli.decode import foreign, values
 from backfill_cli.decode.encodings import textual
 from backfill_cli.decode.rows import Rows, one_by_one
@@ -159,7 +159,7 @@ class _Reading:
                 raise Unreadable(f"member '{name}' differs from a column only in case: it would be NULL")
         fault = self._fault(members)
         if fault is not None:
-            raise Unreadable(fault)
+            raise Unreadable(fault, Fault.COLUMNS)
         return tuple(row)
 
     def _fault(self, names: Collection[str]) -> str | None:

@@ -24,22 +24,26 @@ def one_by_one(
     empty = (None,) * len(columns)
     rows: list[Sequence[Any]] = []
     errors: list[str | None] = []
+    faults: list[str | None] = []
     for record in records:
         row: Sequence[Any] = empty
-        error = None
+        error = fault = None
         try:
             row = empty if record is None else read(record)
         except Unreadable as exc:
-            error = str(exc.args[0])
+            error, fault = str(exc.args[0]), exc.fault
         except RecursionError:  # nested hundreds deep
             error = DEEP
         rows.append(row)
         errors.append(error)
+        faults.append(fault)
     made = {
         name: stored.array([row[i] for row in rows], column["type"])
         for i, (name, column) in enumerate(columns.items())
     }
-    return Decoded(made, error=pa.array(errors, pa.string()) if any(errors) else None)
+    if not any(errors):
+        return Decoded(made)
+    return Decoded(made, error=pa.array(errors, pa.string()), fault=pa.array(faults, pa.string()))
 
 
 @dataclass(frozen=True, slots=True)

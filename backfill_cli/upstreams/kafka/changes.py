@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from backfill_cli.contracts import ChangeLog, Extras, TableSpec, own
-from backfill_cli.decode.whole import IN_BLOCK, IN_ROW
+from backfill_cli.contracts.decoder import Fault
 from backfill_cli.errors import START_OVER, BackfillError, ConfigError, Hint, HistoryGone, in_config
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamView
-from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
+from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.failures import MARK, ending, from_spark
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka import columns
@@ -33,6 +33,9 @@ _COLUMNS = (
     "name a column that the snapshot leaves out in upstream.changes.ignore, one that changes may leave out (NULL "
     "then) in upstream.changes.sparse; or " + START_OVER + " with a snapshot of the same columns"
 )
+
+_OF_COLUMNS = (Fault.COLUMNS, Fault.BLOCK_COLUMNS)
+"""A record's row, or its schema block, has a new column, or lacks one."""
 
 
 class KafkaChanges(ChangeLog):
@@ -94,7 +97,7 @@ class KafkaChanges(ChangeLog):
             named(),
             F.lit(" cannot be read: "),
             F.col(own.ERROR),
-            F.when(_names_column(F.col(own.ERROR)), ending(_COLUMNS)).otherwise(ending(_OVER)),
+            F.when(F.col(own.FAULT).isin(*_OF_COLUMNS), ending(_COLUMNS)).otherwise(ending(_OVER)),
         )
         op = F.when(F.col(own.ERROR).isNull(), F.col(own.OP)).otherwise(F.raise_error(fault).cast("string"))
         return frame.select(op.alias(own.OP), own.SEQ, own.MS, *(quoted(name) for name in value))
@@ -211,8 +214,3 @@ class KafkaChanges(ChangeLog):
                     f"but gone: its log begins at {oldest}",
                     hint,
                 )
-
-
-def _names_column(fault: Column) -> Column:
-    """Whether a fault says that a column is new or missing."""
-    return fault.startswith("column '") & (fault.endswith(f" {IN_ROW}") | fault.endswith(f" {IN_BLOCK}"))

@@ -36,6 +36,7 @@ RECORDS = (
 """Spark schema of records that another reader than ours has read."""
 
 _MARKS = {own.ERROR: "string", own.RAW: "binary"}
+_FAULTS = {own.FAULT: "string"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +44,20 @@ class Reading:
     """What workers do with records. schema: of the value's columns.
 
     key: the table's key columns, empty for events. of_key: reads those columns from the key of a record without a
-    value; None if the format's changes have deletes of their own.
+    value; None if the format's changes have deletes of their own. faults: whether rows also have `own.FAULT
+    STRING`, which `Fault` an error is.
     """
 
     schema: str
     decode: Decode
     key: tuple[str, ...] = ()
     of_key: Decode | None = None
+    faults: bool = False
 
     @property
     def columns(self) -> Columns:
         """All columns of the rows."""
-        marks = {name: field(name, kind) for name, kind in _MARKS.items()}
+        marks = {name: field(name, kind) for name, kind in self._marks.items()}
         of_table = {**marks, **PLACE, **columns_of(self.schema)}
         if not self.key:
             return {own.READ: field(own.READ, "integer"), **of_table}
@@ -65,6 +68,10 @@ class Reading:
             **of_table,
             **self.decode.beside,
         }
+
+    @property
+    def _marks(self) -> dict[str, str]:
+        return _MARKS | _FAULTS if self.faults else _MARKS
 
     @property
     def spark_schema(self) -> "StructType":
@@ -89,10 +96,10 @@ class Reading:
         if found.record is not None:
             at = {name: column.take(found.record) for name, column in place.items()}
             read, ms = read.take(found.record), ms.take(found.record)
-        marks = {own.ERROR: found.error, own.RAW: _raw(found, keys, values)}
+        marks = {own.ERROR: found.error, own.RAW: _raw(found, keys, values), own.FAULT: found.fault}
         told = {
             name: pa.nulls(count, arrow_type(kind)) if marks[name] is None else marks[name]
-            for name, kind in _MARKS.items()
+            for name, kind in self._marks.items()
         }
         told |= at | found.columns
         if not self.key:

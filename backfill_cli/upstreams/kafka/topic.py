@@ -158,6 +158,7 @@ class Topic:
     ) -> DataFrame:
         """The partitions of `up_to`, each from its offset in `after`, as changes with `own.ERROR` and `own.RAW`.
 
+        Where rows must be whole (see Asked), with `own.FAULT`, too.
         Raises StateConflict if this is the first look, and finds another topic.
         """
         if self._seen is None:
@@ -166,7 +167,7 @@ class Topic:
         opened = self._reads(asked, value, identity)
         decode = opened.decode(lambda: self._recent(ranges))
         of_key = None if self.decoder.changes else self.of_key(value).decode(lambda: ())
-        reading = Reading(schema_text(value), decode, self.table.key, of_key)
+        reading = Reading(schema_text(value), decode, self.table.key, of_key, asked.whole is not None)
         found = self.records.decoded(spark, ranges, self.oldest, reading)
         return opened.checked(found, decode, named())
 

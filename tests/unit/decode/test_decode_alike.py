@@ -243,6 +243,40 @@ def test_an_odd_schema_block_is_a_fault_of_its_record(told: str, kind: Any) -> N
     assert "schema block" in str(found[1][1])
 
 
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        ('{"i":1}', Fault.COLUMNS),
+        ('{"i":1,"s":"x","t":2}', Fault.COLUMNS),
+        ('{"i":"is not in its row","s":"x"}', None),
+    ],
+)
+def test_a_fault_of_a_rows_columns_is_told_by_its_kind_whatever_its_words(row: str, fault: Fault | None) -> None:
+    columns, whole = {"i": field("i", "long"), "s": field("s", "string")}, (frozenset("is"), frozenset("is"))
+    asked = Asked("topic 't'", "t", "t", ("i",), columns, {}, "upstream.value", whole)
+    of_json = JsonRows(schema_text(columns), ("i",), whole)
+    of_debezium = debezium.open(asked, columns, {}).decode(list)
+    for read, record in ((of_json, row), (of_debezium, f'{{"op":"c","after":{row}}}')):
+        for records in ([record], ["{", record]):  # by Arrow, and one by one
+            found = read([one.encode() for one in records])
+            assert found.error is not None
+            assert found.fault is not None
+            assert found.error[-1].is_valid
+            assert found.fault[-1].as_py() == fault
+
+
+def test_a_block_with_other_columns_is_told_by_its_kind() -> None:
+    columns = {"id": field("id", "long"), "v": field("v", "string")}
+    asked = Asked("topic 't'", "t", "t", ("id",), columns, {}, "upstream.value", (frozenset(), frozenset(columns)))
+    read = debezium.open(asked, columns, {}).decode(list)
+    more = in_block(after(v="null"), V_IS_TEXT, '{"field":"w","type":"string"}')
+    found = read(
+        [one.encode() for one in (more, in_block(after(v="null")), in_block(after(v="null"), ODD_FIELDS[0]))]
+    )
+    assert found.fault is not None
+    assert found.fault.to_pylist() == [Fault.BLOCK_COLUMNS, Fault.BLOCK_COLUMNS, Fault.SCHEMA_BLOCK]
+
+
 DECIMAL = '"name":"org.apache.kafka.connect.data.Decimal"'
 
 

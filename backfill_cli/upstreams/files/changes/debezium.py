@@ -74,6 +74,7 @@ _HINTS: Mapping[str, Hint | str] = {
     Fault.DECIMAL_FORM: "a NUMERIC without a scale is written as {scale, value}, which can be read only with "
     "schema blocks (value.converter.schemas.enable); or " + _AS_TEXT,
     Fault.SCHEMA_BLOCK: _ONE_FORM,
+    Fault.BLOCK_COLUMNS: _ONE_FORM,
     Fault.COLUMNS: CHANGES_HINT + "; if the table had other columns when the line was written: " + _NEW_SNAPSHOT,
 }
 """What to do about the faults of a line; for others: correct the file."""
