@@ -1,5 +1,6 @@
 """A job that was created while the paths of a config, and its catalog, belonged to the current folder."""
 
+import json
 import os
 import shlex
 from pathlib import Path
@@ -25,12 +26,14 @@ def refuse_moved(job: str, config: Path, store: Catalog, path: str) -> None:
     row = next((row for row in Catalog(here).listed() if row.name == job), None)
     if row is None or not _is_of(row.config_file, config) or job in {row.name for row in store.listed()}:
         return
-    file = shlex.quote(str(config))
+    file, stored = shlex.quote(str(config)), json.loads(Catalog(here).definition(job).config)
+    staging = stored.get("job", {}).get("staging")
+    kept = f" and set job.staging = {json.dumps(staging, ensure_ascii=False)}," if staging else ""
     move = "" if os.path.lexists(config.name) else "move the config here: " + shell(f"mv {file} .") + "; or "
     raise UsageError(
         f"job {job!r} is in the catalog of the current folder, {here}; the catalog of a config and its relative "
         "paths now belong to the config's folder",
         move
-        + "write its paths for its own folder, and name the catalog: "
+        + f"write its paths for its own folder,{kept} and name the catalog: "
         + command(f"start --config {file} --catalog {here}"),
     )

@@ -190,9 +190,12 @@ class JobConfig:
         return {**told, "target": table.sink_name, "transform": transform}
 
 
-def load(path: Path) -> JobConfig:
-    """The config of a TOML file. Raises ConfigError with all its faults."""
-    settled = absolute(of_one_system(read(path)), folder_of(path))
+def load(path: Path, folder: Path | None = None) -> JobConfig:
+    """The config of a TOML file. Raises ConfigError with all its faults.
+
+    folder: that its relative paths belong to, if not its own.
+    """
+    settled = absolute(of_one_system(read(path)), folder or folder_of(path))
     faults = _written_secrets(settled) + hook_faults(settled) + _spool_faults(settled)
     hint = "correct the faults listed, then: " + command("plan --config FILE")
     return replace(_checked(settled, str(path), faults, hint), file=str(path.absolute()))

@@ -10,6 +10,7 @@ from typing import Any
 
 from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.config.effective import Difference, differences, moved
+from backfill_cli.config.loading import folder_of
 from backfill_cli.contracts import Capabilities, JobDefinition, Sink, SinkTable, Source, TableSpec
 from backfill_cli.engine.spool.folder import holds_entries, owned
 from backfill_cli.errors import (
@@ -209,7 +210,7 @@ _HOW_WRITTEN = (
 
 
 def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool = True, known: bool = True) -> None:
-    """The config leads to the same result as the job's own, and its spool is where the config says.
+    """The config leads to the same result as the job's own; spool and staged files are where the config says.
 
     has_read_changes: some change was decoded with the job's own config, see _HOW_WRITTEN. known: the catalog has
     the job, not the sink alone. Raises UsageError with every difference.
@@ -220,6 +221,17 @@ def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool =
         raise UsageError(
             f"job {name!r}: spool.path is now {config.spool.path}, but the spool is in {before.spool.path}",
             in_config(f"move {before.spool.path}/{name} to {config.spool.path}/{name}, or set spool.path back"),
+        )
+    staged, staging = before.job.staging, config.job.staging
+    moved_along = _folder_before(staged, staging, config) is not None
+    if moved_along and os.path.isdir(f"{staged}/{name}") and not os.path.lexists(f"{staging}/{name}"):
+        raise UsageError(
+            f"job {name!r}: job.staging is now {staging}, but the job's staged files are in {staged}: relative "
+            "paths belong to the config's folder",
+            in_config(
+                f"set job.staging = {json.dumps(staged, ensure_ascii=False)}; or move {staged}/{name} to "
+                f"{staging}/{name}"
+            ),
         )
     found = [
         one
@@ -271,8 +283,12 @@ def edited(job: JobDefinition) -> Iterator[Limit]:
     """
     if not os.path.isfile(job.config_file):  # a pipe: somebody else's now, and reading it would wait for them
         return
+    file = Path(job.config_file)
     try:
-        now = load(Path(job.config_file))
+        now = load(file)
+        folders = (_folder_before(one.before, one.after, now) for one in _changed(job.config, now))
+        if (before := next(filter(None, folders), None)) is not None:
+            now = load(file, before)
     except BackfillError:
         return
     changed = changed_keys(job.config, now) if now.job.name == job.name else ()
@@ -281,6 +297,24 @@ def edited(job: JobDefinition) -> Iterator[Limit]:
         yield Limit(said, hint=command(f"start --config {shlex.quote(job.config_file)}"), to="use it")
 
 
+def _folder_before(was: object, now: object, config: JobConfig) -> Path | None:
+    """The folder that relative paths of the config belonged to, if that explains an option's values; else None.
+
+    That was the current folder, for jobs of versions before it was the config's.
+    """
+    if not (config.file and isinstance(was, str) and isinstance(now, str)) or was == now:
+        return None
+    folder = folder_of(Path(config.file))
+    if not Path(now).is_relative_to(folder):
+        return None
+    before, sep, more = was.rpartition(f"/{Path(now).relative_to(folder)}")
+    return Path(before or "/") if sep and not more else None
+
+
 def changed_keys(stored: str, config: JobConfig) -> list[str]:
     """The keys of the config that differ from the stored one, without values: they can be long or confidential."""
-    return [one.path for one in differences(json.loads(stored), json.loads(config.stored()))]
+    return [one.path for one in _changed(stored, config)]
+
+
+def _changed(stored: str, config: JobConfig) -> list[Difference]:
+    return differences(json.loads(stored), json.loads(config.stored()))

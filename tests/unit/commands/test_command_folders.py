@@ -1,6 +1,5 @@
 """Which folder a command works for: the config's, the current one; or, where that has nothing, what is nearby."""
 
-import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ from backfill_cli.api.moved import refuse_moved
 from backfill_cli.catalog import Catalog
 from backfill_cli.commands._options import catalog_of
 from backfill_cli.config import load
+from backfill_cli.engine.job.select import require_same
 from backfill_cli.errors import UsageError, command
 from backfill_cli.view.console import as_typed
 
@@ -99,13 +99,33 @@ def test_a_job_of_the_current_folder_is_the_same_by_a_config_elsewhere_that_name
         Job.from_toml("conf/job.toml")
     refused = run("start", "conf/job.toml")
     with typed(refused.stderr.split("Try: ", 1)[1]) as hint:
-        hint.says("write its paths for its own folder")
-        text = (conf / "job.toml").read_text()
-        (conf / "job.toml").write_text(text.replace('path = "', 'path = "../'))
+        old = f'job.staging = "{Path.cwd()}/.backfill/staging"'
+        hint.says(f"write its paths for its own folder, and set {old}, and name the catalog")
+        text = (conf / "job.toml").read_text().replace('path = "', 'path = "../')
+        (conf / "job.toml").write_text(f"{old}\n{text}".replace("[job]", "", 1).replace("name =", "job.name =", 1))
         ((_, *options),) = hint.commands()
         assert options == ["--config", "conf/job.toml", "--catalog", ".backfill/catalog.duckdb"]
         refuse_moved("orders", Path(options[1]), catalog_of(Path(options[1]), options[3]), options[3])
-        assert load(Path(options[1])).fingerprint() == json.loads(moved.definition("orders").fingerprint)
+        require_same(moved.definition("orders"), load(Path(options[1])))
+
+
+def test_the_staged_files_of_such_a_job_are_where_they_were_or_the_start_is_refused(
+    run: Run, conf: Path, moved: Catalog
+) -> None:
+    (conf / "job.toml").write_text((conf / "job.toml").read_text().replace('path = "', 'path = "../'))
+    refused = run("start", "conf/job.toml", "--catalog", str(moved.path))
+    old, new = f"{Path.cwd()}/.backfill/staging", f"{conf}/.backfill/staging"
+    assert f"job.staging is now {new}, but the job's staged files are in {old}" in refused.stderr
+    assert not (conf / ".backfill").exists()
+    with typed(refused.stderr.split("Try: ", 1)[1]) as hint:
+        hint.says(f'set job.staging = "{old}"; or move {old}/orders to {new}/orders')
+        text, job = (conf / "job.toml").read_text(), moved.definition("orders")
+        (conf / "job.toml").write_text(text.replace("[job]", f'[job]\nstaging = "{old}"', 1))
+        require_same(job, load(conf / "job.toml"))
+        (conf / "job.toml").write_text(text)
+        Path(new).mkdir(parents=True)
+        Path(old, "orders").rename(Path(new, "orders"))
+        require_same(job, load(conf / "job.toml"))
 
 
 @pytest.mark.seconds

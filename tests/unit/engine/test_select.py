@@ -212,6 +212,25 @@ def test_a_resume_says_that_the_config_was_edited_and_what_starts_with_it(tmp_pa
     assert list(edited(job)) == []
 
 
+@pytest.mark.parametrize("staging", ["", 'staging = "staged/here"\n', 'staging = "/staged"\n'])
+@pytest.mark.parametrize("path", ["snapshot", "../snapshot", "/data/snapshot"])
+def test_a_config_whose_relative_paths_belonged_to_another_folder_was_not_edited(
+    tmp_path: Path, staging: str, path: str
+) -> None:
+    """As a job of an earlier version has it, which was started in another folder than the config's."""
+    file = tmp_path / "conf" / "job.toml"
+    file.parent.mkdir()
+    text = CONFIG.replace('"snapshot"', f'"{path}"').replace('name = "j"\n', f'name = "j"\n{staging}')
+    file.write_text(text)
+    stored = load(file, tmp_path).stored()
+    job = JobDefinition("j", stored, "{}", Pin(START, None, None, ()), "forever", "snapshot", (), str(file))
+    assert list(edited(job)) == []
+    file.write_text(text.replace("sink.duckdb", "other.duckdb"))
+    (said,) = edited(job)
+    assert said.text.endswith("sink.path"), said.text
+    assert "job.staging" not in said.text
+
+
 CONFIG = """
 [job]
 name = "j"
