@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, create_model
 from backfill_cli.contracts import Pair, SinkConnector, TableSpec, UpstreamConnector
 from backfill_cli.contracts.decoder import Decoder
 from backfill_cli.errors import UsageError
-from backfill_cli.model.units import nearest_first
+from backfill_cli.model.units import spell_known
 
 UPSTREAMS = "backfill.upstreams"
 SINKS = "backfill.sinks"
@@ -102,8 +102,8 @@ def _find(group: str, word: str, kind: str) -> EntryPoint:
     for entry in _installed(group):
         if entry.name == kind:
             return entry
-    listed = ", ".join(nearest_first(kind, known(group))) or "none installed"
+    listed = spell_known(kind, known(group), "known") or "; none is installed"
     raise UsageError(
-        f"unknown {word} type {kind!r}; known: {listed}",
+        f"unknown {word} type {kind!r}{listed}",
         "name one of them, or install the package that provides it",
     )

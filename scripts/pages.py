@@ -95,7 +95,7 @@ def _default(value: Any, words: str) -> str:
     if value is None or value in ({}, []):
         return ""
     if words == "duration":
-        return f'`"{spell_duration(value)}"`'
+        return f'`"{spell_duration(value).replace(" ", "")}"`'
     return f"`{json.dumps(value)}`"
 
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog.files import DuckDBPyConnection
@@ -13,6 +12,7 @@ from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import TRANSITIONS, Control, JobState, Phase, may_become
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.split import Split
+from backfill_cli.model.units import nearest_first, spell_known
 from backfill_cli.model.upstream import Pin
 
 if TYPE_CHECKING:
@@ -205,10 +205,8 @@ def no_such_job(db: DuckDBPyConnection, job: str) -> NoSuchJob:
 
 
 def unknown(job: str, known: tuple[str, ...]) -> NoSuchJob:
-    """The error that lists the existing jobs, nearest first."""
-    nearest = sorted(known, key=lambda name: -SequenceMatcher(None, job, name).ratio())
-    if not nearest:
-        return NoSuchJob(f"there is no job {job!r}: the catalog is empty", command("start --config job.toml"))
-    return NoSuchJob(
-        f"there is no job {job!r}; known jobs: {', '.join(nearest[:10])}", command(f"status {nearest[0]}")
-    )
+    """The error that names the job meant, or those that exist."""
+    if not known:
+        return NoSuchJob(f"job {job!r} does not exist: the catalog is empty", command("start --config job.toml"))
+    said = f"job {job!r} does not exist{spell_known(job, known, 'jobs')}"
+    return NoSuchJob(said, command(f"status {nearest_first(job, known)[0]}"))

@@ -57,7 +57,7 @@ def _settings(value: Any, told: Any, at: Path) -> Iterator[Setting]:
 def _as_written(value: Any, field: FieldInfo) -> Any:
     """A duration with its unit, if that is exact."""
     lasts = any(isinstance(mark, BeforeValidator) and mark.func is duration_s for mark in field.metadata)
-    return spelled if lasts and duration_s(spelled := spell_duration(value)) == value else value
+    return spelled if lasts and duration_s(spelled := spell_duration(value).replace(" ", "")) == value else value
 
 
 def _below(told: Any, *keys: str) -> Any:

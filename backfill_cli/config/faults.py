@@ -6,13 +6,13 @@ Those of one model, and those between tables, which no single table shows.
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from backfill_cli.config.sections import Table, Transform
+from backfill_cli.model.units import spell_known
 
 Path = Sequence[str | int]
 Tree = dict[str, Any]
@@ -74,10 +74,7 @@ def _what(fault: ErrorDetails, model: type[BaseModel], data: Any) -> str:
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    if near:
-        return f"unknown; did you mean {near[0]}?"
-    return f"unknown; known here: {', '.join(known)}" if known else "unknown"
+    return f"unknown{spell_known(name, known, 'known here')}"
 
 
 def _keys(model: type[BaseModel], parents: Sequence[str]) -> list[str]:

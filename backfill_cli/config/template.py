@@ -18,7 +18,7 @@ from backfill_cli.config.faults import models_in
 from backfill_cli.contracts import FoundTable, Told, UpstreamConnector
 from backfill_cli.contracts.options import Example
 from backfill_cli.errors import UsageError
-from backfill_cli.model.units import nearest_first
+from backfill_cli.model.units import spell_known
 
 FILL_IN = "# <- fill in"
 """After a value that is an example or empty."""
@@ -65,8 +65,8 @@ def kinds() -> tuple[str, ...]:
 
 def _upstream(kind: str) -> UpstreamConnector:
     if kind not in kinds():
-        listed = ", ".join(nearest_first(kind, kinds()))
-        raise UsageError(f"unknown upstream type {kind!r}; known: {listed}", "name one of them: --upstream TYPE")
+        known = spell_known(kind, kinds(), "known")
+        raise UsageError(f"unknown upstream type {kind!r}{known}", "name one of them: --upstream TYPE")
     one, _, other = kind.partition("+")
     return registry.two_systems(one, other) if other else registry.upstream(one)
 

@@ -119,7 +119,7 @@ def require_columns(named: Named, columns: Sequence[str]) -> None:
     missing = next((name for name in named.key if name not in columns), None)
     if missing is not None:
         raise UsageError(
-            f"--key {missing}: there is no such column{spell_known(missing, columns, 'columns')}",
+            f"--key: column {missing!r} does not exist{spell_known(missing, columns, 'columns')}",
             f"name columns that identify a row: --key {shlex.quote(nearest_first(missing, columns)[0])}",
         )
 

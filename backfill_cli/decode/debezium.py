@@ -4,7 +4,6 @@ An envelope is the record itself or its `payload`; the block beside the payload 
 or the options if there is none. Tombstones add nothing to the delete before them.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from backfill_cli.decode.whole import IN_BLOCK, IN_ROW, lacking_column, new_colu
 from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.schema import Columns, SparkType, columns_of, decimal_of, field, schema_text
+from backfill_cli.model.units import near_names
 from backfill_cli.spark.api import Column, DataFrame
 from backfill_cli.spark.failures import SHOWN
 
@@ -526,7 +526,7 @@ class Debezium:
             return block.with_told(block.columns_of(asked.place, told, declare), told)
         unknown = [name for name in asked.declared if name not in names]
         if asked.whole is None and names and unknown:
-            near = difflib.get_close_matches(unknown[0], list(names), 3, 0.5) or sorted(names)
+            near = near_names(unknown[0], sorted(names)) or sorted(names)
             fault = f"{asked.at}.schema: no record of {asked.place} has a column '{unknown[0]}'"
             raise ConfigError("upstream", [fault], f"its columns are: {', '.join(near[:10])}")
         return block.with_told(asked.declared, told)

@@ -18,7 +18,7 @@ from backfill_cli.engine.job.resources import Resources
 from backfill_cli.errors import Hint, UsageError, command
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, LiveName, Lives
 from backfill_cli.model.job import JobState, Phase
-from backfill_cli.model.units import spell_share
+from backfill_cli.model.units import spell_count, spell_share
 
 
 def look(job: str, catalog: Catalog) -> CutoverReport:
@@ -184,7 +184,7 @@ def _caught_up(row: JobRow) -> Gate:
         said = f"the job is {'dead' if row.dead else row.shown_state}: how far it is behind is not observed"
         return Gate("caught up", False, said, command(f"resume {row.name} --until caught-up"))
     count = told.pending_epochs
-    waiting = f"; {count:,} upstream epoch{'' if count == 1 else 's'} came since" if count else ""
+    waiting = f"; {spell_count(count, 'upstream commit')} came since" if count else ""
     return Gate("caught up", True, f"the job is {row.shown_state}, past its snapshot and its log store{waiting}")
 
 
@@ -204,16 +204,15 @@ def _verified(row: JobRow, tables: Sequence[str], in_place: bool) -> Gate:
         if one is None or one.share is not None or one.epoch != row.epoch:
             return Gate(name, False, _since(table, one, row.epoch), command(*_verify_commands(row, in_place)))
         if one.not_compared and one.rows == 0:
-            none = f"none of the {one.not_compared:,} keys of table {table!r} was compared"
+            changed = spell_count(one.not_compared, "key")
+            none = f"table {table!r}: no key was compared: {changed} changed meanwhile"
             return Gate(name, False, none, _compare_commands(row, in_place))
     said = f"every table is equal to its upstream at epoch {row.epoch}"
     left_out = sum(found[table].not_compared for table in tables)
     if not left_out:
         return Gate(name, True, said)
-    keys = (
-        "1 key that has changed since was" if left_out == 1 else f"{left_out:,} keys that have changed since were"
-    )
-    return Gate(name, True, f"{said}, but {keys} not compared", _compare_commands(row, in_place))
+    keys = f"{spell_count(left_out, 'key')} changed since and {'was' if left_out == 1 else 'were'} not compared"
+    return Gate(name, True, f"{said}; {keys}", _compare_commands(row, in_place))
 
 
 def _since(table: str, one: Verified | None, epoch: int) -> str:

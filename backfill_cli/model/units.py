@@ -1,11 +1,12 @@
-"""Durations, sizes, times of day, epochs and lists of names, as people write and read them."""
+"""Durations, rates, sizes, times, counts and names, as people write and read them: one form of each."""
 
 import math
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from itertools import takewhile
 
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 BYTES = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
@@ -64,29 +65,44 @@ def spell_share(value: float) -> str:
     return f"{value * 100:.6g}%"
 
 
+def spell_number(value: float) -> str:
+    """A number exactly as it was set: `20,000`, `0.25`."""
+    return f"{value:,.15g}"
+
+
 def spell_duration(seconds: float) -> str:
-    """At most two units, for display: `20ms`, `0.4s`, `12s`, `3m 20s`, `2h 5m`, `4d 1h`; only nothing is `0s`."""
+    """At most two units: `20 ms`, `0.8 s`, `12 s`, `2 m 05 s`, `3 h 05 m`, `4 d 1 h`; only nothing is `0 s`."""
     if 0 < seconds < 0.0995:
-        return f"{max(seconds * 1000, 1):.0f}ms"
+        return f"{max(seconds * 1000, 1):.0f} ms"
     if seconds < 9.95:
-        return f"{seconds:.1f}".removesuffix(".0") + "s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    for small, big, size, limit in (("s", "m", 60, 3600), ("m", "h", 3600, 86400), ("h", "d", 86400, math.inf)):
-        if whole < limit:
-            rest = whole % size * (60 if big != "d" else 24) // size
-            return f"{whole // size}{big} {rest}{small}" if rest else f"{whole // size}{big}"
-    raise AssertionError("the last limit is infinite")
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    days, h = divmod(hours, 24)
+    if days:
+        return f"{days:,} d" + (f" {h} h" if h else "")
+    if hours:
+        return f"{hours} h" + (f" {m:02} m" if m else "")
+    if minutes:
+        return f"{minutes} m" + (f" {s:02} s" if s else "")
+    return f"{s} s"
+
+
+def spell_rate(per_s: float, of: str = "rows") -> str:
+    """A measured rate: `12,300 rows/s`, `9.5 changes/s`, `0.03 rows/s`."""
+    if per_s >= 9.95:
+        return f"{per_s:,.0f} {of}/s"
+    told = f"{per_s:.1f}" if per_s >= 0.0995 or not per_s else f"{max(per_s, 0.01):.2f}"
+    return f"{told.removesuffix('.0')} {of}/s"
 
 
 def spell_size(size: float) -> str:
-    """Up to three digits and a unit, for display: `812 B`, `1.2 MB`, `34 GB`."""
+    """Up to three digits and a unit: `812 B`, `1.2 MB`, `34 GB`."""
     for unit in ("B", "KB", "MB", "GB"):
         if size < 999.5:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 9.95 else f"{size:.1f} {unit}"
         size /= 1024
-    return f"{size:.1f} TB"
+    return f"{size:,.1f} TB"
 
 
 def spell_exit(code: int) -> str:
@@ -98,8 +114,18 @@ def spell_exit(code: int) -> str:
 
 
 def spell_moment(ms: int | None) -> str:
-    """Milliseconds since 1970: `2026-11-21 04:40:12 UTC`."""
-    return "N/A" if ms is None else f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    """Milliseconds since 1970 in this machine's zone, for who may read it elsewhere: `2026-11-21 04:40:12 UTC`."""
+    return "N/A" if ms is None else f"{_local(ms):%Y-%m-%d %H:%M:%S %Z}"
+
+
+def spell_clock(ms: int, now_ms: int) -> str:
+    """The same for who reads it here: `04:40:12`, before or after today `2026-11-21 04:40:12`."""
+    at = _local(ms)
+    return f"{at:%H:%M:%S}" if at.date() == _local(now_ms).date() else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def _local(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC).astimezone()
 
 
 def spell_epoch(epoch: int) -> str:
@@ -108,22 +134,57 @@ def spell_epoch(epoch: int) -> str:
 
 
 def spell_count(number: int, word: str) -> str:
-    """`1 row`, `1,200 rows`."""
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
+    """`1 row`, `1,200 rows`, `2 entries`."""
+    return f"{number:,} {plural(number, word)}"
+
+
+def plural(number: int, word: str) -> str:
+    """`row` for one, else `rows`; `entries`, `branches`."""
+    if number == 1:
+        return word
+    if re.search(r"[^aeiou]y$", word):
+        return f"{word[:-1]}ies"
+    return f"{word}es" if re.search(r"(s|x|sh|[nt]ch)$", word) else f"{word}s"
 
 
 LISTED = 10
 
 
+def near_names(name: str, names: Iterable[str]) -> list[str]:
+    """What `name` probably means of these: at most three, the most similar first; case does not count."""
+    folded: dict[str, list[str]] = {}
+    for other in names:
+        folded.setdefault(other.strip().casefold(), []).append(other)
+    asked = name.strip().casefold()
+    steps = zip(*(re.split(r"(?<=[./])", one) for one in (asked, *folded)), strict=False)
+    # A folder or schema that all are in makes them no more similar.
+    inside = sum(len(step[0]) for step in takewhile(lambda step: len(set(step)) == 1, steps))
+    near = get_close_matches(asked[inside:], [one[inside:] for one in folded], n=3)
+    return [other for one in near for other in folded[asked[:inside] + one]][:3]
+
+
 def nearest_first(name: str, names: Sequence[str]) -> list[str]:
-    """`names`, those most similar to `name` first."""
-    near = get_close_matches(name, names, n=len(names) or 1, cutoff=0.5)
+    """`names`, those that `name` probably means first."""
+    near = near_names(name, names)
     return near + [other for other in names if other not in near]
 
 
-def spell_known(name: str, names: Sequence[str], which: str = "known tables") -> str:
-    """`; known tables: orders, customers`, nearest first, the others counted; nothing if there are none."""
-    if not names:
-        return ""
+def spell_known(name: str, names: Sequence[str], which: str = "tables") -> str:
+    """`; did you mean orders or order_lines?`; else `; tables: a, b and 3 more`; nothing if there are none.
+
+    which: what `names` are.
+    """
     more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
-    return f"; {which}: {', '.join(nearest_first(name, names)[:LISTED])}{more}"
+    listed = f"; {which}: {', '.join(names[:LISTED])}{more}" if names else ""
+    return spell_meant(name, names) or listed
+
+
+def spell_meant(name: str, names: Iterable[str]) -> str:
+    """`; did you mean orders or order_lines?`; nothing if no name is similar."""
+    near = near_names(name, names)
+    return f"; did you mean {spell_either(near)}?" if near else ""
+
+
+def spell_either(names: Sequence[str]) -> str:
+    """`a`, `a or b`, `a, b or c`."""
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))

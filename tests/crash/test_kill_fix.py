@@ -163,7 +163,7 @@ def test_a_fix_is_refused_where_it_would_not_be_right(job: tuple[Path, dict[int,
         (
             ("--table", "tt"),
             2,
-            "job 'crash' has no table 'tt'; its tables: t\nTry: backfill verify crash --table t",
+            "job 'crash': table 'tt' does not exist; did you mean t?\nTry: backfill verify crash --table t",
         ),
         (("--sample", "0%"), 2, "more than 0% and at most 100%"),
         (("--sample", "101%"), 2, "more than 0% and at most 100%"),

@@ -255,9 +255,7 @@ def test_a_value_that_cannot_be_kept_names_its_table(db: Database, tmp_path: Pat
         job.step(judged=False)
 
 
-def test_a_table_that_does_not_exist_is_told_with_those_that_do_nearest_first(
-    db: Database, tmp_path: Path
-) -> None:
+def test_a_table_that_does_not_exist_is_told_with_the_one_meant(db: Database, tmp_path: Path) -> None:
     db(
         "CREATE TABLE orders (id int PRIMARY KEY)",
         'CREATE TABLE "Orders" (id int PRIMARY KEY)',
@@ -267,11 +265,7 @@ def test_a_table_that_does_not_exist_is_told_with_those_that_do_nearest_first(
     )
     with pytest.raises(UsageError) as caught:
         PlainJob(db, tmp_path, {"ordrs": ("id",)})
-    head, _, known = caught.value.message.partition("; known tables: ")
-    assert head == "table 'ordrs' does not exist"
-    assert set(known.split(", ")) == {"orders", '"Orders"', "shop.order_lines", "t"}
-    assert known.startswith("orders, ")
-    assert known.endswith(", t")
+    assert caught.value.message == "table 'ordrs' does not exist; did you mean orders or \"Orders\"?"
     with typed(caught.value) as hint:
         assert hint.settings() == {"name": "orders"}
         PlainJob(db, tmp_path, {"orders": ("id",)}).upstream.close()

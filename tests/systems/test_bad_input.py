@@ -47,7 +47,7 @@ BAD: dict[str, tuple[Spoil, int, str]] = {
     "no key": (told(('key = ["id"]', "")), 2, "tables[0].key: missing"),
     "a key that is no column": (told(('["id"]', '["nope"]')), 2, "key column 'nope' is not in"),
     "a key of another type": (other_columns, 1, "column 'id' is string, but is bigint in"),
-    "unknown type": (told(('"files"', '"fliles"')), 2, "unknown upstream type 'fliles'; known: files"),
+    "unknown type": (told(('"files"', '"fliles"')), 2, "unknown upstream type 'fliles'; did you mean files?"),
     "unknown format": (told(('"parquet"', '"parkett"')), 2, "must be 'parquet', 'json' or 'csv'"),
     "half a file": (half_a_file, 1, "orders-0009.parquet: not a complete parquet file"),
     "a name that is a path": (told(('name = "orders"\n[up', 'name = "../x"\n[up')), 2, "it is not a path"),

@@ -14,6 +14,7 @@ from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import EpochPlan, Staged
+from backfill_cli.model.units import spell_count
 from backfill_cli.strategies import S
 
 
@@ -50,14 +51,14 @@ def left_of(plan: EpochPlan, staged: Staged) -> EpochPlan:
 
 
 def spelled(plan: EpochPlan) -> str:
-    """What staging the plan means, for display: `reading 8 splits of the snapshot and 3 upstream epochs`."""
+    """What staging the plan means, for display: `reading 8 parts of the snapshot and 3 upstream commits`."""
     parts = []
     if plan.reads:
         splits = len({(read.table, read.split) for read in plan.reads})
-        parts.append(f"{splits:,} split{'' if splits == 1 else 's'} of the snapshot")
+        parts.append(f"{spell_count(splits, 'part')} of the snapshot")
     if plan.window is not None:
         epochs = plan.window.epochs
-        parts.append(f"{epochs:,} upstream epoch{'' if epochs == 1 else 's'}" if epochs else "the change log")
+        parts.append(spell_count(epochs, "upstream commit") if epochs else "the change log")
     return f"reading {' and '.join(parts)}" if parts else "advancing without rows"
 
 

@@ -12,6 +12,7 @@ from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.plan import EpochPlan
 from backfill_cli.model.position import START
 from backfill_cli.model.split import ReadSoFar
+from backfill_cli.model.units import spell_count, spell_duration, spell_number, spell_rate
 from backfill_cli.model.upstream import UpstreamView
 from backfill_cli.strategies import S, Strategy, StrategyState
 
@@ -293,7 +294,7 @@ class Meter:
         if control.rate == 0:
             return Limit("rate 0: no row of the snapshot is read", hint=lift, to="read it")
         if control.rate is not None:
-            return Limit(f"rate {control.rate:g} rows/s", hint=lift, to="change")
+            return Limit(f"rate {spell_number(control.rate)} rows/s", hint=lift, to="change")
         staged = sum(epoch.record.stage_ms for epoch in self._recent)
         committed = sum(epoch.record.commit_ms for epoch in self._recent)
         return Limit("sink (commits take longer than reads)" if committed > staged else "upstream reads")
@@ -301,20 +302,20 @@ class Meter:
     def _of_log(self, state: StrategyState, steady_ms: int) -> Limit:
         left = self._plan.pending_after
         if state.phase == Phase.LOG_STORE or left:
-            epochs = "upstream epoch" if left == 1 else "upstream epochs"
-            return Limit(f"{left:,} {epochs} left" if left else "the last upstream epochs", Kind.CATCHING_UP)
+            behind = f"{spell_count(left, 'upstream commit')} left" if left else "the last upstream commits"
+            return Limit(behind, Kind.CATCHING_UP)
         if state.converging:
             return Limit("following; the sink is converging until the change log passes the end of the load")
         doing, flying_ms = self._doing, self._flying_steady_ms
         if doing is not None and steady_ms - doing.since_steady_ms >= LONG_MS:
-            return Limit(f"the epoch in hand: {doing.what}")
+            return Limit(f"this commit: {doing.what}")
         if flying_ms is not None and steady_ms - flying_ms >= LONG_MS:
-            return Limit("the epoch in hand: the sink is committing it")
+            return Limit("this commit: the sink is writing it")
         if not self._follows:
             return Limit(
                 "nothing to follow: the config names no changes", hint=command(f"stop {self._job}"), to="end it"
             )
-        return Limit(f"nothing: following, a barrier every {self._interval_ms / 1000:g} s")
+        return Limit(f"nothing: following, a commit every {spell_duration(self._interval_ms / 1000)}")
 
     def _log_rates(self, steady_ms: int) -> tuple[float, Written] | None:
         """Changes read and rows written per second, recently; 0 if none for a while, None before MEANT_MS."""
@@ -348,10 +349,11 @@ class Meter:
 
     def _not_converging(self) -> Limit:
         """Both rates, and what would help."""
-        rate, growth, _ = self._applied()
+        applied, arriving, _ = self._applied()
+        come = spell_rate(arriving, "upstream commits")
         return Limit(
-            f"{rate:.1f} upstream epochs/s applied, {growth:.1f}/s arriving; a larger barrier.target, more cores, "
-            "or fewer and larger upstream commits would help",
+            f"{come} arrive, {spell_rate(applied, 'upstream commits')} are applied; a larger barrier.target, "
+            "more cores, or fewer and larger upstream commits would help",
             Kind.NOT_CONVERGING,
         )
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -30,6 +29,7 @@ from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import Phase
 from backfill_cli.model.position import Position
+from backfill_cli.model.units import nearest_first, spell_known
 from backfill_cli.model.verify import EVERYTHING, Asked, TableVerdict, VerifyProgress, VerifyReport
 
 ROWS_NAMED = 20
@@ -98,10 +98,9 @@ def require_known(definition: JobDefinition, asked: Asked) -> None:
     known = [table.name for table in definition.tables]
     for name in asked.tables:
         if name not in known:
-            nearest = sorted(known, key=lambda one: -SequenceMatcher(None, name, one).ratio())
             raise UsageError(
-                f"job {definition.name!r} has no table {name!r}; its tables: {', '.join(nearest)}",
-                command(f"verify {definition.name} --table {quote(nearest[0])}"),
+                f"job {definition.name!r}: table {name!r} does not exist{spell_known(name, known)}",
+                command(f"verify {definition.name} --table {quote(nearest_first(name, known)[0])}"),
             )
 
 

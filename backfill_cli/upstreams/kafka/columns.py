@@ -1,12 +1,11 @@
 """The columns that a topic fills: those that say where each row's record is, then those of the value."""
 
-import difflib
-
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Found
 from backfill_cli.errors import ConfigError, UsageError, in_config
 from backfill_cli.formats import schemas
 from backfill_cli.model.schema import Columns
+from backfill_cli.model.units import near_names
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
 from backfill_cli.upstreams.kafka.log.cluster import Seen
@@ -30,7 +29,7 @@ def of_source(options: KafkaOptions, topic: Topic, archive: Archive | None, seen
     _refuse_names(f"topic '{options.topic}'", value)
     missing = [name for name in table.key if name not in value and name not in EVENT_KEY]
     if missing:
-        near = difflib.get_close_matches(missing[0], list(value), 3, 0.5) or list(value)
+        near = near_names(missing[0], value) or list(value)
         fault = f"tables: key column '{missing[0]}' of '{table.name}' is not a column of the topic"
         raise ConfigError("config", [fault], f"name one of its columns: {', '.join(near)}")
     if not topic.decoder.changes and table.key and value.keys() >= set(table.key):

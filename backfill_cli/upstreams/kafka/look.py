@@ -184,7 +184,7 @@ def _which(written: Url, topics: Mapping[str, int]) -> UsageError:
     names = nearest_first(written.topic, [*topics])
     hint = command(f"init --from {shlex.quote(written.with_topic(names[0]))}")
     if written.topic:
-        known = spell_known(written.topic, names, "known topics")
+        known = spell_known(written.topic, names, "topics")
         return UsageError(f"{written.servers}: topic '{written.topic}' does not exist{known}", hint)
     listed = [f"  {name}: {spell_count(topics[name], 'partition')}" for name in names[:20]]
     more = [f"  and {len(names) - 20:,} more"] if len(names) > 20 else []

@@ -1,6 +1,5 @@
 """The `[upstream]` part of a config with `type = "kafka"`: what a user may write, with units and help."""
 
-import difflib
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -17,7 +16,7 @@ from pydantic import (
 
 from backfill_cli.contracts.options import Example, FilePath, NoSecret, SecretKeys
 from backfill_cli.errors import in_config
-from backfill_cli.model.units import nearest_first
+from backfill_cli.model.units import nearest_first, spell_known
 from backfill_cli.registry import DECODERS, decoder, known
 from backfill_cli.upstreams.kafka.client_properties import CLIENT_PROPERTIES, FILES, SECRETS
 
@@ -226,9 +225,8 @@ class TopicOptions(_Options):
     def _known_properties(cls, told: dict[str, str]) -> dict[str, str]:
         for name in told:
             if name not in CLIENT_PROPERTIES:
-                near = difflib.get_close_matches(name, CLIENT_PROPERTIES, 3, 0.5)
-                known = ", ".join(near or sorted(CLIENT_PROPERTIES))
-                raise ValueError(f"{name!r} is not a client property that can be set; known: {known}")
+                known = spell_known(name, sorted(CLIENT_PROPERTIES), "known")
+                raise ValueError(f"{name!r} is not a client property that can be set{known}")
         return told
 
     @model_validator(mode="after")

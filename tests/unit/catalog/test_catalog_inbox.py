@@ -116,7 +116,7 @@ def test_taken_commands_are_let_go_in_the_end(catalog: Catalog, claim: Claim) ->
 
 
 def test_a_command_for_a_job_that_is_not_there_lists_those_that_are(catalog: Catalog) -> None:
-    with pytest.raises(NoSuchJob, match="known jobs: orders"):
+    with pytest.raises(NoSuchJob, match="does not exist; did you mean orders"):
         catalog.post("order", Verb.PAUSE, None, "cli", 5)
 
 

@@ -56,7 +56,7 @@ def test_init_that_looks_says_what_is_left_to_fill_in(run: Run, folder: Path) ->
 def test_init_for_a_type_that_is_not_there_writes_nothing(run: Run, folder: Path) -> None:
     result = run("init", "--upstream", "kafak")
     assert result.exit_code == 2
-    assert "unknown upstream type 'kafak'; known: kafka, " in result.stderr
+    assert "unknown upstream type 'kafak'; did you mean kafka?" in result.stderr
     assert list(folder.iterdir()) == []
 
 

@@ -90,7 +90,7 @@ def test_wrong_usage_is_code_2_with_a_message_and_a_hint(run: Run, words: list[s
         (["wait", "--json", "--for", "ever"], 2, "Invalid value for '--for'"),
         (["config", "show", "none.toml", "--json"], 2, "none.toml: 1 fault"),
         (["start", "none.toml", "--json"], 2, "none.toml: 1 fault"),
-        (["status", "ordres", "--json"], 4, "there is no job 'ordres'"),
+        (["status", "ordres", "--json"], 4, "job 'ordres' does not exist; did you mean orders?"),
         (["drop", "orders", "--json"], 2, "job 'orders' would lose its progress"),
         (["history", "orders", "--catalog", "absent", "--json"], 4, "there is no catalog at "),
         (["init", "absent/job.toml", "--json"], 2, "absent/job.toml: No such file"),

@@ -199,7 +199,7 @@ def test_a_key_that_cannot_be_told_is_asked_for_in_a_line(run: Run, orders: Path
     with typed(refused.stderr.split("Try: ", 1)[1]) as hint:
         ((option, column),) = hint.options().items()
         unknown = run("start", *PLACES, "--yes", option, "nope")
-        assert "there is no column 'nope' in orders" in unknown.stderr
+        assert "column 'nope' does not exist in orders" in unknown.stderr
         assert run("start", *PLACES, "--yes", option, f"{column},n").exit_code == 0
         assert load(orders.parent / "job.toml").tables[0].key == ["id", "n"]
 
@@ -558,7 +558,7 @@ WRONG: dict[str, tuple[list[str], str, str, list[str]]] = {
     ),
     "a key of no column": (
         [*PLACES, "--key", "nope"],
-        "there is no column 'nope' in orders",
+        "column 'nope' does not exist in orders",
         "--key id",
         [*PLACES, "--key", "id"],
     ),

@@ -119,7 +119,22 @@ def test_history_lists_commits_and_commands_oldest_first(run: Run, catalog: Cata
         ["2025-11-21", "02:40:00", "1763692800123", "upstream"],
         ["2025-11-21", "02:40:01", "1763692801500", "upstream"],
     ]
-    assert lines[1].split()[4:] == ["0", "1,200", "900", "0", "700", "200", "0.2s", "40ms", "1.5s", "2", "pause"]
+    assert lines[1].split()[4:] == [
+        "0",
+        "1,200",
+        "900",
+        "0",
+        "700",
+        "200",
+        "0.2",
+        "s",
+        "40",
+        "ms",
+        "1.5",
+        "s",
+        "2",
+        "pause",
+    ]
     (newest,) = json.loads(run("history", "--last", "1", "--json").stdout)["epochs"]
     assert (newest["epoch"], newest["mutations"], newest["stage_ms"]) == (1_763_692_801_500, "pause", 250)
     assert run("history", "--last", "none").exit_code == 2

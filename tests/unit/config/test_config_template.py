@@ -83,9 +83,9 @@ def test_what_is_to_be_filled_in_is_marked() -> None:
 
 
 def test_an_unknown_type_lists_those_there_are_nearest_first() -> None:
-    with pytest.raises(UsageError, match="unknown upstream type 'postgers'; known: postgres, "):
+    with pytest.raises(UsageError, match="unknown upstream type 'postgers'; did you mean postgres"):
         config_text(upstream="postgers")
-    with pytest.raises(UsageError, match="unknown sink type 'duckbd'; known: duckdb, "):
+    with pytest.raises(UsageError, match="unknown sink type 'duckbd'; did you mean duckdb"):
         config_text(sink="duckbd")
 
 

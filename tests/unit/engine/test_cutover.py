@@ -51,7 +51,7 @@ def verified(row: JobRow, *found: Verified, in_place: bool = False) -> Gate:
 
 def test_a_job_past_its_log_store_is_caught_up_and_says_what_waits() -> None:
     gate = _caught_up(replace(ROW, progress=replace(PROGRESS, pending_epochs=3)))
-    assert (gate.open, "3 upstream epochs" in gate.said) == (True, True)
+    assert (gate.open, "3 upstream commits" in gate.said) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -117,14 +117,14 @@ def test_keys_that_were_not_compared_are_counted_with_what_compares_them(
     """Under constant writes there are always some: a closed gate would never open."""
     gate = verified(replace(ROW, **state), replace(EQUAL, not_compared=14_690))
     assert gate.open
-    assert gate.said.endswith("at epoch 100, but 14,690 keys that have changed since were not compared")
+    assert gate.said.endswith("at epoch 100; 14,690 keys changed since and were not compared")
     assert str(gate.fix) == f"{fix}   # compares them, too, if nothing writes to the upstream meanwhile"
     show_cutover(CutoverReport("shop", EPOCH, (), (gate,)), str, as_json=False)
     assert f"Try: {fix}" in capsys.readouterr().out
     assert str(verified(ROW, EQUAL).fix) == ""
     none = verified(replace(ROW, **state), replace(EQUAL, not_compared=14_690, rows=0))
     assert (none.open, str(none.fix)) == (False, str(gate.fix))
-    assert none.said == "none of the 14,690 keys of table 'orders' was compared"
+    assert none.said == "table 'orders': no key was compared: 14,690 keys changed meanwhile"
 
 
 def test_a_job_that_goes_on_is_paused_for_it() -> None:

@@ -45,7 +45,7 @@ HALF = state(
 def test_a_job_without_a_change_side_is_not_said_to_follow() -> None:
     assert (
         str(follows(Meter("job", "time", 1000), Phase.UPSTREAM).limited_by)
-        == "nothing: following, a barrier every 1 s"
+        == "nothing: following, a commit every 1 s"
     )
     alone = str(follows(Meter("job", "time", 1000, follows=False), Phase.UPSTREAM).limited_by)
     assert alone == "nothing to follow: the config names no changes; to end it: backfill stop job"
@@ -222,16 +222,16 @@ def test_rows_written_a_second_are_told_apart_by_what_the_sink_does_with_them() 
 
 def test_a_live_job_with_work_in_hand_is_not_limited_by_nothing() -> None:
     made = Meter("job", "time", 1000)
-    with made.busy("reading 15 upstream epochs", 1_000, 0):
+    with made.busy("reading 15 upstream commits", 1_000, 0):
         assert str(follows(made, Phase.UPSTREAM, 999).limited_by).startswith("nothing: following")
         staging = str(follows(made, Phase.UPSTREAM, 1_000).limited_by)
-    assert staging == "the epoch in hand: reading 15 upstream epochs"
+    assert staging == "this commit: reading 15 upstream commits"
     made.flying(2_000)
     committing = str(follows(made, Phase.UPSTREAM, 3_000).limited_by)
-    assert committing == "the epoch in hand: the sink is committing it"
+    assert committing == "this commit: the sink is writing it"
     made.landed()
     made.observed(EpochPlan(pending_after=15), 3_000, UpstreamView("{}", START))
-    assert str(follows(made, Phase.UPSTREAM).limited_by) == "catching up: 15 upstream epochs left"
+    assert str(follows(made, Phase.UPSTREAM).limited_by) == "catching up: 15 upstream commits left"
 
 
 def test_a_sink_that_has_everything_does_not_lag_by_what_it_lacked_before() -> None:

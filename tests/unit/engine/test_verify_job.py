@@ -39,7 +39,7 @@ def test_tables_that_the_job_has_are_taken() -> None:
 def test_a_table_that_it_has_not_is_told_with_those_that_it_has_nearest_first() -> None:
     with pytest.raises(UsageError) as caught:
         require_known(JOB, Asked(("orders", "ordres")))
-    assert caught.value.message == "job 'shop' has no table 'ordres'; its tables: orders, order_lines, customers"
+    assert caught.value.message == "job 'shop': table 'ordres' does not exist; did you mean orders or order_lines?"
     with typed(caught.value) as hint:
         assert hint.commands() == [["verify", "shop", "--table", "orders"]]
         require_known(JOB, Asked(("orders",)))

@@ -67,7 +67,7 @@ def test_a_folder_without_a_table_is_not_a_lost_version(tmp_path: Path, version:
 def test_the_tables_beside_a_folder_without_one_are_told_nearest_first(tmp_path: Path) -> None:
     for name in ("customers/_delta_log", "orders/_delta_log", "notes", "order"):
         (tmp_path / name).mkdir(parents=True)
-    for name, known in (("order", "; tables beside it: orders, customers"), ("nowhere/order", "")):
+    for name, known in (("order", "; did you mean orders?"), ("nowhere/order", "")):
         where = Where.of(str(tmp_path / name), "t")
         with pytest.raises(UsageError) as refused:
             where.open()

@@ -91,7 +91,7 @@ def test_a_delta_table_of_a_catalog_is_not_looked_up() -> None:
 
 def test_a_folder_without_a_delta_table_has_its_neighbours_named(tmp_path: Path) -> None:
     write_delta(tmp_path / "orders")
-    with pytest.raises(UsageError, match="no Delta table; tables beside it: orders") as refused:
+    with pytest.raises(UsageError, match="no Delta table; did you mean orders") as refused:
         look(delta, str(tmp_path / "order"))
     with typed(refused.value) as hint:
         hint.says("name the folder that holds _delta_log")
@@ -143,7 +143,7 @@ def test_an_iceberg_table_of_a_catalog_is_found_by_properties_that_become_the_co
 
 def test_a_folder_without_an_iceberg_table_has_its_neighbours_named(tmp_path: Path) -> None:
     write_iceberg(tmp_path / "orders")
-    with pytest.raises(UsageError, match=r"no Iceberg table; known tables: .*orders") as refused:
+    with pytest.raises(UsageError, match=r"no Iceberg table; did you mean .*orders") as refused:
         look(iceberg, str(tmp_path / "order"))
     with typed(refused.value) as hint:
         hint.says("name the table's folder: --from lake/orders")
@@ -162,7 +162,7 @@ def test_each_claims_its_own_folders(tmp_path: Path) -> None:
 
 def test_the_key_must_be_of_the_table_s_columns(tmp_path: Path) -> None:
     for connector, path in ((delta, write_delta(tmp_path / "d")), (iceberg, write_iceberg(tmp_path / "i"))):
-        with pytest.raises(UsageError, match="--key ix: there is no such column; columns: id, note") as refused:
+        with pytest.raises(UsageError, match="--key: column 'ix' does not exist; columns: id, note") as refused:
             look(connector, path, key=("ix",))
         with typed(refused.value) as hint:
             look(connector, path, key=(hint.options()["--key"],))

@@ -13,7 +13,7 @@ def test_a_first_run_says_each_number_once() -> None:
         "rows:     6,000 read from the snapshot, 6,060 written",
         "changes:  60 read",
         "rejected: 7 rows in _backfill_quarantine_orders",
-        "time:     12s, 11 commits",
+        "time:     12 s, 11 commits",
         "rows/s:   505 rows and changes read per second, since the command was given",
     ]
 
@@ -27,7 +27,7 @@ def test_a_later_run_says_its_own_numbers_and_those_of_all() -> None:
         f"changes:  50 read {all_runs} 60 read)",
         "rejected: 2 rows in _backfill_quarantine_orders (this run; all runs in the ledger: 7 rows in "
         "_backfill_quarantine_orders)",
-        f"time:     10s, 3 commits {all_runs} 11 commits)",
+        f"time:     10 s, 3 commits {all_runs} 11 commits)",
         "rows/s:   505 rows and changes read per second, since the command was given",
     ]
 

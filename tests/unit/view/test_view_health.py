@@ -34,9 +34,9 @@ def judged(
 @pytest.mark.parametrize(
     ("changes", "healthy", "why"),
     [
-        ({}, True, "running, snapshot, lag 30s"),
+        ({}, True, "running, snapshot, lag 30 s"),
         ({"state": JobState.DONE, "live": False}, True, "done"),
-        (PAUSED, True, "paused, snapshot, lag 30s"),
+        (PAUSED, True, "paused, snapshot, lag 30 s"),
         (
             {"control": Control("cli", 5), "state": JobState.PAUSED, "live": False, "lease": Lease(3)},
             True,
@@ -48,8 +48,8 @@ def judged(
             False,
             "failed: part-7: changed",
         ),
-        ({"state": JobState.STARTING, "lease": STARTED}, True, "starting for 9m 59s"),
-        ({"state": JobState.STARTING, "lease": STARTED_LONG_AGO}, False, "starting for 10m 1s"),
+        ({"state": JobState.STARTING, "lease": STARTED}, True, "starting for 9 m 59 s"),
+        ({"state": JobState.STARTING, "lease": STARTED_LONG_AGO}, False, "starting for 10 m 01 s"),
         ({"state": JobState.STOPPED, "why": Limit("asked"), "live": False}, False, "stopped: asked"),
         ({"live": False}, False, "dead: no runner: the last one, pid 4711 on box, is gone"),
         ({"live": False, "lease": Lease(3)}, False, "running: no runner"),
@@ -65,7 +65,7 @@ def test_who_is_healthy(changes: dict[str, object], healthy: bool, why: str) -> 
 def test_a_job_further_behind_than_the_limit_is_not(limit_s: float | None, healthy: bool) -> None:
     found, why = judged(limit_s)
     assert found == healthy
-    assert healthy or why.endswith("lag 30s, more than 30s; limited by rate 20000 rows/s")
+    assert healthy or why.endswith("lag 30 s, more than 30 s; limited by rate 20000 rows/s")
 
 
 def test_a_paused_job_that_is_behind_is_not_said_to_be_limited_by_its_pause() -> None:
@@ -101,7 +101,7 @@ def test_a_job_that_is_done_is_healthy_within_the_limit_of_its_last_look() -> No
     done = {"state": JobState.DONE, "live": False, "told": {"looked_ms": NOW_MS - 90_000}}
     assert judged(**done) == (True, "done")
     assert judged(90.0, **done) == (True, "done")
-    assert judged(89.0, **done) == (False, "done, but its upstream was last observed 1m 30s ago")
+    assert judged(89.0, **done) == (False, "done, but its upstream was last observed 1 m 30 s ago")
 
 
 DONE = row(progress=progress(**FRESH, held_bytes=5 << 20), state=JobState.DONE, live=False)

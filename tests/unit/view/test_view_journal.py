@@ -77,8 +77,8 @@ def test_a_line_of_progress_says_what_was_committed_since_the_line_before() -> N
         total = Totals(commits, 100 * commits, 7 * commits, 107 * commits, commits, 1_000 * commits, 200 * commits)
         said += texts(list(one.look(seen(total))))
     assert len(said) == 2
-    assert "; 1 commit: 100 rows and 7 changes read, staging 1s, sink 0.2s; " in said[0]
-    assert "; 2 commits: 200 rows and 14 changes read, staging 2s, sink 0.4s; " in said[1]
+    assert "; 1 commit: 100 rows and 7 changes read, staging 1 s, sink 0.2 s; " in said[0]
+    assert "; 2 commits: 200 rows and 14 changes read, staging 2 s, sink 0.4 s; " in said[1]
     due_in_s = one.due_in_s()
     assert due_in_s is not None
     assert 0 < due_in_s < 3
@@ -160,8 +160,8 @@ def test_a_job_is_lagging_once_and_again_only_after_its_lag_was_within_the_limit
         entries = list(one.look(seen(told={"lag_ms": 1_000 * lag_s, "looked_ms": 10})))
         said += [(lag_s, entry.text, entry.event) for entry in entries if entry.event is not None]
     assert [(lag_s, text) for lag_s, text, _ in said] == [
-        (301, "lagging: lag 5m 1s, more than 5m"),
-        (360, "lagging: lag 6m, more than 5m"),
+        (301, "lagging: lag 5 m 01 s, more than 5 m"),
+        (360, "lagging: lag 6 m, more than 5 m"),
     ]
     event = event_json(said[0][2], 0)
     assert (event["event"], event["lag_s"]) == ("lagging", 301.0)

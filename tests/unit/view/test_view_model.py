@@ -57,7 +57,7 @@ def test_a_spelled_share_says_100_only_when_all_is_read(share: float) -> None:
 def test_there_is_no_eta_under_one_percent(read: int) -> None:
     view = job_view(row(progress=progress(rows_read=read)))
     assert (view.eta_s is None) == (read < 2_000)
-    assert spell_eta(view.eta_s) == ("N/A" if read < 2_000 else "6.2s to 9.4s")
+    assert spell_eta(view.eta_s) == ("N/A" if read < 2_000 else "6.2 s to 9.4 s")
 
 
 @pytest.mark.parametrize("changes", [{"live": False}, {"control": Control("cli", 5)}])
@@ -159,7 +159,7 @@ def test_numbers_that_are_old_say_of_when_they_are() -> None:
     assert "numbers" not in job_details(fresh) + drawn(job_picture(fresh))
     assert "numbers:" in job_details(old)
     for text in (job_details(old), drawn(job_picture(old))):
-        assert "as of 1970-01-01 00:01:00 UTC, 5m ago" in text
+        assert "as of 1970-01-01 00:01:00 UTC, 5 m ago" in text
 
 
 def test_a_command_not_yet_taken_shows_in_the_state() -> None:
@@ -185,13 +185,13 @@ def test_what_the_last_verify_found_is_one_line_of_a_job() -> None:
         return next((line for line in job_details(view).splitlines() if line.startswith("verified:")), "")
 
     assert said() == ""
-    assert said(same).endswith(" equal at epoch 7, 2h ago")
+    assert said(same).endswith(" equal at epoch 7, 2 h ago")
     assert said(same, now_ms=None).endswith(" equal at epoch 7, 1970-01-01 02:00:00 UTC")
-    assert said(same, other).endswith(" different at epoch 7: 30 missing, 7 extra, 400 changed, 2h ago")
-    assert said(replace(same, share=0.01)).endswith(" equal at epoch 7, in a sample of 1% of the keys, 2h ago")
+    assert said(same, other).endswith(" different at epoch 7: 30 missing, 7 extra, 400 changed, 2 h ago")
+    assert said(replace(same, share=0.01)).endswith(" equal at epoch 7, in a sample of 1% of the keys, 2 h ago")
     busy = (replace(same, not_compared=14_690), replace(same, table="lines", not_compared=10))
-    assert said(*busy).endswith(" equal at epoch 7, 14,700 keys that changed meanwhile were not compared, 2h ago")
-    assert said(replace(same, not_compared=1)).endswith(", 1 key that changed meanwhile was not compared, 2h ago")
+    assert said(*busy).endswith(" equal at epoch 7, 14,700 keys that changed meanwhile were not compared, 2 h ago")
+    assert said(replace(same, not_compared=1)).endswith(", 1 key that changed meanwhile was not compared, 2 h ago")
 
 
 def test_the_epoch_is_the_newest_that_the_sink_has_by_its_own_runner() -> None:

@@ -36,9 +36,9 @@ def test_the_picture_keeps_to_the_width(width: int) -> None:
         "42.1%  84,200 of 200,000 rows",
         "splits 5–8",
         "25.0%",
-        "6.2s to 9.4s",
+        "6.2 s to 9.4 s",
         "14 upstream epochs",
-        "at most 3s",
+        "at most 3 s",
         "limited by  rate 20000 rows/s",
         "to change   backfill throttle orders --rate none",
     ):
@@ -87,8 +87,8 @@ def test_a_live_job_tells_apart_what_it_writes() -> None:
 def test_one_pending_epoch_is_one_and_a_reason_is_not_a_limit() -> None:
     one = progress(pending_epochs=1, limited_by=Limit("1 upstream epoch left", Kind.CATCHING_UP))
     assert spell_progress(job_view(row(progress=one))).split("; ")[3:] == [
-        "eta 6.2s to 9.4s",
-        "lag 1.2s",
+        "eta 6.2 s to 9.4 s",
+        "lag 1.2 s",
         "1 upstream epoch pending",
         "epoch 1763692800123",
         "catching up: 1 upstream epoch left",
@@ -154,7 +154,7 @@ def test_plain_lines_are_aligned_and_never_cut_off() -> None:
 
 def test_details_say_all_that_is_known() -> None:
     text = job_details(FULL)
-    for fact in ("42.1%, 84,200 of 200,000 rows", "8 consumed", "1.2s", "6.2s to 9.4s", "pid 4711 on box"):
+    for fact in ("42.1%, 84,200 of 200,000 rows", "8 consumed", "1.2 s", "6.2 s to 9.4 s", "pid 4711 on box"):
         assert fact in text
 
 
@@ -165,7 +165,7 @@ def test_a_log_gets_a_line_every_ten_seconds_and_at_each_change(capsys: pytest.C
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 3
     assert told[0] == f"orders: {spell_progress(FULL)}"
-    assert "orders: running, upstream (live); lag 1.2s" in told[2]
+    assert "orders: running, upstream (live); lag 1.2 s" in told[2]
 
 
 def test_what_holds_a_job_up_is_told_whole_with_the_command_below() -> None:

@@ -74,7 +74,7 @@ def test_a_plan_tells_all_that_it_knows() -> None:
     for fact in (
         "snapshot: the snapshot can be pinned",
         "from 0001.json; 3 upstream epochs waiting (2.9 KB)",
-        "about 40s to 1m 30s, as job 'orders' took here",
+        "about 40 s to 1 m 30 s, as job 'orders' took here",
         "until 0007.json",
         "do not hold at every checkpoint: the tables have no shared epoch",
         "table orders → main.orders: 20 splits, 200,000 rows, 4.0 MB; key id",
@@ -107,7 +107,7 @@ def test_a_plan_as_json_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> No
 def test_equal_sides_are_told_and_raise_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     show_verify(VerifyReport("orders", 7, (SAME,), 2.12), as_json=False)
     assert capsys.readouterr().out.splitlines() == [
-        "job orders, epoch 7 (1970-01-01 00:00:00 UTC): upstream and sink are equal (took 2.1s)",
+        "job orders, epoch 7 (1970-01-01 00:00:00 UTC): upstream and sink are equal (took 2.1 s)",
         "table orders: equal, 200,000 rows compared",
         "independent of the staged files, the catalog's counts and how the sink applied them, but not of how this "
         "version reads the upstream: a value that it misreads looks equal",
@@ -116,7 +116,7 @@ def test_equal_sides_are_told_and_raise_nothing(capsys: pytest.CaptureFixture[st
 
 def test_keys_that_were_not_compared_are_in_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     show_verify(VerifyReport("orders", 7, (SAME,), 2.1, not_compared={"orders": 14_690}), as_json=False)
-    said = "equal, 14,690 keys that changed meanwhile were not compared (took 2.1s)"
+    said = "equal, 14,690 keys that changed meanwhile were not compared (took 2.1 s)"
     assert capsys.readouterr().out.splitlines()[0].endswith(said)
 
 

@@ -9,7 +9,7 @@ from backfill_cli.view.verify import progress_text, shown
 def test_a_line_says_what_is_done_how_far_it_is_and_until_when() -> None:
     assert progress_text(VerifyProgress("orders", "starting Spark")) == "orders: starting Spark"
     at = VerifyProgress("orders", "comparing table t", 0.424, 61.0)
-    assert progress_text(at) == "orders: 42%, at least 1m 1s left: comparing table t"
+    assert progress_text(at) == "orders: 42%, at least 1 m 01 s left: comparing table t"
     alone = VerifyProgress("orders", "comparing table t: it differs", 0.2, alone=True)
     assert progress_text(alone) == "orders: 20% of this step: comparing table t: it differs"
 

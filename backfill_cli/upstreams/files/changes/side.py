@@ -1,6 +1,5 @@
 """Files as a change log: a folder for each table, where change files land."""
 
-import difflib
 import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from backfill_cli.formats import frames
 from backfill_cli.formats.listing import place
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.schema import Columns, columns_of
+from backfill_cli.model.units import nearest_first
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamView
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import spark_reading
@@ -138,7 +138,7 @@ class FilesChanges(ChangeLog):
     def _position_of(self, name: str, option: str) -> Position:
         names = sorted({n for log in self._logs.values() for n in log.names()})
         if name not in names:
-            near = difflib.get_close_matches(name, names, 3, 0.6) or names[:3]
+            near = nearest_first(name, names)[:3]
             hint = f"name one of: {', '.join(near)}" if near else "there are no change files yet: leave it out"
             raise ConfigError("upstream", [f"upstream.snapshot.{option}: no change file '{name}'"], hint)
         return self._log.position_at(name)

@@ -16,7 +16,7 @@ from backfill_cli.decode.source_table import Known, matching_table, source_of
 from backfill_cli.errors import UsageError
 from backfill_cli.formats import schemas
 from backfill_cli.model.schema import Columns
-from backfill_cli.model.units import nearest_first, spell_size
+from backfill_cli.model.units import nearest_first, spell_count, spell_known, spell_size
 from backfill_cli.upstreams.files.changes.debezium import Debezium, payload_of
 from backfill_cli.upstreams.files.changes.marked_rows import TIME, TYPE, VERSION
 from backfill_cli.upstreams.files.inference import sample
@@ -298,7 +298,7 @@ def infer(named: Named) -> Looked:
     kind = options.get("changes.format")
     key = _key(held, table) if not named.key else _told_key(held, named)
     count = max(len(held.columns), len(held.typed))  # of Parquet, the profiles are those of possible keys
-    columns = f", {count} column{'s' if count > 1 else ''}" if count else ""
+    columns = f", {spell_count(count, 'column')}" if count else ""
     identified = f", key {', '.join(key.value)}" if key.value else ""
     said.insert(0, f"{named.written}: {_files(found)}{columns}{identified}")
     return Looked([FoundTable(table, key, kind is None or kind.value != "dms")], options, said)
@@ -307,7 +307,7 @@ def infer(named: Named) -> Looked:
 def _files(found: Folder) -> str:
     kind = f"{found.kind} " if found.kind else ""
     size = spell_size(sum(file.size for file in found.files))
-    return f"{len(found.files):,} {kind}file{'s' if len(found.files) > 1 else ''}, {size}"
+    return f"{spell_count(len(found.files), f'{kind}file')}, {size}"
 
 
 def _table(named: Named) -> str:
@@ -323,8 +323,12 @@ def _told_key(held: Snapshot, named: Named) -> Told:
     """The key that the user named, if the files have its columns."""
     unknown = [name for name in named.key if held.named and held.typed and name not in held.typed]
     if unknown:
-        near = nearest_first(unknown[0], list(held.typed))[:_LISTED]
-        raise UsageError(f"--key: there is no column {unknown[0]!r} in {named.written}", f"--key {near[0]}")
+        name, columns = unknown[0], list(held.typed)
+        known = spell_known(name, columns, "columns")
+        raise UsageError(
+            f"--key: column {name!r} does not exist in {named.written}{known}",
+            f"--key {nearest_first(name, columns)[0]}",
+        )
     return Told(list(named.key))
 
 

@@ -25,6 +25,7 @@ from backfill_cli.formats.listing import File, Place
 from backfill_cli.formats.schemas import arrow_type
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns
+from backfill_cli.model.units import near_names
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import SHOWN, reading
 from backfill_cli.upstreams.files.options import CsvOptions
@@ -115,8 +116,8 @@ def refuse_other_columns(
         shown.update(names)
         for name in names:
             if name not in columns and name not in ignored:
-                near = lines.nearest(name, [c for c in columns if c not in names])
-                hint = f"write it there instead of '{near}'" if near else "declare it there"
+                near = near_names(name, [c for c in columns if c not in names])
+                hint = f"write it there instead of '{near[0]}'" if near else "declare it there"
                 raise BadData(
                     f"{file.path}: column '{name}' is not in upstream.snapshot.schema",
                     in_config(f'{hint}, or omit it on purpose: upstream.snapshot.ignore = ["{name}"]'),

@@ -15,6 +15,7 @@ from backfill_cli.decode.tokens import DEEP, fault_of
 from backfill_cli.errors import BadData, in_config
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, schema_text
+from backfill_cli.model.units import spell_meant
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import OR_QUARANTINE, SHOWN
 from backfill_cli.upstreams.files.reading import lines, text_rows
@@ -163,9 +164,9 @@ def refuse_unseen(
                 return
     if looked_at and missing:
         name = next(iter(missing))
-        near = lines.nearest(name, [other for other in shown if other not in columns])
-        hint = f"did you mean '{near}'? " if near else ""
+        meant = spell_meant(name, [other for other in shown if other not in columns])
         raise BadData(
-            f"{where.shown}: column '{name}' of upstream.snapshot.schema is in none of the {looked_at} lines read",
-            in_config(f'{hint}If lines omit it when it is NULL: upstream.snapshot.sparse = ["{name}"]'),
+            f"{where.shown}: column '{name}' of upstream.snapshot.schema is in none of the {looked_at:,} lines "
+            f"read{meant}",
+            in_config(f'if lines omit it when it is NULL: upstream.snapshot.sparse = ["{name}"]'),
         )

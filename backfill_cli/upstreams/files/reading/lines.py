@@ -3,7 +3,6 @@
 Each line belongs to the part in which it begins.
 """
 
-import difflib
 import io
 import json
 import re
@@ -125,13 +124,6 @@ def is_text(line: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def nearest(name: str, others: Sequence[str]) -> str | None:
-    """The one of these names that a declared column probably means."""
-    low = {other.strip().lower(): other for other in reversed(others)}
-    found = difflib.get_close_matches(name.strip().lower(), list(low), 1, 0.6)
-    return low[found[0]] if found else None
 
 
 def objects(

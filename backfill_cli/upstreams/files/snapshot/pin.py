@@ -1,6 +1,5 @@
 """Pins a snapshot: the files of each table, their row counts from the footers, and their common schema."""
 
-import difflib
 import hashlib
 import json
 import os
@@ -15,6 +14,7 @@ from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Place, touched
 from backfill_cli.model.schema import Columns, differing, shown
 from backfill_cli.model.split import Split
+from backfill_cli.model.units import near_names
 from backfill_cli.upstreams.files.options import SnapshotFiles, table_ddl
 from backfill_cli.upstreams.files.reading import csv_files, json_rows
 from backfill_cli.upstreams.files.reading.footers import THREADS, footer, group_rows
@@ -53,7 +53,7 @@ def splits_of(
     own.refuse_names(f"table '{table.name}'", columns)
     missing = [name for name in table.key if name not in columns]
     if missing:
-        near = difflib.get_close_matches(missing[0], list(columns), 3, 0.5) or list(columns)
+        near = near_names(missing[0], columns) or list(columns)
         raise UsageError(
             f"table '{table.name}': key column '{missing[0]}' is not in {where.shown}",
             f"name one of its columns: {', '.join(near)}",

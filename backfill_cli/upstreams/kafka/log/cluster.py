@@ -1,6 +1,5 @@
 """What a cluster says about a topic: ids, partitions, where their logs begin and end. Metadata only, no record."""
 
-import difflib
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.errors import Transient, UsageError, in_config
+from backfill_cli.model.units import near_names
 from backfill_cli.upstreams.kafka.client_properties import SECRETS
 from backfill_cli.upstreams.kafka.log.edge import Complaints, asking, client, ours
 from backfill_cli.upstreams.kafka.options import TopicOptions
@@ -117,7 +117,7 @@ class Cluster:
         if self.exists():
             return
         plain = list(self.topics())
-        near = difflib.get_close_matches(self._topic, plain, 5, 0.5) or plain[:5]
+        near = near_names(self._topic, plain) or plain[:5]
         raise UsageError(
             f"{self._connection.servers}: topic '{self._topic}' does not exist",
             f"name one of: {', '.join(near)}" if near else "create it first: the cluster has no topics yet",
