@@ -15,9 +15,9 @@ from backfill_cli.catalog.places import (
     DEFAULT_CATALOG,
     DEFAULT_CONFIG,
     around,
-    beside,
     here_or_above,
     nearest_spelling,
+    of_config,
 )
 from backfill_cli.catalog.store import told_of
 from backfill_cli.errors import BackfillError, NoSuchJob, UsageError, command
@@ -123,9 +123,7 @@ def open_catalog(path: str, *, above: bool = True) -> Catalog:
 
 def catalog_of(config: Path, path: str) -> Catalog:
     """The catalog of a config's job: at this path, else beside the config; nothing is opened or created yet."""
-    from backfill_cli.config.loading import folder_of
-
-    return Catalog(Path(path) if path else beside(folder_of(config)))
+    return Catalog(Path(path) if path else of_config(config))
 
 
 def tell_if_above(store: Catalog) -> None:

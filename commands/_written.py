@@ -82,8 +82,8 @@ def config_between(asked: "Asked", file: Path) -> list[str]:
     is written, for what cannot be told from the data.
     """
     from backfill_cli.config.draft import drafted, words_of
-    from backfill_cli.config.loading import folder_of
     from backfill_cli.config.template import begin, template
+    from backfill_cli.folders import folder_of
 
     folder = folder_of(file)
     words = words_of(asked, folder)

@@ -58,8 +58,8 @@ def init(
     With --from it is filled in from the data there; a comment marks every guess.
     """
     from backfill_cli.config.draft import drafted
-    from backfill_cli.config.loading import folder_of
     from backfill_cli.config.template import FILL_IN, template
+    from backfill_cli.folders import folder_of
 
     place = Path(file)
     if os.path.lexists(place):

@@ -137,7 +137,8 @@ A job is one TOML file; `backfill init` writes one to start from, `backfill plan
 * **paths** are relative to the config's folder (for a config from a pipe, to the current folder), and so is the
   default place of the catalog, `.backfill/catalog.duckdb`. They are stored absolute, so `resume` works from
   anywhere. This holds for `${file:PATH}` and for a Kafka client's files, too; paths in a connection string or in
-  `[spark.conf]` are passed on as they are.
+  `[spark.conf]` are passed on as they are. A reference at the beginning of a path holds an absolute one: one below
+  the config's folder is `"./${env:NAME}/orders"`.
 * **secrets** in `[upstream]`, `[sink]` and `[spark]` are references, `"${env:NAME}"` or `"${file:/path}"`: the
   reference is stored, the value is read when something connects. An option that holds a secret, or whose name says
   so, accepts only references; a secret in plain text is refused, also inside another value (`token=…`).

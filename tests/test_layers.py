@@ -18,6 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__init__": set(),
     "errors": set(),
     "failpoint": {"errors"},
+    "folders": set(),
     "duckdb_errors": set(),
     "postgres_dsn": {"errors"},
     "postgres_driver": set(),
@@ -28,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "strategies": SHARED,
     "contracts": SHARED,
     "registry": SHARED | {"contracts"},
-    "config": SHARED | {"contracts", "registry"},
+    "config": SHARED | {"contracts", "registry", "folders"},
     "spark": SHARED | {"__init__"},
     "cdc": SHARED | {"contracts", "spark", "formats"},
     "formats": SHARED | {"contracts", "spark"},
@@ -40,14 +41,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sinks": SHARED
     | {"contracts", "failpoint", "spark", "cdc", "formats", "lake", "duckdb_errors"}
     | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors"},
-    "catalog": SHARED | {"contracts", "failpoint", "duckdb_errors"},
+    "catalog": SHARED | {"contracts", "failpoint", "folders", "duckdb_errors"},
     "view": SHARED | {"catalog"},
     "engine": SHARED
     | {"contracts", "registry", "config", "strategies", "upstreams", "sinks", "catalog", "failpoint", "__init__"}
-    | {"spark", "cdc", "formats", "lake", "tried"},
+    | {"spark", "cdc", "formats", "lake", "folders", "tried"},
     "integrations": SHARED | {"catalog", "view", "api"},
     "api": SHARED | {"config", "catalog", "view", "__init__"},
-    "commands": SHARED | {"api", "config", "catalog", "view"},
+    "commands": SHARED | {"api", "config", "catalog", "folders", "view"},
     "main": {"errors", "commands", "view", "__init__"},
     "__main__": {"main"},
 }

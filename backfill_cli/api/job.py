@@ -12,7 +12,7 @@ from backfill_cli.api.posting import post
 from backfill_cli.api.running import Telling, run_job
 from backfill_cli.api.waiting import Goal, wait
 from backfill_cli.catalog import Catalog
-from backfill_cli.catalog.places import beside, here_or_above
+from backfill_cli.catalog.places import here_or_above, of_config
 from backfill_cli.errors import UsageError, command
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.job import JobState, Verb
@@ -56,11 +56,10 @@ class Job:
         version created in the current folder's catalog.
         """
         from backfill_cli.config import load
-        from backfill_cli.config.loading import folder_of
 
         config = load(Path(file))
         typed = str(catalog or os.environ.get(CATALOG) or "")
-        job = cls(config.job.name, typed or beside(folder_of(Path(file))))
+        job = cls(config.job.name, typed or of_config(Path(file)))
         refuse_moved(job.name, Path(file), job._catalog, typed)
         job._config = config
         return job

@@ -5,11 +5,18 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from backfill_cli.folders import folder_of
+
 DEFAULT_CATALOG = ".backfill/catalog.duckdb"
 DEFAULT_CONFIG = "job.toml"
 _AT_MOST = 3
 _LOOKED_AT = 500
 """Entries of a folder: a folder with more than these has no project in each."""
+
+
+def of_config(config: Path) -> Path:
+    """The catalog of a config whose user names none."""
+    return beside(folder_of(config))
 
 
 def beside(folder: Path) -> Path:

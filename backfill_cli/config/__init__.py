@@ -13,7 +13,6 @@ from backfill_cli.config.connectors import known, of_one_system, options_of, sin
 from backfill_cli.config.faults import spell_faults, spell_path, table_faults
 from backfill_cli.config.loading import (
     absolute,
-    folder_of,
     hook_faults,
     with_event_key,
     with_primary_keys,
@@ -47,6 +46,7 @@ from backfill_cli.contracts import (
 )
 from backfill_cli.contracts.options import STORED
 from backfill_cli.errors import ConfigError, Hint, UsageError, command
+from backfill_cli.folders import folder_of
 
 __all__ = ["JobConfig", "load", "resolve"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from backfill_cli import registry
 from backfill_cli.config.connectors import options_of
-from backfill_cli.config.loading import absolute_reference
+from backfill_cli.config.paths import absolute_reference, relative_path
 from backfill_cli.config.secrets import HOW, REFERENCE, holds_secret, reference_value, resolve
 from backfill_cli.config.sections import JOB_NAME
 from backfill_cli.contracts import FoundTable, Looked, Named, SinkConnector, Told, UpstreamConnector
@@ -173,12 +173,9 @@ def _place(option: str, typed: str, folder: Path) -> _Place:
     values = {found[0]: _resolved(found) for found in REFERENCE.finditer(rest)}
     text = REFERENCE.sub(lambda found: values[found[0]], rest)
     written = _without_secret(option, kind, rest)
-    if written != rest or values or _URL.match(text) or _is_name(kind, text):
+    if written != rest or _URL.match(text) or (values and _SETTINGS.match(text)) or _is_name(kind, text):
         return _Place(kind, text, written, values=values)
-    text = os.path.expanduser(text)
-    if os.path.isabs(text) or folder == Path.cwd():
-        return _Place(kind, text, text, is_path=True)
-    return _Place(kind, text, os.path.relpath(text, folder) + "/" * text.endswith("/"), is_path=True)
+    return _Place(kind, os.path.expanduser(text), relative_path(rest, folder, text), is_path=True, values=values)
 
 
 def _is_name(kind: str, text: str) -> bool:

@@ -1,31 +1,19 @@
 """What loading does to a config's tree: paths become absolute, keys are filled in, hooks are tried out."""
 
 import os
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from backfill_cli.config.connectors import known
-from backfill_cli.config.marks import Steps, marks_along
+from backfill_cli.config.marks import Steps
+from backfill_cli.config.paths import absolute_path, absolute_reference, is_path
 from backfill_cli.config.secrets import REFERENCE, each_string, secret_places
 from backfill_cli.config.sections import DEFAULT_SPOOL, DEFAULT_STAGING, Hooks, JobFile
-from backfill_cli.contracts.options import FilePath
 
 Tree = dict[str, Any]
 _PROGRAM = ("hooks", "command", 0)
-_NO_FILE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/|\$\{")
-
-
-def folder_of(config: Path) -> Path:
-    """The folder that a config belongs to: its own, by the name that was given; for a pipe, the current one."""
-    if os.path.exists(config) and not os.path.isfile(config):
-        return Path.cwd()
-    folder = config.absolute().parent
-    return folder.resolve() if ".." in folder.parts else folder
 
 
 def absolute(tree: Tree, base: Path) -> Tree:
@@ -36,10 +24,10 @@ def absolute(tree: Tree, base: Path) -> Tree:
         text = REFERENCE.sub(lambda found: absolute_reference(found, base), text)
         if path[0] in connectors:
             connector = connectors[str(path[0])]
-            is_path = connector is not None and _is_path(connector.options, path[1:], text)
+            settles = connector is not None and is_path(connector.options, path[1:], text)
         else:
-            is_path = ("/" in text) if path == _PROGRAM else _is_path(JobFile, path, text)
-        return _absolute_path(text, base) if is_path and text else text
+            settles = ("/" in text) if path == _PROGRAM else is_path(JobFile, path, text)
+        return absolute_path(text, base) if settles and text else text
 
     if isinstance(job := tree.get("job"), dict):
         tree = {**tree, "job": {"staging": DEFAULT_STAGING, **job}}
@@ -47,28 +35,6 @@ def absolute(tree: Tree, base: Path) -> Tree:
             tree["spool"] = {"path": DEFAULT_SPOOL, **spool}
     settled: Tree = each_string(tree, settle)
     return settled
-
-
-def _is_path(model: type[BaseModel], path: Steps, text: str) -> bool:
-    """Whether the mark of an option, or of the table of free keys around it, says that its value is a path."""
-    around: FilePath | None = None
-    mark: FilePath | None = None
-    for name, marks in marks_along(model, path):
-        around = None if mark is None or name not in mark.keys else mark
-        mark = next((one for one in marks if isinstance(one, FilePath)), None)
-    told = around or (mark if mark is not None and not mark.keys else None)
-    return told is not None and text not in told.words and (not told.names or "/" in text)
-
-
-def absolute_reference(found: re.Match[str], base: Path) -> str:
-    """A reference, that to a file made absolute. found: a match of REFERENCE."""
-    return f"${{file:{_absolute_path(found[2], base)}}}" if found[1] == "file" and found[2] else found[0]
-
-
-def _absolute_path(text: str, base: Path) -> str:
-    if _NO_FILE.match(text):
-        return text
-    return os.path.normpath(base / os.path.expanduser(text))
 
 
 def with_event_key(tree: Tree, key: Sequence[str]) -> Tree:

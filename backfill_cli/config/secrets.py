@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from backfill_cli.config.faults import spell_faults, spell_path
 from backfill_cli.config.marks import marks_along
+from backfill_cli.config.paths import is_path, valued_path
 from backfill_cli.contracts.options import NoSecret, Secret, SecretKeys
 from backfill_cli.errors import ConfigError
 
@@ -68,7 +69,13 @@ def resolve(options: Model, at: str, context: Any = None) -> Model:
     faults: list[str] = []
 
     def fill(path: Steps, text: str) -> str:
-        return REFERENCE.sub(lambda found: look_up(path, found), text)
+        filled = REFERENCE.sub(lambda found: look_up(path, found), text)
+        if filled == text or not is_path(type(options), path, filled):
+            return filled
+        if (found := valued_path(filled)) is None:
+            at_option = spell_path((at, *path))
+            faults.append(f"{at_option}: {text} is a relative path; if it is below the config's folder: ./{text}")
+        return found or ""
 
     def look_up(path: Steps, found: re.Match[str]) -> str:
         try:

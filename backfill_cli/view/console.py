@@ -156,15 +156,10 @@ def as_typed(hint: Hint, ctx: Any) -> Hint:
     if told is not None and told.name == "COMMANDLINE":
         return in_catalog(hint, ctx.params["catalog"])
     if told is not None and told.name == "DEFAULT" and os.path.dirname(file) and os.path.isfile(file):
-        return in_catalog(hint, _beside(file), also=lambda one: not one.names_file)
+        from backfill_cli.catalog.places import of_config
+
+        return in_catalog(hint, from_here(str(of_config(Path(file)))), also=lambda one: not one.names_file)
     return hint
-
-
-def _beside(config: str) -> str:
-    """The catalog of a config in another folder."""
-    from backfill_cli.catalog.places import beside
-
-    return str(beside(Path(config).parent))
 
 
 def typed_file(typed: dict[str, Any]) -> str:

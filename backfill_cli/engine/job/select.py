@@ -10,7 +10,6 @@ from typing import Any
 
 from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.config.effective import Difference, differences, moved
-from backfill_cli.config.loading import folder_of
 from backfill_cli.contracts import Capabilities, JobDefinition, Sink, SinkTable, Source, TableSpec
 from backfill_cli.engine.spool.folder import holds_entries, owned
 from backfill_cli.errors import (
@@ -22,6 +21,7 @@ from backfill_cli.errors import (
     sql,
     start_over,
 )
+from backfill_cli.folders import folder_of
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.upstream import Pin
 from backfill_cli.strategies import Strategy

@@ -55,6 +55,21 @@ def test_a_mounted_config_belongs_to_the_folder_of_its_name(folder: Path, conf: 
     assert catalog_of(Path("link/../job.toml"), "").path == Path("/usr/.backfill/catalog.duckdb"), "as the system"
 
 
+def test_hints_name_the_catalog_that_the_command_uses_whatever_the_config_is(folder: Path, conf: Path) -> None:
+    write_config(conf)
+    (folder.parent / "other" / "deep").mkdir(parents=True)
+    write_config(folder.parent / "other")
+    (folder / "link").symlink_to("../other/deep")
+    for typed_file in ("conf/job.toml", str(conf / "job.toml"), "conf/../conf/job.toml", "link/../job.toml"):
+        ctx = SimpleNamespace(
+            params={"config": typed_file, "file": None, "catalog": ""},
+            get_parameter_source=lambda _: SimpleNamespace(name="DEFAULT"),
+        )
+        ((*_, option, named),) = (one.words for one in as_typed(command("resume orders"), ctx).commands)
+        assert option == "--catalog"
+        assert Path(named).absolute() == catalog_of(Path(typed_file), "").path
+
+
 @pytest.mark.parametrize("words", [["plan", "conf/job.toml"], ["start", "conf/job.toml"]], ids="_".join)
 def test_a_job_in_the_catalog_of_the_current_folder_is_not_started_a_second_time(
     run: Run, folder: Path, conf: Path, catalog: Catalog, words: list[str]
