@@ -10,7 +10,6 @@ TRIED = {
     "googleapis-common-protos": ("1.71.0", "1.76.0"),
     "grpcio": ("1.76.0", "1.85.3"),
     "grpcio-status": ("1.76.0", "1.85.3"),
-    "matplotlib": ("3.9.0", "3.11.2"),
     "pandas": ("2.2.0", "2.3.3"),
     "prometheus-client": ("0.22.0", "0.26.0"),
     "psycopg": ("3.2.1", "3.3.9"),

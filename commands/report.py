@@ -1,5 +1,6 @@
 """`backfill report`: a job as one HTML page, or two side by side. Changes nothing."""
 
+import json
 import secrets
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +9,7 @@ import typer
 
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.ledger import KEPT
+from backfill_cli.config.toml import spell_toml
 from backfill_cli.errors import UsageError
 from backfill_cli.view.answers import WrittenReport
 from backfill_cli.view.console import answer_json, say
@@ -63,5 +65,6 @@ def _write_whole(file: Path, text: str) -> None:
 
 def _reported(store: Catalog, name: str) -> Reported:
     (view,) = read_jobs(store, name)
-    now_ms = wall_clock_ms()
-    return Reported(view, store.totals(name), store.ledger(name, KEPT), store.definition(name).config, now_ms)
+    _, totals, taken = store.news(name, 0)
+    config = spell_toml(json.loads(store.definition(name).config))
+    return Reported(view, totals, store.ledger(name, KEPT), taken, store.runs(name), config, wall_clock_ms())

@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from backfill_cli import registry
 from backfill_cli.config.draft import PROMISE, Draft
 from backfill_cli.config.faults import models_in
+from backfill_cli.config.toml import spell_value
 from backfill_cli.contracts import FoundTable, Told, UpstreamConnector
 from backfill_cli.contracts.options import Example
 from backfill_cli.errors import UsageError
@@ -136,9 +137,9 @@ class _Part:
             lines = _told(key, told, self.full)
         elif field.is_required() or (self.known is None and example is not None):
             value = _first(field.annotation) if example is None else example.value
-            lines = [f"{key} = {_toml(value)}   {FILL_IN}"]
+            lines = [f"{key} = {spell_value(value)}   {FILL_IN}"]
         elif self.full:
-            lines = [f"# {key} =" if default is None else f"# {key} = {_toml(default)}"]
+            lines = [f"# {key} =" if default is None else f"# {key} = {spell_value(default)}"]
         else:
             return []
         if self.full:
@@ -167,7 +168,7 @@ def _told(name: str, told: Told, full: bool = True) -> list[str]:
     if told.value is None:
         empty = "[]" if name in ("key", "tables") else '""'
         return [*notes, f"{name} = {empty}   {FILL_IN}"]
-    return [*notes, *(_folded(name, told.value) or [f"{name} = {_toml(told.value)}"])]
+    return [*notes, *(_folded(name, told.value) or [f"{name} = {spell_value(told.value)}"])]
 
 
 def _folded(name: str, value: Any) -> list[str]:
@@ -198,15 +199,6 @@ def _first(kind: Any) -> Any:
     return {int: 0, float: 0.0, bool: False, list: [], dict: {}}.get(get_origin(kind) or kind, "")
 
 
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        pairs = ", ".join(f"{json.dumps(key)} = {_toml(one)}" for key, one in value.items())
-        return f"{{ {pairs} }}" if pairs else "{}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml(one) for one in value)}]"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
 def _comment(text: str | None) -> list[str]:
     told = (text or "").replace("`", "").rstrip(".")
     return [f"# {line}" for line in textwrap.wrap(f"{told[:1].upper()}{told[1:]}.", WIDTH)] if told else []
@@ -234,7 +226,7 @@ def _found(table: FoundTable, full: bool) -> str:
     elif table.key.value is None:
         key = [*key[:-1], f"{key[-1]}: {IDENTIFIES}"]
     asked = [*_notes(PROMISE), f"immutable_key = false   {FILL_IN}"]
-    return _of_table(_toml(table.name), key, [NO_PROMISE] * full if table.old_keys else asked, full)
+    return _of_table(spell_value(table.name), key, [NO_PROMISE] * full if table.old_keys else asked, full)
 
 
 def _of_table(name: str, key: Sequence[str], promise: Sequence[str], full: bool) -> str:

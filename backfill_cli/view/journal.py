@@ -11,9 +11,9 @@ from enum import StrEnum
 from backfill_cli.catalog import Catalog, Taken
 from backfill_cli.errors import BackfillError, Hint, NoSuchJob, StoppedEarly, command
 from backfill_cli.model.checkpoint import Totals
-from backfill_cli.model.job import JobState, Phase, Verb
+from backfill_cli.model.job import Command, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
-from backfill_cli.model.units import spell_duration
+from backfill_cli.model.units import spell_duration, spell_number
 from backfill_cli.view.answers import document
 from backfill_cli.view.console import shown
 from backfill_cli.view.lines import spell_progress
@@ -273,13 +273,17 @@ def event_json(event: Event, now_ms: int) -> dict[str, object]:
     return document(EventTold(view.name, event.name, time, *numbers, event.reason, event.hint, view.quarantined))
 
 
-def spell_taken(taken: Taken) -> str:
-    """`throttle to 500 rows/s by me@box, taken at epoch 1795249844808`."""
-    command = taken.command
+def spell_command(command: Command) -> str:
+    """`throttle to 500 rows/s`."""
     rate = ""
     if command.verb is Verb.THROTTLE:
-        rate = " to no limit" if command.rate is None else f" to {command.rate:g} rows/s"
-    return f"{command.verb}{rate} by {command.by}, taken at epoch {taken.epoch}"
+        rate = " to no limit" if command.rate is None else f" to {spell_number(command.rate)} rows/s"
+    return f"{command.verb}{rate}"
+
+
+def spell_taken(taken: Taken) -> str:
+    """`throttle to 500 rows/s by me@box, at commit 1795249844808`."""
+    return f"{spell_command(taken.command)} by {taken.command.by}, at commit {taken.epoch}"
 
 
 def stamped(job: str, text: str, now_ms: int) -> str:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from backfill_cli.catalog import wall_clock_ms
 from backfill_cli.errors import Hint, command
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.cutover import CutoverReport, Found, LiveName
 from backfill_cli.model.reports import Check, PlannedTable, PlanReport, Status
-from backfill_cli.model.units import spell_count, spell_duration, spell_moment, spell_size
+from backfill_cli.model.units import spell_clock, spell_count, spell_duration, spell_moment, spell_size
 from backfill_cli.view.console import (
     RED,
     RESET,
@@ -56,7 +57,7 @@ def plan_text(report: PlanReport) -> str:
         facts.append(("retention", f"the upstream must keep {report.retention}"))
     if len(report.tables) > 1:
         holds = "hold" if report.constraints_hold else "do not hold"
-        facts.append(("constraints", f"across tables {holds} at every checkpoint: {report.constraints_why}"))
+        facts.append(("constraints", f"across tables {holds} at every commit: {report.constraints_why}"))
     lines = [wrapped(one, 2) for one in report.exists]
     lines += ["what follows is what a new job would do", ""] if report.exists else []
     lines += [wrapped(f"{name:<12}{value}", 12) for name, value in facts]
@@ -82,7 +83,7 @@ def _change_log(report: PlanReport) -> str:
     if report.pending_epochs is None:
         return f"from {report.position}"
     size = f" ({spell_size(report.pending_bytes)})" if report.pending_bytes else ""  # a topic does not report it
-    return f"from {report.position}; {spell_count(report.pending_epochs, 'upstream epoch')} waiting{size}"
+    return f"from {report.position}; {spell_count(report.pending_epochs, 'upstream commit')} waiting{size}"
 
 
 def _table_lines(table: PlannedTable) -> list[str]:
@@ -90,7 +91,7 @@ def _table_lines(table: PlannedTable) -> list[str]:
     rows = "rows unknown until read" if table.rows is None else f"{about}{table.rows:,} rows"
     name = table.name if table.name == table.target else f"{table.name} → {table.target}"
     size = spell_size(table.size_bytes)
-    head = f"table {name}: {spell_count(table.splits, 'split')}, {rows}, {size}; key {', '.join(table.key)}"
+    head = f"table {name}: {spell_count(table.splits, 'part')}, {rows}, {size}; key {', '.join(table.key)}"
     return [head, *_column_lines(table)]
 
 
@@ -211,8 +212,8 @@ def _value(value: Any) -> str:
 
 
 HISTORY = (
-    "TIME (UTC)",
-    "EPOCH",
+    "TIME",
+    "COMMIT",
     "PHASE",
     "ROWS",
     "CHANGES",
@@ -220,13 +221,13 @@ HISTORY = (
     "INSERTED",
     "UPSERTED",
     "DELETED",
-    "STAGE",
-    "COMMIT",
+    "STAGING",
+    "SINK",
     "LAG",
     "PENDING",
     "COMMAND",
 )
-SPARED = ("INSERTED", "UPSERTED", "DELETED", "WRITTEN", "EPOCH", "PENDING", "STAGE", "COMMIT")
+SPARED = ("INSERTED", "UPSERTED", "DELETED", "WRITTEN", "COMMIT", "PENDING", "STAGING", "SINK")
 """Left out in this order where a terminal is too narrow for the table."""
 
 
@@ -247,15 +248,15 @@ def show_history(view: JobView, records: Sequence[EpochRecord], as_json: bool) -
     elif records:
         said = "" if found is None else f"\nverified: {spell_verified(found)}"
         width = shutil.get_terminal_size().columns if interactive(sys.stdout) else None
-        answer(history_table(records, width) + said)
+        answer(history_table(records, wall_clock_ms(), width) + said)
     else:
-        say(f"job {job}: no epoch committed and no command taken yet")
+        say(f"job {job}: nothing committed and no command given yet")
 
 
-def history_table(records: Sequence[EpochRecord], width: int | None = None) -> str:
-    """A line per epoch, columns aligned, numbers right-aligned. width: of the terminal it has to fit, if possible;
+def history_table(records: Sequence[EpochRecord], now_ms: int, width: int | None = None) -> str:
+    """A line per commit, columns aligned, numbers right-aligned. width: of the terminal, which it fits if it can;
     a last line names the columns that were left out."""
-    rows = [HISTORY, *(history_row(one) for one in records)]
+    rows = [HISTORY, *(history_row(one, now_ms) for one in records)]
     widest = {name: max(len(row[at]) for row in rows) for at, name in enumerate(HISTORY)}
     left_out: list[str] = []
     for name in SPARED:
@@ -271,15 +272,15 @@ def history_table(records: Sequence[EpochRecord], width: int | None = None) -> s
 
 def _aligned(row: Mapping[str, str], widest: Mapping[str, int]) -> str:
     cells = (
-        row[name].ljust(width) if name in ("TIME (UTC)", "PHASE", "COMMAND") else row[name].rjust(width)
+        row[name].ljust(width) if name in ("TIME", "PHASE", "COMMAND") else row[name].rjust(width)
         for name, width in widest.items()
     )
     return "  ".join(cells).rstrip()
 
 
-def history_row(record: EpochRecord) -> tuple[str, ...]:
+def history_row(record: EpochRecord, now_ms: int) -> tuple[str, ...]:
     return (
-        spell_moment(record.committed_ms).removesuffix(" UTC"),
+        spell_clock(record.committed_ms, now_ms),
         str(record.epoch),
         record.phase.value,
         f"{record.snapshot_rows:,}",

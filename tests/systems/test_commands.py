@@ -147,7 +147,7 @@ def test_a_detached_run_and_the_cron_job_that_repeats_it(place: Place) -> None:
     said = [line.split(" orders: ", 1)[1] for line in log.splitlines() if " orders: " in line]
     assert said[0] == "starting Spark"
     assert said[1].startswith("running, snapshot; ")
-    assert any(line.startswith("throttle to no limit by ") and " taken at epoch " in line for line in said)
+    assert any(line.startswith("throttle to no limit by ") and " at commit " in line for line in said)
     assert [line.split(":")[0] for line in said[-5:]] == ["rows", "changes", "rejected", "time", "rows/s"]
     assert "6,000 read from the snapshot, " in said[-5]
     assert place.typed("logs", "--last", "5").stdout.splitlines() == log.splitlines()[-5:]

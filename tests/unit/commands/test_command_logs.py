@@ -86,7 +86,7 @@ def test_a_run_that_is_done_ends_with_five_lines_and_writes_all_it_says_into_its
     assert result.exit_code == 0, result.stderr
     lines = said(result.stderr)
     assert lines[:2] == ["starting Spark", "waiting: it is held"]
-    assert lines[2] == "throttle to 500 rows/s by ann@box, taken at epoch 20"
+    assert lines[2] == "throttle to 500 rows/s by ann@box, at commit 20"
     assert "1 commit: 9 rows and 4 changes read, staging 1.5 s, sink 0.2 s" in lines[3]
     assert lines[-5:-2] == ["rows:     9 read from the snapshot, 14 written", "changes:  4 read", "rejected: none"]
     assert lines[-2].endswith(", 1 commit")

@@ -63,9 +63,9 @@ def test_a_command_is_told_with_who_posted_it_and_its_epoch() -> None:
     )
     one = journal()
     assert texts(list(one.look(seen(taken=taken))))[:3] == [
-        "pause by ann@box, taken at epoch 70",
-        "throttle to 500 rows/s by bob@box, taken at epoch 70",
-        "throttle to no limit by bob@box, taken at epoch 71",
+        "pause by ann@box, at commit 70",
+        "throttle to 500 rows/s by bob@box, at commit 70",
+        "throttle to no limit by bob@box, at commit 71",
     ]
     assert one.known.epoch >= 71
 
