@@ -17,6 +17,7 @@ from backfill_cli.api.moved import refuse_moved
 from backfill_cli.catalog.places import DEFAULT_CONFIG
 from backfill_cli.errors import Hint, UsageError, command
 from backfill_cli.model.reports import PlanReport
+from backfill_cli.view.answers import NotStarted
 from backfill_cli.view.console import answer_json, as_typed, say
 from backfill_cli.view.reports import plan_text
 
@@ -98,8 +99,10 @@ def start(
     if source is not None:
         planned(ctx, job, store, into_existing, lambda report: _tell(report, as_json))
         if not yes and not _confirmed():
-            again = command(f"start --config {shlex.quote(str(path))}")
-            say(f"not started; {path} stays as it is\nTry: {as_typed(again, ctx)}")
+            again = as_typed(command(f"start --config {shlex.quote(str(path))}"), ctx)
+            say(f"not started; {path} stays as it is\nTry: {again}")
+            if as_json:
+                answer_json(NotStarted(job.job.name, str(path), again))
             return
     told = telling(metrics_file, metrics_port, progress_interval, quiet, fail_on_quarantine, as_json)
     if detach:

@@ -251,6 +251,10 @@ Each answer is one object on one line. `"schema": VERSION` is the version of all
 and codes are only added; if the meaning of a field changes, so does the version. All fields are always there;
 where a description says None, JSON has `null`. Times are milliseconds since 1970, UTC. States are codes. What to
 do or type next is apart from what is: a [hint](#advice), with the commands of this program in it.
+
+Since version 1: `for` of `wait` is `goal`; the numbers of a run are in `this_run` and `all_runs`; `drop` has no
+`dropped`, and its `left_upstream` is a list; states are codes (`not_started`); hints and limits are objects, not
+texts, a hook's `hint` too, which is `null` where there is none.
 """.replace("VERSION", str(schemas.SCHEMA))
 
 if __name__ == "__main__":

@@ -151,6 +151,15 @@ class Detached:
 
 
 @dataclass(frozen=True, slots=True)
+class NotStarted:
+    """A job was not started, as the answer was no. file: its config, which is kept. hint: what starts it."""
+
+    job: str
+    file: str
+    hint: Hint
+
+
+@dataclass(frozen=True, slots=True)
 class LeftName:
     """A name that people query and that is still a view of `target`. before: what it was is kept so."""
 

@@ -145,7 +145,10 @@ def test_on_a_terminal_it_asks(
         assert done.stderr.endswith(
             "not started; job.toml stays as it is\nTry: backfill start --config job.toml\n"
         )
-        assert run("start", "--config", "job.toml").exit_code == 0
+        answer(monkeypatch, typed_in)
+        told = json.loads(run("start", *PLACES, "--json").stdout)
+        assert (told["job"], told["file"]) == ("orders", "job.toml")
+        assert run(*told["hint"]["commands"][0].split()[1:]).exit_code == 0
         assert started[-1][0] == "start"
 
 
