@@ -32,7 +32,10 @@ def spark_source() -> Path:
 def fetched(pom: Path, name: str) -> Path:
     """The folder `name-version` of a pom's jars; the version is that of the first one. Raises NoJars."""
     version = ET.parse(pom).getroot().findtext(".//{*}dependency/{*}version")
-    folder = cache_folder(os.environ) / f"{name}-{version}"
+    cache = cache_folder(os.environ)
+    if cache is None:
+        raise NoJars("there is no home folder to keep them in: set XDG_CACHE_HOME")
+    folder = cache / f"{name}-{version}"
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.is_dir():

@@ -20,10 +20,10 @@ SWITCH = "BACKFILL_CLASS_ARCHIVE"
 """If this is set to `off` no archive is used or created."""
 
 
-def cache_folder(env: Mapping[str, str]) -> Path:
-    """Our folder in the user's cache folder; it may not exist yet."""
-    root = env.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "backfill"
+def cache_folder(env: Mapping[str, str]) -> Path | None:
+    """Our folder in the user's cache folder; it may not exist yet. None for a user without a home."""
+    root = env.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(root) / "backfill" if os.path.isabs(root) else None
 
 
 def archive_file(java: Java, settings: Mapping[str, str]) -> Path | None:
@@ -32,7 +32,8 @@ def archive_file(java: Java, settings: Mapping[str, str]) -> Path | None:
     An archive is only valid for the class path that it was made with, so not if the user's settings add to that.
     """
     own_classes = settings.get("spark.driver.extraClassPath") or os.environ.get("SPARK_DIST_CLASSPATH")
-    if os.environ.get(SWITCH) == "off" or own_classes:
+    folder = cache_folder(os.environ)
+    if os.environ.get(SWITCH) == "off" or own_classes or folder is None:
         return None
     package = find_spec("pyspark")
     assert package is not None
@@ -42,7 +43,7 @@ def archive_file(java: Java, settings: Mapping[str, str]) -> Path | None:
     for jar in sorted(os.scandir(jars), key=lambda entry: entry.name):
         status = jar.stat()
         key.update(f"\n{jar.name} {status.st_size} {status.st_mtime_ns}".encode())
-    return cache_folder(os.environ) / f"spark-{spark}-java-{java.major}-{key.hexdigest()[:16]}.jsa"
+    return folder / f"spark-{spark}-java-{java.major}-{key.hexdigest()[:16]}.jsa"
 
 
 def flags_to_use(archive: Path | None) -> list[str]:

@@ -154,10 +154,19 @@ def _fetching(conf: Mapping[str, str]) -> Iterator[None]:
     if PACKAGES not in conf:
         yield
         return
-    folder = cache_folder(os.environ)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with FileLock(folder / "fetching.lock"):
+    with FileLock(_writable(cache_folder(os.environ)) / "fetching.lock"):
         yield
+
+
+def _writable(folder: Path | None) -> Path:
+    """The folder, made if it can be, else one for this user's temporary files."""
+    temporary = Path(tempfile.gettempdir()) / f"backfill-{os.geteuid()}"
+    for one in (folder or temporary, temporary):
+        with suppress(OSError):
+            one.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if os.access(one, os.W_OK | os.X_OK):
+                return one
+    return temporary  # whose error says what is wrong
 
 
 @contextmanager

@@ -178,7 +178,8 @@ def _class_archive(java: Java) -> Check:
     """Whether Java can start from a class archive. Never fails: without one Java starts normally."""
     file = class_data.archive_file(java, {})
     if file is None:
-        return ok("class archive", "turned off, or Spark uses your own classes: Java starts without one")
+        why = "turned off, no home folder to keep it in, or Spark uses your own classes"
+        return ok("class archive", f"{why}: Java starts without one")
     if not file.exists():
         return ok("class archive", f"none yet for this Java and Spark; the first run creates one in {file.parent}")
     if not class_data.flags_to_use(file):

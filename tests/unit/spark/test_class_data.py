@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from backfill_cli.spark import class_data, class_data_maker
+from backfill_cli.spark import class_data, class_data_maker, driver
 from backfill_cli.spark.java import Java
 
 JAVA = Java(Path("/usr/bin/java"), 17, "17.0.15 Acme")
@@ -27,6 +27,22 @@ def file_for(java: Java = JAVA) -> Path:
 
 def test_the_archive_lives_in_the_users_cache_folder(cache: Path) -> None:
     assert file_for().parent == cache
+
+
+def test_a_user_without_a_home_has_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As of cron, or of a container whose user no list has; jars are still fetched one process at a time."""
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", lambda _uid: {}[_uid])
+    assert class_data.archive_file(JAVA, {}) is None
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for home in (None, "/proc"):
+        if home is not None:
+            monkeypatch.setenv("HOME", home)
+        with driver._fetching({"spark.jars.packages": "a:b:1"}):
+            assert [file.name for file in tmp_path.glob("*/*")] == ["fetching.lock"]
+        (found,) = tmp_path.glob("*/*")
+        found.unlink()
 
 
 def test_another_java_has_another_archive() -> None:
