@@ -26,7 +26,7 @@ class ErrorKind(Enum):
 
 _SIGNS = {
     ErrorKind.HELD: ("could not set lock",),
-    ErrorKind.OPEN_HERE: ("different configuration",),
+    ErrorKind.OPEN_HERE: ("different configuration", "unique file handle conflict"),
     ErrorKind.NO_ROOM: (
         "no space left",
         "file too large",

@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "failpoint": {"errors"},
     "folders": set(),
     "duckdb_errors": set(),
+    "duckdb_instance": set(),
     "postgres_dsn": {"errors"},
     "postgres_driver": set(),
     "postgres_holders": SHARED,
@@ -39,9 +40,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"contracts", "failpoint", "spark", "cdc", "formats", "lake", "decode", "registry", "__init__"}
     | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors"},
     "sinks": SHARED
-    | {"contracts", "failpoint", "spark", "cdc", "formats", "lake", "duckdb_errors"}
+    | {"contracts", "failpoint", "spark", "cdc", "formats", "lake", "duckdb_errors", "duckdb_instance"}
     | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors"},
-    "catalog": SHARED | {"contracts", "failpoint", "folders", "duckdb_errors"},
+    "catalog": SHARED | {"contracts", "failpoint", "folders", "duckdb_errors", "duckdb_instance"},
     "view": SHARED | {"catalog"},
     "engine": SHARED
     | {"contracts", "registry", "config", "strategies", "upstreams", "sinks", "catalog", "failpoint", "__init__"}
@@ -87,7 +88,7 @@ SYSTEMS_SHARE = {"sql"}
 """Rooms of upstreams and sinks that are of no system: what several of them share."""
 
 CONNECTOR_CLIENTS = {
-    "duckdb": {"sinks", "catalog", "duckdb_errors", "upstreams", "decode"},
+    "duckdb": {"sinks", "catalog", "duckdb_errors", "duckdb_instance", "upstreams", "decode"},
     "pyarrow": {"spark", "cdc", "formats", "lake", "decode", "upstreams", "sinks", "engine"},
 }
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import checkpoints, inbox, job_rows, jobs, lease, ledger, starts, verified
 from backfill_cli.catalog.checkpoints import ChangeLogs
-from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.catalog.job_rows import JobRow
 from backfill_cli.catalog.jobs import check_name
 from backfill_cli.catalog.lease import JobLock, Liveness
 from backfill_cli.catalog.runner import Claim, RunnerStore
 from backfill_cli.catalog.starts import Starter, Starters
 from backfill_cli.catalog.store import Store, left_behind
+from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.errors import NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner, Totals
 from backfill_cli.model.job import Control, Verb

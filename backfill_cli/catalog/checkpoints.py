@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import jobs
-from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.catalog.store import Store
+from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.errors import StateConflict, command
 from backfill_cli.model.checkpoint import Checkpoint, Recovered
 from backfill_cli.model.codec import decode, encode

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backfill_cli.catalog import jobs, ledger
-from backfill_cli.catalog.files import DuckDBPyConnection
+from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.job import ENDED, Barrier, Command, JobState, Verb
 

@@ -4,9 +4,9 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any
 
-from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.catalog.lease import Lease
 from backfill_cli.catalog.verified import Verified
+from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.model.checkpoint import PartitionProgress, Progress, Written
 from backfill_cli.model.job import ENDED, Command, Control, JobState, Phase, apply_command
 from backfill_cli.model.limit import Limit

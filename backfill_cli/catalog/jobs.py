@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog.files import DuckDBPyConnection
+from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.errors import NoSuchJob, StateConflict, UsageError, command
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.codec import decode, encode

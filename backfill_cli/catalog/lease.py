@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from backfill_cli.catalog.files import DuckDBPyConnection
+from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.errors import Held, command
 from backfill_cli.model.units import spell_moment
 

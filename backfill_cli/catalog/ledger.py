@@ -2,7 +2,7 @@
 
 from dataclasses import astuple, replace
 
-from backfill_cli.catalog.files import DuckDBPyConnection
+from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.model.checkpoint import EpochRecord, Totals
 from backfill_cli.model.job import Phase
 

@@ -7,9 +7,9 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import checkpoints, inbox, jobs, lease, ledger
-from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.catalog.lease import JobLock
 from backfill_cli.catalog.store import Store
+from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.errors import BackfillError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState

@@ -5,10 +5,10 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.catalog.job_rows import JobRow
 from backfill_cli.catalog.lease import LEASE_MS, Lease, this_host
 from backfill_cli.catalog.store import Store
+from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.errors import BackfillError, Held, Hint, NoSuchJob, command, shell
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import Control, JobState, Phase

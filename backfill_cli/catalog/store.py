@@ -16,8 +16,6 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, Timeout
 
 from backfill_cli.catalog.files import (
-    DuckDBPyConnection,
-    Instance,
     make_folder,
     make_private,
     our_errors,
@@ -26,11 +24,14 @@ from backfill_cli.catalog.files import (
 )
 from backfill_cli.catalog.lease import is_locked
 from backfill_cli.catalog.places import DEFAULT_CATALOG, DEFAULT_CONFIG, around, beside, nearest_spelling
+from backfill_cli.duckdb_instance import DuckDBPyConnection, Instance
 from backfill_cli.errors import Hint, NoSuchJob, Transient, UsageError, command, joined, shell
 
 # 30 s: a thousand times the longest open, write and close seen.
 WAIT_S = 30.0
 POLL_S = 0.005
+
+_CONFIG = {"threads": "1", "memory_limit": "512MB"}  # they start faster
 
 
 def shipped_migrations() -> tuple[str, ...]:
@@ -51,7 +52,7 @@ class Store:
         self._wait_s = wait_s
         self._migrations = migrations
         self._new = self.path.with_name(f"{self.path.name}.new")
-        self._instance = Instance((self.path, self._new))
+        self._instance = Instance((self.path, self._new), _CONFIG)
 
     def exists(self) -> bool:
         return os.path.lexists(self.path)

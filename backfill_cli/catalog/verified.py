@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from backfill_cli.catalog import jobs
-from backfill_cli.catalog.files import DuckDBPyConnection
 from backfill_cli.catalog.store import Store
+from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.model.verify import TableVerdict, VerifyReport
 
 EQUAL, DIFFERENT = "equal", "different"

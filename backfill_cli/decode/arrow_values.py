@@ -9,12 +9,12 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from backfill_cli.decode import stored, texts, values
 from backfill_cli.decode.encodings import Encoding
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.decode.values import FIRST_DAY, LAST_DAY, bounds_of
+from backfill_cli.formats.compute import pc
 from backfill_cli.formats.schemas import arrow_type
 from backfill_cli.model.schema import SparkType, decimal_of
 

@@ -10,7 +10,6 @@ from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Decoded
@@ -23,6 +22,7 @@ from backfill_cli.decode.source_table import PARTS
 from backfill_cli.decode.tokens import Number, parsed
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.decode.unsent import placeholders
+from backfill_cli.formats.compute import pc
 from backfill_cli.formats.schemas import arrow_type
 
 _SEEN = 20

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from backfill_cli.contracts.decoder import Decoded
+from backfill_cli.formats.compute import pc
 
 
 def merged(parts: Sequence[Decoded]) -> Decoded:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from backfill_cli.decode import stored, values
 from backfill_cli.decode.unreadable import Unreadable
+from backfill_cli.formats.compute import pc
 from backfill_cli.formats.schemas import arrow_type
 from backfill_cli.model.schema import decimal_of
 from backfill_cli.spark.failures import SHOWN

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from backfill_cli.contracts.decoder import Decode, Decoded
 from backfill_cli.decode import stored
 from backfill_cli.decode.merged import merged
+from backfill_cli.formats.compute import pc
 from backfill_cli.model.schema import Columns
 
 _KEY_ONLY = (

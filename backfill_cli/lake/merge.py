@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backfill_cli.contracts import EpochCommit, Piece, SinkTable, own
 from backfill_cli.contracts.refusals import duplicate_keys, no_row_to_fill
 from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.formats import row_groups
+from backfill_cli.formats.compute import pc
 from backfill_cli.formats.frames import reader
 from backfill_cli.lake.key_ranges import point_sql
 from backfill_cli.lake.plain_files import COMPARED, PlainFiles, bounds_of

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from backfill_cli.formats.compute import pc
 from backfill_cli.lake.damage import Stored
 from backfill_cli.lake.delta.commits import schema_fields, stored
 from backfill_cli.lake.delta.edge import Where, delta_errors

@@ -1,7 +1,7 @@
 """Opens the DuckDB file for the length of a `with` block, and turns DuckDB's errors into ours.
 
 DuckDB lets one process at a time write to a file, so no connection outlives its block: between two commits anybody
-can query the file.
+can query the file. What reads staged files has an instance of DuckDB to itself, the rest shares one that stays.
 """
 
 import os
@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 
 from backfill_cli.duckdb_errors import ErrorKind, classify, holder, text
+from backfill_cli.duckdb_instance import Instance, only
 from backfill_cli.errors import (
     CORRECT,
     NEWER_DUCKDB,
@@ -46,6 +47,12 @@ class Limits:
 
     memory: str = "1GB"
     threads: int | None = None
+
+    @property
+    def config(self) -> dict[str, str]:
+        """DuckDB's options."""
+        threads = {} if self.threads is None else {"threads": str(self.threads)}
+        return {**SETTINGS, "memory_limit": self.memory, **threads}
 
 
 class Connection:
@@ -93,14 +100,12 @@ def opened(path: Path, limits: Limits, reads: Path | None = None, read_only: boo
     Raises Transient for a full disk, or if another program holds the file, which it names; UsageError for a path
     that cannot be opened or written; BadData for rows that cannot be applied; Fatal for any other DuckDB error.
     """
-    config: dict[str, str | bool | int | float | list[str]] = {**SETTINGS, "memory_limit": limits.memory}
-    if limits.threads is not None:
-        config["threads"] = str(limits.threads)
     with translate_errors(path):
-        raw = duckdb.connect(str(path), read_only=read_only, config=config)
+        raw = duckdb.connect(str(path), read_only=read_only, config=dict(limits.config))
         try:
             con = Connection(raw)
             con.run("SET TimeZone = 'UTC'")
+            con.run(only([path]))
             if reads is not None:
                 con.run(f"SET allowed_directories = [{literal(str(reads))}]")
             con.run("SET enable_external_access = false")
@@ -108,6 +113,22 @@ def opened(path: Path, limits: Limits, reads: Path | None = None, read_only: boo
             yield con
         finally:
             raw.close()
+
+
+class Kept:
+    """The file at `path`, opened as `opened` does, by an instance that stays; it can read no other file."""
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self._path, self._limits = path, limits
+        self._instance: Instance | None = None
+
+    @contextmanager
+    def opened(self, read_only: bool = False) -> Iterator[Connection]:
+        file = Path(os.path.realpath(self._path))  # a link can name another file by now
+        if self._instance is None or self._instance.files != [file]:
+            self._instance = Instance([file], {**self._limits.config, "temp_directory": f"{file}.tmp"})
+        with translate_errors(self._path), self._instance.attached(file, read_only) as raw:
+            yield Connection(raw)
 
 
 @contextmanager
@@ -133,7 +154,7 @@ def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
                 f"{path} is held by {other}", "close the program that holds it: " + shell(f"lsof {quoted}")
             )
         case ErrorKind.OPEN_HERE:
-            return Transient(f"{path} is open in this process with other settings", RETRIED)
+            return Transient(f"{path} is already open in this process", RETRIED)
         case ErrorKind.NO_ROOM:
             return Transient(f"no room to write {path}: {told}", free_space(path.parent))
         case ErrorKind.MEMORY:

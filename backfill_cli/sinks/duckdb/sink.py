@@ -18,7 +18,7 @@ from backfill_cli.contracts import EpochCommit, SinkCapabilities, SinkExtras, Si
 from backfill_cli.errors import UsageError
 from backfill_cli.sinks.duckdb import DuckDBOptions
 from backfill_cli.sinks.duckdb.dialect import DUCKDB, Names, State
-from backfill_cli.sinks.duckdb.file import Connection, Limits, opened, translate_errors
+from backfill_cli.sinks.duckdb.file import Connection, Kept, Limits, opened, translate_errors
 from backfill_cli.sinks.duckdb.tables import Tables, apply, check_unique
 from backfill_cli.sinks.sql.sink import SqlSink
 
@@ -37,6 +37,7 @@ class DuckDBSink(SqlSink[State]):
     def __init__(self, options: DuckDBOptions) -> None:
         self.path = Path(options.path).absolute()
         self.limits = Limits(options.memory_limit, options.threads)
+        self._kept = Kept(self.path, self.limits)
         self._turn = threading.Lock()
         self.extras = SinkExtras(copied=self.copied, cutover=self)
 
@@ -48,9 +49,13 @@ class DuckDBSink(SqlSink[State]):
         read_only: bool = False,
         folder: str | None = None,
     ) -> Iterator[State]:
-        reads = None if folder is None else Path(folder).absolute()
-        with self._turn, opened(self.path, self.limits, reads, read_only) as con:
+        with self._turn, self._open(read_only, folder) as con:
             yield State(con, DUCKDB.schema)
+
+    def _open(self, read_only: bool, folder: str | None) -> AbstractContextManager[Connection]:
+        if folder is None:
+            return self._kept.opened(read_only)
+        return opened(self.path, self.limits, Path(folder).absolute(), read_only)
 
     def is_there(self) -> bool:
         return self.path.exists()

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.refusals import as_json, duplicate_keys
 from backfill_cli.errors import CORRECT, BadData, Hint, sql
+from backfill_cli.formats.compute import pc
 from backfill_cli.sinks.postgres.apply import Writing
 from backfill_cli.sinks.postgres.dialect import POSTGRES, TREE, listed, matching, quoted, shown
 from backfill_cli.sinks.postgres.session import (

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backfill_cli.contracts import own
 from backfill_cli.formats import schemas
+from backfill_cli.formats.compute import pc
 from backfill_cli.sinks.postgres.dialect import quoted
 from backfill_cli.sinks.postgres.session import Connection
 from backfill_cli.sinks.sql.dialect import Column, Target

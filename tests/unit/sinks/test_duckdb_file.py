@@ -145,7 +145,7 @@ def test_more_memory_is_enough_for_what_did_not_fit(tmp_path: Path) -> None:
 
 def test_a_file_that_this_process_has_open_with_other_settings_is_free_afterwards(job: Job) -> None:
     with opened(job.path, Limits("123MB")):
-        refused = job.refused(Transient, "is open in this process with other settings")
+        refused = job.refused(Transient, "is already open in this process")
     with typed(refused) as hint:
         hint.says("it is retried automatically")
         job.goes_on()

@@ -15,7 +15,6 @@ from itertools import islice
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from backfill_cli.contracts import ArrowTasks, Piece, TableSpec, own
 from backfill_cli.contracts.decoder import Decoded, Fault
@@ -30,6 +29,7 @@ from backfill_cli.decode.merged import merged, within
 from backfill_cli.decode.order import can_be_late, comparable, is_placed
 from backfill_cli.decode.source_table import Known, source_of
 from backfill_cli.errors import START_OVER, BadData, ConfigError, Hint, in_config, sql
+from backfill_cli.formats.compute import pc
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.balanced import balanced

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from backfill_cli.contracts.refusals import as_json
 from backfill_cli.decode import arrow_json
 from backfill_cli.errors import BadData, Hint, in_config
+from backfill_cli.formats.compute import pc
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import field

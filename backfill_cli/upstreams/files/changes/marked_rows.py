@@ -11,11 +11,11 @@ from itertools import chain, count
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BadData, Hint, in_config
 from backfill_cli.formats import frames, row_groups, schemas
+from backfill_cli.formats.compute import pc
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.position import Cursor

@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from backfill_cli.contracts import Piece, own
 from backfill_cli.errors import BadData, Fatal, Hint
 from backfill_cli.formats import frames
+from backfill_cli.formats.compute import pc
 from backfill_cli.formats.schemas import arrow_type
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark import arrow_tasks

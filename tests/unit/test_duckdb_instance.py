@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from backfill_cli.catalog.files import Instance
+from backfill_cli.duckdb_instance import Instance
 
 HELD = "import duckdb, sys; db = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
 
@@ -22,7 +22,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def instance(file: Path) -> Instance:
-    return Instance((file,))
+    return Instance([file], {})
 
 
 def rows(instance: Instance, file: Path) -> list[tuple[int]]:
@@ -79,9 +79,9 @@ def test_a_thread_that_still_has_it_when_the_process_ends_leaves_no_noise(file: 
     ends = """if True:
         import sys, threading, time
         from pathlib import Path
-        from backfill_cli.catalog.files import Instance
+        from backfill_cli.duckdb_instance import Instance
         file = Path(sys.argv[1])
-        instance = Instance((file,))
+        instance = Instance([file], {})
         def used():
             with instance.attached(file, read_only=True) as db:
                 print(db.execute("FROM t").fetchall())
