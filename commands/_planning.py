@@ -8,16 +8,16 @@ import typer
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.errors import UsageError
-from backfill_cli.model.reports import PlanReport
 from backfill_cli.view.console import as_typed
 from backfill_cli.view.waiting import waiting
 
 if TYPE_CHECKING:
     from backfill_cli.config import JobConfig
+    from backfill_cli.model.reports import PlanReport
 
 
 def planned(
-    ctx: typer.Context, job: "JobConfig", store: Catalog, into_existing: bool, tell: Callable[[PlanReport], None]
+    ctx: typer.Context, job: "JobConfig", store: Catalog, into_existing: bool, tell: "Callable[[PlanReport], None]"
 ) -> None:
     """The plan is told. Raises Exit if a start would be refused. ctx: that of the verb."""
     from backfill_cli.engine.job.checks import plan

@@ -16,10 +16,8 @@ import typer
 from backfill_cli.api.moved import refuse_moved
 from backfill_cli.catalog.places import DEFAULT_CONFIG
 from backfill_cli.errors import Hint, UsageError, command
-from backfill_cli.model.reports import PlanReport
 from backfill_cli.view.answers import NotStarted
 from backfill_cli.view.console import answer_json, as_typed, say
-from backfill_cli.view.reports import plan_text
 
 from ._options import (
     CatalogOption,
@@ -54,6 +52,7 @@ from ._written import (
 
 if TYPE_CHECKING:
     from backfill_cli.config.draft import Asked
+    from backfill_cli.model.reports import PlanReport
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="With --from: start without asking.")]
 UntilOption = Annotated[Until, typer.Option("--until", help="End once caught up, or follow until stopped.")]
@@ -133,8 +132,10 @@ def _write_config(asked: "Asked", path: Path, yes: bool) -> None:
         say(line)
 
 
-def _tell(report: PlanReport, as_json: bool) -> None:
+def _tell(report: "PlanReport", as_json: bool) -> None:
     """The plan on stderr, without columns; as JSON it is the answer of a start that would be refused."""
+    from backfill_cli.view.reports import plan_text
+
     say(
         plan_text(
             replace(

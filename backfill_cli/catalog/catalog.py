@@ -178,6 +178,11 @@ class Catalog:
             else starter.refusal(self._starts_now(starter), self._now_ms())
         )
 
+    def epoch(self, job: str) -> int:
+        """The job's last committed epoch, 0 for none. Raises NoSuchJob."""
+        with self._store.reading() as db:
+            return jobs.standing(db, check_name(job)).epoch
+
     def listed_job(self, name: str) -> JobRow:
         """As `job` for a name, also one that is being created, or whose start was killed before it was."""
         check_name(name)

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import jobs
 from backfill_cli.catalog.store import Store
 from backfill_cli.duckdb_instance import DuckDBPyConnection
-from backfill_cli.model.verify import TableVerdict, VerifyReport
+
+if TYPE_CHECKING:
+    from backfill_cli.model.verify import TableVerdict, VerifyReport
 
 EQUAL, DIFFERENT = "equal", "different"
 
@@ -37,7 +40,7 @@ class Verifies:
     def __init__(self, store: Store, now_ms: Callable[[], int]) -> None:
         self._store, self._now_ms = store, now_ms
 
-    def note(self, report: VerifyReport) -> None:
+    def note(self, report: "VerifyReport") -> None:
         """The report replaces what was recorded for its tables; the next verify reads everything."""
         at_ms = self._now_ms()
         with self._store.writing() as db:
@@ -62,7 +65,7 @@ class Verifies:
                     ],
                 )
 
-    def note_equal(self, job: str, basis: str, equal: TableVerdict) -> None:
+    def note_equal(self, job: str, basis: str, equal: "TableVerdict") -> None:
         """An unfinished verify found a table equal: recorded for this basis only, until a verify ends."""
         with self._store.writing() as db:
             jobs.standing(db, job)

@@ -27,12 +27,12 @@ from backfill_cli.engine.job.select import (
     require_same_strategy,
     require_whole,
 )
+from backfill_cli.engine.job.side_tables import side_tables
 from backfill_cli.engine.spool.folder import owned
 from backfill_cli.engine.staging.files import nothing_left, require_shared
-from backfill_cli.engine.staging.quarantine import side_name, side_table
 from backfill_cli.engine.staging.sample import Sampled, require_readable
 from backfill_cli.engine.staging.transform import require_own_columns, sink_schema
-from backfill_cli.errors import BackfillError, NoSuchJob, SinkInUse, Transient, UsageError, command, in_config
+from backfill_cli.errors import BackfillError, NoSuchJob, SinkInUse, Transient, UsageError, command
 from backfill_cli.model.checkpoint import Owner
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.limit import Limit
@@ -114,7 +114,7 @@ def require_all(
 def require_again(config: JobConfig, catalog: Catalog, resources: Resources, asking: Asking) -> Checked:
     """As `require_all`, for a job that exists: what its next run needs, from metadata alone."""
     job, sink = catalog.definition(config.job.name), resources.sink
-    require_same(job, config, catalog.change_logs.has_been_read(job.name))
+    require_same(job, config, lambda: catalog.change_logs.has_been_read(job.name))
     require_same_strategy(job, config, resources.upstream)
     asking.ask(lambda: _require_as_left(job, catalog, resources))
     choice, pin = _pinned(config, resources)
@@ -213,27 +213,7 @@ def sink_tables(
     )
     for table in tables:
         own.refuse_names(f"table {table.name!r}, after its transform", names_of(table.schema))
-    return (*tables, *_side_tables(tables, upstream, pin))
-
-
-def late_tables(job: JobDefinition, upstream: Source) -> tuple[SinkTable, ...]:
-    """The side tables that the job lacks: its config did not ask for them when it was created."""
-    known = {table.name for table in job.tables}
-    tables = [table for table in job.tables if not table.side]
-    return tuple(table for table in _side_tables(tables, upstream, job.pin) if table.name not in known)
-
-
-def _side_tables(tables: Sequence[SinkTable], upstream: Source, pin: Pin) -> tuple[SinkTable, ...]:
-    """A table for unreadable rows beside each of these, if the upstream's options ask for it."""
-    if not upstream.capabilities.quarantines:
-        return ()
-    names = {table.name for table in tables}
-    for name in sorted(names & {side_name(name) for name in names}):
-        raise UsageError(
-            f"table {name!r}: rows that cannot be read are kept under this name",
-            in_config('set upstream.on_error = "fail", or give a new job\'s table another name in [[tables]]'),
-        )
-    return tuple(side_table(table, upstream, pin.schema[table.name]) for table in tables)
+    return (*tables, *side_tables(tables, upstream, pin))
 
 
 @dataclass

@@ -44,7 +44,7 @@ def require_kept(job: str, catalog: Catalog, sink: Sink) -> Owner | None:
     Raises StateConflict if it has no record of it: preparing the sink would create empty tables in its place.
     """
     held = require_ours(job, catalog, sink)
-    epoch = catalog.job(job).epoch
+    epoch = catalog.epoch(job)
     if epoch and not sink.committed(job):
         raise StateConflict(
             f"the sink has no record of job {job!r}, but the catalog has its epoch {epoch} as committed: the sink "

@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -209,11 +209,16 @@ _HOW_WRITTEN = (
 """How changes are written: may be corrected until one was read with it, and said where nothing was said."""
 
 
-def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool = True, known: bool = True) -> None:
+def require_same(
+    job: JobDefinition,
+    config: JobConfig,
+    has_read_changes: Callable[[], bool] = lambda: True,
+    known: bool = True,
+) -> None:
     """The config leads to the same result as the job's own; spool and staged files are where the config says.
 
-    has_read_changes: some change was decoded with the job's own config, see _HOW_WRITTEN. known: the catalog has
-    the job, not the sink alone. Raises UsageError with every difference.
+    has_read_changes: whether some change was decoded with the job's own config, see _HOW_WRITTEN. known: the
+    catalog has the job, not the sink alone. Raises UsageError with every difference.
     """
     name, before = job.name, from_stored(job.config)
     had = before.fingerprint()
@@ -236,7 +241,7 @@ def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool =
     found = [
         one
         for one in differences(had, config.fingerprint())
-        if one.path not in _HOW_WRITTEN or (has_read_changes and one.before is not None)
+        if one.path not in _HOW_WRITTEN or (one.before is not None and has_read_changes())
     ]
     if found:
         raise _different(name, found, moved(had, config.fingerprint()), known)

@@ -12,8 +12,6 @@ from backfill_cli.catalog.runner import Claim
 from backfill_cli.catalog.starts import Starter
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, JobStore, Source
-from backfill_cli.engine.job.checks import late_tables
-from backfill_cli.engine.job.create import create, rebuild
 from backfill_cli.engine.job.held import recover_start_before
 from backfill_cli.engine.job.machine import extras, untried
 from backfill_cli.engine.job.ownership import owners_sought, require_kept, start_over_named, take
@@ -26,6 +24,7 @@ from backfill_cli.engine.job.select import (
     require_same_strategy,
     strategy_of,
 )
+from backfill_cli.engine.job.side_tables import late_tables
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.loop.ports import Job, Ports, Settings
@@ -66,13 +65,15 @@ def start(
             resources.tell(f"{one.said}; if something fails: {one.fix}")
         known = _definition(catalog, name)
         if known is None:
+            from backfill_cli.engine.job.create import create  # the next runs have nothing of it to load
+
             try:
                 with visible(config, catalog, lock, resources, run.signals.wake), owners_sought(catalog):
                     known = create(config, catalog, resources, until, into_existing)
             except BackfillError as error:
                 raise error.without_job() from error.__cause__
             return run.created(known, config, resources, lock)
-        require_same(known, config, catalog.change_logs.has_been_read(name))
+        require_same(known, config, lambda: catalog.change_logs.has_been_read(name))
         require_same_strategy(known, config, resources.upstream)
         changed = changed_keys(known.config, config)
         job = replace(known, until=until, config=config.stored(), config_file=config.file)
@@ -90,6 +91,8 @@ def resume(
     run = _Run(name, catalog, watcher or NoWatcher())
     with start_over_named(name, catalog), catalog.lock_job(name) as lock, run.signals.installed():
         if sink_config is not None:
+            from backfill_cli.engine.job.create import rebuild
+
             with run.resources(sink_config) as resources:
                 rebuild(name, catalog, sink_config, resources, lock)
         kept = catalog.definition(name)

@@ -340,9 +340,9 @@ def test_once_a_change_was_read_how_it_is_written_is_refused_by_name(
     change = UNTIL_READ[option]
     then, now = parsed(changed(option, change)), parsed(JOBS[change.job])
     job = replace(catalogs(change.job).definition("orders"), config=then.stored())
-    require_same(job, now, has_read_changes=False)
+    require_same(job, now, has_read_changes=lambda: False)
     with pytest.raises(UsageError, match=steps(option, change.job)[-1]):
-        require_same(job, now, has_read_changes=True)
+        require_same(job, now, has_read_changes=lambda: True)
 
 
 class Opened(Exception):

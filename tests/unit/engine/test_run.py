@@ -142,7 +142,7 @@ def test_a_job_whose_java_was_killed_says_so_instead_of_how_python_noticed(
 
 def started(folder: Path, create: Callable[..., JobDefinition], monkeypatch: pytest.MonkeyPatch) -> None:
     """A start with a catalog in the folder `held`. create: what makes the job."""
-    monkeypatch.setattr(loop_run, "create", create)
+    monkeypatch.setattr("backfill_cli.engine.job.create.create", create)
     (folder / "job.toml").write_text(
         '[job]\nname = "orders"\n[upstream]\ntype = "files"\n'
         'snapshot = { path = "x", format = "parquet" }\n'

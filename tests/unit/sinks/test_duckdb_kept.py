@@ -12,7 +12,7 @@ from duckdb_processes import held_by_another_process, in_another_process
 from hint_typed import typed
 from sink_contract import Epochs, a_table, rows
 
-from backfill_cli.errors import Transient
+from backfill_cli.errors import Fatal, Transient
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.sinks.duckdb import DuckDBOptions
 from backfill_cli.sinks.duckdb.file import Kept, Limits
@@ -99,11 +99,8 @@ def test_an_error_in_a_call_leaves_nothing_of_it_to_the_next(tmp_path: Path) -> 
     kept = Kept(tmp_path / "a.duckdb", Limits())
     with kept.opened() as con:
         con.run("CREATE TABLE t (i INTEGER)")
-    with pytest.raises(RuntimeError), kept.opened() as con:
-        con.run("BEGIN")
-        con.run("INSERT INTO t VALUES (1)")
-        con.run("CREATE TEMP TABLE own AS SELECT 1")
-        raise RuntimeError
+    with pytest.raises(Fatal, match="nothing"), kept.opened() as con:
+        con.run("BEGIN; INSERT INTO t VALUES (1); CREATE TEMP TABLE own AS SELECT 1; FROM nothing")
     with kept.opened(read_only=True) as con:
         assert con.rows("SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM duckdb_tables())") == [(0, 1)]
 
