@@ -93,9 +93,14 @@ def known(group: str) -> tuple[str, ...]:
 
 
 @cache
-def _installed(group: str) -> tuple[EntryPoint, ...]:
+def _every() -> Mapping[str, tuple[EntryPoint, ...]]:
     """Read once per process: it opens a file of every installed package, and a start asks 13 times."""
-    return tuple(entry_points(group=group))
+    every = entry_points()
+    return {group: tuple(every.select(group=group)) for group in (UPSTREAMS, SINKS, DECODERS)}
+
+
+def _installed(group: str) -> tuple[EntryPoint, ...]:
+    return _every()[group]
 
 
 def _find(group: str, word: str, kind: str) -> EntryPoint:

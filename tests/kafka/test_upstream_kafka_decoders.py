@@ -23,13 +23,13 @@ VALUE = {"format": "logfmt", "schema": "id BIGINT, note STRING"}
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The package with the format `logfmt` is there, in workers too."""
     monkeypatch.syspath_prepend(str(PACKAGE))
-    registry._installed.cache_clear()
+    registry._every.cache_clear()
     import logfmt_decoder
 
     cloudpickle.register_pickle_by_value(logfmt_decoder)
     yield
     cloudpickle.unregister_pickle_by_value(logfmt_decoder)
-    registry._installed.cache_clear()
+    registry._every.cache_clear()
 
 
 @pytest.fixture
