@@ -14,28 +14,50 @@ from typer.core import TyperCommand, TyperGroup
 from backfill_cli import __version__
 from backfill_cli.errors import BackfillError, Transient, UsageError
 from backfill_cli.view.console import as_typed, from_here, typed_file
+from backfill_cli.view.help import shown_page
 
-VERBS = (
-    "start",
-    "status",
-    "history",
-    "logs",
-    "pause",
-    "resume",
-    "throttle",
-    "stop",
-    "wait",
-    "plan",
-    "verify",
-    "cutover",
-    "report",
-    "drop",
-    "doctor",
-    "init",
-    "config",
-    "schema",
+GROUPS = {
+    "Set up": {
+        "init": "Write a config, filled in from your data",
+        "plan": "Show what a start would do; change nothing",
+        "doctor": "Check this machine, and a job's connections",
+        "config": "Show a config's options, or their schema",
+        "schema": "Print the JSON Schema of what --json prints",
+    },
+    "Run": {
+        "start": "Create a job and run it, or continue it",
+        "resume": "End a pause, or run a job that has stopped",
+    },
+    "Watch": {
+        "status": "Show jobs: progress, lag, what limits them",
+        "logs": "Print a job's log",
+        "history": "List a job's newest commits and commands",
+        "report": "Write a job's report as one HTML file",
+        "wait": "Wait until a job is caught up, or has ended",
+    },
+    "Control": {
+        "pause": "Stop reading at the next commit",
+        "throttle": "Limit how fast the snapshot is read",
+        "stop": "End a job's run at the next commit",
+    },
+    "Check and finish": {
+        "verify": "Compare the sink with the upstream, and fix it",
+        "cutover": "Put the new table in the place of the old one",
+        "drop": "Forget a job, with or without its tables",
+    },
+}
+"""The verbs in the order of `--help`, each with its line there.
+
+A verb's module in `commands` has a function of that name, or an `app` of its own verbs; and `EXAMPLES`.
+"""
+
+VERBS = tuple(verb for group in GROUPS.values() for verb in group)
+
+EXAMPLES = (
+    "backfill start --from data/orders --to warehouse.duckdb",
+    "backfill status --watch",
+    "backfill help start",
 )
-"""In the order of `--help`. Its module in `commands` has a function of that name, or an `app` of its own verbs."""
 
 JSON = "--json"
 
@@ -71,14 +93,16 @@ class OnDemand(MutableMapping[str, Any]):
 
 
 def _command(module: Any, verb: str) -> Any:
+    examples = "\n".join(module.EXAMPLES)
     if hasattr(module, "app"):
         for one in module.app.registered_commands:
             one.cls = Verb
-        group = typer.main.get_command(module.app)
+        module.app.info.cls, module.app.info.epilog = Group, examples
+        group = typer.main.get_group(module.app)
         group.name = verb
         return group
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(verb, cls=Verb)(getattr(module, verb))
+    alone.command(verb, cls=Verb, epilog=examples)(getattr(module, verb))
     return typer.main.get_command(alone)
 
 
@@ -105,6 +129,9 @@ class Verb(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         return _as_typed(super().get_params(ctx))
 
+    def get_help(self, ctx: Any) -> str:
+        return shown_page(ctx)
+
     def invoke(self, ctx: Any) -> Any:
         try:
             require_folder()
@@ -130,17 +157,32 @@ def require_folder() -> None:
         ) from None
 
 
-class Verbs(TyperGroup):
+class Group(TyperGroup):
+    """Commands of one kind. groups: title → name → its line in `--help`, for which no module is imported."""
+
+    @property
+    def groups(self) -> dict[str, dict[str, str]]:
+        return {"Commands": {name: one.get_short_help_str(200) for name, one in self.commands.items()}}
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _as_typed(super().get_params(ctx))
+
+    def get_help(self, ctx: Any) -> str:
+        return shown_page(ctx)
+
+
+class Verbs(Group):
     """The verbs; each of their errors becomes message, hint and exit code."""
+
+    groups = GROUPS
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = OnDemand()
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _as_typed(super().get_params(ctx))
-
     def make_context(self, info_name: Any, args: list[str], *rest: Any, **settings: Any) -> Any:
+        if args[:1] == ["help"]:  # `help start` is `start --help`
+            args = [*(word for word in args if word != "help"), "--help"]
         as_json = JSON in args  # errors of the other arguments are printed as JSON, too
         with exit_codes(as_json):
             made = super().make_context(info_name, args, *rest, **settings)
@@ -192,6 +234,7 @@ app = typer.Typer(
     cls=Verbs,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
+    epilog="\n".join(EXAMPLES),
     context_settings={"help_option_names": ["-h", "--help"]},  # the verbs inherit it
 )
 
@@ -204,7 +247,11 @@ def backfill(
         bool, typer.Option("--verbose", help="With --version: also those of Python, Java and Spark.")
     ] = False,
 ) -> None:
-    """Fill a derived table from an upstream that keeps changing, then follow it, under your control throughout."""
+    """Fill a derived table from an upstream that keeps changing, then follow it, under your control throughout.
+
+    Jobs are kept in a catalog: .backfill/catalog.duckdb beside the config; without a config, in this folder or a
+    parent folder; or where --catalog FILE or BACKFILL_CATALOG says.
+    """
     if verbose and not version:
         raise UsageError("--verbose works only with --version", "add --version")
     if version:

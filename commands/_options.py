@@ -23,6 +23,7 @@ from backfill_cli.catalog.store import told_of
 from backfill_cli.errors import BackfillError, NoSuchJob, UsageError, command
 from backfill_cli.model.units import duration_s
 from backfill_cli.view.console import as_typed, say
+from backfill_cli.view.help import COMMON
 from backfill_cli.view.model import JobView
 
 
@@ -44,54 +45,63 @@ def known_config(typed: dict[str, Any]) -> str:
         return ""
 
 
+PROGRESS = "Progress and metrics"
+
 CatalogOption = Annotated[
     str,
     typer.Option(
         "--catalog",
         envvar="BACKFILL_CATALOG",
         metavar="FILE",
-        help="The catalog file: jobs and their progress. Default: .backfill/catalog.duckdb beside the config; "
-        "without a config, in this folder or a parent folder.",
+        help="The catalog, see backfill help.",
+        rich_help_panel=COMMON,
     ),
 ]
 JobArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="JOB",
-        help="Optional if there is only one job, or only one that has not ended.",
+        help="The job. Default: the only one, or the only one that has not ended.",
         show_default=False,
         autocompletion=job_names,
     ),
 ]
 ConfigOption = Annotated[
     str | None,
-    typer.Option("--config", metavar="FILE", help="The job's TOML file. Default: job.toml.", show_default=False),
+    typer.Option("--config", metavar="FILE", help="The same as FILE.", show_default=False),
 ]
 FileArgument = Annotated[
-    str | None, typer.Argument(metavar="FILE", help="The same as --config FILE.", show_default=False)
+    str | None, typer.Argument(metavar="FILE", help="The job's config. Default: job.toml.", show_default=False)
 ]
 Until = Literal["caught-up", "forever"]
-DetachOption = Annotated[bool, typer.Option("--detach", help="Run in the background, with a log file.")]
-ExistingOption = Annotated[bool, typer.Option("--into-existing", help="Allow sink tables that already have rows.")]
+DetachOption = Annotated[bool, typer.Option("--detach", help="Run in the background; see backfill logs.")]
+ExistingOption = Annotated[bool, typer.Option("--into-existing", help="Allow sink tables that have rows already.")]
 MetricsFileOption = Annotated[
     str | None,
     typer.Option(
         "--metrics-file",
         metavar="FILE",
-        help="Write Prometheus metrics to this file, for node exporter's textfile collector.",
+        help="Write Prometheus metrics to a file, for node exporter's textfile collector.",
         show_default=False,
+        rich_help_panel=PROGRESS,
     ),
 ]
 MetricsPortOption = Annotated[
     str | None,
     typer.Option(
-        "--metrics-port", metavar="[HOST:]PORT", help="Serve Prometheus metrics; on loopback unless HOST is given."
+        "--metrics-port",
+        metavar="[HOST:]PORT",
+        help="Serve Prometheus metrics; on loopback, unless HOST is given.",
+        rich_help_panel=PROGRESS,
     ),
 ]
 QuietOption = Annotated[
     bool,
     typer.Option(
-        "--quiet", "-q", help="Show only warnings, errors and the closing lines; the log has every line."
+        "--quiet",
+        "-q",
+        help="Print only warnings, errors and the last lines. The log has all.",
+        rich_help_panel=PROGRESS,
     ),
 ]
 IntervalOption = Annotated[
@@ -99,21 +109,22 @@ IntervalOption = Annotated[
     typer.Option(
         "--progress-interval",
         metavar="TIME",
-        help='Time between progress lines, in the log and where output is not a terminal: "1m". Default: 10s.',
+        help="Time between progress lines, in the log and off a terminal. Default: 10s.",
         show_default=False,
+        rich_help_panel=PROGRESS,
     ),
 ]
 FailOnQuarantineOption = Annotated[
     bool,
-    typer.Option("--fail-on-quarantine", help="End with exit code 1 if any run of the job has quarantined rows."),
+    typer.Option(
+        "--fail-on-quarantine",
+        help="End with exit code 1 if the job has quarantined rows, in this run or before.",
+        rich_help_panel=PROGRESS,
+    ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
-WaitOption = Annotated[
-    bool, typer.Option("--wait", help="Wait until the command has taken effect, then print the epoch.")
-]
-TimeoutOption = Annotated[
-    str, typer.Option("--timeout", metavar="TIME", help='How long to wait: "30s", "30m", "2h".')
-]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=COMMON)]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it has taken effect, and print the commit.")]
+TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="How long to wait: 30s, 5m, 2h.")]
 
 
 def open_catalog(path: str, *, above: bool = True) -> Catalog:

@@ -48,9 +48,9 @@ def post(
         answer_json(posted)
         return
     if posted.epoch is None:
-        say(f"job {name}: {verb.value} requested; it takes effect at the next barrier")
+        say(f"job {name}: {verb.value} requested; it takes effect at the next commit")
     else:
-        say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}, at epoch {spell_epoch(posted.epoch)}")
+        say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}, at commit {spell_epoch(posted.epoch)}")
     if posted.note:
         say(str(posted.note))
     held = None if verb in (Verb.RESUME, Verb.THROTTLE) else _held_back(store.job(name) if wait else before, verb)
@@ -64,7 +64,7 @@ def post(
 def _held_back(row: JobRow, verb: Verb) -> str | None:
     """What the upstream keeps for the job, as last observed; None if it keeps nothing.
 
-    With strategy chain the log is still taken while the job is paused.
+    With strategy chain the log is still read while the job is paused.
     """
     keeps = row.progress is not None and row.progress.held_bytes is not None
     if not keeps or (row.strategy == "chain" and verb is Verb.PAUSE):

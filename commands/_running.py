@@ -106,5 +106,5 @@ def run_detached(
     if as_json:
         answer_json(started)
     else:
-        after = "" if barrier_within_s is None else ", past its first barrier"
+        after = "" if barrier_within_s is None else ", past its first commit"
         say(f"job {job}: started in the background, pid {started.pid}{after}, log {started.log}")

@@ -15,14 +15,17 @@ from backfill_cli.errors import Hint, UsageError, command
 if TYPE_CHECKING:
     from backfill_cli.config.draft import Asked, Draft
 
+DATA = "Data"
+
 FromOption = Annotated[
     str | None,
     typer.Option(
         "--from",
         metavar="PLACE",
-        help="Where the rows are: a folder, glob or file; kafka://HOST:PORT/TOPIC; postgresql://HOST/DATABASE; a "
-        "lake's table by its folder. TYPE:PLACE names the type, too. It is looked at.",
+        help="Where the rows are: a file, folder or glob; kafka://HOST:PORT/TOPIC; postgresql://HOST/DATABASE; "
+        "the folder of a lake's table. TYPE:PLACE says which of these it is.",
         show_default=False,
+        rich_help_panel=DATA,
     ),
 ]
 ToOption = Annotated[
@@ -30,29 +33,49 @@ ToOption = Annotated[
     typer.Option(
         "--to",
         metavar="PLACE",
-        help="Where the rows go: a DuckDB file; postgresql://HOST/DATABASE; delta:FOLDER, iceberg:FOLDER.",
+        help="Where the rows go: a DuckDB file; postgresql://HOST/DATABASE; delta:FOLDER; iceberg:FOLDER.",
         show_default=False,
+        rich_help_panel=DATA,
     ),
 ]
 ChangesOption = Annotated[
     str | None,
     typer.Option(
-        "--changes", metavar="PLACE", help="With --from: where changes of these rows are.", show_default=False
+        "--changes",
+        metavar="PLACE",
+        help="Where changes of these rows are.",
+        show_default=False,
+        rich_help_panel=DATA,
     ),
 ]
 TableOption = Annotated[
     list[str] | None,
-    typer.Option("--table", metavar="NAME", help="With --from: a table there; repeatable.", show_default=False),
+    typer.Option(
+        "--table",
+        metavar="NAME",
+        help="A table there. Can be repeated.",
+        show_default=False,
+        rich_help_panel=DATA,
+    ),
 ]
 KeyOption = Annotated[
     str | None,
     typer.Option(
-        "--key", metavar="COLUMNS", help="With --from: what identifies a row, if the data does not show it: a,b."
+        "--key",
+        metavar="COLUMNS",
+        help="What identifies a row, if the data does not show it: id, or a,b.",
+        rich_help_panel=DATA,
     ),
 ]
 NameOption = Annotated[
     str | None,
-    typer.Option("--name", metavar="JOB", help="The job's name. Default: that of the table.", show_default=False),
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="The job's name. Default: that of the table.",
+        show_default=False,
+        rich_help_panel=DATA,
+    ),
 ]
 
 

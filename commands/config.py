@@ -8,30 +8,37 @@ from backfill_cli.view.reports import show_settings
 
 from ._options import ConfigOption, FileArgument, JsonOption, config_file
 
+EXAMPLES = (
+    "backfill config show job.toml",
+    "backfill config schema",
+)
+
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Describe the config file's options, or show those in force.",
-    no_args_is_help=True,
+    invoke_without_command=True,
 )
 
 
 @app.callback()
-def config() -> None:
-    """Describe the config file's options, or show those in force."""
+def config(context: typer.Context) -> None:
+    """Show the options in force, or describe all."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(2)
 
 
-@app.command()
+@app.command(epilog="backfill config schema")
 def schema() -> None:
-    """Print the JSON Schema of the config file, for editors and checks."""
+    """Print the JSON Schema of a config, for editors and checks."""
     from backfill_cli.config.schema import json_schema
 
     answer_schema(json_schema())
 
 
-@app.command()
+@app.command(epilog="backfill config show job.toml --json")
 def show(file: FileArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Print every option in force and where its value comes from: the file, the environment, a default.
+    """Print each option in force, and where it comes from: the file, the environment, a default.
 
     A secret is shown as the reference in the file; its value is never read.
     """

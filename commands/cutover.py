@@ -11,14 +11,18 @@ from backfill_cli.view.waiting import waiting
 
 from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog, seconds
 
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show the state of each gate and each name; change nothing.")
-]
+EXAMPLES = (
+    "backfill cutover --dry-run",
+    "backfill cutover orders --window 36h",
+    "backfill cutover orders --reverse",
+)
+
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show each gate and each name; change nothing.")]
 ReverseOption = Annotated[
-    bool, typer.Option("--reverse", help="Restore each name to what it was before the cutover.")
+    bool, typer.Option("--reverse", help="Make each name again what it was before the cutover.")
 ]
 WindowOption = Annotated[
-    str, typer.Option("--window", metavar="TIME", help='How long --reverse stays possible: "7d", "36h".')
+    str, typer.Option("--window", metavar="TIME", help="How long --reverse stays possible: 36h, 7d.")
 ]
 
 
@@ -31,11 +35,12 @@ def cutover(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Turn the names that people query (`live` in the config) into views of the job's tables, all at once.
+    """Make the names that people query (live in the config) views of the job's tables, all at once.
 
-    Every gate must be open: caught up, verified at the last checkpoint, no other writer, nothing left
-    behind. Whatever had a name before is kept under another one. The job continues. Exit code 2 if a
-    gate is closed: nothing has changed then.
+    Each gate must be open: caught up, verified at the last commit, no other writer, nothing left behind. What had
+    a name before is kept under another one. The job continues.
+
+    Exit code 2 if a gate is closed: nothing has changed then.
     """
     if dry_run and reverse:
         raise UsageError("--dry-run and --reverse cannot be used together", "leave one of them out")

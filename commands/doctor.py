@@ -11,6 +11,11 @@ from backfill_cli.view.waiting import each
 
 from ._options import CatalogOption, ConfigOption, FileArgument, JsonOption, catalog_of, config_file, open_catalog
 
+EXAMPLES = (
+    "backfill doctor",
+    "backfill doctor job.toml",
+)
+
 
 def doctor(
     ctx: typer.Context,
@@ -19,9 +24,9 @@ def doctor(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Check Java, Python, packages, the catalog's folder, clocks; with a config, also what its job connects to.
+    """Check Java, Python, packages, clocks, the catalog's folder; with a config, what its job connects to.
 
-    Without FILE or --config, only the machine is checked. Exit code 1 if a check failed.
+    Exit code 1 if a check failed.
     """
     from backfill_cli.engine.doctor import examine
 

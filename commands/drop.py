@@ -18,32 +18,34 @@ from ._options import CatalogOption, JsonOption, catalog_of, job_names, open_cat
 if TYPE_CHECKING:
     from backfill_cli.engine.job.drop import Dropped
 
+EXAMPLES = (
+    "backfill drop orders --confirm orders",
+    "backfill drop orders --with-rows --confirm orders",
+)
+
 NameArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job to forget.", autocompletion=job_names)]
 ConfirmOption = Annotated[
     str | None,
-    typer.Option("--confirm", metavar="JOB", help="Required: the job's name again.", autocompletion=job_names),
+    typer.Option("--confirm", metavar="JOB", help="The job's name again; required.", autocompletion=job_names),
 ]
 SinkOption = Annotated[
     str | None,
-    typer.Option(
-        "--sink", metavar="CONFIG", help="If the catalog is lost: forget the job in the sink of this config."
-    ),
+    typer.Option("--sink", metavar="CONFIG", help="If the catalog is lost: forget the job in this config's sink."),
 ]
 WithoutSinkOption = Annotated[
     bool,
-    typer.Option("--without-sink", help="If the sink is gone for good: forget the job without connecting to it."),
+    typer.Option("--without-sink", help="If the sink is gone for good: forget the job without it."),
 ]
 WithoutUpstreamOption = Annotated[
     bool,
     typer.Option(
         "--without-upstream",
-        help="If the upstream cannot be reached: leave there what the job holds, and print the statements that "
-        "remove it.",
+        help="If the upstream cannot be reached: print the statements that remove there what the job holds.",
     ),
 ]
 WithRowsOption = Annotated[
     bool,
-    typer.Option("--with-rows", help="Also drop the job's tables in the sink, with all their rows."),
+    typer.Option("--with-rows", help="Drop the job's tables in the sink, too, with all their rows."),
 ]
 
 
@@ -57,7 +59,10 @@ def drop(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Forget a job: its progress, markers in the sink, staged files and slot; with --with-rows also its tables."""
+    """Forget a job: its progress, what it keeps in the sink and the upstream, its staged files. Its tables stay.
+
+    With --with-rows, they are dropped, too.
+    """
     if without_sink and (sink is not None or with_rows):
         other = "--sink" if sink is not None else "--with-rows"
         raise UsageError(f"{other} and --without-sink cannot be used together", "leave one of them out")

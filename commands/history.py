@@ -11,9 +11,12 @@ from backfill_cli.view.reports import show_history
 
 from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog, tell_if_above
 
-LastOption = Annotated[
-    str, typer.Option("--last", metavar="N", help="How many of the newest epochs; at most 10,000 are kept.")
-]
+EXAMPLES = (
+    "backfill history",
+    "backfill history orders --last 100 --json",
+)
+
+LastOption = Annotated[str, typer.Option("--last", metavar="N", help="How many commits; at most 10,000 are kept.")]
 
 
 def history(
@@ -22,7 +25,7 @@ def history(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """List a job's newest epochs, oldest first: times, rows, durations, and the commands taken."""
+    """List a job's newest commits, oldest first: times, rows, durations, and the commands they applied."""
     if not last.isdecimal() or int(last) < 1:
         raise UsageError(f"--last {last}: not a whole number above 0", "name a number: --last 100")
     store = open_catalog(catalog)

@@ -24,20 +24,25 @@ from ._written import (
     create,
 )
 
+EXAMPLES = (
+    "backfill init --from data/orders --to warehouse.duckdb",
+    "backfill init shop.toml --upstream postgres --sink duckdb",
+)
+
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="Where to write it.")]
 UpstreamOption = Annotated[
     str,
     typer.Option(
         "--upstream",
         metavar="TYPE",
-        help="Without --from: files, kafka, postgres, delta, iceberg; files+kafka for a snapshot in files and "
-        "changes in a topic.",
+        help="Without --from: files, kafka, postgres, delta or iceberg; files+kafka: a snapshot in files, changes "
+        "in a topic.",
     ),
 ]
 SinkOption = Annotated[
-    str, typer.Option("--sink", metavar="TYPE", help="Without --to: duckdb, postgres, delta, iceberg.")
+    str, typer.Option("--sink", metavar="TYPE", help="Without --to: duckdb, postgres, delta or iceberg.")
 ]
-FullOption = Annotated[bool, typer.Option("--full", help="With every option of the upstream and the sink.")]
+FullOption = Annotated[bool, typer.Option("--full", help="Write every option of this upstream and sink.")]
 
 
 def init(
@@ -53,9 +58,9 @@ def init(
     full: FullOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a config to start from, with what a first job needs. Fails if the file exists.
+    """Write a config. A file that is there is not replaced.
 
-    With --from it is filled in from the data there; a comment marks every guess.
+    With --from, it is filled in from the data there; a comment marks each guess.
     """
     from backfill_cli.config.draft import drafted
     from backfill_cli.config.template import FILL_IN, template

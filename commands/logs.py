@@ -13,11 +13,16 @@ from backfill_cli.view.log import follow, log_of, newest
 
 from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog, tell_if_above
 
+EXAMPLES = (
+    "backfill logs",
+    "backfill logs orders --follow --last 20",
+)
+
 STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT[\d:.]+Z) (.*)")
 MOST = 10_000_000  # more lines than both files can hold
 
 FollowOption = Annotated[
-    bool, typer.Option("--follow", "-f", help="Keep printing lines as they are written, until Ctrl-C.")
+    bool, typer.Option("--follow", "-f", help="Go on with lines as they are written, until Ctrl-C.")
 ]
 LastOption = Annotated[str, typer.Option("--last", metavar="N", help="How many of the newest lines.")]
 
@@ -30,7 +35,7 @@ def logs(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Print a job's log, oldest line first: progress and commits, commands, waits, failures. Times are UTC."""
+    """Print a job's log, oldest line first: progress, commits, commands, waits, failures. Times are UTC."""
     if not last.isdecimal() or int(last) < 1:
         raise UsageError(f"--last {last}: not a whole number above 0", "name a number: --last 1000")
     store = open_catalog(catalog)

@@ -1,4 +1,4 @@
-"""`backfill pause`: stop every read for the sink; barriers continue."""
+"""`backfill pause`: stop every read for the sink."""
 
 from typing import Annotated
 
@@ -9,6 +9,11 @@ from backfill_cli.model.job import Verb
 from ._options import CatalogOption, JobArgument, JsonOption, TimeoutOption, WaitOption
 from ._posting import post
 
+EXAMPLES = (
+    "backfill pause",
+    "backfill pause orders --wait",
+)
+
 
 def pause(
     ctx: typer.Context,
@@ -16,7 +21,7 @@ def pause(
     everything: Annotated[
         bool,
         typer.Option(
-            "--all", help="Strategy chain: also stop taking the change log; the upstream keeps it meanwhile."
+            "--all", help="With strategy chain: stop reading the change log, too. The upstream keeps it meanwhile."
         ),
     ] = False,
     wait: WaitOption = False,
@@ -24,6 +29,6 @@ def pause(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Stop reading at the next barrier; the job is kept and can be resumed."""
+    """Stop reading at the next commit. The job stays paused, across restarts, until backfill resume."""
     verb = Verb.PAUSE_ALL if everything else Verb.PAUSE
     post(ctx, catalog, job, verb, rate=None, wait=wait, timeout=timeout, as_json=as_json)

@@ -16,6 +16,11 @@ from ._options import (
 )
 from ._planning import planned
 
+EXAMPLES = (
+    "backfill plan",
+    "backfill plan other.toml",
+)
+
 
 def plan(
     ctx: typer.Context,
@@ -25,7 +30,10 @@ def plan(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Show the strategy and why, splits, rows, estimated time and what start would refuse, with its exit code."""
+    """Show what a start would do: strategy, parts, rows, time. Change nothing.
+
+    What a start would refuse is shown, too, and the exit code is that of the start.
+    """
     from backfill_cli.config import load
 
     path = config_file(file, config)

@@ -19,12 +19,17 @@ from backfill_cli.view.report import report as page
 
 from ._options import CatalogOption, JobArgument, JsonOption, job_names, named_job, open_catalog
 
+EXAMPLES = (
+    "backfill report --out report.html",
+    "backfill report orders --beside customers",
+)
+
 OutOption = Annotated[
-    str, typer.Option("--out", metavar="FILE", help="Where to write it; an existing file is replaced.")
+    str, typer.Option("--out", metavar="FILE", help="Where to write it. A file that is there is replaced.")
 ]
 BesideOption = Annotated[
     str | None,
-    typer.Option("--beside", metavar="JOB", help="Another job to show beside it.", autocompletion=job_names),
+    typer.Option("--beside", metavar="JOB", help="Another job, to compare.", autocompletion=job_names),
 ]
 
 
@@ -35,7 +40,7 @@ def report(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Write a job's report as one HTML file: progress, curves with commands marked, splits, config."""
+    """Write a job's report as one HTML file: progress, curves with the commands marked, parts, config."""
     store = open_catalog(catalog)
     name = named_job(store, job).name
     jobs = [name] if beside is None else [name, named_job(store, beside).name]

@@ -1,4 +1,4 @@
-"""`backfill resume`: end a running job's pause, or run a job without a runner from its last checkpoint."""
+"""`backfill resume`: end the pause of a job that runs, or run another one from its last commit."""
 
 from pathlib import Path
 from typing import Annotated
@@ -29,17 +29,23 @@ from ._options import (
 from ._posting import post
 from ._running import run_detached, run_shown, telling
 
+EXAMPLES = (
+    "backfill resume",
+    "backfill resume orders --detach --wait",
+    "backfill resume --from-sink job.toml",
+)
+
 FromSinkOption = Annotated[
     str | None,
     typer.Option(
-        "--from-sink", metavar="CONFIG", help="Rebuild a lost catalog from what the sink of this config keeps."
+        "--from-sink", metavar="CONFIG", help="Rebuild a lost catalog from what this config's sink keeps."
     ),
 ]
 UntilOption = Annotated[
     Until | None,
     typer.Option(
         "--until",
-        help="When this run and later ones end; recorded for the job. Default: as recorded.",
+        help="End once caught up, or follow until stopped; later runs, too. Default: as before.",
         show_default=False,
     ),
 ]
@@ -47,8 +53,7 @@ WaitOption = Annotated[
     bool,
     typer.Option(
         "--wait",
-        help="If a runner has the job: wait until a barrier has taken the command, then print the epoch. With "
-        "--detach: wait for the new runner's first barrier. Otherwise the job runs here, and this has no effect.",
+        help="Wait until a running job has resumed; with --detach, until the new run has made a commit.",
     ),
 ]
 
@@ -69,9 +74,9 @@ def resume(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Continue a job: if a runner has it, end its pause; otherwise run it from its last checkpoint.
+    """End the pause of a job that runs; run another job from its last commit.
 
-    --detach: if no runner has it, run it in the background. --timeout limits --wait only and never ends a run.
+    --timeout limits --wait, and never ends a run.
     """
     limit_s = seconds(timeout, "--timeout")
     store = (

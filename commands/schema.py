@@ -10,6 +10,11 @@ from backfill_cli.view.console import answer, answer_schema
 from backfill_cli.view.schemas import ANSWERS
 from backfill_cli.view.schemas import schema as schema_of
 
+EXAMPLES = (
+    "backfill schema",
+    "backfill schema status",
+)
+
 
 def schema_names(incomplete: str) -> list[str]:
     """For shell completion."""
@@ -19,8 +24,8 @@ def schema_names(incomplete: str) -> list[str]:
 NameArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="NAME",
-        help="Which answer: status, plan, verify, … Without it, all are listed.",
+        metavar="ANSWER",
+        help="Whose: status, plan, verify, … Default: list them all.",
         show_default=False,
         autocompletion=schema_names,
     ),

@@ -39,6 +39,7 @@ from ._options import (
 from ._planning import planned
 from ._running import run_detached, run_shown, telling
 from ._written import (
+    DATA,
     ChangesOption,
     FromOption,
     KeyOption,
@@ -54,7 +55,13 @@ if TYPE_CHECKING:
     from backfill_cli.config.draft import Asked
     from backfill_cli.model.reports import PlanReport
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="With --from: start without asking.")]
+EXAMPLES = (
+    "backfill start --from data/orders --to warehouse.duckdb",
+    "backfill start --config job.toml --until caught-up",
+    "backfill start --detach",
+)
+
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.", rich_help_panel=DATA)]
 UntilOption = Annotated[Until, typer.Option("--until", help="End once caught up, or follow until stopped.")]
 
 
@@ -80,9 +87,9 @@ def start(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Start a job, or continue one whose config has not changed in a way that affects its result.
+    """Create the job of a config and run it, or continue it if the config would give the same result.
 
-    With --from and --to: write the config, show the plan, ask, then start.
+    With --from and --to, write the config first: look at the data, show the plan, ask, then start.
     """
     from backfill_cli.config import load
 

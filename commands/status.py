@@ -21,15 +21,21 @@ from ._options import (
     tell_if_above,
 )
 
-WatchOption = Annotated[bool, typer.Option("--watch", help="Show it live until Ctrl-C or until the job ends.")]
+EXAMPLES = (
+    "backfill status",
+    "backfill status orders --watch",
+    "backfill status --check --max-lag 60s",
+)
+
+WatchOption = Annotated[bool, typer.Option("--watch", help="Show it live, until Ctrl-C or the end of the job.")]
 CheckOption = Annotated[
     bool,
-    typer.Option("--check", help="Health check: one line per job; exit code 0 if all are healthy, 1 if not."),
+    typer.Option("--check", help="Health check: a line per job; exit code 0 if all are healthy, else 1."),
 ]
 MaxLagOption = Annotated[
     str | None,
     typer.Option(
-        "--max-lag", metavar="TIME", help='With --check: a job further behind than this is not healthy: "60s".'
+        "--max-lag", metavar="TIME", help="With --check: a job that is further behind, 60s or 10m, is not healthy."
     ),
 ]
 QuarantineOption = Annotated[
@@ -47,7 +53,10 @@ def status(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Show all jobs, one per line, or one job in full. With --watch --json: one line per second."""
+    """Show all jobs, one per line, or one job in full.
+
+    With --watch --json: a line per second.
+    """
     if (max_lag is not None or fail_on_quarantine) and not check:
         named = "--fail-on-quarantine" if max_lag is None else "--max-lag"
         raise UsageError(f"{named} works only with --check", "add --check")

@@ -1,4 +1,4 @@
-"""`backfill stop`: end the runner once the current epoch has committed."""
+"""`backfill stop`: end the run at the next commit."""
 
 import typer
 
@@ -6,6 +6,11 @@ from backfill_cli.model.job import Verb
 
 from ._options import CatalogOption, JobArgument, JsonOption, TimeoutOption, WaitOption
 from ._posting import post
+
+EXAMPLES = (
+    "backfill stop",
+    "backfill stop orders --wait --timeout 1m",
+)
 
 
 def stop(
@@ -16,5 +21,5 @@ def stop(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """End the job's run at the next barrier; `backfill resume` continues from there."""
+    """End a job's run at the next commit; backfill resume continues from there."""
     post(ctx, catalog, job, Verb.STOP, rate=None, wait=wait, timeout=timeout, as_json=as_json)

@@ -11,10 +11,15 @@ from backfill_cli.model.job import Verb
 from ._options import CatalogOption, JobArgument, JsonOption, TimeoutOption, WaitOption
 from ._posting import post
 
+EXAMPLES = (
+    "backfill throttle --rate 500",
+    "backfill throttle orders --rate none",
+)
+
 RateOption = Annotated[
     str,
     typer.Option(
-        "--rate", metavar="N|none", help="Rows per second; 0 suspends these reads, none lifts the limit."
+        "--rate", metavar="RATE", help="Rows per second; 0 suspends these reads, none removes the limit."
     ),
 ]
 

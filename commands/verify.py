@@ -1,4 +1,4 @@
-"""`backfill verify`: compare upstream and sink at one checkpoint; with --fix, make them equal."""
+"""`backfill verify`: compare upstream and sink at one commit; with --fix, make them equal."""
 
 from typing import Annotated
 
@@ -11,40 +11,46 @@ from backfill_cli.view.verify import show_verify, shown, tell_before
 
 from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog
 
+EXAMPLES = (
+    "backfill verify",
+    "backfill verify orders --table orders --sample 1%",
+    "backfill verify orders --fix --confirm orders",
+)
+
 IndependentOption = Annotated[
     bool,
     typer.Option(
         "--independent",
-        help="Read the snapshot's files with DuckDB; only without a transform and applied changes.",
+        help="Read the snapshot's files with DuckDB; only without a transform, and before changes.",
     ),
 ]
 RestartOption = Annotated[
     bool,
-    typer.Option("--restart", help="Also compare again tables that an interrupted verify already found equal."),
+    typer.Option("--restart", help="Compare all tables again, also those that an interrupted verify found equal."),
 ]
 TableOption = Annotated[
     list[str] | None,
-    typer.Option("--table", metavar="NAME", help="Compare only this table of the job; repeatable."),
+    typer.Option("--table", metavar="NAME", help="Compare only this table of the job. Can be repeated."),
 ]
 SampleOption = Annotated[
     str | None,
     typer.Option(
         "--sample",
         metavar="SHARE",
-        help="Compare only this share of the keys, 1% or 0.01: the same keys on both sides, at each call. The "
-        "upstream is still read in full.",
+        help="Compare only this share of the keys, 1% or 0.01; always the same keys. The upstream is still read "
+        "in full.",
     ),
 ]
 FixOption = Annotated[
     bool,
     typer.Option(
         "--fix",
-        help="Write rows that are missing or differ, remove extra ones; without --confirm, only report them.",
+        help="Write rows that are missing or differ, remove extra ones. Without --confirm: only show them.",
     ),
 ]
 ConfirmOption = Annotated[
     str | None,
-    typer.Option("--confirm", metavar="JOB", help="The job's name, to confirm that --fix changes the sink."),
+    typer.Option("--confirm", metavar="JOB", help="The job's name again: --fix changes the sink."),
 ]
 
 
@@ -59,7 +65,10 @@ def verify(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Compare counts and hashes by key range, then count and list the rows that differ. Exit code 3 if any do."""
+    """Compare the job's tables with the upstream at the last commit, by counts and hashes of key ranges.
+
+    Rows that differ are counted and listed. Exit code 3 if there are any.
+    """
     asked = Asked(tuple(dict.fromkeys(table or ())), None if sample is None else _share(sample))
     if fix and (independent or sample is not None or restart):
         other = "--independent" if independent else "--restart" if sample is None else "--sample"

@@ -20,7 +20,11 @@ from ._options import (
     tell_if_above,
 )
 
-GoalOption = Annotated[Goal, typer.Option("--for", help="What to wait for.")]
+EXAMPLES = ("backfill wait orders --for caught-up --timeout 30m",)
+
+GoalOption = Annotated[
+    Goal, typer.Option("--for", metavar="STATE", help="What to wait for: caught-up, paused, stopped or done.")
+]
 
 
 def wait(
@@ -32,9 +36,10 @@ def wait(
 ) -> None:
     """Wait until a job is caught up, paused, stopped or done.
 
-    Caught up: all that the upstream had when this command began is in the sink, and a live runner
-    follows it; or the job is done. A job that is paused, or waits for something, is not caught up.
-    Exit code 1: the job failed; 8: timed out; 9: the job stopped first.
+    Caught up: all that the upstream had when this command began is in the sink, and the job runs and follows it,
+    or is done. A job that is paused, or waits for something, is not caught up.
+
+    Exit code 1: the job failed. 8: timed out. 9: the job stopped first.
     """
     limit_s = seconds(timeout, "--timeout")
     store = open_catalog(catalog)
@@ -43,4 +48,4 @@ def wait(
     if as_json:
         answer_json(reached)
     else:
-        say(f"job {reached.job}: {goal}, at epoch {spell_epoch(reached.epoch)}")
+        say(f"job {reached.job}: {goal}, at commit {spell_epoch(reached.epoch)}")

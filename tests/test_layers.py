@@ -50,7 +50,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "integrations": SHARED | {"catalog", "view", "api"},
     "api": SHARED | {"config", "catalog", "view", "__init__"},
     "commands": SHARED | {"api", "config", "catalog", "folders", "view"},
-    "main": {"errors", "commands", "view", "__init__"},
+    "main": SHARED | {"commands", "view", "__init__"},
+    "manual": {"main", "view", "__init__"},
     "__main__": {"main"},
 }
 """A package or module of backfill_cli → those it may import anywhere in a module."""

@@ -17,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from backfill_cli.manual.files import shared
 from backfill_cli.tried import TRIED
 
 ROOT = Path(__file__).parent.parent
@@ -29,7 +30,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     target = tmp_path_factory.mktemp("wheel")
     for name in ("backfill_cli", "commands"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     options = ["--quiet", "--offline", "--no-build-isolation", "--python", sys.executable, "--out-dir", target]
     built = [sys.executable, "-m", "uv", "build", *options, source]
@@ -73,6 +74,23 @@ def test_the_built_wheel_installs_and_its_command_runs(
     )
     assert told.returncode == 0, told.stderr
     assert [line.split()[0] for line in told.stdout.splitlines()] == ["backfill", "java", "python"]
+    prefix = program.resolve().parents[1]
+    assert {name: (prefix / name).read_text("utf-8") for name in shared()} == shared()
+    if installer == "pipx":
+        assert (tmp_path / "man/man1/backfill-start.1").resolve().is_relative_to(prefix)
+
+
+@pytest.mark.skipif(not shutil.which("man"), reason="man is not installed")
+def test_man_finds_the_pages_of_an_installation_whose_programs_are_on_the_path(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for name, text in shared().items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, "utf-8")
+    env = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "MANPAGER": "cat", "MANWIDTH": "80"}
+    env.pop("MANPATH", None)
+    shown = subprocess.run(["man", "backfill-wait"], env=env, capture_output=True, text=True)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "Wait until a job is caught up" in shown.stdout
 
 
 def _alone(wheel: zipfile.ZipFile, folder: Path) -> Path:
@@ -99,13 +117,32 @@ def test_the_wheel_holds_every_module_and_data_file(wheel: zipfile.ZipFile) -> N
         for path in (ROOT / "commands").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    in_wheel = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    in_wheel = {name for name in wheel.namelist() if ".dist-info/" not in name and ".data/" not in name}
     assert in_wheel == in_tree
+
+
+def test_the_wheel_holds_man_pages_and_completions_made_of_the_help(wheel: zipfile.ZipFile) -> None:
+    there = {name.partition(".data/data/")[2]: name for name in wheel.namelist() if ".data/" in name}
+    assert {name: wheel.read(path).decode() for name, path in there.items()} == shared()
+
+
+@pytest.mark.skipif(not shutil.which("groff"), reason="groff is not installed")
+def test_the_man_pages_are_set_without_a_warning(tmp_path: Path) -> None:
+    """mandoc's own lint is not used: few machines have it."""
+    pages = [text for name, text in shared().items() if name.endswith(".1")]
+    done = subprocess.run(
+        ["groff", "-man", "-Tutf8", "-ww", "-rF0", "-P-cbou"], input="".join(pages), capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(pages) == done.stdout.count("SYNOPSIS")
+    assert "--until caught-up|forever" in done.stdout
 
 
 def test_nothing_called_commands_lands_at_the_top(wheel: zipfile.ZipFile) -> None:
     tops = {name.partition("/")[0] for name in wheel.namelist()}
-    assert tops == {"backfill_cli", next(top for top in tops if top.endswith(".dist-info"))}
+    assert tops == {"backfill_cli", *(top for top in tops if top.endswith((".dist-info", ".data")))}
+    data = {name for name in wheel.namelist() if ".data/" in name}
+    assert all(".data/data/share/" in name for name in data)
 
 
 def test_the_wheel_names_its_command_its_connectors_and_its_licence(wheel: zipfile.ZipFile) -> None:

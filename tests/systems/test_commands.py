@@ -39,10 +39,10 @@ def test_case_45_a_pause_outlives_its_runner_and_a_run_ends_where_it_was_told_la
 
         went_on = place.typed("resume", "--wait")
         assert went_on.returncode == 0
-        assert "resumed, at epoch" in went_on.stderr
+        assert "resumed, at commit" in went_on.stderr
         place.until(lambda later: later["rows_read"] > job["rows_read"])
         throttled = place.typed("throttle", "--rate", "90", "--wait")
-        assert "throttled to 90 rows/s, at epoch" in throttled.stderr
+        assert "throttled to 90 rows/s, at commit" in throttled.stderr
         assert place.typed("wait", "--for", "caught-up", "--timeout", "300ms").returncode == 8
 
         assert place.typed("pause").returncode == 0

@@ -42,7 +42,7 @@ def test_pause_without_a_runner_says_that_it_is_done(run: Run, catalog: Catalog)
     assert (result.exit_code, result.stdout) == (0, "")
     (line,) = catalog.ledger("orders", 9)
     assert line.mutations == "pause"
-    assert result.stderr == f"job orders: paused, at epoch {spell_epoch(line.epoch)}\n"
+    assert result.stderr == f"job orders: paused, at commit {spell_epoch(line.epoch)}\n"
     assert catalog.job("orders").control.paused
 
 
@@ -80,7 +80,7 @@ def test_one_pause_has_one_epoch_wherever_it_is_shown(
 @pytest.mark.usefixtures("claim")
 def test_with_a_runner_a_command_waits_for_a_barrier(run: Run, catalog: Catalog) -> None:
     result = run("stop")
-    assert result.stderr == "job orders: stop requested; it takes effect at the next barrier\n"
+    assert result.stderr == "job orders: stop requested; it takes effect at the next commit\n"
     assert [command.verb for command in catalog.job("orders").waiting] == [Verb.STOP]
 
 
@@ -108,7 +108,7 @@ def test_a_command_whose_runner_dies_before_it_takes_it_is_written_without_one(r
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("backfill_cli.commands._options.Catalog", Dying)
         result = run("stop", "orders", "--wait", "--timeout", "5")
-    assert (result.exit_code, result.stderr) == (0, f"job orders: stopped, at epoch {newest(catalog)}\n")
+    assert (result.exit_code, result.stderr) == (0, f"job orders: stopped, at commit {newest(catalog)}\n")
     assert catalog.job("orders").state is JobState.STOPPED
 
 
@@ -116,7 +116,7 @@ def test_a_command_whose_runner_dies_before_it_takes_it_is_written_without_one(r
 def test_resume_posts_to_a_runner_and_returns(run: Run, catalog: Catalog) -> None:
     run("pause")
     result = run("resume")
-    assert result.stderr == "job orders: resume requested; it takes effect at the next barrier\n"
+    assert result.stderr == "job orders: resume requested; it takes effect at the next commit\n"
     assert [command.verb for command in catalog.job("orders").waiting] == [Verb.PAUSE, Verb.RESUME]
 
 
@@ -155,16 +155,16 @@ def test_a_second_pause_says_who_paused_and_since_when(run: Run, catalog: Catalo
     again = run("pause")
     assert again.exit_code == 0
     said = "it was already paused, by ann@box since epoch 1763692800123 (2025-11-21 02:40:00 UTC)"
-    assert again.stderr.splitlines() == [f"job orders: paused, at epoch {newest(catalog)}", said]
+    assert again.stderr.splitlines() == [f"job orders: paused, at commit {newest(catalog)}", said]
     assert json.loads(run("pause", "--json").stdout)["note"]["text"] == said
     assert json.loads(run("pause", "--all", "--json").stdout)["note"] is None, "the log is paused from here on"
     assert json.loads(run("pause", "--all", "--json").stdout)["note"]["text"] == said
 
 
 def test_a_second_stop_says_that_the_job_was_stopped(run: Run, catalog: Catalog) -> None:
-    assert run("stop", "--wait").stderr == f"job orders: stopped, at epoch {newest(catalog)}\n"
+    assert run("stop", "--wait").stderr == f"job orders: stopped, at commit {newest(catalog)}\n"
     again = run("stop", "--wait")
-    said = f"job orders: stopped, at epoch {newest(catalog)}\nit was already stopped\n"
+    said = f"job orders: stopped, at commit {newest(catalog)}\nit was already stopped\n"
     assert (again.exit_code, again.stderr) == (0, said)
     assert json.loads(run("stop", "--json").stdout)["note"]["text"] == "it was already stopped"
 
@@ -188,7 +188,7 @@ def test_a_job_that_was_stopped_while_paused_is_paused(run: Run, catalog: Catalo
     assert run("wait", "--for", "paused").exit_code == 9
     run("pause")
     done = run("wait", "--for", "paused", "--timeout", "1s")
-    assert (done.exit_code, done.stderr) == (0, f"job orders: paused, at epoch {newest(catalog)}\n")
+    assert (done.exit_code, done.stderr) == (0, f"job orders: paused, at commit {newest(catalog)}\n")
 
 
 def test_the_name_may_be_left_out_only_when_it_is_clear(run: Run, catalog: Catalog) -> None:
