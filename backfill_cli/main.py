@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from backfill_cli import __version__
 from backfill_cli.errors import BackfillError, Transient, UsageError
+from backfill_cli.model.units import spell_meant
 from backfill_cli.view.console import as_typed, from_here, typed_file
 from backfill_cli.view.help import shown_page
 
@@ -170,6 +171,12 @@ class Group(TyperGroup):
     def get_help(self, ctx: Any) -> str:
         return shown_page(ctx)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in self.commands and not ctx.resilient_parsing:
+            meant = spell_meant(args[0], self.commands)
+            raise UsageError(f"command {args[0]!r} does not exist{meant}", f"{ctx.command_path} --help")
+        return super().resolve_command(ctx, args)
+
 
 class Verbs(Group):
     """The verbs; each of their errors becomes message, hint and exit code."""
@@ -204,8 +211,7 @@ def exit_codes(as_json: bool) -> Iterator[None]:
     except typer.TyperException as error:
         where = getattr(error, "ctx", None)
         hint = f"{where.command_path} --help" if where is not None else "backfill --help"
-        message = error.format_message().replace("Value error, ", "", 1)  # pydantic's own prefix
-        _end(UsageError(message, hint), as_json)
+        _end(UsageError(_unparsed(error), hint), as_json)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except (typer.Exit, typer.Abort):
@@ -217,6 +223,14 @@ def exit_codes(as_json: bool) -> Iterator[None]:
         if as_json:
             complain_json(error)
         raise
+
+
+def _unparsed(error: Any) -> str:
+    """What typer says of words that it cannot parse; an option that does not exist, as other names."""
+    if not hasattr(error, "possibilities"):
+        return str(error.format_message()).replace("Value error, ", "", 1)  # pydantic's own prefix
+    known = [name for one in error.ctx.command.get_params(error.ctx) for name in one.opts]
+    return f"option {error.option_name} does not exist{spell_meant(error.option_name, known)}"
 
 
 def _end(error: BackfillError, as_json: bool) -> None:

@@ -56,8 +56,12 @@ def test_an_error_becomes_message_hint_and_code(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["pasue"], "No such command 'pasue'. Did you mean 'pause'?"),
-        (["pause", "--wiat"], "No such option: --wiat"),
+        (["pasue"], "command 'pasue' does not exist; did you mean pause?"),
+        (["pause", "--wiat"], "option --wiat does not exist; did you mean --wait?"),
+        (["help", "strat"], "command 'strat' does not exist; did you mean start"),
+        (["config", "shwo"], "command 'shwo' does not exist; did you mean show?"),
+        (["--verson"], "option --verson does not exist; did you mean --version"),
+        (["start", "--zzz"], "option --zzz does not exist\n"),
         (["start"], "no config is given, and there is no job.toml in"),
         (["throttle", "--rate", "fast"], "--rate 'fast' is not a number of rows per second"),
         (["throttle", "--rate", "-1"], "--rate '-1' is not a number of rows per second"),
@@ -83,8 +87,8 @@ def test_wrong_usage_is_code_2_with_a_message_and_a_hint(run: Run, words: list[s
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["pasue", "--json"], 2, "No such command 'pasue'. Did you mean 'pause'?"),
-        (["pause", "--wiat", "--json"], 2, "No such option: --wiat"),
+        (["pasue", "--json"], 2, "command 'pasue' does not exist; did you mean pause?"),
+        (["pause", "--wiat", "--json"], 2, "option --wiat does not exist; did you mean --wait?"),
         (["wait", "--json", "--for", "ever"], 2, "Invalid value for '--for'"),
         (["config", "show", "none.toml", "--json"], 2, "none.toml: 1 fault"),
         (["start", "none.toml", "--json"], 2, "none.toml: 1 fault"),
