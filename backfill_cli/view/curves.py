@@ -60,6 +60,8 @@ SIZES = (Size("broad", 960, 400), Size("middle", 620, 250), Size("narrow", 350, 
 HIGH = 120
 RIGHT = 10
 STRIP = 22
+LEAST = 2
+"""Pixels from which on a bar says by itself what it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """A chart. unit: of its highest value, when it is told. ticks: of its axis, up to a value."""
+    """A chart; without series, that of the lag. ticks: of its axis, up to a value. spell: its highest value."""
 
     title: str
     series: Sequence[Series]
@@ -167,10 +169,8 @@ def figures(life: Life) -> str:
         f"{''.join(_chart(life, chart, size, drawn) for size, drawn in sizes)}</figure>"
         for chart in CHARTS
     )
-    held = {
-        one.what: f'<rect class="{STYLE[one.what]}" x="1" y="1" width="24" height="8"/>' for one in life.held_up
-    }
-    caption = "".join(_sample(name, drawing) for name, drawing in held.items())
+    area = '<rect class="area {}" x="1" y="1" width="24" height="8"/>'.format
+    caption = "".join(_sample(what, area(STYLE[what])) for what in dict.fromkeys(one.what for one in life.held_up))
     return "\n".join([f"<figure><figcaption>Phases and events{caption}</figcaption>{strip}</figure>", *charts])
 
 
@@ -212,8 +212,10 @@ def _strip(life: Life, size: Size, frame: Frame) -> str:
     top = height_of(placed) + 3
     held = top + STRIP
     bottom = held + (STRIP if life.held_up else 0)
+    broad = [one for one in life.held_up if frame.x(one.end_ms) - frame.x(one.begin_ms) >= LEAST]
     content = "".join(_span(one, frame, top, spell_phase(one.what), life.now_ms) for one in life.phases)
-    content += "".join(_span(one, frame, held, one.what, life.now_ms) for one in life.held_up)
+    content += _shades(life.held_up, frame, held + 1, STRIP - 2, "")
+    content += "".join(_span(one, frame, held, one.what, life.now_ms) for one in broad)
     content += labels_svg(placed, bottom) + times_svg(frame, bottom)
     about = "Phases and events: " + "; ".join(
         _told(one, life.now_ms) for one in (*life.phases, *life.held_up)[:20]
@@ -237,19 +239,26 @@ def _span(span: Span, frame: Frame, top: float, name: str, now_ms: int) -> str:
     fits = next((one for one in (name, re.split(r" \(|: ", name)[0]) if wide(one) + 8 <= end - x), "")
     text = f'<text class="label" x="{x + 4:.1f}" y="{top + 15:.0f}">{html.escape(fits)}</text>' if fits else ""
     return (
-        f'<g><title>{html.escape(_told(span, now_ms))}</title><rect class="{STYLE.get(span.what, span.what)}" '
-        f'x="{x:.1f}" y="{top + 1:.0f}" width="{end - x:.1f}" height="{STRIP - 2}"/>{text}</g>'
+        f"<g><title>{html.escape(_told(span, now_ms))}</title>"
+        f'<rect class="area {STYLE.get(span.what, span.what)}" x="{x:.1f}" y="{top + 1:.0f}" '
+        f'width="{end - x:.1f}" height="{STRIP - 2}"/>{text}</g>'
     )
+
+
+def _shades(spans: Sequence[Span], frame: Frame, top: float, high: float, style: str) -> str:
+    """All of one kind as one area: there can be thousands."""
+    areas: dict[str, str] = {}
+    for one in spans:
+        x, end = frame.x(one.begin_ms), frame.x(one.end_ms)
+        kind = STYLE.get(one.what, one.what)
+        areas[kind] = f"{areas.get(kind, '')}M{x:.1f} {top:.0f}h{end - x:.1f}v{high}h{x - end:.1f}z"
+    return "".join(f'<path class="area {kind}{style}" d="{area}"/>' for kind, area in areas.items())
 
 
 def _chart(life: Life, chart: Curves, size: Size, drawn: Drawn) -> str:
     frame, top = drawn.frame, drawn.top(chart)
     axis = Axis(chart.ticks(top), 8, 8 + HIGH)
-    shades = "".join(
-        f'<rect class="{STYLE.get(one.what, one.what)} shade" x="{frame.x(one.begin_ms):.1f}" y="8" '
-        f'width="{frame.x(one.end_ms) - frame.x(one.begin_ms):.1f}" height="{HIGH}"/>'
-        for one in (*life.phases, *life.held_up)
-    )
+    shades = _shades((*life.phases, *life.held_up), frame, axis.top, HIGH, " shade")
     marks = "".join(f'<path class="event" d="M{one.x:.1f} 8v{HIGH}"/>' for one in _placed(life, frame))
     content = shades + axis.svg(frame) + marks + chart.draw(chart, drawn, axis) + times_svg(frame, axis.bottom)
     names = ", ".join(one.name for one in chart.series)

@@ -156,7 +156,7 @@ def standing(told: Reported) -> str:
 def _now(told: Reported) -> str:
     """What a job that is caught up does not say."""
     view = told.view
-    if not view.created:
+    if not view.created or view.state == "failed":
         return view.limited_by.said
     if view.state == "running":
         return _at_work(view)
@@ -185,7 +185,7 @@ def _at_work(view: JobView) -> str:
 def _limit(view: JobView) -> str:
     """What holds the job up, where the first line does not say it, and what to type."""
     limit = view.limited_by
-    said = view.state in ("paused", "stopped", "done", DEAD) or not view.created
+    said = view.state in ("paused", "stopped", "done", "failed", DEAD) or not view.created
     name = "" if limit.kind == "ended" else f"{limit.kind} "
     lines = [] if said else [f"<p>{_text(f'{name}{limit.text}')}</p>"]
     if limit.hint:

@@ -102,8 +102,10 @@ def test_after_a_rebuild_a_report_says_what_is_not_counted() -> None:
 def test_a_report_of_ten_thousand_commits_and_a_thousand_commands_is_small() -> None:
     throttle = (Command(n, Verb.THROTTLE, "somebody@somewhere", n, n * 1_000.0) for n in range(1_000))
     taken = [Taken(one, 1_763_692_800_000 + one.id * 9_000) for one in throttle]
-    text = page(epochs(10_000), taken=taken)
-    assert len(text.encode()) < 750_000
+    begun = range(1_763_692_800_000, 1_763_702_800_000, 10_001)
+    runs = [Run(one, one + 6_000, died=one % 2 == 0) for one in begun]
+    text = page(epochs(10_000), taken=taken, runs=runs)
+    assert len(text.encode()) < 1_000_000
     assert text.count("<tr><td>") == 3 + 2 * (LISTED + FOLDED)
     assert "9,000 lines before these: <code>backfill history orders --last 10000</code>" in text
 
@@ -152,7 +154,7 @@ def test_the_first_line_says_where_a_job_stands_and_what_to_type() -> None:
     assert first(taken=stop, runs=ended, **stopped) == "stopped by me@box at TIME"
     assert first(runs=ended, **stopped, **caught_up) == "stopped at TIME; caught up after 2 m 30 s"
     assert first(live=False) == "the runner died, last seen at TIME"
-    assert first(state=JobState.FAILED, live=False, why=Limit("no space")) == "failed"
+    assert first(state=JobState.FAILED, live=False, why=Limit("no space")) == "failed: no space"
     page_of = {"paused": page([], state=JobState.PAUSED, control=paused), "dead": page([], live=False)}
     assert all("<code>backfill resume orders</code>" in text for text in page_of.values())
 
