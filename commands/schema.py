@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from backfill_cli.errors import UsageError, command
-from backfill_cli.model.units import nearest_first
+from backfill_cli.model.units import nearest_first, spell_known
 from backfill_cli.view.console import answer, answer_schema
 from backfill_cli.view.schemas import ANSWERS
 from backfill_cli.view.schemas import schema as schema_of
@@ -35,10 +35,12 @@ NameArgument = Annotated[
 def schema(name: NameArgument = None) -> None:
     """Print the JSON Schema of what a command prints with --json, or of what a hook reads."""
     if name is None:
+        width = max(map(len, ANSWERS)) + 2
         for one, (_, by) in ANSWERS.items():
-            answer(f"{one:<10}{by}")
+            answer(f"{one:<{width}}{by}")
         return
     if name not in ANSWERS:
-        known = nearest_first(name, list(ANSWERS))
-        raise UsageError(f"there is no schema {name!r}; known: {', '.join(known)}", command(f"schema {known[0]}"))
+        near = nearest_first(name, list(ANSWERS))
+        known = spell_known(name, near, "answers")
+        raise UsageError(f"answer {name!r} does not exist{known}", command(f"schema {near[0]}"))
     answer_schema(schema_of(name))

@@ -1,20 +1,23 @@
 """Prints a page of docs/ that is derived from the code: `python scripts/pages.py config > docs/config.md`.
 
 config: the options, from the models. catalog: the tables, from the comments in the migrations. json: what `--json`
-prints, from the types of the answers.
+prints, from the types of the answers. commands: what `--help` says of each.
 """
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli import registry
 from backfill_cli.catalog.store import shipped_migrations
 from backfill_cli.config.schema import Schema, options_by_type, with_type
 from backfill_cli.config.sections import JobFile, Table
+from backfill_cli.manual import files
 from backfill_cli.model.units import spell_duration
 from backfill_cli.view import schemas
+from backfill_cli.view.help import COMMON
+from backfill_cli.view.help import Row as HelpRow
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -257,5 +260,41 @@ Since version 1: `for` of `wait` is `goal`; the numbers of a run are in `this_ru
 texts, a hook's `hint` too, which is `null` where there is none.
 """.replace("VERSION", str(schemas.SCHEMA))
 
+
+def commands() -> str:
+    """docs/commands.md: the help of all commands; common options are said once."""
+    root, *verbs = files.pages()
+    common = next(one.options[COMMON] for one in verbs if len(one.options.get(COMMON, ())) > 2)
+    lines = [COMMANDS_INTRODUCTION]
+    lines += ["\n\n".join(root.said), ""]
+    for title, rows in root.commands.items():
+        lines += [f"**{title}**", "", "| | |", "| --- | --- |"]
+        lines += [f"| [{row.names[0]}](#{row.names[0]}) | {_cell(row.said)} |" for row in rows]
+        lines.append("")
+    lines += [*_panel_of("Options of `backfill` itself", root.options["Options"]), *_panel_of(COMMON, common)]
+    for one in verbs:
+        lines += [f"## {one.path.partition(' ')[2]}", "", f"`{one.usage}`", "", "\n\n".join(one.said), ""]
+        for title, rows in one.options.items():
+            if title != COMMON:
+                lines += _panel_of(title, rows)
+        lines += ["```sh", *one.examples, "```", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _panel_of(title: str, rows: Sequence[HelpRow]) -> Iterator[str]:
+    yield from (f"| {title} | |", "| --- | --- |")
+    yield from (f"| `{_cell(row.spelled)}` | {_cell(row.said)} |" for row in rows)
+    yield ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+COMMANDS_INTRODUCTION = """# Commands
+
+<!-- Written by `python scripts/pages.py commands > docs/commands.md`; a test checks it. -->
+"""
+
 if __name__ == "__main__":
-    print({"config": config, "catalog": catalog, "json": answers}[sys.argv[1]](), end="")
+    print({"config": config, "catalog": catalog, "json": answers, "commands": commands}[sys.argv[1]](), end="")

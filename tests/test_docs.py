@@ -8,14 +8,13 @@ import tomllib
 from pathlib import Path
 
 import cases_covered
+import pages
 import pytest
 import typer.main
 
 from backfill_cli import config, contracts, registry
 from backfill_cli.config import JobConfig
 from backfill_cli.main import VERBS, app
-from backfill_cli.manual.files import pages
-from backfill_cli.manual.markdown import commands_page
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -67,8 +66,7 @@ def test_the_docs_show_every_verb() -> None:
 
 
 def test_the_page_of_commands_is_up_to_date() -> None:
-    made = commands_page(pages())
-    assert COMMANDS.read_text("utf-8") == made, "run python -m backfill_cli.manual docs/commands.md"
+    assert COMMANDS.read_text("utf-8") == pages.commands(), "python scripts/pages.py commands > docs/commands.md"
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)

@@ -1,6 +1,6 @@
 """What `--help` says of a command, as a value, and how a terminal shows it.
 
-Man pages, completions and docs/commands.md are made of the same value (`backfill_cli/manual`). It is taken from
+Man pages and completions (`backfill_cli/manual`) and docs/commands.md are made of the same value. It is taken from
 the command itself: text from its docstring, examples from its epilog, panels from `rich_help_panel`.
 """
 
