@@ -21,7 +21,7 @@ def test_a_schema_is_printed(run: Run) -> None:
 def test_without_a_name_all_are_listed_with_what_prints_them(run: Run) -> None:
     lines = run("schema").stdout.splitlines()
     assert [line.split()[0] for line in lines] == list(ANSWERS)
-    assert "health    status --check" in lines
+    assert "health       status --check" in lines
 
 
 def test_an_unknown_schema_is_refused_and_the_nearest_is_the_next_to_type(run: Run) -> None:
