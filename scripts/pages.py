@@ -144,7 +144,8 @@ A job is one TOML file; `backfill init` writes one to start from, `backfill plan
   the config's folder is `"./${env:NAME}/orders"`.
 * **secrets** in `[upstream]`, `[sink]` and `[spark]` are references, `"${env:NAME}"` or `"${file:/path}"`: the
   reference is stored, the value is read when something connects. An option that holds a secret, or whose name says
-  so, accepts only references; a secret in plain text is refused, also inside another value (`token=…`).
+  so, accepts only references; a secret in plain text is refused, also inside another value (`token=…`). A path
+  holds none, not even by a reference: no signed URL (SAS, presigned), no `user:password@`.
 * What determines the result cannot change once a job exists: upstream, tables, keys, targets, transforms and sink.
   Options that let a job continue after it met something new can change (`ignore`, `sparse`, `accept_growth`; for
   change files `consecutive`, `columns` and `tables`, and `decimals` and `timestamps` if they were not given

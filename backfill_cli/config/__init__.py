@@ -18,7 +18,7 @@ from backfill_cli.config.loading import (
     with_primary_keys,
     without_key,
 )
-from backfill_cli.config.secrets import REFERENCE, leaves, reference_faults, resolve, secret_faults
+from backfill_cli.config.secrets import leaves, reference_faults, resolve, secret_faults
 from backfill_cli.config.sections import (
     JOB_NAME,
     Barrier,
@@ -47,6 +47,7 @@ from backfill_cli.contracts import (
 from backfill_cli.contracts.options import STORED
 from backfill_cli.errors import ConfigError, Hint, UsageError, command
 from backfill_cli.folders import folder_of
+from backfill_cli.model.secret_forms import REFERENCE
 
 __all__ = ["JobConfig", "load", "resolve"]
 

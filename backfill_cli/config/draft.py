@@ -11,11 +11,12 @@ from typing import Any
 from backfill_cli import registry
 from backfill_cli.config.connectors import options_of
 from backfill_cli.config.paths import absolute_reference, relative_path
-from backfill_cli.config.secrets import HOW, REFERENCE, holds_secret, reference_value, resolve
+from backfill_cli.config.secrets import HOW, IN_PATH, OF_PATH, reference_value, resolve
 from backfill_cli.config.sections import JOB_NAME
 from backfill_cli.contracts import FoundTable, Looked, Named, SinkConnector, Told, UpstreamConnector
 from backfill_cli.contracts.options import FilePath
 from backfill_cli.errors import ConfigError, UsageError, command
+from backfill_cli.model.secret_forms import REFERENCE, holds_secret
 
 FILES, DUCKDB = "files", "duckdb"
 """What a config is for if nobody says more."""
@@ -23,6 +24,9 @@ FILES, DUCKDB = "files", "duckdb"
 WAREHOUSE = "warehouse.duckdb"
 _OF_PATHS = ("", FILES, DUCKDB)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_STORE = re.compile(r"(s3a?|gs|abfss?|wasbs?|adl|hdfs|https?|file)://", re.IGNORECASE)
+"""How a place in a file system begins: its secrets are the file system's."""
+
 _SETTINGS = re.compile(r"\s*\w+\s*=")
 """How a place begins that is no path and no URL: `host=db dbname=shop`."""
 
@@ -172,6 +176,8 @@ def _place(option: str, typed: str, folder: Path) -> _Place:
         rest = REFERENCE.sub(lambda found: absolute_reference(found, Path.cwd()), rest)
     values = {found[0]: _resolved(found) for found in REFERENCE.finditer(rest)}
     text = REFERENCE.sub(lambda found: values[found[0]], rest)
+    if _STORE.match(text) and holds_secret(text):
+        raise UsageError(f"{option}: the URL {IN_PATH}", OF_PATH)
     written = _without_secret(option, kind, rest)
     if written != rest or _URL.match(text) or (values and _SETTINGS.match(text)) or _is_name(kind, text):
         return _Place(kind, text, written, values=values)

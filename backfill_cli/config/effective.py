@@ -14,9 +14,9 @@ from pydantic.fields import FieldInfo
 
 from backfill_cli.config import JobConfig
 from backfill_cli.config.faults import Path, spell_path
-from backfill_cli.config.secrets import REFERENCE
 from backfill_cli.config.sections import JobFile
 from backfill_cli.model.reports import Origin, Setting
+from backfill_cli.model.secret_forms import REFERENCE
 from backfill_cli.model.units import duration_s, spell_duration
 
 _ABSENT = object()

@@ -9,8 +9,9 @@ from typing import Any
 from backfill_cli.config.connectors import known
 from backfill_cli.config.marks import Steps
 from backfill_cli.config.paths import absolute_path, absolute_reference, is_path
-from backfill_cli.config.secrets import REFERENCE, each_string, secret_places
+from backfill_cli.config.secrets import each_string, secret_places
 from backfill_cli.config.sections import DEFAULT_SPOOL, DEFAULT_STAGING, Hooks, JobFile
+from backfill_cli.model.secret_forms import REFERENCE
 
 Tree = dict[str, Any]
 _PROGRAM = ("hooks", "command", 0)

@@ -8,19 +8,17 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
 from pydantic import BaseModel, ValidationError
 
 from backfill_cli.config.faults import spell_faults, spell_path
 from backfill_cli.config.marks import marks_along
 from backfill_cli.config.paths import is_path, valued_path
-from backfill_cli.contracts.options import NoSecret, Secret, SecretKeys
+from backfill_cli.contracts.options import STORED, NoSecret, Secret, SecretKeys
 from backfill_cli.errors import ConfigError
+from backfill_cli.model.secret_forms import REFERENCE, holds_key, holds_secret, is_switch, names_secret
 
 Model = TypeVar("Model", bound=BaseModel)
-
-REFERENCE = re.compile(r"\$\{([^:}]*)(?::([^}]*))?\}")
 
 Steps = tuple[str | int, ...]
 Leaf = Callable[[Steps, str], str]
@@ -73,9 +71,13 @@ def resolve(options: Model, at: str, context: Any = None) -> Model:
         if filled == text or not is_path(type(options), path, filled):
             return filled
         if (found := valued_path(filled)) is None:
-            at_option = spell_path((at, *path))
-            faults.append(f"{at_option}: {text} is a relative path; if it is below the config's folder: ./{text}")
-        return found or ""
+            fault = f"{text} is a relative path; if it is below the config's folder: ./{text}"
+        elif context != STORED and holds_secret(found):
+            fault = f"{text} {IN_PATH}: {OF_PATH}"
+        else:
+            return found
+        faults.append(f"{spell_path((at, *path))}: {fault}")
+        return ""
 
     def look_up(path: Steps, found: re.Match[str]) -> str:
         try:
@@ -120,27 +122,10 @@ def reference_value(kind: str, name: str) -> str:
         raise LookupError("not UTF-8 text") from None
 
 
-# The names that Spark redacts by default, and others with the same meaning.
-_SECRET_NAME = re.compile(
-    r"secret|passw(or)?d|passphrase|token|credential|authorization"
-    r"|(access|api|private|account|encryption|master|shared)[._-]?key|(^|[._-])(sas|pwd)([._-]|$)",
-    re.IGNORECASE,
-)
-# Settings about a secret that contain none: `…credentials.provider`, `password_file`, `token.ttl`.
-_ABOUT_SECRET = re.compile(
-    r"(file|path|location|dir|provider|class|type|name|url|uri|enabled|ttl|renewal|interval|lifetime|timeout"
-    r"|expiration|validity|format|algorithm)s?$",
-    re.IGNORECASE,
-)
-_SWITCH = re.compile(r"\s*(true|false)?\s*", re.IGNORECASE)
 _REFERENCES = re.compile(rf"({REFERENCE.pattern})+")
-_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY")
-_USER_INFO = re.compile(r"[a-z][a-z0-9+.-]*://[^/@\s:]*:([^/@\s]+)@", re.IGNORECASE)
-# A text that is a URL as a whole: in its password any character may stand, also one that ought to be escaped.
-_WHOLE_URL = re.compile(r"\s*[a-z][a-z0-9+.-]*://[^/@:[]*:(?!\d+(?:[/,?]|$))[^@]+@", re.IGNORECASE)
-# name=value and "name": value inside a text: a Connect address, JAAS, Java options, JSON.
-_PAIR = re.compile(rf"""([\w.-]+)(?:["']?\s*=|["']\s*:)\s*["']?((?:{REFERENCE.pattern}|[^\s;&,"'}}])*)""")
 
+IN_PATH = "holds a secret, which would be shown and stored with the path"
+OF_PATH = 'leave it out; the file system has it from spark.conf, by "${env:NAME}", and this process\'s environment'
 HOW = "write a secret as a reference, ${env:NAME} or ${file:PATH}"
 
 
@@ -161,39 +146,21 @@ def secret_places(part: str, told: Any, model: type[BaseModel] | None) -> list[s
     ]
 
 
-def holds_secret(text: str) -> bool:
-    """Whether a text holds a secret by its form: a URL with a password, `password=…`. References are none."""
-    return _PRIVATE_KEY.search(text) is not None or any(map(_says_secret, (text, unquote(text))))
-
-
-def _says_secret(text: str) -> bool:
-    if any(REFERENCE.sub("", found) for found in _USER_INFO.findall(text)):
-        return True
-    if _WHOLE_URL.match(REFERENCE.sub("", text)):
-        return True
-    pairs = ((found[1], REFERENCE.sub("", found[2])) for found in _PAIR.finditer(text))
-    return any(_names_secret(key) and not _SWITCH.fullmatch(value) for key, value in pairs)
-
-
 def _name(path: Steps) -> str:
     return next((step for step in reversed(path) if isinstance(step, str)), "")
 
 
 def _holds_secret(text: str, declared: bool | None, name: str) -> bool:
     """declared: whether the option holds a secret; None if only its name can tell."""
-    if _PRIVATE_KEY.search(text):
+    if holds_key(text):
         return True
     if declared is False:
         return False
     if declared:
         return text != "" and not _REFERENCES.fullmatch(text)
-    if _names_secret(name):
-        return not (_SWITCH.fullmatch(text) or _REFERENCES.fullmatch(text))
+    if names_secret(name):
+        return not (is_switch(text) or _REFERENCES.fullmatch(text))
     return holds_secret(text)
-
-
-def _names_secret(name: str) -> bool:
-    return _SECRET_NAME.search(name) is not None and _ABOUT_SECRET.search(name) is None
 
 
 def _declared(model: type[BaseModel] | None, path: Steps) -> bool | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 from backfill_cli.errors import Fatal, SparkEnded, Transient, UsageError, in_config, shell
+from backfill_cli.model.secret_forms import SECRET_NAME, SIGNATURE
 from backfill_cli.spark import class_data, driver
 from backfill_cli.spark.java import find_java
 from backfill_cli.spark.table_formats import session_settings
@@ -75,9 +76,9 @@ SETTINGS = {
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "2000",
     "spark.sql.ui.retainedExecutions": "10",
-    "spark.redaction.regex": "(?i)secret|passw|passphrase|token|credential|access[.]?key|api[.]?key|sasl",
-    "spark.redaction.string.regex": r"(?i)(?:passw(?:or)?d|secret|token|(?:access|api)[._-]?key)\s*[=:]\s*"
-    r"[^\s,;&\]})]+|//[^/\s:@]+:[^/\s@]+@",
+    "spark.redaction.regex": f"(?i){SECRET_NAME}|passw|sasl",
+    "spark.redaction.string.regex": rf"(?i)(?:{SECRET_NAME}|[?&]{SIGNATURE})[\w.-]*\s*[=:]\s*[^\s,;&\]}})]+"
+    r"|//[^/\s:@]*:[^/\s@]+@|https?://[^/\s@?#]+@",
 }
 
 LOCAL = {

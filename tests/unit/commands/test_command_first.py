@@ -379,6 +379,10 @@ def test_a_password_that_no_variable_holds_is_refused_and_not_shown(
         ("--from", "iceberg:lake.db.orders?type=rest&uri=http://h&token=hunter2"),
         ("--from", "iceberg:lake.db.orders?type=sql&uri=postgresql+psycopg2://u:hunter2@h/db"),
         ("--changes", "kafka:h/t?sasl.password=hunter2"),
+        ("--from", "https://acc.blob.core.windows.net/box/x?sv=1&sig=hunter2"),
+        ("--from", "files:s3://AKIA:hunter2@bucket/x"),
+        ("--changes", "https://b.s3.amazonaws.com/k?X-Amz-Signature=hunter2"),
+        ("--to", "delta:abfss://hunter2:hunter2@acc/box"),
     ],
     ids="_".join,
 )

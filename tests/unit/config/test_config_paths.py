@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from backfill_cli.config import from_stored
 from backfill_cli.config.paths import absolute_path, relative_path, valued_path
-from backfill_cli.config.secrets import REFERENCE, resolve
+from backfill_cli.config.secrets import resolve
 from backfill_cli.errors import ConfigError
+from backfill_cli.model.secret_forms import REFERENCE
 
 BASE = Path("/srv/jobs")
 HOME = os.path.expanduser("~")

@@ -83,6 +83,6 @@ def test_a_reference_to_such_a_uri_is_refused_before_there_is_a_job(
 ) -> None:
     monkeypatch.setenv("URI", "s3://AKIA:hunter2@bucket")
     config = load(lake(tmp_path, "${env:URI}/lake/{table}"))
-    with pytest.raises(ConfigError, match="a URI with a secret") as refused:
+    with pytest.raises(ConfigError, match="holds a secret, which would be shown") as refused:
         config.open_sink()
     assert "hunter2" not in str(refused.value)
