@@ -11,9 +11,9 @@ from backfill_cli.view.status import nothing_in, show_health, show_status, unatt
 
 from ._options import (
     CatalogOption,
-    JobArgument,
     JsonOption,
     is_limited,
+    job_names,
     limits_typed,
     no_job,
     open_catalog,
@@ -27,6 +27,10 @@ EXAMPLES = (
     "backfill status --check --max-lag 60s",
 )
 
+OneOrAllArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="JOB", help="The job. Default: all.", show_default=False, autocompletion=job_names),
+]
 WatchOption = Annotated[bool, typer.Option("--watch", help="Show it live, until Ctrl-C or the end of the job.")]
 CheckOption = Annotated[
     bool,
@@ -45,7 +49,7 @@ QuarantineOption = Annotated[
 
 def status(
     ctx: typer.Context,
-    job: JobArgument = None,
+    job: OneOrAllArgument = None,
     watch: WatchOption = False,
     check: CheckOption = False,
     max_lag: MaxLagOption = None,

@@ -21,7 +21,7 @@ IndependentOption = Annotated[
     bool,
     typer.Option(
         "--independent",
-        help="Read the snapshot's files with DuckDB; only without a transform, and before changes.",
+        help="Read the snapshot's files with DuckDB; only without a transform, before the first change.",
     ),
 ]
 RestartOption = Annotated[
