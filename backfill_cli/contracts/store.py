@@ -155,6 +155,13 @@ class Stager(Protocol):
         """Write the epoch's rows once, durably. Raises Transient or Fatal; then nothing of it is used."""
         ...
 
+    def so_far(self) -> tuple[int, int]:
+        """Rows and changes that were read so far, of what `stage` is staging, where that is known; for display.
+
+        Called by another thread.
+        """
+        ...
+
     def folder(self, epoch: int, attempt: str) -> str:
         """Where an attempt's files are."""
         ...

@@ -113,7 +113,8 @@ class Progress:
     lacks. settled_ms: everything that the upstream had then, by the runner's clock, is in the sink.
     changes_per_s, written_per_s: recent rates, None in the snapshot phase. doing: what the runner is doing, and
     since when by its clock; None between two barriers.
-    quarantined: see Checkpoint.
+    quarantined: see Checkpoint. rows_in_hand: rows of the snapshot that were read and that the sink lacks, so far
+    as they are known; changes_in_hand: of the change log, likewise.
     """
 
     phase: Phase
@@ -151,6 +152,8 @@ class Progress:
     quarantined: Mapping[str, int] = field(default_factory=dict)
     written_per_s: Written | None = None
     rows_estimated: bool = False
+    rows_in_hand: int = 0
+    changes_in_hand: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from backfill_cli import __version__
 from backfill_cli.errors import Fatal
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import SAME_PACKAGE, raising_in_worker
+from backfill_cli.spark.row_counts import Count, counted, place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,19 +34,21 @@ def frame(
     make: "Callable[[Any], Iterator[pa.RecordBatch]]",
     parts: Sequence[Any],
     schema: "StructType | str",
+    of_rows: bool = False,
 ) -> DataFrame:
     """The batches that `make` yields for each part, one task per part, with the columns of `schema`.
 
     make: called in a worker, so it must be a module's function, or a `partial` of one. Executors need this package
-    and pyarrow. Our own errors pass through Spark as text, which `failures.from_spark` parses.
+    and pyarrow. Our own errors pass through Spark as text, which `failures.from_spark` parses. of_rows: they are
+    rows of an upstream, and counted: see `row_counts`.
     """
     from pyspark.sql.functions import arrow_udtf
 
-    wanted = tuple(parts)
+    wanted, counted_at = tuple(parts), place() if of_rows else None
 
     class Parts:
         def eval(self, numbers: Any) -> Iterator[Any]:
-            return _of_numbers(make, wanted, numbers.column(0).to_pylist())
+            return _of_numbers(make, wanted, numbers.column(0).to_pylist(), counted_at)
 
     numbers = spark.range(0, len(wanted), 1, len(wanted))
     made: Any = arrow_udtf(Parts, returnType=schema)
@@ -84,7 +87,7 @@ def of_pieces(
         shape = shape.add(add, "integer")
     if not parts:
         return spark.createDataFrame([], shape)
-    return frame(spark, partial(_of_part, make, add), parts, shape)
+    return frame(spark, partial(_of_part, make, add), parts, shape, of_rows=True)
 
 
 def _of_part(
@@ -196,12 +199,15 @@ def _version(part: int) -> "Iterator[pa.RecordBatch]":
 
 
 def _of_numbers(
-    make: "Callable[[Any], Iterator[pa.RecordBatch]]", parts: Sequence[Any], numbers: Sequence[int]
+    make: "Callable[[Any], Iterator[pa.RecordBatch]]",
+    parts: Sequence[Any],
+    numbers: Sequence[int],
+    counted_at: str | None = None,
 ) -> "Iterator[pa.RecordBatch]":
     """Runs in a worker: the batches of the parts with these numbers."""
     for number in numbers:
         with raising_in_worker(), _no_collections():
-            yield from make(parts[number])
+            yield from counted(make(parts[number]), Count(counted_at, number))
     forget_zips()
 
 

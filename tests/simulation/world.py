@@ -116,6 +116,9 @@ class MemoryStager:
         """As Spark, it can take a while to start, at any time here."""
         return "starting Spark" if self.random.random() < 0.03 else None
 
+    def so_far(self) -> tuple[int, int]:
+        return 0, 0
+
     def folder(self, epoch: int, attempt: str) -> str:
         return f"{epoch}-{attempt}"
 

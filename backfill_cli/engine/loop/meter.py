@@ -38,6 +38,19 @@ class _Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class InHand:
+    """What was read and is not committed yet, as far as it is known. being_read: rows of the snapshot among these
+    that are of the epoch that is being staged."""
+
+    rows: int = 0
+    changes: int = 0
+    being_read: int = 0
+
+
+NOTHING = InHand()
+
+
+@dataclass(frozen=True, slots=True)
 class _Doing:
     """since_ms: by the time of day; since_steady_ms: by the steady clock."""
 
@@ -67,12 +80,14 @@ class Meter:
         self._oldest_ms: int | None = None  # when the oldest change was made that was pending when last observed
         self._flying_ms: int | None = None  # … of the epoch that the sink is committing
         self._flying_steady_ms: int | None = None  # since when it is, by the steady clock
+        self._committing: _Doing | None = None
         self._flying_epochs = 0  # upstream epochs that it applies
         self._pending = 0  # upstream epochs that the sink lacks, of those last observed, without these
         self._seen_since = True  # whether there was an observation since that epoch was prepared
         self._doing: _Doing | None = None
         self._opening: str | None = None
         self._told: _Doing | None = None
+        self._told_in_hand, self._told_steady_ms = NOTHING, 0
         self._told_oldest_ms: int | None = None
 
     @contextmanager
@@ -95,26 +110,33 @@ class Meter:
         """Whether the runner is doing something now that it reports itself."""
         return self._doing is not None
 
-    def untold(self, steady_ms: int) -> bool:
-        """Whether `progress` has yet to report what the runner has been doing for a while, or that it is done."""
-        doing, told = self._doing, self._told
+    def untold(self, steady_ms: int, in_hand: InHand = NOTHING) -> bool:
+        """Whether `progress` has yet to report what the runner has been doing for a while, that it is done, or how
+        far it is."""
+        doing, told = self._doing or self._committing, self._told
         if doing is None:
             return told is not None
-        return doing != told and steady_ms - doing.since_steady_ms >= LONG_MS
+        if steady_ms - doing.since_steady_ms < LONG_MS:
+            return False
+        return doing != told or (in_hand != self._told_in_hand and steady_ms - self._told_steady_ms >= LONG_MS)
 
     @property
     def lag_untold(self) -> bool:
         """Whether the sink lacks something although the last report said that it lacks nothing."""
         return self._oldest_ms is not None and self._told_oldest_ms is None
 
-    def flying(self, steady_ms: int) -> None:
-        """The last observed plan is prepared: the sink lacks what it reads until it has `landed`."""
+    def flying(self, steady_ms: int, now_ms: int = 0, rows: int = 0) -> None:
+        """The last observed plan is prepared: the sink lacks what it reads until it has `landed`.
+
+        rows: that the sink writes.
+        """
+        self._committing = _Doing(f"the sink is writing {spell_count(rows, 'row')}", now_ms, steady_ms)
         self._flying_ms, self._flying_steady_ms, self._seen_since = self._oldest_ms, steady_ms, False
         self._pending, self._flying_epochs = self._plan.pending_after, self._pending - self._plan.pending_after
 
     def landed(self) -> None:
         """The sink has what that plan reads."""
-        self._flying_ms = self._flying_steady_ms = None
+        self._flying_ms = self._flying_steady_ms = self._committing = None
         self._flying_epochs = 0
         if not self._seen_since:
             self._oldest_ms = self._plan.oldest_pending_ms
@@ -171,12 +193,15 @@ class Meter:
         waiting: Limit | None,
         caught_up_ms: int | None,
         steady_ms: int = 0,
+        in_hand: InHand = NOTHING,
     ) -> Progress:
         """The numbers as of the committed `state`."""
         read = strategy.read_so_far(state)
-        rates = self._rates()
+        limit, first = state.control.rate, self._first_rate(in_hand, steady_ms)
+        rates = self._rates() or ([] if first is None else [first])
         observed_ms = self._observed_ms
-        self._told = self._doing
+        self._told = self._doing or self._committing
+        self._told_in_hand, self._told_steady_ms = in_hand, steady_ms
         oldest_ms = min((ms for ms in (self._flying_ms, self._oldest_ms) if ms is not None), default=None)
         self._told_oldest_ms = oldest_ms
         doing = self._told
@@ -193,7 +218,7 @@ class Meter:
             splits=read.splits,
             pending_epochs=self._pending + self._flying_epochs,
             lag_ms=None if observed_ms is None else max(0, observed_ms - (oldest_ms or observed_ms)),
-            rows_per_s=self._rate(state.control.rate),
+            rows_per_s=self._rate(limit) or (first if first is None or limit is None else min(first, limit)),
             eta_s=self._eta(state, rates, read),
             limited_by=self._limit(state, waiting, steady_ms),
             allowed=state.allowed,
@@ -216,6 +241,8 @@ class Meter:
             written_per_s=written_per_s if follows else None,
             doing=None if doing is None else doing.what,
             doing_ms=None if doing is None else doing.since_ms,
+            rows_in_hand=in_hand.rows,
+            changes_in_hand=in_hand.changes,
         )
 
     def _rates(self) -> list[float]:
@@ -241,6 +268,13 @@ class Meter:
             return None
         rate = sum(rows for rows, _ in reads) * 1000 / sum(span_ms for _, span_ms in reads)
         return rate if limit is None else min(rate, limit)
+
+    def _first_rate(self, in_hand: InHand, steady_ms: int) -> float | None:
+        """Rows per second of a run's first epoch, while it is being staged; it includes starting workers."""
+        doing, others = self._doing, in_hand.rows - in_hand.being_read
+        if self._recent or others or doing is None or steady_ms - doing.since_steady_ms < MEANT_MS:
+            return None
+        return in_hand.being_read * 1000 / (steady_ms - doing.since_steady_ms) or None
 
     def _eta(self, state: StrategyState, rates: list[float], read: ReadSoFar) -> tuple[float, float] | None:
         """Seconds until the snapshot is read, at the fastest and at the slowest recent rate; None if unknown.

@@ -13,7 +13,7 @@ from typing import Generic
 
 from backfill_cli.contracts import StagedEpoch
 from backfill_cli.engine.loop.epoch import Epoch, Flight, leaves_more, left_of, quarantined, spelled
-from backfill_cli.engine.loop.meter import Meter
+from backfill_cli.engine.loop.meter import InHand, Meter
 from backfill_cli.engine.loop.pace import CaughtUp, Rhythm, Sizes
 from backfill_cli.engine.loop.ports import Job, Ports, Settings, record_of, require_takers
 from backfill_cli.errors import Transient
@@ -74,8 +74,18 @@ class Orchestrator(Generic[S]):
         """The numbers for display: what the sink holds, under the control in force."""
         strategy, steady_ms, at_ms = self._strategy, self._ports.steady_ms(), self._caught_up.at_ms
         state = strategy.apply(self._committed_state, Mutations(self.state.control))
-        told = self._meter.progress(strategy, state, self._committed_epoch, self.waiting_for(), at_ms, steady_ms)
+        epoch, waits, in_hand = self._committed_epoch, self.waiting_for(), self._in_hand()
+        told = self._meter.progress(strategy, state, epoch, waits, at_ms, steady_ms, in_hand)
         return replace(told, token=self._job.token, quarantined=self._committed_quarantined)
+
+    def _in_hand(self) -> InHand:
+        """What was read and is not committed yet, for display: the loop's own thread may be changing it."""
+        being_read, changes = self._ports.stager.so_far()
+        rows = being_read
+        for epoch in (self._ahead, self._flight.epoch):
+            if epoch is not None:
+                rows, changes = rows + epoch.record.snapshot_rows, changes + epoch.record.changes_read
+        return InHand(rows, changes, being_read)
 
     @property
     def caught_up(self) -> bool:
@@ -187,7 +197,7 @@ class Orchestrator(Generic[S]):
         """Whether a heartbeat before it is due would report something new. Called by another thread."""
         # while paused, no epoch reports it
         paused = self.state.control.paused and self._meter.lag_untold
-        return paused or self._meter.untold(self._ports.steady_ms())
+        return paused or self._meter.untold(self._ports.steady_ms(), self._in_hand())
 
     def _settle(self) -> None:
         """Take the result of the running commit; start it again after a transient failure."""
@@ -339,7 +349,7 @@ class Orchestrator(Generic[S]):
         self._ports.store.prepare(ahead.checkpoint, self._unmarked, self.progress())
         self._unmarked = None
         self._flight.begin(ahead, self._committed_epoch)
-        self._meter.flying(self._ports.steady_ms())
+        self._meter.flying(self._ports.steady_ms(), self._ports.now_ms(), ahead.record.rows_written)
         self._ahead = None
         self.state = ahead.state
         self._schemas = ahead.checkpoint.schemas

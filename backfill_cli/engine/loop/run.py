@@ -203,7 +203,7 @@ class _Run:
             heartbeat = Heartbeat(job.name, lambda: store.heartbeat(_now_ms(), None), limit_ms, self.signals.wake)
             try:
                 with heartbeat, driver.explained(command(f"resume {job.name}")):
-                    resources.with_retries(lambda: store.become(JobState.STARTING, "a runner took the job"))
+                    resources.with_retries(lambda: store.become(JobState.STARTING, "starting"))
                     resources.tell = tell
                     yield claim, heartbeat
             except Held:

@@ -22,6 +22,7 @@ from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.split import SplitKey
 from backfill_cli.spark.api import SparkSession
+from backfill_cli.spark.row_counts import place
 
 FOLDER = "taken"
 
@@ -71,7 +72,7 @@ def netted(
         else:
             path, apart = folder / FOLDER / table.name / "net", folder / side_name(table.name) / "changes"
             tasks[table.name] = LogTasks(one, tuple(table.key), path, apart)
-    done = workers.net(spark, tasks, folder / FOLDER, folder)
+    done = workers.net(spark, tasks, folder / FOLDER, folder, place())
     for table in tables:
         if table.name in done:
             nulls = {f"null_{at}": count for at, count in enumerate(done[table.name].nulls)}

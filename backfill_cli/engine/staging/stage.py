@@ -7,7 +7,8 @@ folder, so a JVM that outlives its runner writes where nobody reads.
 
 import shutil
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +36,9 @@ from backfill_cli.failpoint import hit
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
 from backfill_cli.spark.api import DataFrame, F, Session, SparkSession
+from backfill_cli.spark.row_counts import counted_in, rows_in
 
+ROWS, CHANGES = "rows", "changes"
 RENAMED = "renamed"
 """In an attempt's folder: copies of files that an older version staged, whose columns have the names of now."""
 
@@ -58,6 +61,7 @@ class SparkStager:
         self._config = config
         self.awaited = opening
         self._root = Path(config.job.staging) / config.job.name
+        self._counts: Path | None = None  # of what is being staged, see `so_far`
         self._shapes: dict[str, tuple[str, str]] = {}  # by table: its newest source schema, and the sink's for it
 
     @property
@@ -86,11 +90,28 @@ class SparkStager:
         attempt = uuid.uuid4().hex[:12]
         folder = Path(self.folder(epoch, attempt))
         try:
-            with explaining(self._upstream, self._config):
+            with explaining(self._upstream, self._config), self._counting(folder):
                 return self._stage(plan, attempt, folder, schemas)
         except Exception:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+
+    def so_far(self) -> tuple[int, int]:
+        counts = self._counts
+        return (0, 0) if counts is None else (rows_in(counts / ROWS), rows_in(counts / CHANGES))
+
+    @contextmanager
+    def _counting(self, folder: Path) -> Iterator[None]:
+        """Workers count what they read inside the block, for `so_far`."""
+        counts = self._counts = _counts(folder)
+        for what in (ROWS, CHANGES):
+            folder_made(counts / what)
+        try:
+            with counted_in(counts / ROWS):
+                yield
+        finally:
+            self._counts = None
+            shutil.rmtree(counts, ignore_errors=True)
 
     def _stage(self, plan: EpochPlan, attempt: str, folder: Path, schemas: Mapping[str, str]) -> StagedEpoch:
         """All tables' rows first, then the log past them: the changes prevail over rows with the same key."""
@@ -110,10 +131,11 @@ class SparkStager:
                 folder_made(taken)
             in_force = {name: now[name] for name in before}
             asked = LogRequest(window, within, in_force, str(taken))
-            batch = self._upstream.read_log(self._spark, asked)
-            window, now = batch.window, evolved(schemas, batch.schemas)
-            sinks = self._sink_schemas(now, before)
-            found = netted(self._spark, self._upstream, self._config.tables, batch, folder)
+            with counted_in(_counts(folder) / CHANGES):
+                batch = self._upstream.read_log(self._spark, asked)
+                window, now = batch.window, evolved(schemas, batch.schemas)
+                sinks = self._sink_schemas(now, before)
+                found = netted(self._spark, self._upstream, self._config.tables, batch, folder)
             for table in self._config.tables:
                 shape = self._config.transform_of(table.name)
                 done = staged(self._spark, self._upstream, table, found[table.name], shape, folder)
@@ -285,6 +307,11 @@ class SparkStager:
         for folder in self._root.glob("*-*"):
             if folder.name not in kept and folder.name.split("-")[0].isdigit():
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _counts(folder: Path) -> Path:
+    """Where workers count what they read for this attempt: not in its folder, all of which is synced."""
+    return folder.with_name(f"{folder.name}.counts")
 
 
 def _live(table: str, plan: EpochPlan) -> tuple[SnapshotRead, ...]:

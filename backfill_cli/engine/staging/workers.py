@@ -23,7 +23,7 @@ from backfill_cli.formats import row_groups
 from backfill_cli.formats.parquet_writer import encoding, writing
 from backfill_cli.model.plan import SnapshotRead, StagedFile, StagedTable
 from backfill_cli.model.schema import columns_of, names_of, schema_text
-from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark import arrow_tasks, row_counts
 from backfill_cli.spark.api import SparkSession
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def write(
     folder_made(path)
     if apart is not None and not {own.ERROR, own.QUARANTINED}.isdisjoint(names_of(tasks.schema)):
         folder_made(apart)
-    make = partial(_write, tasks.make, str(path), str(apart), tuple(place))
+    make = partial(_write, tasks.make, str(path), str(apart), tuple(place), row_counts.place())
     told = _told(spark, make, tuple(enumerate(tasks.parts)))
     rows: dict[int, int] = {}
     for read, count in (one for done in told for one in done["rows"]):
@@ -127,7 +127,12 @@ def _visible(path: Path, folder: Path, names: Iterable[str | None]) -> tuple[Sta
 
 
 def _write(
-    make: Make, path: str, apart: str, place: tuple[str, ...], part: tuple[int, Sequence[Piece]]
+    make: Make,
+    path: str,
+    apart: str,
+    place: tuple[str, ...],
+    counted_at: str | None,
+    part: tuple[int, Sequence[Piece]],
 ) -> dict[str, Any]:
     """Runs in a worker: writes the part's rows to one file, those that cannot be read to another.
 
@@ -137,8 +142,9 @@ def _write(
     name = f"part-{number}-{uuid.uuid4().hex}.parquet"
     good, bad = _File(path, name), _File(apart, name)
     rows, first = dict.fromkeys((piece.read for piece in pieces), 0), None
+    so_far = row_counts.Count(counted_at, number)
     for piece in pieces:
-        for batch in storable(make, piece):
+        for batch in row_counts.counted(storable(make, piece), so_far):
             rows[piece.read] += batch.num_rows
             readable, unreadable = divided(batch, place)
             good.add(readable)
@@ -197,11 +203,17 @@ class LogTasks:
     apart: Path
 
 
-def net(spark: SparkSession, tables: Mapping[str, LogTasks], taken: Path, folder: Path) -> Mapping[str, Net]:
+def net(
+    spark: SparkSession,
+    tables: Mapping[str, LogTasks],
+    taken: Path,
+    folder: Path,
+    counted_at: str | None = None,
+) -> Mapping[str, Net]:
     """The changes of these tables are files, net where they fit into a worker's memory; in one job.
 
     What several parts have netted, each by itself, is netted together in a second one. Files are named relative to
-    `taken`, those of changes that cannot be read to `folder`. Raises as `write`.
+    `taken`, those of changes that cannot be read to `folder`. counted_at: see `row_counts`. Raises as `write`.
     """
     parts = []
     for name, one in tables.items():
@@ -211,7 +223,7 @@ def net(spark: SparkSession, tables: Mapping[str, LogTasks], taken: Path, folder
         alone = len(one.tasks.parts) == 1
         for number, pieces in enumerate(one.tasks.parts):
             parts.append((name, number, alone, replace(one, tasks=replace(one.tasks, parts=(pieces,)))))
-    told = _told(spark, _net, parts)
+    told = _told(spark, partial(_net, counted_at), tuple(enumerate(parts)))
     nets = {
         name: _net_of(one, taken, folder, [done for done in told if done["table"] == name])
         for name, one in tables.items()
@@ -256,7 +268,7 @@ def _net_of(table: LogTasks, taken: Path, folder: Path, told: Sequence[Mapping[s
     return Net(TakenTable(files, whole, changes, changed, deleted), nulls, StagedTable(inserts=apart, rows=bad))
 
 
-def _net(part: "tuple[str, int, bool, LogTasks]") -> dict[str, Any]:
+def _net(counted_at: str | None, part: "tuple[int, tuple[str, int, bool, LogTasks]]") -> dict[str, Any]:
     """Runs in a worker: writes the part's net changes to one file, those that cannot be read to another.
 
     part: its table and number, whether it is alone, and what to do, with its pieces only. Returns the files' names
@@ -264,21 +276,21 @@ def _net(part: "tuple[str, int, bool, LogTasks]") -> dict[str, Any]:
     """
     import pyarrow.compute as pc
 
-    table, number, alone, one = part
+    at, (table, number, alone, one) = part
     key, (pieces,) = one.key, one.tasks.parts
     name = f"part-{number}-{uuid.uuid4().hex}.parquet"
     good, bad = _File(str(one.path), name), _File(str(one.apart), name)
-    changes, nulls = 0, [0] * len(key)
+    changes, nulls, so_far = 0, [0] * len(key), row_counts.Count(counted_at, at)
 
     def readable() -> "Iterator[pa.RecordBatch]":
         nonlocal changes
         for piece in pieces:
-            for batch in storable(one.tasks.make, piece):
+            for batch in row_counts.counted(storable(one.tasks.make, piece), so_far):
                 rows, unreadable = divided(batch, ())
                 bad.add(unreadable)
                 changes += rows.num_rows
-                for at, column in enumerate(key):
-                    nulls[at] += rows.column(column).null_count
+                for i, column in enumerate(key):
+                    nulls[i] += rows.column(column).null_count
                 if rows.num_rows:
                     yield rows
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from backfill_cli.engine.loop.meter import PARTITIONS_SHOWN, Meter
+from backfill_cli.engine.loop.meter import PARTITIONS_SHOWN, InHand, Meter
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, Written
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.plan import ChangeWindow, EpochPlan
@@ -232,6 +232,31 @@ def test_a_live_job_with_work_in_hand_is_not_limited_by_nothing() -> None:
     made.landed()
     made.observed(EpochPlan(pending_after=15), 3_000, UpstreamView("{}", START))
     assert str(follows(made, Phase.UPSTREAM).limited_by) == "catching up: 15 upstream commits left"
+
+
+def test_how_far_a_long_epoch_is_read_is_told_each_second_and_a_short_one_says_nothing() -> None:
+    made = Meter("job", "time", 1000)
+
+    def tells(steady_ms: int, rows: int) -> bool:
+        in_hand = InHand(rows, 0, rows)
+        untold = made.untold(steady_ms, in_hand)
+        if untold:
+            made.progress(STRATEGY, HALF, 1, None, None, steady_ms, in_hand)
+        return untold
+
+    with made.busy("reading 1 part of the snapshot", 1_000, 0):
+        at = [(500, 10), (1_000, 20), (1_500, 30), (2_000, 40), (3_000, 40), (3_500, 50)]
+        assert [ms for ms, rows in at if tells(ms, rows)] == [1_000, 2_000, 3_500]
+        told = made.progress(STRATEGY, HALF, 1, None, None, 4_000, InHand(60, 3, 60))
+        assert (told.rows_in_hand, told.changes_in_hand, told.rows_per_s) == (60, 3, 15.0)
+        other = made.progress(STRATEGY, HALF, 1, None, None, 4_000, InHand(100, 0, 60))
+        assert other.rows_per_s is None, "those of other epochs were read before"
+    assert tells(4_500, 60), "it is over"
+    made.flying(5_000, 77_000, 1)
+    assert not made.untold(5_900)
+    assert tells(6_000, 60)
+    told = made.progress(STRATEGY, HALF, 1, None, None, 6_000)
+    assert (told.doing, told.doing_ms, told.rows_per_s) == ("the sink is writing 1 row", 77_000, None)
 
 
 def test_a_sink_that_has_everything_does_not_lag_by_what_it_lacked_before() -> None:

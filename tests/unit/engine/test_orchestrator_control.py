@@ -254,3 +254,18 @@ def test_what_is_thrown_away_is_pending_again() -> None:
     world.finish()
     world.step(100)
     assert world.loop.progress().pending_epochs == 40 - flying.record.upstream_epochs
+
+
+def test_what_was_read_and_is_not_committed_is_in_hand_and_no_row_is_told_twice() -> None:
+    world = World(rows=40, per_epoch=5)
+    told = []
+    for step in range(60):
+        world.step(200)
+        if step % 3 == 2 and world.commits and not world.commits[-1].done():
+            world.finish()
+        now = world.loop.progress()
+        told.append((now.rows_read, now.rows_in_hand))
+    assert (0, 5) in told, "nothing is committed"
+    read = [rows + in_hand for rows, in_hand in told]
+    assert read == sorted(read)
+    assert told[-1] == (40, 0)

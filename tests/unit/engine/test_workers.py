@@ -167,7 +167,7 @@ def test_a_part_of_a_log_is_netted_or_says_that_it_is_not(
     for most in (1 << 20, 1):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(workers, "_NET_BYTES", most)
-            told = workers._net(("t", 0, True, one))
+            told = workers._net(None, (0, ("t", 0, True, one)))
         good = [(n, op, key) for n, (op, key, bad) in enumerate(log) if not bad]
         written = [] if told["name"] is None else pq.read_table(one.path / told["name"]).to_pylist()
         last = {key: (op, key) for _, op, key in good}
@@ -200,8 +200,8 @@ def test_a_row_group_is_no_more_than_a_task_can_hold(
 ) -> None:
     monkeypatch.setattr(workers, "_GROUP_BYTES", 50_000)
     monkeypatch.setattr(workers, "_GROUP_ROWS", 400)
-    wide = workers._write(numbers(10, 1_000), str(tmp_path), "", (), (0, (Piece(0, (0, 100)),)))
-    thin = workers._write(numbers(10, 1), str(tmp_path), "", (), (1, (Piece(0, (0, 1_000)),)))
+    wide = workers._write(numbers(10, 1_000), str(tmp_path), "", (), None, (0, (Piece(0, (0, 100)),)))
+    thin = workers._write(numbers(10, 1), str(tmp_path), "", (), None, (1, (Piece(0, (0, 1_000)),)))
     wide_file, thin_file = wide["name"], thin["name"]
     assert [rows_of_group(tmp_path / wide_file, i) for i in range(3)] == [40, 40, 20]
     assert [rows_of_group(tmp_path / thin_file, i) for i in range(3)] == [400, 400, 200]
@@ -234,11 +234,11 @@ def test_a_disk_that_is_full_is_told_by_the_worker_that_wrote(
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
     with pytest.raises(Transient, match=r"staging file .*No space left on device") as refused:
-        workers._write(numbers(), str(tmp_path), "", (), (0, (Piece(0, (0, 10)),)))
+        workers._write(numbers(), str(tmp_path), "", (), None, (0, (Piece(0, (0, 10)),)))
     with typed(refused.value) as hint:
         hint.says("free disk space there, or change job.staging")
         monkeypatch.undo()
-        assert workers._write(numbers(), str(tmp_path), "", (), (0, (Piece(0, (0, 10)),)))
+        assert workers._write(numbers(), str(tmp_path), "", (), None, (0, (Piece(0, (0, 10)),)))
 
 
 def test_columns_whose_paths_are_alike_and_nested_ones_are_written(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_a_value_that_its_type_cannot_have_is_named_and_never_staged(
         yield pa.RecordBatch.from_pydict({"n": range(7), "v": column.slice(3, 7)})
 
     with pytest.raises(BadData, match=f"orders.parquet, row 6 of it: {said}"):
-        workers._write(make, str(tmp_path), "", (), (0, (Piece(0, "orders.parquet"),)))
+        workers._write(make, str(tmp_path), "", (), None, (0, (Piece(0, "orders.parquet"),)))
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("us", "UTC")])

@@ -97,7 +97,7 @@ def of_tasks(
     marks = [own.READ] if rows.reads is not None else []
     marks += [own.QUARANTINED] if rows.quarantine else []
     made = schema(rows)
-    found = arrow_tasks.frame(spark, make, tasks, made) if tasks else spark.createDataFrame([], made)
+    found = arrow_tasks.frame(spark, make, tasks, made, of_rows=True) if tasks else spark.createDataFrame([], made)
     at = F.struct(F.col(own.FILE).alias("file"), F.col(own.ROW).alias("row"))
     return found.select(own.FILE, at.alias(own.AT), *marks, *values)
 
