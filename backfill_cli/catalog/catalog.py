@@ -270,16 +270,19 @@ class Catalog:
 
     def close_look(
         self, job: str, at_most: int, last: int
-    ) -> tuple[JobRow, tuple[job_rows.SplitGroup, ...], tuple[EpochRecord, ...]]:
+    ) -> tuple[JobRow, tuple[job_rows.SplitGroup, ...], tuple[EpochRecord, ...], tuple[inbox.Taken, ...]]:
         """One job at one moment, also one that is being created: its row, the progress of its tables (of a single
-        table: of up to `at_most` groups of its splits), its newest `last` epochs, oldest first.
+        table: of up to `at_most` groups of its splits), its newest `last` epochs, oldest first, and the commands
+        that these took.
 
         Raises NoSuchJob.
         """
         check_name(job)
         with self._store.reading() as db:
             row = _named(job, self._listed(db))
-            return row, job_rows.split_groups(db, job, at_most), ledger.newest(db, job, last)
+            newest = ledger.newest(db, job, last)
+            taken = inbox.taken_after(db, job, newest[0].epoch - 1) if newest else ()
+            return row, job_rows.split_groups(db, job, at_most), newest, taken
 
     def news(self, job: str, after: int) -> tuple[JobRow, Totals, tuple[inbox.Taken, ...]]:
         """One job at one moment: its row, the totals of its ledger, and the commands that were taken after epoch

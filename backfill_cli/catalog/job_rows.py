@@ -192,7 +192,7 @@ def split_groups(db: DuckDBPyConnection, job: str, at_most: int) -> tuple[SplitG
     for table, first, last, splits, read, rows, total, share, tables in db.execute(
         _GROUPS, {"job": job, "groups": at_most}
     ).fetchall():
-        numbers = f"split {first}" if first == last else f"splits {first}–{last}"
+        numbers = f"part {first}" if first == last else f"parts {first}–{last}"
         share = max(0.0, min(1.0 if read == splits else ALMOST, float(share)))
         groups.append(SplitGroup(table if tables > 1 else numbers, splits, read, rows, total, share))
     return tuple(groups)

@@ -58,7 +58,7 @@ def create(db: DuckDBPyConnection, definition: "JobDefinition", control: Control
         )
     pin = replace(definition.pin, splits=())
     db.execute(
-        """INSERT INTO jobs VALUES ($name, 'starting', 'created', $strategy, $until, $config, $fingerprint, $pin,
+        """INSERT INTO jobs VALUES ($name, 'starting', 'starting', $strategy, $until, $config, $fingerprint, $pin,
            $tables, $now, 'snapshot', 0, 0, 0, $paused_by, $paused_since, $rate, $stop, NULL, NULL, $pause_all,
            $file, NULL)""",
         {

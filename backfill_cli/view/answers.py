@@ -68,11 +68,15 @@ def code(value: StrEnum) -> str:
     return value.value.replace(" ", "_")
 
 
+UNTOLD: dict[str, bool] = {"untold": True}
+"""The metadata of a field that is for pictures only."""
+
+
 @cache
 def members(kind: type) -> tuple[str, ...]:
-    """The names of a dataclass's fields, then of its properties."""
+    """The names of a dataclass's fields, without those that are `UNTOLD`, then of its properties."""
     told = [name for name, one in vars(kind).items() if isinstance(one, property)]
-    return (*(field.name for field in fields(kind)), *told)
+    return (*(field.name for field in fields(kind) if not field.metadata), *told)
 
 
 @dataclass(frozen=True, slots=True)

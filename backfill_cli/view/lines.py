@@ -6,7 +6,7 @@ from dataclasses import replace
 from backfill_cli.catalog import SplitGroup
 from backfill_cli.model.checkpoint import PartitionProgress, Totals, Written
 from backfill_cli.model.limit import Kind
-from backfill_cli.model.units import spell_count, spell_duration, spell_epoch, spell_moment, spell_size
+from backfill_cli.model.units import spell_count, spell_duration, spell_epoch, spell_moment, spell_rate, spell_size
 from backfill_cli.model.upstream import SpoolView
 from backfill_cli.view.model import (
     JobView,
@@ -21,22 +21,25 @@ from backfill_cli.view.model import (
 FOLLOWED, LIVE = "finished", "live"
 """A partition whose history is finished: the catalog's word for it, and the one that people see."""
 
-UNCLAIMED = (
-    "a process that has not claimed the job in this catalog: just starting, or of a catalog that was here before"
-)
+PART_WORDS = {"consumed": "read", "consuming": "being read"}
+PARTITION_WORDS = {FOLLOWED: LIVE}
+UNTIL = {"forever": "stopped", "caught-up": "it is up to date"}
+NOT_YET = "not yet: changes from the time of the copy are still to be applied"
+
+UNKNOWN = "a process that this catalog does not know: just starting, or begun with a catalog that was here before"
 
 
 def jobs_table(views: Sequence[JobView]) -> str:
     """One line per job, columns aligned, the longest last; a column of quarantined rows if there are any."""
     some = any(view.quarantined for view in views)
-    rows = [("JOB", "STATE", "PHASE", "DONE", "ROWS/S", "LAG", *(("QUARANTINED",) if some else ()), "LIMITED BY")]
+    rows = [("JOB", "STATE", "PHASE", "COPIED", "READS", "LAG", *(("QUARANTINED",) if some else ()), "LIMITED BY")]
     rows += [
         (
             view.name,
             view.state,
             spell_phase(view.phase),
             spell_share(view.share),
-            spell_rate(view.rows_per_s),
+            spell_reads(view),
             spell_lag(view.lag_s),
             *((f"{sum(view.quarantined.values()):,}",) if some else ()),
             str(view.limited_by),
@@ -64,7 +67,7 @@ def _facts_of_start(view: JobView) -> list[tuple[str, str]]:
         ("job", view.name),
         ("state", f"{view.state} (being created)" if view.runner.alive else f"{view.state} (never created)"),
         ("since", spell_moment(since)),
-        _limit(view),
+        (limit_of(view)[0], _with_hint(view)),
         ("runner", spell_runner(view)),
     ]
 
@@ -74,25 +77,24 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         ("job", view.name),
         ("state", f"{view.state} ({view.reason})" if view.reason else view.state),
         ("phase", spell_phase(view.phase)),
-        ("committed epoch", spell_epoch(view.epoch)),
+        ("last commit", spell_epoch(view.epoch) if view.epoch else "none yet"),
         ("snapshot", f"{spell_share(view.share)}, {spell_read(view)}"),
         *((f"  {group.label}", spell_rows(group, view.rows_estimated)) for group in view.groups),
         *((f"  partition {p.partition}", spell_partition(p)) for p in view.partitions),
-        ("splits", spell_splits(view)),
-        ("rows/s", spell_rate(view.rows_per_s)),
-        *((("changes/s", spell_rate(view.changes_per_s)),) if view.changes_per_s is not None else ()),
-        *((("written/s", spell_written(view.written_per_s)),) if view.written_per_s is not None else ()),
-        ("eta", spell_eta(view.eta_s)),
+        ("parts", spell_splits(view)),
+        ("reads", spell_reads(view)),
+        *((("writes", spell_written(view.written_per_s)),) if view.written_per_s is not None else ()),
+        ("time left", spell_eta(view.eta_s)),
         ("lag", spell_lag(view.lag_s)),
-        ("pending upstream epochs", "N/A" if view.pending_epochs is None else f"{view.pending_epochs:,}"),
-        *((("log held back", spell_held(view.held_bytes)),) if view.held_bytes is not None else ()),
+        ("not applied yet", spell_pending(view)),
+        *((("kept", spell_held(view.held_bytes)),) if view.held_bytes is not None else ()),
         *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
-        *((("taken up to", view.spool.taken),) if view.spool is not None else ()),
+        *((("read up to", view.spool.taken),) if view.spool is not None else ()),
         *((("applied up to", view.spool.applied),) if view.spool is not None else ()),
         *((("allowed lag", spell_allowed(view)),) if view.allowed is not None else ()),
         *((("quarantined", spell_quarantined(view.quarantined)),) if view.quarantined else ()),
-        *((("converging", "until the change log passes the end of the load"),) if view.converging else ()),
-        _limit(view),
+        *((("consistent", NOT_YET),) if view.converging and view.phase != "snapshot" else ()),
+        (limit_of(view)[0], _with_hint(view)),
         *((("now", spell_doing(view)),) if view.doing is not None else ()),
         *((("verified", spell_verified(view.verified)),) if view.verified is not None else ()),
         *((("pending commands", ", ".join(view.pending_commands)),) if view.pending_commands else ()),
@@ -102,9 +104,10 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
 
 
 def spell_splits(view: JobView) -> str:
-    """`8 consumed, 1 consuming, 11 not started`."""
-    told = {LIVE if view.partitions and status == FOLLOWED else status: n for status, n in view.splits.items()}
-    return ", ".join(f"{count:,} {status}" for status, count in told.items() if count) or "none"
+    """`8 read, 1 being read, 11 not started`."""
+    words = PARTITION_WORDS if view.partitions else PART_WORDS
+    told = ((count, words.get(status, status)) for status, count in view.splits.items())
+    return ", ".join(f"{count:,} {word}" for count, word in told if count) or "none"
 
 
 def spell_partition(partition: PartitionProgress) -> str:
@@ -126,18 +129,18 @@ def spell_progress(view: JobView, since: Totals | None = None, why: bool = True)
     if view.phase == "snapshot":
         parts.append(f"{spell_share(view.share)} ({spell_read(view)})")
         if view.rows_per_s is not None:
-            parts.append(f"{spell_rate(view.rows_per_s)} rows/s")
+            parts.append(spell_reads(view))
         if view.eta_s is not None:
-            parts.append(f"eta {spell_eta(view.eta_s)}")
+            parts.append(f"{spell_eta(view.eta_s)} left")
     if view.lag_s is not None:
         parts.append(f"lag {spell_lag(view.lag_s)}")
     if view.pending_epochs:
-        parts.append(f"{spell_pending(view)} pending")
+        parts.append(f"{spell_pending(view)} not applied yet")
     if view.quarantined:
         parts.append(f"quarantined {spell_quarantined(view.quarantined)}")
     if since is not None and since.commits:
         parts.append(spell_commits(since))
-    parts.append(f"epoch {view.epoch}")
+    parts.append(f"last commit {view.epoch}")
     if why:
         parts.append(spell_held_up(view))
     return "; ".join(parts)
@@ -146,27 +149,47 @@ def spell_progress(view: JobView, since: Totals | None = None, why: bool = True)
 def spell_held_up(view: JobView) -> str:
     """`limited by rate 500 rows/s`, `paused by cli`, `waiting: …`, or why it ended."""
     limit = view.limited_by
-    return f"{limit.kind} {limit}" if limit.kind is Kind.LIMITED else str(limit)
+    return f"{limit.kind} {limit}" if limit.kind is Kind.LIMITED and view.state != "starting" else str(limit)
 
 
-def _limit(view: JobView) -> tuple[str, str]:
-    """What holds the job up, after the name under which it is shown."""
-    return view.limited_by.kind.value, str(replace(view.limited_by, kind=Kind.LIMITED))
+def limit_of(view: JobView) -> tuple[str, str]:
+    """What holds the job up, after the name under which it is shown: a start is limited by nothing yet."""
+    limit = view.limited_by
+    starts = view.state == "starting" and limit.kind is Kind.LIMITED
+    return "now" if starts else limit.kind.value, limit.text
+
+
+def _with_hint(view: JobView) -> str:
+    return str(replace(view.limited_by, kind=Kind.LIMITED))
+
+
+def spell_terms(view: JobView) -> str:
+    """When the job ends."""
+    if not view.created:
+        return "being created"
+    return f"runs until {UNTIL.get(view.until, view.until)}"
+
+
+def spell_reads(view: JobView) -> str:
+    """`12,300 rows/s`, `9.5 changes/s`; `N/A` if not known."""
+    if view.phase == "snapshot":
+        return "N/A" if view.rows_per_s is None else spell_rate(view.rows_per_s)
+    return "N/A" if view.changes_per_s is None else spell_rate(view.changes_per_s, "changes")
 
 
 def spell_pending(view: JobView) -> str:
-    """`1 upstream epoch`."""
-    return "N/A" if view.pending_epochs is None else spell_count(view.pending_epochs, "upstream epoch")
+    """`1 upstream commit`."""
+    return "N/A" if view.pending_epochs is None else spell_count(view.pending_epochs, "upstream commit")
 
 
 def spell_written(rows_per_s: Written) -> str:
-    """`120 upserted, 9.5 deleted` per second; an upsert is an insert or an update, as the changes do not tell."""
+    """`120 rows/s upserted, 9.5 rows/s deleted`; an upsert: insert or update, as the changes do not tell."""
     told = [(rows_per_s.inserted, "inserted"), (rows_per_s.upserted, "upserted"), (rows_per_s.deleted, "deleted")]
-    return ", ".join(f"{rate:,.{0 if rate >= 10 else 1}f} {what}" for rate, what in told if rate) or "none"
+    return ", ".join(f"{spell_rate(rate)} {what}" for rate, what in told if rate) or "none"
 
 
 def spell_commits(done: Totals) -> str:
-    """`3 commits: 27,000 rows and 40 changes read, staging 3.9s, sink 0.4s`.
+    """`3 commits: 27,000 rows and 40 changes read, staging 3.9 s, sink 0.4 s`.
 
     A time that is not known is left out: those of an epoch that a recovery finished.
     """
@@ -187,11 +210,11 @@ def spell_read(view: JobView) -> str:
 
 
 def spell_part(group: SplitGroup, estimated: bool) -> str:
-    """How far a group is: in rows if it is a single split, else in splits."""
+    """How far a group is: in rows if it is a single part, else in parts."""
     if group.splits == 1 and group.rows_total is not None:
         read_whole = group.splits_read == group.splits
         return spell_group(group.rows_read, None if estimated and read_whole else group.rows_total, estimated)
-    return f"{group.splits_read:,} of {group.splits:,} split{'' if group.splits == 1 else 's'}"
+    return f"{group.splits_read:,} of {spell_count(group.splits, 'part')}"
 
 
 def spell_rows(group: SplitGroup, estimated: bool) -> str:
@@ -207,13 +230,12 @@ def spell_group(rows_read: int, rows_total: int | None, estimated: bool) -> str:
     return f"{min(rows_read, rows_total):,} of {'about ' if estimated else ''}{rows_total:,} rows"
 
 
-def spell_rate(rows_per_s: float | None) -> str:
-    return "N/A" if rows_per_s is None else f"{rows_per_s:,.0f}"
-
-
 def spell_doing(view: JobView) -> str:
-    """`reading 602 upstream epochs, 21s`."""
-    return f"{view.doing}, {spell_duration(view.doing_s or 0)}"
+    """`reading 8 parts of the snapshot, 120,000 rows so far, 21 s`."""
+    read = [(view.rows_in_hand, "row"), (view.changes_in_hand, "change")]
+    told = " and ".join(spell_count(n, what) for n, what in read if n)
+    so_far = f", {told} read so far" if told else ""
+    return f"{view.doing}{so_far}, {spell_duration(view.doing_s or 0)}"
 
 
 def spell_held(size_bytes: int) -> str:
@@ -222,11 +244,11 @@ def spell_held(size_bytes: int) -> str:
 
 
 def spell_spool(spool: SpoolView) -> str:
-    """`1,200 changes in 14 entries, 1.2 MB, taken but not yet applied`."""
+    """`1,200 changes in 14 entries, 1.2 MB, read from the change log and not applied yet`."""
     if not spool.entries:
-        return "empty: all changes taken have been applied"
-    entries = f"{spool.entries:,} entr{'y' if spool.entries == 1 else 'ies'}"
-    return f"{spool.changes:,} changes in {entries}, {spell_size(spool.size_bytes)}, taken but not yet applied"
+        return "empty: all changes read from the change log have been applied"
+    told = f"{spell_count(spool.changes, 'change')} in {spell_count(spool.entries, 'entry')}"
+    return f"{told}, {spell_size(spool.size_bytes)}, read from the change log and not applied yet"
 
 
 def spell_lag(lag_s: float | None) -> str:
@@ -235,10 +257,12 @@ def spell_lag(lag_s: float | None) -> str:
 
 def spell_allowed(view: JobView) -> str:
     allowed = view.allowed or 0
-    return spell_duration(allowed) if view.measure == "time" else f"{allowed:,.0f} epochs"
+    return spell_duration(allowed) if view.measure == "time" else f"{allowed:,.0f} upstream commits"
 
 
 def spell_runner(view: JobView) -> str:
     if view.runner.alive:
-        return f"pid {view.runner.pid} on {view.runner.host}" if view.runner.pid else UNCLAIMED
+        if view.runner.pid:
+            return f"pid {view.runner.pid} on {view.runner.host}"
+        return UNKNOWN
     return "none"

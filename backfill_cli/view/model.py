@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from backfill_cli.catalog import Catalog, JobRow, SplitGroup, wall_clock_ms
+from backfill_cli.catalog import Catalog, JobRow, SplitGroup, Taken, wall_clock_ms
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.errors import Hint, NoSuchJob, command, sql
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, Written
@@ -13,12 +13,14 @@ from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.split import SplitStatus
-from backfill_cli.model.units import spell_count, spell_duration, spell_epoch, spell_moment
+from backfill_cli.model.units import spell_count, spell_duration, spell_moment
 from backfill_cli.model.upstream import SpoolView
+from backfill_cli.view.answers import UNTOLD
 from backfill_cli.view.console import from_here
 
 ENDED = frozenset(state.value for state in ENDED_STATES)
 LEAST_SHARE = 0.01  # below this an ETA is a guess
+LAGS = 120  # that JSON tells
 OLD_S = 15.0  # a live runner reports its numbers every 10 s, and at each commit
 
 
@@ -74,7 +76,8 @@ class JobView:
     in `measure`: seconds or upstream epochs. limited_by: what limits the job now, and the command that changes
     it. quarantined: sink table → rows that could not be read and are kept in it, since the job began. verified:
     what the last verify found, None before one. doing_s: for how long the runner has been doing that. created:
-    False for a job that is being created, or whose start died before it was (state `dead`).
+    False for a job that is being created, or whose start died before it was (state `dead`). rows_in_hand,
+    changes_in_hand: read and not committed yet, as in `Progress`; 0 without a runner.
     """
 
     name: str
@@ -125,16 +128,24 @@ class JobView:
     written_per_s: Written | None = None
     rows_estimated: bool = False
     created: bool = True
+    rows_in_hand: int = 0
+    changes_in_hand: int = 0
+    ledger: Sequence[EpochRecord] = field(default=(), metadata=UNTOLD)
+    taken: Sequence[Taken] = field(default=(), metadata=UNTOLD)
 
 
 def job_view(
     row: JobRow,
     groups: Sequence[SplitGroup] = (),
     ledger: Sequence[EpochRecord] = (),
+    taken: Sequence[Taken] = (),
     *,
     now_ms: int | None = None,
 ) -> JobView:
-    """The read model of one job. ledger: oldest first. now_ms: None to treat its numbers as just reported."""
+    """The read model of one job. ledger: oldest first, taken: the commands in it.
+
+    now_ms: None to treat its numbers as just reported.
+    """
     progress = row.progress or Progress(
         row.phase, row.epoch, 0, None, 0, 0, {}, 0, None, None, None, Limit("starting")
     )
@@ -176,7 +187,7 @@ def job_view(
         runner=RunnerView(row.lease.host, row.lease.pid, row.lease.renewed_ms, row.live, row.lease.claimed_ms),
         groups=() if progress.partitions else tuple(groups),
         partitions=tuple(sorted(progress.partitions, key=lambda p: (len(p.partition), p.partition))),
-        recent_lag_s=tuple(record.lag_ms / 1000 for record in ledger if record.lag_ms is not None),
+        recent_lag_s=tuple(one.lag_ms / 1000 for one in ledger[-LAGS:] if one.lag_ms is not None),
         held_bytes=progress.held_bytes,
         spool=progress.spool,
         as_of_ms=progress.looked_ms,
@@ -190,6 +201,10 @@ def job_view(
         written_per_s=progress.written_per_s if at_work else None,
         rows_estimated=progress.rows_estimated,
         created=row.created,
+        rows_in_hand=progress.rows_in_hand if row.live and row.reported else 0,
+        changes_in_hand=progress.changes_in_hand if row.live and row.reported else 0,
+        ledger=tuple(ledger),
+        taken=tuple(taken),
     )
 
 
@@ -239,7 +254,7 @@ def limited_by(row: JobRow) -> Limit:
     if row.state == JobState.DONE:
         return Limit(f"done: {row.reason}{paused}: the next run will wait", Kind.ENDED, go_on)
     if row.shown_state == JobState.STARTING and row.ended:
-        return Limit("starting: a new runner has not claimed the job yet")
+        return Limit("starting")
     if row.ended:
         return Limit(f"stopped{paused}", Kind.ENDED, go_on)
     if not row.created and not row.live:
@@ -254,11 +269,11 @@ def limited_by(row: JobRow) -> Limit:
         return row.why
     if row.shown_state == JobState.STOPPING:
         waits = None if row.progress is None else row.progress.waiting_for
-        return waits or Limit("the current epoch commits first", Kind.STOPPING)
+        return waits or Limit("the current commit is finished first", Kind.STOPPING)
     if row.control.paused:
-        too = ", including the taking of its change log (pause --all)" if row.control.pause_all else ""
-        since = spell_epoch(row.control.paused_since_ms or 0)
-        return Limit(f"by {row.control.paused_by} since epoch {since}{too}", Kind.PAUSED, go_on)
+        too = ", and its change log is not read either (pause --all)" if row.control.pause_all else ""
+        since = spell_moment(row.control.paused_since_ms)
+        return Limit(f"by {row.control.paused_by} since {since}{too}", Kind.PAUSED, go_on)
     if row.reported is None:  # what the runner before reported was of a control that was another
         return Limit("starting")
     return row.reported.not_converging or row.reported.limited_by
@@ -302,24 +317,37 @@ def _rounded(rate: float | None) -> float | None:
     return None if rate is None else round(rate, 1)
 
 
-PHASE_WORDS = {Phase.LOG_STORE.value: "catching up", Phase.UPSTREAM.value: "live"}
+PHASE_WORDS = {
+    Phase.SNAPSHOT.value: "copying",
+    Phase.LOG_STORE.value: "catching up",
+    Phase.UPSTREAM.value: "live",
+}
 """What the phases mean, shown beside their names."""
 
 
 def spell_phase(phase: str) -> str:
-    """`log-store (catching up)`, `upstream (live)`, `snapshot`."""
+    """`snapshot (copying)`, `log-store (catching up)`, `upstream (live)`."""
     return f"{phase} ({PHASE_WORDS[phase]})" if phase in PHASE_WORDS else phase
 
 
+_TWO_PHASES = frozenset({"source", "arrangement"})
+"""Strategies that take the log while they read the rows: nothing is left to catch up with after that."""
+
+
+def phases_of(strategy: str) -> tuple[Phase, ...]:
+    """Those that a job of this strategy goes through."""
+    return tuple(one for one in Phase if one is not Phase.LOG_STORE or strategy not in _TWO_PHASES)
+
+
 def spell_age(view: JobView) -> str | None:
-    """`as of 2026-11-21 04:40:12 UTC, 5m ago` if the numbers are older than those of a live job; else None."""
+    """`as of 2026-11-21 04:40:12 UTC, 5 m ago` if the numbers are older than those of a live job; else None."""
     if view.age_s is None or view.age_s < OLD_S + view.interval_s:
         return None
     return f"as of {spell_moment(view.as_of_ms)}, {spell_duration(view.age_s)} ago"
 
 
 def spell_eta(eta_s: tuple[float, float] | None) -> str:
-    """`6s to 9s`; `N/A` if not known."""
+    """`6 s to 9 s`; `N/A` if not known."""
     if eta_s is None:
         return "N/A"
     least, most = spell_duration(eta_s[0]), spell_duration(eta_s[1])
@@ -353,14 +381,14 @@ def verified_view(tables: Sequence[Verified], now_ms: int | None) -> VerifiedVie
 
 
 def spell_verified(found: VerifiedView) -> str:
-    """`equal at epoch 1795465042722, 2h ago`; with the numbers of rows that differ, the share of a sample, and
+    """`equal at commit 1795465042722, 2 h ago`; with the numbers of rows that differ, the share of a sample, and
     how many keys were not compared."""
     counted = f": {found.missing:,} missing, {found.extra:,} extra, {found.changed:,} changed"
     said = "equal" if found.equal else "different"
     sample = "" if found.share is None else f", in a sample of {found.share * 100:.6g}% of the keys"
     ago = spell_moment(found.at_ms) if found.age_s is None else f"{spell_duration(found.age_s)} ago"
     left_out = spell_not_compared(found.not_compared)
-    return f"{said} at epoch {found.epoch}{'' if found.equal else counted}{sample}{left_out}, {ago}"
+    return f"{said} at commit {found.epoch}{'' if found.equal else counted}{sample}{left_out}, {ago}"
 
 
 def spell_not_compared(keys: int) -> str:
@@ -388,7 +416,7 @@ def _sql_name(table: str) -> str:
     return ".".join(part if _PLAIN.fullmatch(part) else '"' + part.replace('"', '""') + '"' for part in parts)
 
 
-LEDGER = 120  # epochs that the lag's curve spans
+LEDGER = 600  # epochs that the curves span at most
 GROUPS = 6  # bars of one table's files
 
 

@@ -204,7 +204,7 @@ def _facts(told: Reported) -> str:
         ("snapshot", f"{spell_share(view.share)}, {spell_read(view)}"),
         *((("reads", spell_rate(view.rows_per_s)),) if view.rows_per_s is not None else ()),
         *((("follows", spell_rate(view.changes_per_s, "changes")),) if view.changes_per_s is not None else ()),
-        *((("writes, per second", spell_written(view.written_per_s)),) if view.written_per_s is not None else ()),
+        *((("writes", spell_written(view.written_per_s)),) if view.written_per_s is not None else ()),
         ("lag" if view.runner.alive or view.state == "done" else "lag, at most", spell_lag(view.lag_s)),
         *((("pending", spell_pending(view)),) if view.pending_epochs is not None else ()),
         ("changes applied", f"{totals.changes_read:,}"),

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from backfill_cli.errors import BackfillError, Held, NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Totals
 from backfill_cli.model.limit import Limit
-from backfill_cli.model.units import spell_count, spell_duration
+from backfill_cli.model.units import spell_count, spell_duration, spell_rate
 from backfill_cli.view.journal import Entry, Journal, News
 from backfill_cli.view.model import JobView, spell_quarantined
 from backfill_cli.view.status import REFRESH_S, Look, console_of
 
-STARTING = "Ctrl-C ends the command; no epoch has begun yet."
-RUNNING = "Ctrl-C stops the job after the current epoch; backfill resume continues it."
+STARTING = "Ctrl-C ends the command; nothing has been committed yet."
+RUNNING = "Ctrl-C stops the job after the current commit; backfill resume continues it."
 LEAVE = b"\x1b[?1049l\x1b[?25h"  # leave the alternate screen of a drawn view, and show the cursor
 
 REFUSALS = (UsageError, NoSuchJob, Held)
@@ -59,7 +59,7 @@ class Viewer:
         self._news.set()
 
     def stopping(self) -> None:
-        said = f"{self._name}: stopping once the current epoch has committed; a second signal ends it at once\n"
+        said = f"{self._name}: stopping after the current commit; a second signal ends it at once\n"
         with suppress(OSError):  # the terminal is gone, which caused the signal
             os.write(sys.stderr.fileno(), said.encode())
 
@@ -170,7 +170,7 @@ class _Timed:
         if limit.text != self._text:
             self._text, self._since_s = limit.text, self._now_s()
         seconds = self._now_s() - self._since_s
-        return replace(limit, text=f"{limit.text}, {seconds:.0f} s") if seconds >= 1 else limit
+        return replace(limit, text=f"{limit.text}, {spell_duration(int(seconds))}") if seconds >= 1 else limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ def closing_lines(told: RunView) -> list[str]:
         "changes": both(lambda one: f"{one.changes_read:,} read"),
         "rejected": both(lambda one: spell_quarantined(one.quarantined) or "none"),
         "time": f"{spell_duration(told.seconds)}, {both(lambda one: spell_count(one.commits, 'commit'))}",
-        "rows/s": _rate(told),
+        "rate": _rate(told),
     }
     return [f"{(name + ':').ljust(9)} {said}" for name, said in facts.items()]
 
@@ -249,7 +249,4 @@ def closing_lines(told: RunView) -> list[str]:
 def _rate(told: RunView) -> str:
     if told.rows_per_s is None:
         return "N/A: nothing was read"
-    rate = f"{told.rows_per_s:,.0f}" if told.rows_per_s >= 10 else f"{told.rows_per_s:.1f}"
-    return (
-        f"{'under 0.1' if rate == '0.0' else rate} rows and changes read per second, since the command was given"
-    )
+    return f"{spell_rate(told.rows_per_s, 'rows and changes')} read, since the command was given"

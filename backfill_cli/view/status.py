@@ -33,9 +33,9 @@ def show_status(views: Sequence[JobView], in_full: bool, catalog: Catalog, typed
         say(f"{said}\nTry: {typed(hint)}")
         return
     if sys.stdout.isatty():
-        from backfill_cli.view.picture import Jobs, job_picture
+        from backfill_cli.view.picture import Jobs, Picture
 
-        console_of(stderr=False).print(job_picture(views[0]) if in_full else Jobs(views))
+        console_of(stderr=False).print(Picture(views[0]) if in_full else Jobs(views))
         return
     answer(job_details(views[0]) if in_full else jobs_table(views))
 

@@ -120,7 +120,7 @@ def test_ctrl_c_while_the_sink_is_held_ends_soon_and_the_promised_epoch_is_kept(
             runner.send_signal(signal.SIGINT)
             assert runner.wait(60) == 130, place.said
     place.own_java = False
-    assert "orders: stopping once the current epoch has committed" in place.said
+    assert "orders: stopping after the current commit" in place.said
     assert place.job()["state"] == "stopped"
     assert place.typed("throttle", "--rate", "none").returncode == 0
     ended = place.typed(*CAUGHT_UP)
@@ -142,13 +142,13 @@ def test_a_detached_run_and_the_cron_job_that_repeats_it(place: Place) -> None:
     assert place.typed("throttle", "--rate", "none").returncode == 0
     assert place.typed("wait", "--for", "done", "--timeout", "2m").returncode == 0
     with place.began("logs", "-f"):  # the job is let go of before the last lines are said
-        place.until_said("rows/s: ")
+        place.until_said("rate: ")
     log = Path(told["log"]).read_text()
     said = [line.split(" orders: ", 1)[1] for line in log.splitlines() if " orders: " in line]
     assert said[0] == "starting Spark"
     assert said[1].startswith("running, snapshot; ")
     assert any(line.startswith("throttle to no limit by ") and " at commit " in line for line in said)
-    assert [line.split(":")[0] for line in said[-5:]] == ["rows", "changes", "rejected", "time", "rows/s"]
+    assert [line.split(":")[0] for line in said[-5:]] == ["rows", "changes", "rejected", "time", "rate"]
     assert "6,000 read from the snapshot, " in said[-5]
     assert place.typed("logs", "--last", "5").stdout.splitlines() == log.splitlines()[-5:]
     assert "\x1b" not in log

@@ -31,9 +31,9 @@ def _groups(catalog: Catalog, clock: Clock, moved: Checkpoint) -> tuple[SplitGro
 def test_files_are_grouped_in_their_order(path: Path, clock: Clock) -> None:
     groups = _groups(with_job(path, clock, splits=4), clock, checkpoint(100, consumed(0, 100) | consumed(3, 100)))
     assert groups == (
-        SplitGroup("splits 1–2", 2, 1, 10, 20, 0.5),
-        SplitGroup("split 3", 1, 0, 0, 10, 0.0),
-        SplitGroup("split 4", 1, 1, 10, 10, 1.0),
+        SplitGroup("parts 1–2", 2, 1, 10, 20, 0.5),
+        SplitGroup("part 3", 1, 0, 0, 10, 0.0),
+        SplitGroup("part 4", 1, 1, 10, 10, 1.0),
     )
 
 
@@ -42,6 +42,6 @@ def test_a_partition_is_as_far_as_its_offset_is_in_its_history(path: Path, clock
     catalog.create_job(partitioned(), Control(), FIRST)
     groups = _groups(catalog, clock, checkpoint(100, PARTITIONS))
     empty, half = groups
-    assert empty == SplitGroup("split 1", 1, 1, 0, 0, 1.0)
+    assert empty == SplitGroup("part 1", 1, 1, 0, 0, 1.0)
     assert (half.splits_read, half.rows_read, half.rows_total) == (0, 12, 100)
     assert half.share == pytest.approx(0.3)  # 70 of 40 to 140, although only 12 of those offsets hold a row

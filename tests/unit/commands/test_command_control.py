@@ -13,7 +13,7 @@ from backfill_cli.catalog import Catalog, Claim
 from backfill_cli.catalog.store import Store
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.job import Barrier, Control, JobState, Phase, Verb
-from backfill_cli.model.units import spell_epoch
+from backfill_cli.model.units import spell_epoch, spell_moment
 
 pytestmark = pytest.mark.seconds
 
@@ -67,7 +67,7 @@ def test_one_pause_has_one_epoch_wherever_it_is_shown(
     assert (line.epoch, line.mutations) == (epoch, "pause")
     said = spell_epoch(epoch)
     since = re.compile(f"since (epoch|commit) {re.escape(said)}")
-    assert bool(since.search(run("status", "orders").stdout)) == live
+    assert (f"since {spell_moment(epoch)}" in run("status", "orders").stdout) == live
     assert f"{epoch} " in run("history", "orders").stdout
     assert run("wait", "--for", "paused").stderr == f"job orders: paused, at commit {said}\n"
     run("report", "--out", str(tmp_path / "r.html"))
@@ -138,7 +138,7 @@ def test_resume_without_a_runner_runs_the_job_here(
     assert result.exit_code == 0
     assert asked[0][0] == "orders"
     assert asked[0][2:4] == (None, None)
-    assert " orders: stopped, snapshot; " in result.stderr.splitlines()[0]
+    assert " orders: stopped, snapshot (copying); " in result.stderr.splitlines()[0]
     assert run("resume", "--until", "caught-up", "--wait", "--timeout", "1s").exit_code == 0
     assert asked[1][3] == "caught-up"
 

@@ -105,7 +105,7 @@ def test_a_quiet_run_shows_warnings_and_the_end_and_its_log_has_all(
 ) -> None:
     engine(monkeypatch, catalog)
     lines = said(run("start", "--config", config, "-q").stderr)
-    assert [line.split(":")[0] for line in lines] == ["waiting", "rows", "changes", "rejected", "time", "rows/s"]
+    assert [line.split(":")[0] for line in lines] == ["waiting", "rows", "changes", "rejected", "time", "rate"]
     assert "starting Spark" in said((folder / LOG).read_text())
 
 

@@ -46,7 +46,7 @@ def test_status_shows_a_start_and_what_it_is_doing(run: Run, starting: Catalog) 
     assert (job["state"], job["created"], job["limited_by"]["text"]) == ("starting", False, "starting Spark")
     assert job["runner"]["alive"]
     shown = run("status", "orders").stdout
-    assert "state:      starting (being created)" in shown
+    assert "state:  starting (being created)" in shown
     assert run("status", "--check").exit_code == 0
     make_job(starting, "other")
     assert [line.split()[0] for line in run("status").stdout.splitlines()] == ["JOB", "other", "orders"]

@@ -42,7 +42,7 @@ def test_a_catalog_that_was_moved_away_is_not_no_jobs_yet(run: Run, catalog: Cat
         assert "if the catalog was moved away, move it back; if the catalog was lost, rebuild it from" in told
         assert json.loads(run("status", "--json").stdout)["jobs"] == []
         make_job(Catalog(catalog.path), "orders")  # as `resume --from-sink` elsewhere would
-        assert "a process that has not claimed the job in this catalog" in run("status", "orders").stdout
+        assert "a process that this catalog does not know" in run("status", "orders").stdout
         catalog.path.unlink()
         assert "resume --from-sink job.toml" in run("history").stderr
         moved.rename(catalog.path)

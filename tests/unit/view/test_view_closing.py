@@ -14,7 +14,7 @@ def test_a_first_run_says_each_number_once() -> None:
         "changes:  60 read",
         "rejected: 7 rows in _backfill_quarantine_orders",
         "time:     12 s, 11 commits",
-        "rows/s:   505 rows and changes read per second, since the command was given",
+        "rate:     505 rows and changes/s read, since the command was given",
     ]
 
 
@@ -28,19 +28,19 @@ def test_a_later_run_says_its_own_numbers_and_those_of_all() -> None:
         "rejected: 2 rows in _backfill_quarantine_orders (this run; all runs in the ledger: 7 rows in "
         "_backfill_quarantine_orders)",
         f"time:     10 s, 3 commits {all_runs} 11 commits)",
-        "rows/s:   505 rows and changes read per second, since the command was given",
+        "rate:     505 rows and changes/s read, since the command was given",
     ]
 
 
 def test_a_run_without_anything_to_read_has_no_rate() -> None:
     told = closing_lines(RunView(BEFORE.since(BEFORE), BEFORE, 3.0))
-    assert told[-1] == "rows/s:   N/A: nothing was read"
+    assert told[-1] == "rate:     N/A: nothing was read"
     assert told[2].startswith("rejected: none (this run; ")
 
 
 def test_a_slow_run_has_a_rate_above_zero() -> None:
     told = closing_lines(RunView(Tally.of(Totals(2, 4, 0, 4, 1), {}), AFTER, 14.0))
-    assert told[-1].startswith("rows/s:   0.3 rows and changes read per second")
+    assert told[-1].startswith("rate:     0.3 rows and changes/s read")
 
 
 def test_rejected_rows_are_counted_apart() -> None:

@@ -34,9 +34,9 @@ def judged(
 @pytest.mark.parametrize(
     ("changes", "healthy", "why"),
     [
-        ({}, True, "running, snapshot, lag 30 s"),
+        ({}, True, "running, snapshot (copying), lag 30 s"),
         ({"state": JobState.DONE, "live": False}, True, "done"),
-        (PAUSED, True, "paused, snapshot, lag 30 s"),
+        (PAUSED, True, "paused, snapshot (copying), lag 30 s"),
         (
             {"control": Control("cli", 5), "state": JobState.PAUSED, "live": False, "lease": Lease(3)},
             True,

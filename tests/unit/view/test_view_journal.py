@@ -88,7 +88,7 @@ def test_a_line_of_progress_says_what_was_committed_since_the_line_before() -> N
 
 def test_the_times_of_a_commit_that_a_recovery_finished_are_not_known_and_left_out() -> None:
     said = texts(list(journal().look(seen(Totals(1, 40_860, 0, 40_860, 1)))))
-    assert "; 1 commit: 40,860 rows and 0 changes read; epoch " in said[0]
+    assert "; 1 commit: 40,860 rows and 0 changes read; last commit " in said[0]
 
 
 def test_a_wait_is_told_when_it_begins_and_ends_not_each_second() -> None:

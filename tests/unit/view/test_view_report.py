@@ -223,7 +223,7 @@ def test_a_report_tells_what_was_written_and_what_is_quarantined_as_status_does(
         "Rows written per second",
         "upserted",
         "deleted",
-        "30 upserted, 7.0 deleted",
+        "30 rows/s upserted, 7 rows/s deleted",
         "3 rows in _backfill_quarantine_orders",
     ):
         assert said in read.said

@@ -1,0 +1,85 @@
+"""The last events of a job, for a screen: commands, phases, and commits, of which those in a row are one line."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from backfill_cli.model.checkpoint import EpochRecord
+from backfill_cli.model.job import Verb
+from backfill_cli.model.units import spell_count, spell_duration, spell_number
+from backfill_cli.view.model import JobView, spell_phase
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """at_ms: when. command: whether somebody gave one."""
+
+    at_ms: int
+    text: str
+    command: bool = False
+
+
+def events_of(view: JobView, most: int) -> list[Happened]:
+    """At most so many, oldest first. The newest commits are told one by one where there is room."""
+    commits = [one for one in view.ledger if one.snapshot_rows or one.changes_read or one.rows_written]
+    turns = sorted(_turns(view), key=lambda one: one.at_ms)
+    since_ms = turns[-1].at_ms if turns else 0
+    newest = [one for one in commits if one.committed_ms >= since_ms]
+    alone = newest[-max(1, most - len(turns) - 2) :]
+    rest = [one for one in commits if one.committed_ms < (alone[0].committed_ms if alone else 1 << 62)]
+    told = [*_folded(rest, [one.at_ms for one in turns]), *map(_one, alone), *turns]
+    return sorted(told, key=lambda one: one.at_ms)[
+        -most:
+    ]  # at the same time, what a commit led to is told after it
+
+
+def _turns(view: JobView) -> Iterator[Happened]:
+    for one in view.taken:
+        rate = ""
+        if one.command.verb is Verb.THROTTLE:
+            rate = " to no limit" if one.command.rate is None else f" to {spell_number(one.command.rate)} rows/s"
+        yield Happened(one.epoch, f"{one.command.verb}{rate} by {one.command.by}", command=True)
+    before = None
+    for record in view.ledger:
+        if before is not None and record.phase != before.phase:
+            yield Happened(before.committed_ms, f"phase {spell_phase(record.phase)}")
+        before = record
+    if view.caught_up_ms is not None:
+        yield Happened(view.caught_up_ms, "up to date")
+    if view.verified is not None:
+        yield Happened(view.verified.at_ms, f"verified: {'equal' if view.verified.equal else 'different'}")
+
+
+def _one(record: EpochRecord) -> Happened:
+    return Happened(record.committed_ms, f"commit: {_read([record])}, {spell_duration(_took_s(record))}")
+
+
+def _folded(commits: Sequence[EpochRecord], turns: Sequence[int]) -> Iterator[Happened]:
+    """Commits with no other event in between are one."""
+    run: list[EpochRecord] = []
+    for one in commits:
+        if run and any(run[-1].committed_ms <= at_ms < one.committed_ms for at_ms in turns):
+            yield _run(run)
+            run = []
+        run.append(one)
+    if run:
+        yield _run(run)
+
+
+def _run(commits: Sequence[EpochRecord]) -> Happened:
+    if len(commits) == 1:
+        return _one(commits[0])
+    longest = spell_duration(max(map(_took_s, commits)))
+    return Happened(
+        commits[-1].committed_ms,
+        f"{spell_count(len(commits), 'commit')}: {_read(commits)}, at most {longest} each",
+    )
+
+
+def _read(commits: Sequence[EpochRecord]) -> str:
+    rows, changes = sum(one.snapshot_rows for one in commits), sum(one.changes_read for one in commits)
+    told = [spell_count(n, what) for n, what in ((rows, "row"), (changes, "change")) if n]
+    return " and ".join(told) or "no rows"
+
+
+def _took_s(record: EpochRecord) -> float:
+    return (record.stage_ms + record.commit_ms) / 1000
