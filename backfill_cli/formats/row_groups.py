@@ -32,7 +32,12 @@ _BATCH_BYTES = 16 << 20
 
 def rebased_by(spark: SparkSession) -> str | None:
     """The setting by which Spark's reader can change old dates, which pyarrow does not; None if there is none."""
-    return next((mode for mode in _REBASE if spark.conf.get(mode, _CORRECTED) != _CORRECTED), None)
+    return rebasing(spark.conf.get)
+
+
+def rebasing(get: Callable[[str, str], str | None]) -> str | None:
+    """As `rebased_by`, where no Spark is open. get: a setting, or else the default that it is given."""
+    return next((mode for mode in _REBASE if get(mode, _CORRECTED) != _CORRECTED), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.engine.staging.transform import evolved, require_apart
 from backfill_cli.engine.staging.values import refuse_null_keys_of_log, refuse_null_keys_of_snapshot
 from backfill_cli.errors import BadData, Transient
+from backfill_cli.formats.row_groups import rebasing
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, StagedFile
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import Split
@@ -153,7 +154,7 @@ class _Tried:
 
     def _made(self, table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         """What workers would produce of these reads."""
-        if self.config.spark.is_local:
+        if self._reads_here:
             return self.upstream.batches(table, reads, cores=1)
         return workers.made_in_workers(self.upstream, self.session(), table, reads)
 
@@ -224,7 +225,13 @@ class _Tried:
 
     def _is_plain(self, table: Table) -> bool:
         """Whether its rows are those that workers produce, in processes of this machine."""
-        return self.config.spark.is_local and self.config.transform_of(table.name).is_empty
+        return self._reads_here and self.config.transform_of(table.name).is_empty
+
+    @property
+    def _reads_here(self) -> bool:
+        """Whether workers are processes of this machine; where Spark changes or refuses old dates, none read."""
+        spark = self.config.spark
+        return spark.is_local and rebasing(spark.conf.get) is None
 
     def _readable(self, table: str, made: ArrowTasks, count: list[int]) -> "Iterator[pa.RecordBatch]":
         """The rows that workers would produce. Raises what staging would of one that cannot be read.

@@ -103,6 +103,18 @@ def without_transform(config: JobConfig) -> JobConfig:
     return load(file)
 
 
+def test_old_dates_are_read_by_spark_where_the_config_says_how(config: JobConfig, land: Land) -> None:
+    """It may refuse them, or mean another day than this process."""
+    land("orders", "1", {"id": 1, "price": "1.50"})
+    plain = without_transform(config)
+    tried_here(plain)
+    setting = '[spark.conf]\n"spark.sql.parquet.datetimeRebaseModeInRead" = "EXCEPTION"\n'
+    file = Path(plain.file)
+    file.write_text(file.read_text() + setting)
+    with pytest.raises(AssertionError, match="it takes Spark"):
+        tried_here(load(file))
+
+
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "a value": ({"id": 1, "price": "1.005"}, r"2\.json: line 1 \(of id 1\): column 'price'"),
     "a NULL key": ({"id": None, "price": "1.50"}, r"2\.json: line 1.*column 'id': the key is NULL"),

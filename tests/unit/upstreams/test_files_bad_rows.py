@@ -19,6 +19,7 @@ from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BadData
 from backfill_cli.formats.listing import Listing, place
 from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.schema import field
 from backfill_cli.upstreams.files import connector
 from backfill_cli.upstreams.files.changes.marked_rows import Ops
 from backfill_cli.upstreams.files.reading import parquet_rows, text_rows
@@ -402,6 +403,21 @@ def test_a_line_of_another_table_that_is_kept_does_not_say_what_columns_rows_hav
 def test_an_op_in_bytes_that_are_no_text_is_one_that_is_unknown() -> None:
     ops = Ops("Op", ("I", "U"), ("D",))
     assert ops.faults({"Op": pa.array([b"I", b"\xff", None])}) == {1: "unknown Op: \ufffd", 2: "unknown Op: NULL"}
+
+
+def test_what_is_no_text_is_kept_as_its_bytes_at_any_depth() -> None:
+    raw = pa.array([b"ok", b"\xff\xfe", None])
+    texts = pa.Array.from_buffers(pa.string(), 3, raw.buffers())
+    lists = pa.ListArray.from_arrays([0, 2, 2, 3], pa.StructArray.from_arrays([texts], ["t"]))
+    maps = pa.MapArray.from_arrays([0, 1, 2, 3], pa.array(["x", "y", "z"]), texts)
+    rows = pa.RecordBatch.from_pydict({"id": [1, 2, 3], "l": lists, "m": maps, "s": texts})
+    types = pa.schema([("id", pa.int64())])
+    read = text_rows.TextRows(cast("Any", None), ("id",), {"id": field("id", "long")})
+    block = parquet_rows._Block(read, types, 0, rows)
+    kept = [json.loads(block.record(index)[1]) for index in range(3)]
+    assert [row["l"] for row in kept] == [[{"t": "ok"}, {"t": "\\xfffe"}], [], [{"t": None}]]
+    assert [row["m"] for row in kept] == [[["x", "ok"]], [["y", "\\xfffe"]], [["z", None]]]
+    assert [row["s"] for row in kept] == ["ok", "\\xfffe", None]
 
 
 @pytest.mark.parametrize("mode", [None, "LEGACY"])

@@ -130,12 +130,19 @@ class _Block:
 
 
 def _plain(value: pa.Scalar) -> Any:
-    """A value in Python; of what Python cannot hold, the count or the bytes that stand for it."""
+    """A value in Python; of what Python cannot hold, at any depth, the count or the bytes that stand for it."""
     try:
         return value.as_py()
     except (ValueError, OverflowError, pa.ArrowException):  # a time beyond its calendar, what is no text
-        if isinstance(value, pa.StringScalar):
-            return value.as_buffer().to_pybytes()
+        match value:
+            case pa.StringScalar():
+                return value.as_buffer().to_pybytes()
+            case pa.StructScalar():
+                return {name: _plain(value[name]) for name in value}
+            case pa.MapScalar():  # as its `as_py`: keys need not be texts
+                return [(_plain(one["key"]), _plain(one["value"])) for one in value.values]
+            case pa.ListScalar():
+                return [_plain(one) for one in value.values]
         return getattr(value, "value", f"a {value.type} that cannot be shown")
 
 
