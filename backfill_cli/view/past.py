@@ -43,13 +43,13 @@ def phase_spans(
 ) -> tuple[Span, ...]:
     """The phases from `begin_ms` to `until_ms`, without a gap.
 
-    An epoch tells in which phase it was read; an idle barrier, which leaves no line, can end a phase, too.
+    An epoch tells in which phase it was read; an idle barrier, which leaves no line, can end a phase, too. A line
+    of a command alone tells nothing: what was promised before it may be committed later, by the next runner.
     now: the phase that the job is in. finished_ms: the barrier that ended a phase.
     """
     spans: list[Span] = []
-    runs = [
-        (phase, [one.committed_ms for one in run]) for phase, run in groupby(records, key=lambda one: one.phase)
-    ]
+    read = [one for one in records if one.snapshot_rows or one.changes_read or one.rows_written]
+    runs = [(phase, [one.committed_ms for one in run]) for phase, run in groupby(read, key=lambda one: one.phase)]
     for (phase, committed), (_, following) in pairwise([*runs, (now, [until_ms])]):
         finished = finished_ms.get(phase)
         if phase != now and finished is not None:

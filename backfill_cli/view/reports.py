@@ -266,7 +266,7 @@ def history_table(records: Sequence[EpochRecord], now_ms: int, width: int | None
         del widest[name]
     lines = [_aligned(dict(zip(HISTORY, row, strict=True)), widest) for row in rows]
     if left_out:
-        lines.append(f"left out, the terminal is too narrow: {', '.join(left_out)}")
+        lines.append(wrapped(f"left out, the terminal is too narrow: {', '.join(left_out)}", 2))
     return "\n".join(lines)
 
 

@@ -58,6 +58,18 @@ def test_a_job_that_became_live_at_an_idle_barrier_was_not_catching_up_since() -
     assert phase_spans([*records, later], Phase.UPSTREAM, ends, begin_ms, NOW_MS) == (log, live)
 
 
+def test_a_phase_ends_with_its_last_rows_though_a_command_came_before_they_were_recovered() -> None:
+    """A runner promised rows at 2 s, took a command at 3 s, and died; the next one committed them at 50 s."""
+    records = [
+        EpochRecord(1_000, 0, Phase.SNAPSHOT, 1_000, 10),
+        EpochRecord(2_000, 1_000, Phase.SNAPSHOT, 50_000, 10, mutations="recovered"),
+        EpochRecord(3_000, 2_000, Phase.LOG_STORE, 3_000, mutations="throttle"),
+        EpochRecord(60_000, 3_000, Phase.LOG_STORE, 60_000, 0, 5),
+    ]
+    spans = phase_spans(records, Phase.LOG_STORE, {Phase.SNAPSHOT: 2_000}, 0, 70_000)
+    assert spans == (Span(Phase.SNAPSHOT, 0, 50_000), Span(Phase.LOG_STORE, 50_000, 70_000))
+
+
 PHASES = st.lists(st.tuples(st.sampled_from(Phase), st.integers(0, 1_000)), max_size=9)
 
 
@@ -65,7 +77,7 @@ PHASES = st.lists(st.tuples(st.sampled_from(Phase), st.integers(0, 1_000)), max_
 def test_phases_follow_each_other_without_a_gap(
     told: list[tuple[Phase, int]], now: Phase, ends: dict[Phase, int]
 ) -> None:
-    records = [EpochRecord(at, at, phase, at) for phase, at in told]
+    records = [EpochRecord(at, at, phase, at, 1) for phase, at in told]
     spans = phase_spans(records, now, ends, 0, 1_000)
     assert all(one.end_ms == after.begin_ms and one.what != after.what for one, after in pairwise(spans))
     assert (spans[0].begin_ms, spans[-1].end_ms, spans[-1].what) == (0, 1_000, now)
