@@ -53,7 +53,7 @@ def test_start_off_a_terminal_tells_plain_lines_of_what_it_does_and_how_far_it_i
     stamps, lines = zip(*(line.split("Z ", 1) for line in result.stderr.splitlines()), strict=True)
     assert [datetime.fromisoformat(stamp) for stamp in stamps] == sorted(map(datetime.fromisoformat, stamps))
     assert lines[:2] == ("orders: starting Spark", "orders: waiting: it is held")
-    assert lines[2].startswith("orders: done, snapshot; ")
+    assert lines[2].startswith("orders: done, snapshot (copying); ")
     assert (folder / ".backfill/logs/orders.log").read_text() == result.stderr
 
 
