@@ -148,6 +148,8 @@ class NoStager:
 
     def sweep(self, keep: object) -> None: ...
     def awaited(self) -> None: ...
+    def so_far(self) -> tuple[int, int]:
+        return 0, 0
 
 
 @pytest.fixture
