@@ -304,7 +304,7 @@ class ConfigError(UsageError):
         self.source = source
         self.faults = tuple(faults)
         listed = "\n".join(f"  {fault}" for fault in self.faults)
-        count = f"{len(self.faults)} fault{'s' if len(self.faults) > 1 else ''}"
+        count = f"{len(self.faults)} problem{'s' if len(self.faults) > 1 else ''}"
         super().__init__(f"{source}: {count}\n{listed}", hint)
 
 

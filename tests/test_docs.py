@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import cases_covered
+import messages
 import pages
 import pytest
 import typer.main
@@ -39,7 +40,10 @@ def commands() -> list[tuple[str, str]]:
     """(page, command) of each mention of a verb of `backfill`, comments, pipes and closing quotes cut off."""
     found = []
     for page in [*PAGES, ROOT / "scripts/demo", *SAMPLES]:
-        if page == COMMANDS:  # has usage lines; each example there is run by a test of its own
+        if page in (
+            COMMANDS,
+            messages.PAGE,
+        ):  # usage lines, placeholders; what is there is run by tests of its own
             continue
         for line in page.read_text("utf-8").splitlines():
             said = re.findall(r"(?:^|[`\s])(?:\S*/|\")?\$?backfill\"? ([a-z][^`#|>)]*)", line)
@@ -179,6 +183,17 @@ def test_every_case_has_a_test_or_says_why_not() -> None:
     assert set(tests) <= set(cases_covered.CASES)
     without = [number for number, (_, reason) in cases_covered.CASES.items() if number not in tests and not reason]
     assert not without, f"cases {without} have neither a test nor a reason"
+
+
+def test_the_page_of_messages_is_up_to_date() -> None:
+    assert messages.PAGE.read_text("utf-8") == messages.page(), "run python tests/messages.py"
+
+
+def test_every_message_has_a_group_and_a_hint_says_how_a_command_goes_on() -> None:
+    """What the page is read off: each class of errors that is raised anywhere says something there."""
+    told = {one.kind for one in messages.messages()}
+    assert {"UsageError", "Fatal", "Transient", "HistoryGone", "Limit", "Gate"} <= told
+    assert len(messages.messages()) > 600
 
 
 def test_the_page_of_cases_is_up_to_date() -> None:

@@ -1,10 +1,13 @@
-"""No room reads another's words: nothing in the product searches or replaces in the text of an error or a hint.
+"""What a person sees says the field's words; and no room reads another's words.
+
+Nothing in the product searches or replaces in the text of an error or a hint.
 
 What an error says is for people; what the program must know of it is its class and the parts of its `Hint`.
 """
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -141,3 +144,97 @@ def test_what_parsed_words_before_is_found(text: str, tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     module.write_text(f"def of(view, exc, error, report, file):\n    {text}\n", "utf-8")
     assert list(readings(module))
+
+
+PRIVATE = {
+    r"epochs?": "commit",
+    r"barriers?": "commit",
+    r"splits?": "part",
+    r"taker|the taking": "what reads the log",
+    r"side tables?": "a table of ours, or a quarantine table",
+    r"drained|in hand|in flight": "a plain verb",
+    r"was told|is told|been told|been seen": "a plain verb",
+    r"not found|no such (?:file|job|bucket|program|table|topic|directory)": "does not exist",
+}
+"""Words of ours that no person reads, and what stands for them there. They stay in docs/design.md, in names of
+code, in fields of JSON and in the catalog.
+"""
+
+WORD = re.compile(rf"(?<![\w.`'-])({'|'.join(PRIVATE)})(?![\w.`'])|\w\((?:e?s|ies)\)", re.IGNORECASE)
+STATEMENT = re.compile(
+    r"\b(SELECT|UPDATE|INSERT|DELETE|CREATE|ALTER|WHERE|FROM|JOIN|DROP|CHECK)\b|, pending_epochs,"
+)
+
+OF_OPTIONS = {
+    "backfill_cli/upstreams/files/": ("epoch", "epochs"),  # upstream.changes.epoch, a column
+    "backfill_cli/engine/job/select.py": ("barrier",),  # sections of the config
+    "backfill_cli/config/template.py": ("barrier", "barriers"),  # [barrier], and catch_up.measure
+}
+"""Where such a word is an option's name."""
+
+NOT_FOR_PEOPLE = {
+    "backfill_cli/duckdb_errors.py": "DuckDB's words, to recognise its errors",
+    "backfill_cli/sinks/sql/state.py": "comments of the job's own tables, and their columns",
+}
+PAGES_OF_CODE = {"design.md", "json.md", "catalog.md", "messages.md"}
+"""Pages that describe names of code, of fields and of the catalog's tables; and the texts of the product again."""
+
+
+def said(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and text of what is no docstring, statement or assertion in a module; {} for what is computed."""
+    tree = ast.parse(path.read_text("utf-8"))
+    skip = {id(part) for node in ast.walk(tree) if isinstance(node, ast.Assert) for part in ast.walk(node)}
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for one in body if isinstance(body, list) else ():
+            if isinstance(one, ast.Expr):
+                skip.add(id(one.value))
+        if isinstance(node, ast.JoinedStr):
+            skip |= {id(part) for part in node.values if isinstance(part, ast.Constant)}
+    for node in ast.walk(tree):
+        if id(node) in skip:
+            continue
+        text = ""
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(str(one.value) if isinstance(one, ast.Constant) else "{}" for one in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        if " " in text.strip() and not STATEMENT.search(text):
+            yield node.lineno, " ".join(text.split())
+
+
+def private(text: str, allowed: Sequence[str] = ()) -> list[str]:
+    return [found[0] for found in WORD.finditer(text) if found[0].lower() not in allowed]
+
+
+def test_no_text_of_the_product_has_a_private_word() -> None:
+    wrong = []
+    for path in sources():
+        file = str(path.relative_to(ROOT))
+        allowed = next((words for begin, words in OF_OPTIONS.items() if file.startswith(begin)), ())
+        if file not in NOT_FOR_PEOPLE:
+            found = ((line, private(text, allowed), text) for line, text in said(path))
+            wrong += [f"{file}:{line}: {', '.join(words)}: {text[:90]}" for line, words, text in found if words]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda one: one.name
+)
+def test_no_page_for_users_has_a_private_word(page: Path) -> None:
+    """Outside code, and where the page introduces the word (*epoch*)."""
+    if page.name in PAGES_OF_CODE:
+        return
+    text = re.sub(r"```.*?```|`[^`]*`|\*\w+\*|NAME is [\w, \n]+\.", "", page.read_text("utf-8"), flags=re.DOTALL)
+    allowed = ("epoch", "epochs") if page.name in ("files.md", "config.md") else ()
+    found = [line.strip() for line in text.splitlines() if private(re.sub(r"timestamp\(s\)", "", line), allowed)]
+    assert not found, "\n".join(found)
+
+
+def test_a_private_word_is_found(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        '"""An epoch."""\nassert x, f"an epoch {x}"\nsay(f"epoch {x}, {y} row(s)")\nask("SELECT epoch FROM t")\n'
+    )
+    assert [(line, private(text)) for line, text in said(module)] == [(3, ["epoch", "w(s)"])]
+    assert private("set barrier.target; every Split: no such file") == ["Split", "no such file"]

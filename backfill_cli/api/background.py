@@ -23,7 +23,7 @@ from backfill_cli.errors import (
     WaitTimedOut,
     command,
 )
-from backfill_cli.model.units import spell_exit
+from backfill_cli.model.units import spell_duration, spell_exit
 from backfill_cli.view.answers import Detached
 from backfill_cli.view.console import ERROR_FILE
 from backfill_cli.view.log import LOG_BYTES, Unless, error_of, kept, log_of, opened
@@ -82,7 +82,8 @@ def start_detached(
             break
         if barrier_within_s is not None and time.monotonic() > deadline:
             raise WaitTimedOut(
-                f"job {job!r}: runner {runner.pid} reached no barrier within {barrier_within_s:g} s and goes on",
+                f"job {job!r}: runner {runner.pid} made no commit within {spell_duration(barrier_within_s)}; "
+                "it goes on",
                 command(f"status {job}") + f", and its log: {log}",
             )
         time.sleep(POLL_S)

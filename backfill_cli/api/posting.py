@@ -6,7 +6,7 @@ from backfill_cli.catalog import Catalog, JobRow, wall_clock_ms
 from backfill_cli.catalog.lease import actor
 from backfill_cli.errors import Hint, WaitTimedOut, command
 from backfill_cli.model.job import JobState, Phase, Verb
-from backfill_cli.model.units import spell_epoch
+from backfill_cli.model.units import spell_duration, spell_epoch
 from backfill_cli.view.answers import Posted
 
 POLL_S = 0.1
@@ -45,8 +45,10 @@ def _note(before: JobRow, verb: Verb, rate: float | None) -> Hint | str:
         return done + follow
     if (verb is Verb.PAUSE and asked.paused) or (verb is Verb.PAUSE_ALL and asked.pause_all):
         if not before.control.paused:
-            return f"{asked.paused_by} already requested that; it takes effect at the next barrier"
-        return f"it was already paused, by {asked.paused_by} since epoch {spell_epoch(asked.paused_since_ms or 0)}"
+            return f"{asked.paused_by} already requested that; it takes effect at the next commit"
+        return (
+            f"it was already paused, by {asked.paused_by} since commit {spell_epoch(asked.paused_since_ms or 0)}"
+        )
     if verb is Verb.STOP and before.state == JobState.STOPPED and not before.live:
         return "it was already stopped"
     phase = before.phase if before.progress is None else before.progress.phase
@@ -76,7 +78,8 @@ def _waited(catalog: Catalog, job: str, posted: int, verb: Verb, limit_s: float)
             catalog.settle(job, wall_clock_ms(), deadline - time.monotonic())
         if time.monotonic() > deadline:
             raise WaitTimedOut(
-                f"job {job!r}: the {verb.value} did not complete within {limit_s:g} s; the request stays in place",
+                f"job {job!r}: the {verb.value} did not complete within {spell_duration(limit_s)}; "
+                "the request stays in place",
                 command(f"status {job}"),
             )
         time.sleep(POLL_S)

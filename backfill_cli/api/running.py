@@ -18,7 +18,7 @@ from backfill_cli.api.background import LOG, bounded_log, in_background
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.errors import BackfillError
 from backfill_cli.model.job import JobState
-from backfill_cli.model.units import spell_exit
+from backfill_cli.model.units import spell_duration, spell_exit
 from backfill_cli.view.journal import (
     EVERY_S,
     REBUILT,
@@ -234,7 +234,7 @@ class HookRunner:
                     hook.communicate(json.dumps(event).encode() + b"\n", timeout=limit_s)
                 except subprocess.TimeoutExpired:
                     _kill(hook)
-                    return f"killed after {round(limit_s, 1):g} s"
+                    return f"killed after {spell_duration(limit_s)}"
                 return None if hook.returncode == 0 else f"{spell_exit(hook.returncode)}{_last_line(said)}"
         except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
             return f"{self._hooks.command[0]}: {getattr(error, 'strerror', None) or error}"

@@ -8,6 +8,7 @@ from backfill_cli.catalog import Catalog, JobRow, wall_clock_ms
 from backfill_cli.catalog.lease import this_host
 from backfill_cli.errors import Fatal, StoppedEarly, WaitTimedOut, command
 from backfill_cli.model.job import JobState, Phase
+from backfill_cli.model.units import spell_duration
 from backfill_cli.view.answers import Reached
 from backfill_cli.view.model import committed_epoch, limited_by, reason_of, shown_state
 
@@ -64,7 +65,7 @@ class Wait:
         if time.monotonic() - self._began > limit_s:
             row, name = self._row, self._name
             state = "being created" if row.live and not row.created else f"{shown_state(row)}, phase {row.phase}"
-            said = f"job {name!r}: not {self._goal} after {limit_s:g} s; it is {state}"
+            said = f"job {name!r}: not {self._goal} after {spell_duration(limit_s)}; it is {state}"
             raise WaitTimedOut(said, command(f"status {name}"))
 
 

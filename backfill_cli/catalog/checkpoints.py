@@ -57,10 +57,10 @@ def prepare(db: DuckDBPyConnection, job: str, checkpoint: Checkpoint) -> None:
     if open_promise is not None and (open_promise.epoch, open_promise.attempt) == (epoch, checkpoint.attempt):
         return
     if open_promise is not None:
-        raise _conflict(job, f"epoch {open_promise.epoch} is prepared but not committed, so {epoch} must wait")
+        raise _conflict(job, f"commit {open_promise.epoch} is not finished, so commit {epoch} cannot begin")
     if epoch <= standing.promised_epoch or epoch < standing.last_epoch:
         newest = max(standing.promised_epoch, standing.last_epoch)
-        raise _conflict(job, f"epoch {epoch} is not after {newest}, the newest number used")
+        raise _conflict(job, f"commit {epoch} is not after commit {newest}, the newest one")
     _write(db, job, PREPARED, checkpoint)
     _promise(db, job, epoch)
 
@@ -92,7 +92,7 @@ def mark(db: DuckDBPyConnection, job: str, epoch: int) -> None:
     prepared = _read(db, job, PREPARED)
     if prepared is None or prepared.epoch != epoch:
         there = "none" if prepared is None else str(prepared.epoch)
-        raise _conflict(job, f"epoch {epoch} cannot be marked committed: the prepared epoch is {there}")
+        raise _conflict(job, f"commit {epoch} cannot be finished: the one begun is {there}")
     db.execute("DELETE FROM checkpoints WHERE job = ?", [job])
     _commit(db, job, prepared)
 
@@ -101,7 +101,7 @@ def drop_prepared(db: DuckDBPyConnection, job: str, epoch: int) -> None:
     """The promise is withdrawn; its number stays used."""
     prepared = _read(db, job, PREPARED)
     if prepared is None or prepared.epoch != epoch:
-        raise _conflict(job, f"epoch {epoch} is not prepared and cannot be dropped")
+        raise _conflict(job, f"commit {epoch} was not begun and cannot be undone")
     db.execute("DELETE FROM checkpoints WHERE job = ? AND kind = ?", [job, PREPARED])
 
 

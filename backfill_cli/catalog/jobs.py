@@ -170,7 +170,7 @@ def use_epoch(db: DuckDBPyConnection, job: str, epoch: int) -> None:
     last = standing(db, job).last_epoch
     if epoch <= last:
         raise StateConflict(
-            f"job {job!r}: epoch {epoch} is not after {last}, the newest number used", command(f"status {job}")
+            f"job {job!r}: commit {epoch} is not after commit {last}, the newest one", command(f"status {job}")
         )
     db.execute("UPDATE jobs SET last_epoch = ? WHERE name = ?", [epoch, job])
 

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.errors import Held, command
-from backfill_cli.model.units import spell_moment
+from backfill_cli.model.units import spell_duration, spell_moment
 
 if TYPE_CHECKING:
     from backfill_cli.catalog.store import Store
@@ -194,7 +194,7 @@ def check(db: DuckDBPyConnection, job: str, token: int) -> Lease:
     lease = read(db, job)
     if lease.token != token:
         raise Held(
-            f"job {job!r} was taken over: our token is {token}, the catalog has {lease.token} ({_holder(lease)})",
+            f"job {job!r} was taken over by another runner: {_holder(lease)}",
             command(f"status {job}"),
         )
     return lease
@@ -204,7 +204,7 @@ def held(job: str, lease: Lease, now_ms: int) -> Held:
     """The error that names who has the job."""
     if not lease.is_there:  # the lock is held by the next runner, before its claim
         return Held(
-            f"job {job!r} is held by a process that has not claimed it in this catalog: it is just starting, or "
+            f"job {job!r} is held by a process that this catalog does not know: it is just starting, or "
             "runs with a catalog that was here before",
             command("status"),
         )
@@ -212,7 +212,7 @@ def held(job: str, lease: Lease, now_ms: int) -> Held:
     hint = command(f"status {job}") + ", or end that runner: " + command(f"stop {job} --wait")
     if lease.host != this_host():
         hint += f" (if that runner died: try again {LEASE_MS // 1000} s after its last renewal)"
-    return Held(f"job {job!r} is held by {_holder(lease)}, renewed {renewed_s:.0f} s ago", hint)
+    return Held(f"job {job!r} is held by {_holder(lease)}, last seen {spell_duration(renewed_s)} ago", hint)
 
 
 def _holder(lease: Lease) -> str:

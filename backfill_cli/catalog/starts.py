@@ -76,7 +76,7 @@ class Starter:
                 "wait until it runs: " + command(f"status {self.job}") + end,
             )
         return NoSuchJob(
-            f"there is no job {self.job!r}: its start ({whose}) died before the job was created",
+            f"job {self.job!r} does not exist: its start ({whose}) died before the job was created",
             "start it again: "
             + self.again
             + "; or forget that start: "

@@ -26,6 +26,7 @@ from backfill_cli.catalog.lease import is_locked
 from backfill_cli.catalog.places import DEFAULT_CATALOG, DEFAULT_CONFIG, around, beside, nearest_spelling
 from backfill_cli.duckdb_instance import DuckDBPyConnection, Instance
 from backfill_cli.errors import Hint, NoSuchJob, Transient, UsageError, command, joined, shell
+from backfill_cli.model.units import spell_duration
 
 # 30 s: a thousand times the longest open, write and close seen.
 WAIT_S = 30.0
@@ -170,7 +171,7 @@ class Store:
         except Timeout as exc:
             holder = Path(f"{self.path}.lock").read_text(errors="replace") or "unknown"
             raise Transient(
-                f"catalog {self.path} was busy for {self._wait_s:g} s; last used by: {holder}",
+                f"catalog {self.path} was busy for {spell_duration(self._wait_s)}; last used by: {holder}",
                 "find the process that holds it: " + shell(f"fuser -v {shlex.quote(f'{self.path}.lock')}"),
             ) from exc
 

@@ -207,7 +207,8 @@ def read(path: Path) -> Tree:
     try:
         return tomli.loads(path.read_text("utf-8"))
     except OSError as error:
-        reason = (error.strerror or "cannot be read").lower()
+        gone = isinstance(error, FileNotFoundError)
+        reason = "the file does not exist" if gone else (error.strerror or "cannot be read").lower()
         raise ConfigError(str(path), [reason], command("init") + "   # writes a job.toml to start from") from None
     except UnicodeDecodeError:
         raise ConfigError(str(path), ["not UTF-8 text"]) from None

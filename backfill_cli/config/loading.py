@@ -94,6 +94,6 @@ def hook_faults(tree: Tree) -> list[str]:
     faults = [f"{at}: {secret}" for at in secret_places("hooks", hooks, Hooks)]
     program = command[0]
     if program and shutil.which(program) is None:
-        why = "not executable: chmod +x" if os.path.isfile(program) else "no such program"
+        why = "not executable: chmod +x" if os.path.isfile(program) else "this program does not exist"
         faults.append(f"hooks.command[0]: {program}: {why}")
     return faults

@@ -117,7 +117,8 @@ def reference_value(kind: str, name: str) -> str:
     try:
         return Path(name).read_text("utf-8").rstrip("\r\n")
     except OSError as error:
-        raise LookupError((error.strerror or "cannot be read").lower()) from None
+        gone = isinstance(error, FileNotFoundError)
+        raise LookupError("does not exist" if gone else (error.strerror or "cannot be read").lower()) from None
     except UnicodeDecodeError:
         raise LookupError("not UTF-8 text") from None
 

@@ -170,10 +170,10 @@ class Barrier(Section):
         default=1.0,
         alias="interval",
         ge=0.05,
-        description="Shortest time between barriers when live, idle or throttled.",
+        description="Shortest time between commits when live, idle or throttled.",
     )
     target_s: Duration = Field(
-        default=5.0, alias="target", ge=0.05, description="How long staging one epoch should take when behind."
+        default=5.0, alias="target", ge=0.05, description="How long staging one commit should take when behind."
     )
 
 

@@ -281,8 +281,8 @@ REST = """\
 # where = "amount > 0"               # a row that no longer meets it is deleted from the sink
 
 # [barrier]
-# interval = "1s"                    # shortest time between barriers when live
-# target = "5s"                      # how long staging an epoch should take when behind
+# interval = "1s"                    # shortest time between commits when live
+# target = "5s"                      # how long staging one commit should take when behind
 
 # [throttle]
 # rate = 20000                       # rows per second of snapshot reads; later: backfill throttle --rate 500

@@ -70,7 +70,7 @@ def same_target(first: str, second: str, target: str) -> UsageError:
 
 def gone(place: str, job: str, epoch: int | None = None) -> StateConflict:
     """epoch: the last one that the table held, where that is known."""
-    until = "" if epoch is None else f" up to epoch {epoch}"
+    until = "" if epoch is None else f" up to commit {epoch}"
     return StateConflict(
         f"{place} is gone, but it held rows of job {job!r}{until}",
         RESTORE,
@@ -171,7 +171,7 @@ def refuse_old_token(job: str, table: str, token: int, marker: Marker) -> None:
     """Raises Held for a runner whose token is older than the marker's."""
     if marker.token > token:
         raise Held(
-            f"another runner took job {job!r} over: table {table!r} has token {marker.token}, ours is {token}",
+            f"job {job!r} was taken over by another runner, which has written to table {table!r}",
             command(f"status {job}"),
         )
 
@@ -179,7 +179,7 @@ def refuse_old_token(job: str, table: str, token: int, marker: Marker) -> None:
 def marker_gone(commit: EpochCommit, table: str, holder: str) -> StateConflict:
     """The error for a table that has no marker although the job continues."""
     return StateConflict(
-        f"job {commit.job!r}: the sink holds no marker of table {table!r}, but the catalog is at epoch "
+        f"job {commit.job!r}: the sink has no record of commits to table {table!r}, but the catalog is at commit "
         f"{commit.prev_epoch}: the job was dropped from the sink, or its {holder} was deleted or replaced",
         RESTORE,
     )
@@ -187,12 +187,12 @@ def marker_gone(commit: EpochCommit, table: str, holder: str) -> StateConflict:
 
 def _restored(commit: EpochCommit, table: str, marker: Marker, holder: str) -> StateConflict:
     if marker.epoch == commit.epoch:
-        what = f"holds epoch {marker.epoch} from another attempt ({marker.attempt}, not {commit.attempt})"
+        what = f"holds another attempt of commit {marker.epoch} ({marker.attempt}, not {commit.attempt})"
     else:
         side = "the sink" if marker.epoch < commit.prev_epoch else "the catalog"
         what = (
-            f"is at epoch {marker.epoch}, the catalog goes from {commit.prev_epoch} to {commit.epoch}: {side} was "
-            f"restored from an older copy, or its {holder} was replaced"
+            f"is at commit {marker.epoch}, the catalog goes from {commit.prev_epoch} to {commit.epoch}: {side} "
+            f"was restored from an older copy, or its {holder} was replaced"
         )
     return StateConflict(
         f"job {commit.job!r}: table {table!r} of the sink {what}",

@@ -326,7 +326,7 @@ class Current:
     def __post_init__(self) -> None:
         if not isinstance(self.log, ConsumableLog):
             raise BrokenContract(
-                "rows can be read only as they are now, so the log must be one that is taken together with them: "
+                "rows can be read only as they are now, so the log must be read together with them: "
                 f"{type(self.log).__name__} is no ConsumableLog",
                 "correct the plug-in: Capabilities(Current(log), …), with its own subclass of ConsumableLog",
             )

@@ -199,7 +199,7 @@ def _verified(row: JobRow, tables: Sequence[str], in_place: bool) -> Gate:
     for table in tables:
         one = found.get(table)
         if one is not None and not one.equal:
-            said = f"table {table!r} differs from its upstream at epoch {one.epoch}"
+            said = f"table {table!r} differs from its upstream at commit {one.epoch}"
             return Gate(name, False, said, _fix_commands(row))
         if one is None or one.share is not None or one.epoch != row.epoch:
             return Gate(name, False, _since(table, one, row.epoch), command(*_verify_commands(row, in_place)))
@@ -207,7 +207,7 @@ def _verified(row: JobRow, tables: Sequence[str], in_place: bool) -> Gate:
             changed = spell_count(one.not_compared, "key")
             none = f"table {table!r}: no key was compared: {changed} changed meanwhile"
             return Gate(name, False, none, _compare_commands(row, in_place))
-    said = f"every table is equal to its upstream at epoch {row.epoch}"
+    said = f"every table is equal to its upstream at commit {row.epoch}"
     left_out = sum(found[table].not_compared for table in tables)
     if not left_out:
         return Gate(name, True, said)
@@ -220,7 +220,7 @@ def _since(table: str, one: Verified | None, epoch: int) -> str:
         return f"table {table!r} has not been verified"
     if one.share is not None:
         return f"only {spell_share(one.share)} of the keys of table {table!r} were compared"
-    return f"table {table!r} was verified at epoch {one.epoch}, but the sink is at {epoch}"
+    return f"table {table!r} was verified at commit {one.epoch}, but the sink is at commit {epoch}"
 
 
 def _verify_commands(row: JobRow, in_place: bool) -> tuple[str, ...]:
@@ -254,10 +254,10 @@ def _alone(row: JobRow, sink: Sink) -> Gate:
     name = "no other writer"
     other = [table for table, marker in sink.committed(row.name).items() if marker.epoch != row.epoch]
     if other:
-        said = f"table {other[0]!r} is not at epoch {row.epoch}, the last that the catalog knows"
+        said = f"table {other[0]!r} is not at commit {row.epoch}, the last one in the catalog"
         again = command(f"cutover {row.name}") + "   # again: a commit may have been under way"
         return Gate(name, False, said, again if row.live else command(f"resume {row.name} --until caught-up"))
-    return Gate(name, True, f"the sink is at epoch {row.epoch}, as the catalog says")
+    return Gate(name, True, f"the sink is at commit {row.epoch}, as the catalog says")
 
 
 def _free(lives: Lives, in_place: bool = False) -> Gate:

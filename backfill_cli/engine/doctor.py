@@ -203,7 +203,7 @@ def _clock(now_ms: int, made_ms: int, rows: tuple[JobRow, ...], there: Path) -> 
     if newest_ms > now_ms + CLOCKS_APART_MS:
         ahead = spell_duration((newest_ms - now_ms) / 1000)
         return warning(
-            "clock", f"{spell_moment(now_ms)}, but the catalog has an epoch or lease {ahead} later", fix
+            "clock", f"{spell_moment(now_ms)}, but the newest time in the catalog is {ahead} later", fix
         )
     return ok("clock", spell_moment(now_ms))
 
@@ -230,7 +230,7 @@ def _of_job(config: JobConfig, catalog: Catalog) -> Iterator[Check]:
     yield from _planned(report, _has_failed(config.job.name, catalog))
     size = sum(table.size_bytes for table in report.tables)
     yield room(
-        "staging", Path(config.job.staging), size, "the whole snapshot, of which it holds two epochs at a time"
+        "staging", Path(config.job.staging), size, "the whole snapshot, of which it holds two commits at a time"
     )
     if config.job.strategy == "chain":
         most = config.spool.max_size

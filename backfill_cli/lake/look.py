@@ -14,7 +14,7 @@ def tables_of(named: Named) -> Sequence[str]:
 
 def _table_at(place: str) -> str:
     if "{table}" in place:
-        raise UsageError(f"{place}: a place of several tables, and none is named", "name them: --table NAME")
+        raise UsageError(f"{place}: it holds several tables, and none is named", "name them: --table NAME")
     return named_after(place.rstrip("/").rpartition("/" if "/" in place else ".")[2])
 
 

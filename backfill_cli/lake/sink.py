@@ -243,7 +243,7 @@ def at_one_epoch(
             break
         time.sleep(RETRY_S)
     epochs = ", ".join(f"{table}: {marker.epoch}" for table, marker in markers.items())
-    what = f"job {job!r}: its tables are at several epochs ({epochs})"
+    what = f"job {job!r}: its tables are at several commits ({epochs})"
     if live:
         raise Transient(what, RETRIED)
     raise StateConflict(f"{what}: a commit was interrupted", command(f"resume {job}"))

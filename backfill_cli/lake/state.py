@@ -160,8 +160,8 @@ class JobState:
         behind = sorted(table for table, marker in begun.items() if newest and marker.epoch != newest.epoch)
         if newest is not None and behind:
             raise StateConflict(
-                f"job {self.job!r}: table {behind[0]!r} is at epoch {begun[behind[0]].epoch}, others at "
-                f"{newest.epoch}: its runner died between two tables, and only its catalog knows what is missing",
+                f"job {self.job!r}: table {behind[0]!r} is at commit {begun[behind[0]].epoch}, others at "
+                f"{newest.epoch}: its runner ended between two tables, and only its catalog knows what is missing",
                 "continue with that catalog: " + command(f"resume {self.job}") + "; or " + START_OVER,
             )
         return newest

@@ -69,7 +69,7 @@ SAME_PACKAGE = in_config(
 )
 CHANGES_HINT = "correct the change file; it may be replaced as long as it is not applied"
 OR_QUARANTINE = in_config(
-    "; or put it, and all others that cannot be read, into a side table of the sink: "
+    "; or put it, and all others that cannot be read, into a quarantine table of the sink: "
     'upstream.on_error = "quarantine"'
 )
 GONE = "missing while it was read"

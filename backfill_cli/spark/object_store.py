@@ -199,7 +199,7 @@ def meant(what: str, said: str) -> BackfillError | None:
     without_frames = said.partition("\n\tat ")[0]
     text = _XML.sub(_code_and_message, " ".join(CALLING.sub("", without_frames).split()))[:300]
     if _NO_BUCKET.search(said):
-        return Fatal(f"{what}: no such bucket{where}: {text}", "create the bucket, or correct the URI")
+        return Fatal(f"{what}: this bucket does not exist{where}: {text}", "create the bucket, or correct the URI")
     if _DENIED.search(said):
         return Fatal(
             f"{what}: access is denied{where}: {text}",

@@ -64,7 +64,7 @@ def run(act: Callable[[Task], Done], task: Task) -> Done:
             answer, failed = _WORKERS[0].asked(act, task)
         except (EOFError, OSError) as exc:
             _WORKERS.pop().end()
-            died = "the process that takes the change log died: it was killed, or ran out of memory"
+            died = "the process that reads the change log was killed, or ran out of memory"
             raise Transient(died, RETRIED) from exc
         except BaseException:
             _WORKERS.pop().end()

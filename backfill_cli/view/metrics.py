@@ -36,7 +36,7 @@ GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
     ),
     (
         "pending_upstream_epochs",
-        "Upstream epochs that the sink lacks; absent without a runner.",
+        "Upstream commits that the sink lacks; absent without a runner.",
         lambda v: _observed(v, v.pending_epochs),
     ),
     ("snapshot_ratio", "Share of the snapshot that has been read, 0 to 1.", lambda v: v.share),
@@ -45,7 +45,7 @@ GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
     ("throttle_rows_per_second", "The limit in force; absent without one.", lambda v: v.rate),
     ("paused", "1 while the job is paused by a command.", lambda v: float(v.paused_by is not None)),
     ("converging", "1 while the sink matches no state of the upstream yet.", lambda v: float(v.converging)),
-    ("epoch_timestamp_seconds", "The last committed epoch, as a Unix time.", lambda v: v.epoch / 1000),
+    ("epoch_timestamp_seconds", "The last commit, as a Unix time.", lambda v: v.epoch / 1000),
     (
         "upstream_log_held_bytes",
         "Log that the upstream keeps for the job; absent without a runner.",
@@ -58,7 +58,7 @@ GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
 """Name after `backfill_`, help, and the value; None: the metric is absent."""
 
 COUNTERS: tuple[tuple[str, str, Callable[[Totals], int | None]], ...] = (
-    ("epochs", "Epochs committed, and barriers that took a command.", lambda t: t.epochs),
+    ("epochs", "Commits, with those that only took a command.", lambda t: t.epochs),
     ("snapshot_rows_read", "Snapshot rows read.", lambda t: t.snapshot_rows),
     ("changes_read", "Changes read from the change log.", lambda t: t.changes_read),
     ("rows_written", "Rows written to the sink: the sum of the next three.", lambda t: t.rows_written),

@@ -42,7 +42,7 @@ def show_verify(report: VerifyReport, as_json: bool) -> None:
             or command(f"drop {report.job} --confirm {report.job}") + ", then start into a new table"
         )
         raise VerifyMismatch(
-            f"job {report.job!r}: {', '.join(different)} differs from its upstream at epoch {report.epoch}", hint
+            f"job {report.job!r}: {', '.join(different)} differs from its upstream at commit {report.epoch}", hint
         )
 
 
@@ -68,7 +68,7 @@ def verify_text(report: VerifyReport) -> str:
     part = "" if report.sample is None else f" in a sample of {spell_share(report.sample)} of the keys"
     part += spell_not_compared(sum(report.not_compared.values()))
     took = spell_duration(report.seconds)
-    lines = [f"job {report.job}, epoch {spell_epoch(report.epoch)}: {equal}{part} (took {took})"]
+    lines = [f"job {report.job}, commit {spell_epoch(report.epoch)}: {equal}{part} (took {took})"]
     for table in report.tables:
         lines += _table_lines(table)
         if table.table in report.recalled:
@@ -92,7 +92,7 @@ def _told_of(report: VerifyReport) -> list[str]:
     if not report.fix.tables:
         return ["nothing to fix"]
     if report.fix.epoch is not None:
-        return fix_lines(report, f"was fixed, as epoch {report.fix.epoch}")
+        return fix_lines(report, f"was fixed, as commit {report.fix.epoch}")
     return [*fix_lines(report, "would be fixed"), "nothing was changed"]
 
 

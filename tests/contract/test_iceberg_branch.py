@@ -145,7 +145,7 @@ def test_a_reverse_takes_nothing_of_others_off_the_table(place: Place, monkeypat
     place.stranger(insert)
     moved = place.now().moved
     assert moved is not None
-    assert "others committed 1 snapshot(s) to it since it was cut over" in moved[0]
+    assert "others committed 1 snapshot to it since it was cut over" in moved[0]
     with pytest.raises(UsageError, match="the table would lose them"):
         place.reverse()
     assert [row["id"] for row in place.live()] == [1, 2, 9]

@@ -78,7 +78,7 @@ def test_of_tables_at_two_epochs_nothing_is_rebuilt_and_the_error_says_which(
     sink.commit(epochs.next())
     second = epochs.next()
     sink.commit(replace(second, only=frozenset({"b"})))
-    with pytest.raises(StateConflict, match="table 'a' is at epoch 10, others at 20") as behind:
+    with pytest.raises(StateConflict, match="table 'a' is at commit 10, others at 20") as behind:
         sink.saved("two")
     with typed(behind.value) as hint:
         assert hint.commands()[0] == ["resume", "two"]
@@ -97,7 +97,7 @@ def test_a_stopped_jobs_tables_that_cannot_be_compared_are_refused_at_once(
     sink.commit(epochs.next())
     sink.commit(replace(second := epochs.next(), only=frozenset({"b"})))
     began_s = time.monotonic()
-    with pytest.raises(StateConflict, match=r"several epochs \(a: 10, b: 20\)") as caught:
+    with pytest.raises(StateConflict, match=r"several commits \(a: 10, b: 20\)") as caught:
         sink.copied("two", False, tmp_path).__enter__()
     with typed(caught.value) as hint:
         assert hint.commands() == [["resume", "two"]]
@@ -167,9 +167,9 @@ def test_case_36_a_table_taken_back_by_restore_is_refused_until_it_is_taken_fort
     after = table.version()
     table.restore(before)
     third = epochs.next(inserts=rows((3, "c")))
-    with pytest.raises(StateConflict, match="taken back by RESTORE to before an epoch of job 'orders'"):
+    with pytest.raises(StateConflict, match="set back by RESTORE to before a commit of job 'orders'"):
         sink.commit(third)
-    with pytest.raises(StateConflict, match="taken back by RESTORE"):
+    with pytest.raises(StateConflict, match="set back by RESTORE"):
         opened(lake, spark).fence("orders", 2)
     assert sink.committed("orders")["orders"].epoch == second.epoch
     table.update_incremental()

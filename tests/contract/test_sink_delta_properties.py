@@ -113,7 +113,7 @@ def test_one_that_is_set_later_and_forbids_what_the_job_does_is_changed_back(
     properties = DeltaTable(str(lake / "orders")).alter.set_table_properties
     properties({"delta.appendOnly": "true"})
     second = epochs.next(upserts=rows((1, "b")))
-    with pytest.raises(Fatal, match=r"Delta refuses the epoch's commit: .*delta\.appendOnly") as refused:
+    with pytest.raises(Fatal, match=r"Delta refuses the commit: .*delta\.appendOnly") as refused:
         sink.commit(second)
     with typed(refused.value) as hint:
         hint.says("change the table's properties that the message names")
@@ -145,7 +145,7 @@ def test_a_table_that_another_process_is_creating_is_taken_by_the_next_command(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("delta.setTransactionretentionduration", "forget which epoch"),
+        ("delta.setTransactionretentionduration", "forget which commit"),
         ("delta.appendOnly", "a job changes and deletes them, too"),
     ],
 )

@@ -69,7 +69,7 @@ def test_a_restore_between_the_check_and_a_commit_of_the_log_alone_is_refused_be
     sink: DeltaSink, lake: Path, epochs: Epochs, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "hit", lambda point: table_of(lake).restore(first))
-    with pytest.raises(StateConflict, match="taken back by RESTORE"):
+    with pytest.raises(StateConflict, match="set back by RESTORE"):
         sink.commit(epochs.next(inserts=rows((3, "c"))))
     assert read_table(lake) == rows((1, "a"))
     assert sink.committed("orders")["orders"].epoch == 20
@@ -94,13 +94,13 @@ def test_a_restore_while_spark_appends_stops_the_job_and_it_stays_stopped(
     monkeypatch.setattr(module, "apply", appended_by_spark(lake, first))
     sink.__dict__["_spark"] = None
     third = epochs.next(upserts=rows((3, "c")))
-    with pytest.raises(StateConflict, match="to before an epoch of job 'orders': its rows are gone"):
+    with pytest.raises(StateConflict, match="to before a commit of job 'orders': its rows are gone"):
         sink.commit(third)
-    with pytest.raises(StateConflict, match="taken back by RESTORE"):
+    with pytest.raises(StateConflict, match="set back by RESTORE"):
         opened(lake).fence("orders", 2)
-    with pytest.raises(StateConflict, match="taken back by RESTORE"):
+    with pytest.raises(StateConflict, match="set back by RESTORE"):
         opened(lake).commit(third)
-    with pytest.raises(StateConflict, match="taken back by RESTORE"):
+    with pytest.raises(StateConflict, match="set back by RESTORE"):
         opened(lake).commit(epochs.next(inserts=rows((4, "d"))))
     assert read_table(lake) == rows((1, "a"), (3, "c"))
 
@@ -118,7 +118,7 @@ def test_a_runner_that_died_between_its_commit_and_the_look_after_it_leaves_the_
     sink.__dict__["_spark"] = None
     with pytest.raises(KeyboardInterrupt):
         sink.commit(epochs.next(upserts=rows((3, "c"))))
-    with pytest.raises(StateConflict, match="taken back by RESTORE"):
+    with pytest.raises(StateConflict, match="set back by RESTORE"):
         opened(lake).fence("orders", 2)
 
 
@@ -134,5 +134,5 @@ def test_a_restore_between_a_fences_look_and_its_token_is_seen_by_the_next_commi
     monkeypatch.setattr(MarkedTable, "raise_token", late)
     sink.fence("orders", 2)
     for again in (sink, opened(lake)):
-        with pytest.raises(StateConflict, match="taken back by RESTORE"):
+        with pytest.raises(StateConflict, match="set back by RESTORE"):
             again.commit(replace(epochs.next(inserts=rows((3, "c"))), token=2, prev_epoch=20))

@@ -199,7 +199,7 @@ class TestDuckDBSink(SinkContract):
     ) -> None:
         sink.commit(epochs.next())
         path.unlink()
-        with pytest.raises(StateConflict, match="no marker of table 'orders'"):
+        with pytest.raises(StateConflict, match="no record of commits to table 'orders'"):
             sink.commit(epochs.next())
         assert not path.exists()
 

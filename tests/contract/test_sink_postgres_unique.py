@@ -242,7 +242,7 @@ def test_rows_that_a_trigger_keeps_as_they_were_are_named(
     swallowing(db, event)
     commit = epochs.next(upserts=rows((1, "A"), (9, "new"))) if event == "UPDATE" else epochs.next(deletes=[2, 8])
     key = 1 if event == "UPDATE" else 2
-    with pytest.raises(BadData, match=rf"the epoch {does} rows of .*\(id\): \({key}\); a trigger") as told:
+    with pytest.raises(BadData, match=rf"the commit {does} rows of .*\(id\): \({key}\); a trigger") as told:
         sink.commit(commit)
     assert read_table(db, "orders") == rows((1, "a"), (2, "b"), (3, "c"))
     with typed(told.value) as hint:
@@ -253,7 +253,7 @@ def test_rows_that_a_trigger_keeps_as_they_were_are_named(
 def test_a_truncate_that_a_trigger_swallows_is_noticed(sink: PostgresSink, db: Database, epochs: Epochs) -> None:
     sink.commit(epochs.next(inserts=rows((1, "a"))))
     swallowing(db, "DELETE")
-    with pytest.raises(BadData, match=r"the epoch deletes rows of public.orders, but they stayed as they were"):
+    with pytest.raises(BadData, match=r"the commit deletes rows of public.orders, but they stayed as they were"):
         sink.commit(epochs.next(truncated=True))
 
 

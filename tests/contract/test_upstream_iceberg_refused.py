@@ -21,7 +21,7 @@ __all__ = ["world"]
 
 
 def test_what_cannot_be_pinned_is_named_with_what_to_do(world: IcebergWorld) -> None:
-    with pytest.raises(UsageError, match="no Iceberg table") as no_table:
+    with pytest.raises(UsageError, match="this Iceberg table does not exist") as no_table:
         world.open().pin()
     world.load([[row(1, "a")]])
     with hint_typed.typed(no_table.value) as hint:

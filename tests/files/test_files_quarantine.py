@@ -248,7 +248,7 @@ def test_a_job_that_stopped_at_a_row_continues_once_rows_are_quarantined(
     with pytest.raises(BadData, match=r"b\.csv: line 2 \(of id 1\): column 'v': not exactly an int: x") as caught:
         run.catch_up()
     with typed(caught.value) as hint:
-        hint.says("; or put it, and all others that cannot be read, into a side table of the sink")
+        hint.says("; or put it, and all others that cannot be read, into a quarantine table of the sink")
         hint.says('upstream.on_error = "quarantine"')
         run.config.write_text(as_asked)
         run.catch_up()

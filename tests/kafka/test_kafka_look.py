@@ -166,7 +166,7 @@ def test_a_cluster_without_topics_and_a_topic_that_sends_nothing_say_so(
             look(f"kafka://{topic.broker.bootstrap}")
     with monkeypatch.context() as patched:
         patched.setattr("backfill_cli.upstreams.kafka.look.SAMPLE_S", 0.0)
-        with pytest.raises(UsageError, match="sent no record within 0 s") as silent:
+        with pytest.raises(UsageError, match="sent no record within ") as silent:
             look(url_of(topic))
     for refused, says in ((none, "create the topic first"), (silent, "name broker and topic")):
         with typed(refused.value) as hint:
@@ -229,7 +229,7 @@ def test_a_server_that_refuses_or_is_silent_is_given_up_soon() -> None:
         assert time.monotonic() - begun < 6
     with typed(refused.value) as hint:
         hint.says("if it wants a user and a password: ")
-    with pytest.raises(UsageError, match="no server there: connection refused") as nobody:
+    with pytest.raises(UsageError, match="does not answer: connection refused") as nobody:
         look(f"kafka://127.0.0.1:{port}/orders")
     with typed(nobody.value) as hint:
         hint.says("start the broker, or name broker and topic: --from kafka://HOST:PORT/TOPIC")

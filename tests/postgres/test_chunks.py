@@ -68,7 +68,7 @@ def test_a_table_that_took_the_name_is_not_read(
     with pytest.raises(Transient, match="the name now refers to another table") as refused:
         rows(chunk)
     with typed(refused.value) as hint:
-        hint.says("wait: the next barrier reports the cause")
+        hint.says("wait: the next commit reports the cause")
         with pytest.raises(BackfillError, match="'t' is another table now") as cause:
             upstream.observe(pin.position, snapshot_open=True)
         assert not isinstance(cause.value, Transient)

@@ -122,7 +122,7 @@ class Schedule(SeededJob):
             return
         promised = (prepared.epoch, prepared.attempt)
         assert promised in [(m.epoch, m.attempt) for m in self.sink.committed("j").values()], "it is stuck"
-        assert f"epoch {prepared.epoch} is in" in refusal.message
+        assert f"commit {prepared.epoch} is in" in refusal.message
         self.seen["half refused"] += 1
         self.sink.cured.add(prepared.attempt)
 
@@ -148,7 +148,7 @@ class Schedule(SeededJob):
         promised = (prepared.epoch, prepared.attempt)
         has = [table for table, m in self.sink.committed("j").items() if (m.epoch, m.attempt) == promised]
         if has and len(has) < len(self.tables):
-            self._refused(f"epoch {prepared.epoch} is in {', '.join(has)} but not in the other")
+            self._refused(f"commit {prepared.epoch} is in {', '.join(has)} but not in the other")
             self.stager.files[folder] = lost
             self.seen["damaged"] += 1
         elif not has:

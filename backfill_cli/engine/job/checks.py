@@ -361,7 +361,7 @@ def _known_job(config: JobConfig, catalog: Catalog) -> Iterator[str]:
     except NoSuchJob:
         return
     then = "start exits with code 5 while its runner is alive" if row.live else "start continues it"
-    yield f"job {row.name!r} already exists ({row.state}, epoch {spell_epoch(row.epoch)}): {then}"
+    yield f"job {row.name!r} already exists ({row.state}, commit {spell_epoch(row.epoch)}): {then}"
     if row.state == JobState.FAILED:
         yield f"its last run failed: {row.reason}"
 

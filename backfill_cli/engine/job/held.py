@@ -19,7 +19,7 @@ from backfill_cli.engine.job.resources import Resources
 from backfill_cli.errors import BackfillError, Transient, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.limit import Kind, Limit
-from backfill_cli.model.units import spell_moment
+from backfill_cli.model.units import spell_duration, spell_moment
 from backfill_cli.model.upstream import HeldLog, PendingStart, Pin
 
 LIMIT_S = 5.0
@@ -96,7 +96,7 @@ def _of_stored(name: str, catalog: Catalog) -> Ask | None:
 def _side_by_side(asked: dict[str, Ask], limit_s: float) -> dict[str, HeldLog | Exception | None]:
     """Each job's answer or error; Transient for those without an answer in time, whose threads are abandoned."""
     until = time.monotonic() + limit_s
-    late = Transient(f"no answer within {limit_s:g} s", "check the upstream's load and the network")
+    late = Transient(f"no answer within {spell_duration(limit_s)}", "check the upstream's load and the network")
     answers: dict[str, HeldLog | Exception | None] = dict.fromkeys(asked, late)
     turns = threading.Semaphore(AT_ONCE)
 

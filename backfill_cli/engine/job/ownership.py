@@ -29,7 +29,7 @@ def require_new(job: str, catalog: Catalog, sink: Sink) -> Owner | None:
     epoch = max((marker.epoch for marker in sink.committed(job).values()), default=0)
     if epoch:
         raise StateConflict(
-            f"the sink holds job {job!r} up to epoch {epoch}, but catalog {catalog.path} does not know the job",
+            f"the sink holds job {job!r} up to commit {epoch}, but catalog {catalog.path} does not know the job",
             "rebuild it from the sink: "
             + command(f"resume {job} --from-sink job.toml")
             + "; or "
@@ -47,7 +47,7 @@ def require_kept(job: str, catalog: Catalog, sink: Sink) -> Owner | None:
     epoch = catalog.epoch(job)
     if epoch and not sink.committed(job):
         raise StateConflict(
-            f"the sink has no record of job {job!r}, but the catalog has its epoch {epoch} as committed: the sink "
+            f"the sink has no record of job {job!r}, but the catalog has its commit {epoch}: the sink "
             "was deleted, moved or replaced, or a drop was interrupted",
             "restore the sink, or move it back, or " + START_OVER,
         )

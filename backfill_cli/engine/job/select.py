@@ -56,7 +56,7 @@ def choose(asked: str, upstream: Capabilities) -> Selected:
 def _chain(upstream: Capabilities) -> Selected:
     reads = "at its pinned position" if upstream.log is None else "in its current state"
     why = f"set in the config: the log is taken into the spool at once, and the snapshot read {reads} meanwhile"
-    keeps = "its snapshot until it is read; at most one barrier interval of its log while the job runs"
+    keeps = "its snapshot until it is read; its log only up to the next commit while the job runs"
     return Selected("chain", why, keeps)
 
 

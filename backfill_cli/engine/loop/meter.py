@@ -312,13 +312,14 @@ class Meter:
             return Limit(self._opening)
         spool = self._view.spool
         if spool is not None and spool.waits is not None:
-            return replace(spool.waits, text=f"the log is not being taken; waiting: {spool.waits.text}")
+            return replace(spool.waits, text=f"the log is not being read; waiting: {spool.waits.text}")
         if spool is not None and spool.full:
             return Limit(
-                "the log is not being taken: the spool is at spool.max_size; it resumes as the spool is drained"
+                "the log is not being read: the spool is at spool.max_size; "
+                "reading resumes as its changes are applied"
             )
         if state.phase == Phase.SNAPSHOT and state.snapshot_finished_ms is not None:
-            return Limit("the log's end is before where history ended", Kind.AWAITING_LIVE)
+            return Limit("the change log has not reached the end of the snapshot yet", Kind.AWAITING_LIVE)
         if state.phase == Phase.SNAPSHOT:
             return self._of_snapshot(state.control)
         return self._of_log(state, steady_ms)
@@ -339,12 +340,12 @@ class Meter:
             behind = f"{spell_count(left, 'upstream commit')} left" if left else "the last upstream commits"
             return Limit(behind, Kind.CATCHING_UP)
         if state.converging:
-            return Limit("following; the sink is converging until the change log passes the end of the load")
+            return Limit("following; the sink equals the upstream once the change log passes the end of the load")
         doing, flying_ms = self._doing, self._flying_steady_ms
         if doing is not None and steady_ms - doing.since_steady_ms >= LONG_MS:
-            return Limit(f"this commit: {doing.what}")
+            return Limit(f"the current commit: {doing.what}")
         if flying_ms is not None and steady_ms - flying_ms >= LONG_MS:
-            return Limit("this commit: the sink is writing it")
+            return Limit("the current commit: the sink is writing it")
         if not self._follows:
             return Limit(
                 "nothing to follow: the config names no changes", hint=command(f"stop {self._job}"), to="end it"

@@ -24,6 +24,7 @@ from backfill_cli.model.limit import Limit
 from backfill_cli.model.pace import Backoff, Budget
 from backfill_cli.model.plan import EpochPlan
 from backfill_cli.model.position import START
+from backfill_cli.model.units import spell_duration
 from backfill_cli.strategies import S, Strategy
 
 
@@ -102,9 +103,9 @@ class Orchestrator(Generic[S]):
         flight, silent_ms = self._flight, self._rhythm.silent_ms(self._ports.steady_ms(), self._flight.begun_ms)
         ended = flight.has_ended and self._backoff.reason is None  # while the next one was being read
         if flight.epoch is not None and silent_ms is not None and not self._meter.is_busy and not ended:
-            committing = f"the sink is still committing epoch {flight.epoch.checkpoint.epoch}"
+            committing = f"the sink is still writing commit {flight.epoch.checkpoint.epoch}"
             reason = self._backoff.reason or Limit(committing)
-            return replace(reason, text=f"no barrier for {silent_ms / 1000:.0f} s: {reason.text}")
+            return replace(reason, text=f"no commit for {spell_duration(silent_ms / 1000)}: {reason.text}")
         return self._backoff.reason
 
     def step(self) -> Tick:

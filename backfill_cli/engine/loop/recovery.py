@@ -116,7 +116,7 @@ def _drop(job: Job, start: Recovered, prepared: Checkpoint, has: set[str], store
     """The staged files are damaged: plan again if no table has the epoch, otherwise stop."""
     if has:
         raise StateConflict(
-            f"job {job.name!r}: epoch {prepared.epoch} is in {', '.join(sorted(has))} but not in the other "
+            f"job {job.name!r}: commit {prepared.epoch} is in {', '.join(sorted(has))} but not in the other "
             "tables, and its staged files are damaged",
             "restore the staging folder, or " + START_OVER,
         )
@@ -133,8 +133,8 @@ def _require_agreement(job: Job, markers: Mapping[str, Marker], committed: int) 
         side = "sink is newer than the catalog" if newer else "sink is older than the catalog"
         rebuilt = "continue from what the sink holds: " + command(f"resume {job.name} --from-sink job.toml")
         raise StateConflict(
-            f"job {job.name!r}, table {table!r}: the {side}: its marker says epoch {marker.epoch}, "
-            f"the catalog says {committed}; one of the two was restored",
+            f"job {job.name!r}, table {table!r}: the {side}: its last commit is {marker.epoch}, "
+            f"the catalog's is {committed}; one of the two was restored",
             rebuilt + "; or " + START_OVER if marker.epoch else "restore the sink, or " + START_OVER,
         )
 
@@ -162,8 +162,8 @@ def take_back(
     if has:
         lacks = [table.name for table in job.tables if table.name not in has]
         raise BadData(
-            f"{refusal.message}\nepoch {prepared.epoch} is in {', '.join(has)} but not in {', '.join(lacks)}, "
-            "so it can be neither finished nor taken back",
+            f"{refusal.message}\ncommit {prepared.epoch} is in {', '.join(has)} but not in {', '.join(lacks)}, "
+            "so it can be neither finished nor undone",
             START_OVER,
         ) from refusal
     store.unprepare(prepared.epoch)

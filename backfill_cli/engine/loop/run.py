@@ -305,7 +305,7 @@ class _Run:
             store.become(JobState.PAUSED, f"started while paused by {by}: it stays paused")
         else:
             epoch = recovered.committed.epoch
-            store.become(JobState.RUNNING, f"a runner resumed at epoch {epoch}" if epoch else "a runner started")
+            store.become(JobState.RUNNING, f"a runner resumed at commit {epoch}" if epoch else "a runner started")
 
     def _ended(self, tick: Tick, definition: JobDefinition) -> JobState:
         """How the process ends."""

@@ -95,7 +95,7 @@ class Spool:
         end = entries[-1].window.up_to if entries else after
         if not taken <= end:
             raise StateConflict(
-                f"job {self.job!r}: the log was taken up to {self._told(taken)}, but its spool {self._folder} "
+                f"job {self.job!r}: the log was read up to {self._told(taken)}, but its spool {self._folder} "
                 f"ends at {self._told(end) or 'nothing'}: the upstream may no longer have what lies between",
                 "restore that folder, or set the right one in spool.path, or " + START_OVER,
             )

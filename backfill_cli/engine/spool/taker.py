@@ -69,7 +69,7 @@ class TakerSettings:
         if self.stops_when_full and snapshot_open:  # later, draining makes room
             raise SpoolFull(
                 f"the spool holds {spell_size(size_bytes)}, but spool.max_size is {spell_size(most)}: the log is "
-                "no longer taken",
+                "no longer read",
                 in_config('raise spool.max_size, or let the log wait upstream: spool.on_full = "wait"'),
             )
         return True

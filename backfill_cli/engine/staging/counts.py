@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from backfill_cli.errors import Fatal
 from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.units import spell_count
 
 NAMED = 5
 """This many splits are named."""
@@ -23,7 +24,7 @@ def require_rows(reads: Sequence[SnapshotRead], stated: Sequence[int | None], fo
     splits = list(dict.fromkeys(read.split for read in reads))
     named = ", ".join(map(repr, splits[:NAMED])) + (f" and {len(splits) - NAMED} more" if splits[NAMED:] else "")
     raise Fatal(
-        f"table {reads[0].table!r}: metadata states {sum(known)} row(s) for what was to be read of split {named}, "
-        f"but {found} were read",
+        f"table {reads[0].table!r}: metadata states {spell_count(sum(known), 'row')} in {named}, but "
+        f"{found:,} were read",
         "correct the upstream's plug-in: its batches, scan and row_count contradict each other",
     )

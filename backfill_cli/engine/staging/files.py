@@ -20,6 +20,7 @@ from backfill_cli.engine.staging.values import storable
 from backfill_cli.errors import BadData, Transient, UsageError, in_config
 from backfill_cli.formats.schemas import leaf_of
 from backfill_cli.model.plan import StagedFile, StagedTable
+from backfill_cli.model.units import spell_count
 from backfill_cli.spark.api import Column, DataFrame, F, Session, SparkSession
 
 FAST = {"compression": "lz4_raw", "parquet.writer.version": "PARQUET_2_0"}
@@ -119,7 +120,7 @@ def require_all(path: Path, written: int, *found: Footers, option: str = "job.st
     rows = sum(one.rows for one in found)
     if rows != written:
         raise Transient(
-            f"{option}: {written} row(s) were written to {path}, but the files visible there hold {rows}",
+            f"{option}: of {spell_count(written, 'row')} written to {path}, {rows:,} are visible there",
             in_config(f"set a folder that the driver and all executors share: {option}"),
         )
 

@@ -123,7 +123,7 @@ def unreadable(table: str, count: int, first: tuple[int, int, str]) -> BadData:
     return BadData(
         f"table {table!r}: the record at partition {partition}, offset {offset} cannot be read: {fault}{more}",
         in_config(
-            "put it, and all others that cannot be read, into a side table of the sink: "
+            "put it, and all others that cannot be read, into a quarantine table of the sink: "
             'upstream.on_error = "quarantine"; to fix the program that writes them helps later records only'
         ),
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import Source
 from backfill_cli.errors import START_OVER, BadData, Hint
 from backfill_cli.model.balanced import balanced
+from backfill_cli.model.units import spell_count
 from backfill_cli.spark.api import Column, DataFrame, F
 from backfill_cli.spark.failures import CHANGES_HINT, MARK, ending
 from backfill_cli.spark.names import quoted
@@ -139,7 +140,9 @@ def refuse_null_keys(
     """nulls: the number of NULLs in each key column. Raises BadData naming the first column that has any."""
     for column, count in zip(key, nulls, strict=True):
         if count:
-            raise BadData(f"table {table!r}: key column {column!r} is NULL in {count} row(s) of {where}", hint)
+            raise BadData(
+                f"table {table!r}: key column {column!r} is NULL in {spell_count(count, 'row')} of {where}", hint
+            )
 
 
 def refuse_null_keys_of_snapshot(table: str, key: Sequence[str], nulls: Sequence[int | None]) -> None:

@@ -48,6 +48,7 @@ from backfill_cli.model.checkpoint import Checkpoint, Recovered
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import ENDED, Barrier, JobState, Mutations
 from backfill_cli.model.plan import EpochPlan, Staged, StagedTable
+from backfill_cli.model.units import spell_count
 from backfill_cli.model.verify import Asked, Fix, TableFix, VerifyReport
 from backfill_cli.spark.names import quoted
 
@@ -238,7 +239,7 @@ class _Stage:
         self.tables[table.name], written = write_changes(changes, path, self.folder, nulls)
         if written["nameless"]:
             raise BadData(
-                f"table {table.target!r} of the sink has {written['nameless']} row(s) whose key "
-                f"({', '.join(table.key)}) is NULL: a fix changes rows by key",
+                f"table {table.target!r} of the sink: the key ({', '.join(table.key)}) is NULL in "
+                f"{spell_count(written['nameless'], 'row')}: a fix changes rows by key",
                 "delete them there with SQL, then verify again",
             )

@@ -34,7 +34,7 @@ class DeltaOptions(LakeOptions):
     def _can_be_written(cls, given: Mapping[str, str]) -> Mapping[str, str]:
         for name in given:
             if name.lower() == FORGETS.lower():
-                raise ValueError(f"{name} would let a table forget which epoch it is at")
+                raise ValueError(f"{name} would let a table forget which commit it is at")
             if name.lower() == "delta.appendonly":
                 raise ValueError(f"{name} would let rows be added only, but a job changes and deletes them, too")
         return given

@@ -202,7 +202,7 @@ def _meaning(table: SinkTable, where: Where, exc: Exception) -> Exception | None
         return Transient(f"{where.shown}: no space left on its disk", free_space(where.folder))
     if "DELTA_" in text:
         return Fatal(
-            f"{where.shown}: Delta refuses the epoch's commit: {first}",
+            f"{where.shown}: Delta refuses the commit: {first}",
             "change the table's properties that the message names",
         )
     return faulty(where, partial(version_files, where))

@@ -31,7 +31,7 @@ def number_of(token: int, epoch: int) -> int:
     """A number that grows with the token, then with the epoch. Raises Fatal beyond 2 million runners."""
     if token > LAST_TOKEN or epoch >= 2**EPOCH_BITS:
         raise Fatal(
-            f"token {token} or epoch {epoch} is too large for a Delta table's transaction number",
+            f"commit {epoch} of runner {token} has no number that fits a Delta table's transactions",
             "correct this machine's clock; or " + START_OVER,
         )
     return token << EPOCH_BITS | epoch
@@ -110,7 +110,7 @@ class MarkedTable:
             other = self.marks.read(name).decode(errors="replace")
             if other != attempt:
                 raise StateConflict(
-                    f"table {self.name!r}: epoch {epoch} was about to be committed from attempt {other}, "
+                    f"table {self.name!r}: commit {epoch} was about to be written from attempt {other}, "
                     f"not {attempt}",
                     command(f"status {self.job}"),
                 ) from None
@@ -123,7 +123,7 @@ class MarkedTable:
         found = [name for name in self.marks.names() if int(name.split("-")[0]) == epoch]
         if not found:
             raise StateConflict(
-                f"table {self.name!r} is at epoch {epoch}, whose attempt is missing from {self.marks.root}",
+                f"table {self.name!r} is at commit {epoch}, which is missing from {self.marks.root}",
                 RESTORE,
             )
         return self.marks.read(found[-1]).decode(errors="replace")

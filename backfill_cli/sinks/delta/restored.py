@@ -131,7 +131,7 @@ class _Back:
     def _gone(self, what: str) -> StateConflict:
         job = self._table.job
         return StateConflict(
-            f"{self._where.shown} was taken back by RESTORE to before an epoch of job {job!r}: {what}, but the "
+            f"{self._where.shown} was set back by RESTORE to before a commit of job {job!r}: {what}, but the "
             "table's log still says that they were written",
             "RESTORE it by the number of a version that has all rows, if there is one; or " + START_OVER,
         )

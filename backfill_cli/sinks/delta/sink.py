@@ -136,8 +136,8 @@ class DeltaSink(LakeSink):
         refuse_old_token(commit.job, table.name, commit.token, marker)
         if (marker.epoch, marker.token) != (commit.epoch, commit.token):
             raise StateConflict(
-                f"job {commit.job!r}: {found.where.shown} is at epoch {marker.epoch} of token {marker.token} "
-                f"after epoch {commit.epoch} of token {commit.token} was committed",
+                f"job {commit.job!r}: {found.where.shown} is at commit {marker.epoch} of runner "
+                f"{marker.token} right after commit {commit.epoch} of runner {commit.token}",
                 command(f"status {commit.job}"),
             )
         self._kept.require(found, version, marker.epoch)

@@ -312,7 +312,7 @@ def _require_memory(where: Where, opened: DeltaTable) -> None:
     kept = opened.metadata().configuration.get(FORGETS)
     if kept is not None:
         raise UsageError(
-            f"{where.shown} keeps epoch numbers for {kept} only: {FORGETS} is set",
+            f"{where.shown} keeps the numbers of commits for {kept} only: {FORGETS} is set",
             sql(f"ALTER TABLE delta.`{where.shown}` UNSET TBLPROPERTIES ('{FORGETS}')"),
         )
 

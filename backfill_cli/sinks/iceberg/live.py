@@ -19,6 +19,7 @@ from backfill_cli.lake.iceberg.metadata import summary_of
 from backfill_cli.lake.iceberg.places import Place
 from backfill_cli.lake.state import Claim, Cut, JobRecord, JobState
 from backfill_cli.model.cutover import Found, Live, Lives
+from backfill_cli.model.units import spell_count
 from backfill_cli.sinks.iceberg.markers import MAIN, PREFIX, Head
 from backfill_cli.spark.api import SparkSession
 
@@ -199,8 +200,8 @@ def moved(place: Place, held: Head) -> tuple[str, Hint] | None:
     call = place.in_spark(place.call("rollback_to_snapshot", f"snapshot_id => {base}"))
     back = "if their rows are not needed: " + call + "; else "
     return (
-        f"{place}: others committed {len(theirs)} snapshot(s) to it since the job's branch {held.target!r} was "
-        f"created from it, the newest is {theirs[0].snapshot_id}",
+        f"{place}: others committed {spell_count(len(theirs), 'snapshot')} to it since the job's branch "
+        f"{held.target!r} was created from it, the newest is {theirs[0].snapshot_id}",
         (back if base is not None else "") + START_OVER + ", while nobody else writes to it",
     )
 
@@ -234,8 +235,8 @@ def written_since(job: str, claim: Claim, held: Head, cut: Cut) -> tuple[str, Hi
     if not theirs:
         return None
     return (
-        f"{place}: others committed {len(theirs)} snapshot(s) to it since it was cut over, the newest is "
-        f"{theirs[0].snapshot_id}: the table would lose them",
+        f"{place}: others committed {spell_count(len(theirs), 'snapshot')} to it since it was cut over, the "
+        f"newest is {theirs[0].snapshot_id}: the table would lose them",
         by_hand,
     )
 

@@ -95,7 +95,7 @@ def marker_of(held: Head, claim: Claim) -> Marker:
             place = Place.of(claim.place)
             again = place.alter(f"CREATE BRANCH {held.target} AS OF VERSION {snapshot.snapshot_id}")
             raise StateConflict(
-                f"branch {held.target!r}, which the job fills, is gone; it was at epoch {marker.epoch}",
+                f"branch {held.target!r}, which the job fills, is gone; it was at commit {marker.epoch}",
                 "create it again: " + place.in_spark(again) + "; or " + START_OVER,
             )
         return none
@@ -107,8 +107,8 @@ def marker_of(held: Head, claim: Claim) -> Marker:
     begun, _ = _in_refs(held, claim, "backfill_branch_") or (none, None)
     if _age(begun) > _age(tagged):
         raise StateConflict(
-            f"the table does not show whether epoch {begun.epoch} was committed: its runner died during the "
-            "commit, and the snapshots since have expired",
+            f"the table does not show whether commit {begun.epoch} was made: its runner ended "
+            "meanwhile, and the snapshots since have expired",
             START_OVER,
         )
     return tagged

@@ -89,7 +89,7 @@ def require_ours(table: SinkTable, place: Place, held: Head, claim: Claim, marke
     refuse_other_columns(table, held, claim)
     if not marker.epoch and table.plain_inserts and has_rows(held):
         raise Fatal(
-            f"table {place} was empty when the job claimed it, but others added rows before its first epoch",
+            f"table {place} was empty when the job took it, but others added rows before its first commit",
             "remove their rows, and let them use another table; or "
             + START_OVER
             + ", into another table, or into this one by key with --into-existing",

@@ -317,7 +317,7 @@ class Writing:
         named = "; ".join(f"({key})" for (key,) in keys)
         silence = sql(*(self.shape.silencers or (f"ALTER TABLE {self.target.sql} DISABLE TRIGGER USER",)))
         raise BadData(
-            f"table {self.table.name!r}: the epoch {what} rows of {self.target}, but they stayed as they were: "
+            f"table {self.table.name!r}: the commit {what} rows of {self.target}, but they stayed as they were: "
             f"rows with the key ({', '.join(self.table.key)}): {named}; "
             "a trigger may have returned NULL for them, or undone the change",
             "let the trigger return OLD for a DELETE and NEW for an UPDATE, or disable it: " + silence,

@@ -45,7 +45,7 @@ def explained(state: State, commit: EpochCommit, table: SinkTable, exc: Exceptio
         return _explained(writing, exc)
     except Exception:
         what = exc.what if isinstance(exc, Refused) else _whole(exc)
-        raise BadData(f"table {table.name!r}: the epoch's rows are refused: {what}", CORRECT) from exc
+        raise BadData(f"table {table.name!r}: the commit's rows are refused: {what}", CORRECT) from exc
 
 
 def _explained(writing: Writing, exc: Exception) -> BadData:
@@ -79,7 +79,7 @@ def deferred(exc: Exception) -> BadData | None:
     what = _constraint(exc) or "a constraint"
     drop = _alter(exc, "DROP")
     return BadData(
-        f"{what} refuses the epoch: {_whole(exc)}",
+        f"{what} refuses the commit: {_whole(exc)}",
         "correct the rows upstream" + (", or: " + sql(drop) if drop else Hint()),
     )
 
@@ -128,7 +128,7 @@ def _clash(table: SinkTable, what: str, keys: Iterable[str], exc: Exception, dro
         hint += sql(f"{_alter(exc, 'ALTER')} DEFERRABLE")
     if drop and sqlstate_of(exc) == "23P01":
         hint += "; if rows only exchange its values, add it again as DEFERRABLE"
-    return BadData(f"table {table.name!r}: {what} refuses the epoch's rows{rows}", hint)
+    return BadData(f"table {table.name!r}: {what} refuses the commit's rows{rows}", hint)
 
 
 def _refused(writing: Writing, exc: Exception) -> Refused | None:
@@ -169,7 +169,7 @@ def _too_long(writing: Writing, exc: Exception) -> BadData:
     key = f"the key ({', '.join(table.key)}) = ({_key(row, table)[:100]})"
     which = f": the longest value, of {size:,} bytes in column {column!r}, is in the row with {key}" if row else ""
     return BadData(
-        f"table {table.name!r}: an index of {target} refuses the epoch's rows: {message_of(exc)}{which}",
+        f"table {table.name!r}: an index of {target} refuses the commit's rows: {message_of(exc)}{which}",
         f"{CORRECT}: an index of PostgreSQL holds values of up to about 2,700 bytes",
     )
 
@@ -294,7 +294,7 @@ def exchanged(table: SinkTable, index: Index) -> BadData:
         again = f"ALTER TABLE {index.table.sql} ADD CONSTRAINT {name} UNIQUE ({columns}) DEFERRABLE"
         on = "replace the index with a constraint, which can be deferred: " + sql(index.drop, again)
     return BadData(
-        f"table {table.name!r}: rows of the epoch exchange values of {index.name!r} ({', '.join(index.columns)}) "
+        f"table {table.name!r}: rows of the commit exchange values of {index.name!r} ({', '.join(index.columns)}) "
         f"of {index.table}, which is checked row by row, and they are updated in place: another table refers to "
         "them, or the table has a trigger",
         on,

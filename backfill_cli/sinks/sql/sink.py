@@ -101,7 +101,7 @@ class SqlSink(Sink, Cutover, Generic[S]):
 
     def commit(self, commit: EpochCommit) -> None:
         tables = [table for table in commit.tables if commit.only is None or table.name in commit.only]
-        doing = f"committing epoch {commit.epoch} of job {commit.job!r}"
+        doing = f"writing commit {commit.epoch} of job {commit.job!r}"
         with self.known(doing, tables, folder=commit.folder) as state:
             if state is None:
                 raise marker_gone(commit, tables[0].name, self.holder)

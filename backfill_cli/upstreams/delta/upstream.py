@@ -241,7 +241,7 @@ def place_of(template: str, table: str, session: Session) -> Where:
     found = located(session(), name)
     if found is None:
         known = spell_known(name, beside(session(), name))
-        raise UsageError(f"{name}: no Delta table with that name{known}", in_config("correct upstream.table"))
+        raise UsageError(f"{name}: this Delta table does not exist{known}", in_config("correct upstream.table"))
     return found
 
 

@@ -207,8 +207,8 @@ class FilesOptions(_Options):
     type: Literal["files"] = Field(default="files", description="this connector")
     on_error: Literal["fail", "quarantine"] = Field(
         default="fail",
-        description="a row that cannot be read: fail stops the job and names it, quarantine keeps it in a side "
-        "table of the sink and continues",
+        description="a row that cannot be read: fail stops the job and names it, quarantine keeps it in a "
+        "quarantine table of the sink and continues",
     )
     snapshot: SnapshotOptions = Field(description="the load that the job starts from")
     changes: Annotated[ChangesOptions | None, Example()] = Field(

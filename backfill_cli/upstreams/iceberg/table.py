@@ -66,7 +66,9 @@ class Table(LakeTable):
         held = self._look.now()
         if held is None:
             known = spell_known(str(self.place), self._look.beside())
-            raise UsageError(f"{self.place}: no Iceberg table{known}", in_config("correct upstream.table"))
+            raise UsageError(
+                f"{self.place}: this Iceberg table does not exist{known}", in_config("correct upstream.table")
+            )
         return held
 
     def location(self) -> str:

@@ -210,7 +210,7 @@ def _require_listener(servers: str) -> None:
             return
         except OSError as error:
             said = (error.strerror or str(error)).lower()
-    raise UsageError(f"{servers}: no server there: {said}", "start the broker, or " + _CORRECT)
+    raise UsageError(f"{servers}: does not answer: {said}", "start the broker, or " + _CORRECT)
 
 
 @contextmanager

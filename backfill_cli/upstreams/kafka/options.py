@@ -249,8 +249,8 @@ class KafkaOptions(TopicOptions):
     )
     on_error: Literal["fail", "quarantine"] = Field(
         default="fail",
-        description="a record that cannot be read: fail stops the job and names it, quarantine keeps it in a side "
-        "table of the sink and continues",
+        description="a record that cannot be read: fail stops the job and names it, quarantine keeps it in a "
+        "quarantine table of the sink and continues",
     )
     archive: ArchiveOptions | None = Field(
         default=None, description="history from files. Default: history is read from the log"

@@ -10,6 +10,7 @@ from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.split import Split
+from backfill_cli.model.units import spell_count
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import from_spark
@@ -134,7 +135,7 @@ class KafkaUpstream(Source):
         if strangers:
             raise Fatal(
                 f"the archive holds partition {strangers[0]}, but topic '{self._options.topic}' has only "
-                f"{len(seen.ends)} partition(s): it is the archive of another topic",
+                f"{spell_count(len(seen.ends), 'partition')}: it is the archive of another topic",
                 in_config("correct upstream.archive.path or upstream.topic"),
             )
         begin = self._begin(seen)

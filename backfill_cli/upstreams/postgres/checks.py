@@ -5,6 +5,7 @@ from typing import Any
 
 from backfill_cli.errors import START_OVER, BadData, Hint, UsageError, in_config, joined, sql
 from backfill_cli.model.reports import Refusal
+from backfill_cli.model.units import plural
 from backfill_cli.upstreams.postgres import publications, slot
 from backfill_cli.upstreams.postgres.client import Connection, asking, row_of
 from backfill_cli.upstreams.postgres.options import PostgresOptions
@@ -163,10 +164,8 @@ def generated(tables: Sequence[PgTable]) -> list[str]:
     for table in tables:
         left = sorted(table.numbers.keys() - {column.name for column in table.columns})
         if left:
-            listed = ", ".join(map(quoted, left))
-            found.append(
-                f"table {table.name!r}: generated column(s) {listed} are left out: they are not in the log"
-            )
+            columns = f"{plural(len(left), 'column')} {', '.join(map(quoted, left))}"
+            found.append(f"table {table.name!r}: not in the log, and left out: generated {columns}")
     return found
 
 

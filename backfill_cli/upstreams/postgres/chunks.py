@@ -182,7 +182,7 @@ def _same_table(cursor: Any, chunk: Chunk) -> None:
     if oid != chunk.oid:
         raise Transient(
             f"table {chunk.name!r}: the name now refers to another table, or to none",
-            "wait: the next barrier reports the cause",
+            "wait: the next commit reports the cause",
         )
     cursor.execute(
         "SELECT attname::text, atttypid::bigint, atttypmod FROM pg_attribute WHERE attnum > 0 "

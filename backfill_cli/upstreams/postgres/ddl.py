@@ -16,6 +16,7 @@ from typing import Any
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.model.schema import columns_of, schema_text
+from backfill_cli.model.units import plural
 from backfill_cli.upstreams.postgres import checks
 from backfill_cli.upstreams.postgres.client import Connection, row_of, rows_of
 from backfill_cli.upstreams.postgres.tables import PARTS, PgTable, described, require_names, schema_of, signature
@@ -104,7 +105,8 @@ def require_same_values(before: Storage, now: Storage) -> None:
         anew = [oid for oid, file in before.files[name].items() if files.get(oid, file) != file]
         touched = _touched(was, found)
         if anew and touched:
-            raise _not_in_log(f"table {name!r}: ALTER TABLE rewrote it and changed column(s) {', '.join(touched)}")
+            columns = f"{plural(len(touched), 'column')} {', '.join(touched)}"
+            raise _not_in_log(f"table {name!r}: ALTER TABLE rewrote it and changed {columns}")
         for oid in anew:
             _require_logged(name, before.beside.get(name, {}).get(oid), now.beside[name].get(oid))
         _require_not_joined(name, before.joins.get(name, {}), now.joins.get(name, {}))

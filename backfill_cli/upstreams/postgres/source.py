@@ -37,7 +37,7 @@ class PostgresSource(SlotLease, LogSource[Column]):
         SlotLease.__init__(self, options, specs)
         LogSource.__init__(
             self,
-            f"the write-ahead log of one epoch, by replication slot {options.slot!r}; all of it while the job is "
+            f"the write-ahead log of one commit, by replication slot {options.slot!r}; all of it while the job is "
             "paused or stopped",
             chunks.batches,
         )

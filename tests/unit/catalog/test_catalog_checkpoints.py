@@ -111,15 +111,15 @@ def test_the_next_promise_marks_the_one_before(catalog: Catalog, claim: Claim) -
 
 def test_a_second_promise_must_wait(claim: Claim) -> None:
     claim.store.prepare(checkpoint(100), None, progress())
-    with pytest.raises(StateConflict, match="100 is prepared"):
+    with pytest.raises(StateConflict, match="commit 100 is not finished"):
         claim.store.prepare(checkpoint(200), None, progress())
 
 
 def test_only_what_was_promised_can_be_marked_or_dropped(claim: Claim) -> None:
     claim.store.prepare(checkpoint(100), None, progress())
-    with pytest.raises(StateConflict, match="150 cannot be marked committed: the prepared epoch is 100"):
+    with pytest.raises(StateConflict, match="150 cannot be finished: the one begun is 100"):
         claim.store.mark(record(150), progress())
-    with pytest.raises(StateConflict, match="150 is not prepared"):
+    with pytest.raises(StateConflict, match="commit 150 was not begun"):
         claim.store.unprepare(150)
     assert claim.store.load().prepared == checkpoint(100)
 
@@ -139,7 +139,7 @@ def test_a_dropped_number_is_not_used_again(claim: Claim) -> None:
     claim.store.unprepare(100)
     assert (claim.store.load().prepared, claim.store.load().last_epoch) == (None, 100)
     for epoch in (50, 100):
-        with pytest.raises(StateConflict, match=f"{epoch} is not after 100"):
+        with pytest.raises(StateConflict, match=f"{epoch} is not after commit 100"):
             claim.store.prepare(checkpoint(epoch), None, progress())
 
 
@@ -153,7 +153,7 @@ def test_a_barrier_may_take_a_command_and_promise_rows(catalog: Catalog, claim: 
 
 def test_numbers_of_barriers_that_carried_only_control_are_used_too(claim: Claim) -> None:
     claim.store.take((), Control(), JobState.STARTING, record(300))
-    with pytest.raises(StateConflict, match="200 is not after 300"):
+    with pytest.raises(StateConflict, match="200 is not after commit 300"):
         claim.store.prepare(checkpoint(200), None, progress())
 
 

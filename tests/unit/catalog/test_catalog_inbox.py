@@ -103,7 +103,7 @@ def test_a_take_that_fails_takes_nothing(catalog: Catalog, claim: Claim) -> None
 
 def test_an_epoch_number_is_not_used_twice_for_control(claim: Claim) -> None:
     claim.store.take((), Control(), JobState.STARTING, record(700))
-    with pytest.raises(StateConflict, match="700 is not after 700"):
+    with pytest.raises(StateConflict, match="700 is not after commit 700"):
         claim.store.take((), Control(), JobState.STARTING, record(700))
 
 

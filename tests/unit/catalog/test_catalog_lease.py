@@ -39,7 +39,7 @@ def test_who_is_refused_for_a_runner_before_its_claim_is_not_told_of_the_dead_on
     ended.wait()
     with Store(path).writing() as db:
         lease.write(db, "orders", lease.Lease(1, "me", lease.this_host(), ended.pid, clock(), clock()))
-    with catalog.lock_job("orders"), pytest.raises(Held, match="has not claimed it in this catalog") as refused:
+    with catalog.lock_job("orders"), pytest.raises(Held, match="that this catalog does not know") as refused:
         Catalog(path, clock).claim("orders", "other", clock())
     assert str(ended.pid) not in refused.value.message
     with typed(refused.value) as hint:
@@ -202,7 +202,7 @@ def test_case_40_a_runner_that_was_taken_over_changes_nothing_more(
             lambda: old.store.become(JobState.FAILED, "late"),
         )
         for act in acts:
-            with pytest.raises(Held, match="our token is 1, the catalog has 2"):
+            with pytest.raises(Held, match="was taken over by another runner"):
                 act()
         assert Path(path).read_bytes() == before
     assert catalog.job("orders").lease.host == "far-host"

@@ -156,7 +156,7 @@ def test_a_second_pause_says_who_paused_and_since_when(run: Run, catalog: Catalo
         db.execute("UPDATE jobs SET paused_by = 'ann@box', paused_since_ms = 1763692800123")
     again = run("pause")
     assert again.exit_code == 0
-    said = "it was already paused, by ann@box since epoch 1763692800123 (2025-11-21 02:40:00 UTC)"
+    said = "it was already paused, by ann@box since commit 1763692800123 (2025-11-21 02:40:00 UTC)"
     assert again.stderr.splitlines() == [f"job orders: paused, at commit {newest(catalog)}", said]
     assert json.loads(run("pause", "--json").stdout)["note"]["text"] == said
     assert json.loads(run("pause", "--all", "--json").stdout)["note"] is None, "the log is paused from here on"
@@ -174,7 +174,7 @@ def test_a_second_stop_says_that_the_job_was_stopped(run: Run, catalog: Catalog)
 @pytest.mark.usefixtures("claim")
 def test_a_pause_that_waits_for_its_barrier_counts_as_one(run: Run) -> None:
     assert json.loads(run("pause", "--json").stdout)["note"] is None
-    assert "already requested that; it takes effect at the next barrier" in run("pause").stderr
+    assert "already requested that; it takes effect at the next commit" in run("pause").stderr
 
 
 def test_a_limit_that_changes_nothing_says_so(run: Run, catalog: Catalog, claim: Claim) -> None:

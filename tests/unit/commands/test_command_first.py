@@ -253,7 +253,7 @@ def test_any_name_of_a_file_is_one(tmp_path: Path, name: str, to: str) -> None:
     finally:
         (tmp_path / name).unlink()
     if refused:  # a pattern of DuckDB's, a name that Spark cannot read, or one that says it is not complete
-        assert re.search("init cannot read files with|Spark cannot read a name|no files found", refused)
+        assert re.search("init cannot read files with|Spark cannot read a name|there are no files", refused)
         return
     told = tomli.loads(text)
     assert (told["upstream"]["snapshot"]["path"], told["sink"]["path"]) == (asked.source, to)
@@ -506,8 +506,8 @@ def test_a_folder_that_nobody_may_read_is_named(run: Run, orders: Path, monkeypa
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({}, "orders: no files found"),
-        ({"_SUCCESS": "", "a.tmp": "x"}, "orders: no files found"),
+        ({}, "orders: there are no files"),
+        ({"_SUCCESS": "", "a.tmp": "x"}, "orders: there are no files"),
         ({"a.csv": "id\n1\n", "b.json": '{"id": 1}\n'}, "of different formats: csv, json"),
     ],
 )
@@ -553,7 +553,7 @@ WRONG: dict[str, tuple[list[str], str, str, list[str]]] = {
     ),
     "a sink that its own options refuse": (
         ["--from", "orders", "--to", "iceberg:a.b.c.d."],
-        "--to iceberg:a.b.c.d.: 1 fault",
+        "--to iceberg:a.b.c.d.: 1 problem",
         "correct it",
         ["--from", "orders", "--to", "iceberg:a.b.c"],
     ),

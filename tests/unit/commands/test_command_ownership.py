@@ -140,7 +140,7 @@ def test_a_sink_of_an_older_version_is_refused_to_a_catalog_that_does_not_know_i
     before = told(folder / "sink.duckdb")
     refused = run("start", "--config", "job.toml")
     assert refused.exit_code == 1
-    assert f"holds job 'orders' up to epoch {EPOCH}" in refused.stderr
+    assert f"holds job 'orders' up to commit {EPOCH}" in refused.stderr
     assert told(folder / "sink.duckdb") == before
     assert not (folder / ".backfill/catalog.duckdb").exists()
 
@@ -153,7 +153,7 @@ def test_a_sink_that_was_deleted_is_not_made_anew(
     before = told(known.path)
     refused = run(*words)
     assert refused.exit_code == 1
-    assert f"the sink has no record of job 'orders', but the catalog has its epoch {EPOCH}" in refused.stderr
+    assert f"the sink has no record of job 'orders', but the catalog has its commit {EPOCH}" in refused.stderr
     assert "--from-sink" not in refused.stderr
     assert not (folder / "sink.duckdb").exists()
     assert told(known.path) == before

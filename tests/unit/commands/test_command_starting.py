@@ -77,7 +77,7 @@ def test_a_command_that_needs_the_job_says_that_its_start_died(
 ) -> None:
     told = run(*words)
     assert told.exit_code == 4, told.stderr
-    assert "there is no job 'orders': its start (pid " in told.stderr
+    assert "job 'orders' does not exist: its start (pid " in told.stderr
     assert f"start it again: backfill start --config {folder / 'job.toml'}" in told.stderr
 
 

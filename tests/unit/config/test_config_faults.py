@@ -122,7 +122,7 @@ def test_a_file_that_is_no_config_says_so(tmp_path: Path, content: bytes, fault:
 
 
 def test_a_file_that_is_not_there_leads_to_init(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such file") as caught:
+    with pytest.raises(ConfigError, match="the file does not exist") as caught:
         load(tmp_path / "none.toml")
     assert "backfill init" in str(caught.value.hint)
 

@@ -19,7 +19,10 @@ EVENTS = "'caught-up', 'done', 'failed', 'lagging', 'paused', 'quarantined', 're
         ('on = ["failed"]', "hooks: give both on and command"),
         ('command = ["true"]', "hooks: give both on and command"),
         ('on = ["failed"]\ncommand = "true"', "hooks.command: "),
-        ('on = ["failed"]\ncommand = ["no-such-program-here"]', "hooks.command[0]: no-such-program-here: no such"),
+        (
+            'on = ["failed"]\ncommand = ["no-such-program-here"]',
+            "hooks.command[0]: no-such-program-here: this program does not exist",
+        ),
         ('on = ["failed"]\ncommand = ["./plain.txt"]', "plain.txt: not executable: chmod +x"),
         ('on = ["failed"]\ncommand = ["true", "--token=abc"]', "hooks.command[1]: this option is stored in"),
         ('on = ["failed"]\ncommand = ["true", "${env:TOKEN}"]', "hooks.command[1]: references are allowed"),
@@ -65,5 +68,5 @@ def test_a_program_that_is_gone_does_not_hold_up_a_job_that_is_there(tmp_path: P
     config = load_text(GOOD + '[hooks]\non = ["failed"]\ncommand = ["./notify.sh"]\n')
     script.unlink()
     assert stored_hooks(config.stored()).command == [str(script)]
-    with pytest.raises(ConfigError, match="no such program"):
+    with pytest.raises(ConfigError, match="this program does not exist"):
         load(tmp_path / "job.toml")

@@ -185,7 +185,7 @@ def test_the_table_is_named_after_its_folder_or_file(path: str, table: str) -> N
 
 
 def test_where_nobody_can_look_it_says_so(load_text: Load) -> None:
-    with pytest.raises(UsageError, match="no files found") as raised:
+    with pytest.raises(UsageError, match="there are no files") as raised:
         config_text("nowhere")
     with typed(raised.value) as hint:
         hint.says("give a folder or a glob with files")

@@ -66,7 +66,7 @@ def test_a_reference_that_leads_nowhere_is_named_with_its_path(load_text: Load) 
         options_of(config)
     user, password = caught.value.faults
     assert user.startswith("sink.login.user: ${file:")
-    assert user.endswith("none.txt}: no such file or directory")
+    assert user.endswith("none.txt}: does not exist")
     assert password == "sink.login.password: ${env:NO_SUCH}: not set in the environment"
 
 

@@ -70,7 +70,7 @@ def test_a_commit_that_goes_on_is_neither_given_up_nor_said_to_be_silent(step_ms
     world.step(1_000)
     assert world.loop.progress().waiting_for is None
     world.step(40_000)
-    assert "no barrier for 40 s" in str(world.loop.progress().waiting_for)
+    assert "no commit for 40 s" in str(world.loop.progress().waiting_for)
 
 
 @given(st.lists(st.sampled_from((0, 0, DAY_MS, -DAY_MS)), min_size=30, max_size=30))

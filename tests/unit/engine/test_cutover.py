@@ -83,7 +83,7 @@ def test_equal_at_the_last_checkpoint_is_verified() -> None:
     ("found", "said", "fix"),
     [
         ((), "has not been verified", "backfill verify shop"),
-        ((replace(EQUAL, epoch=EPOCH - 1),), "the sink is at 100", "backfill verify shop"),
+        ((replace(EQUAL, epoch=EPOCH - 1),), "the sink is at commit 100", "backfill verify shop"),
         ((replace(EQUAL, share=0.01),), "only 1% of the keys", "backfill verify shop"),
         ((replace(EQUAL, share=0.001),), "only 0.1% of the keys", "backfill verify shop"),
         ((replace(EQUAL, share=0.999),), "only 99.9% of the keys", "backfill verify shop"),
@@ -117,7 +117,7 @@ def test_keys_that_were_not_compared_are_counted_with_what_compares_them(
     """Under constant writes there are always some: a closed gate would never open."""
     gate = verified(replace(ROW, **state), replace(EQUAL, not_compared=14_690))
     assert gate.open
-    assert gate.said.endswith("at epoch 100; 14,690 keys changed since and were not compared")
+    assert gate.said.endswith("at commit 100; 14,690 keys changed since and were not compared")
     assert str(gate.fix) == f"{fix}   # compares them, too, if nothing writes to the upstream meanwhile"
     show_cutover(CutoverReport("shop", EPOCH, (), (gate,)), str, as_json=False)
     assert f"Try: {fix}" in capsys.readouterr().out

@@ -225,10 +225,10 @@ def test_a_live_job_with_work_in_hand_is_not_limited_by_nothing() -> None:
     with made.busy("reading 15 upstream commits", 1_000, 0):
         assert str(follows(made, Phase.UPSTREAM, 999).limited_by).startswith("nothing: following")
         staging = str(follows(made, Phase.UPSTREAM, 1_000).limited_by)
-    assert staging == "this commit: reading 15 upstream commits"
+    assert staging == "the current commit: reading 15 upstream commits"
     made.flying(2_000)
     committing = str(follows(made, Phase.UPSTREAM, 3_000).limited_by)
-    assert committing == "this commit: the sink is writing it"
+    assert committing == "the current commit: the sink is writing it"
     made.landed()
     made.observed(EpochPlan(pending_after=15), 3_000, UpstreamView("{}", START))
     assert str(follows(made, Phase.UPSTREAM).limited_by) == "catching up: 15 upstream commits left"

@@ -126,7 +126,7 @@ def test_without_a_barrier_for_six_times_the_longer_of_interval_and_target_it_sa
     assert world.loop.progress().waiting_for is None
     world.step(500)
     epoch = world.store.prepared.epoch  # type: ignore[union-attr]
-    said = f"no barrier for {patience_ms / 1000:.0f} s: the sink is still committing epoch {epoch}"
+    said = f"no commit for {patience_ms / 1000:.0f} s: the sink is still writing commit {epoch}"
     assert str(world.loop.progress().waiting_for) == said
     assert str(world.loop.progress().limited_by) == f"waiting: {said}"
     world.steps(2, 1_000)
@@ -147,9 +147,9 @@ def test_a_runner_that_stages_for_long_says_that_and_not_that_it_waits_for_the_s
     world.stager.stage = slow  # type: ignore[method-assign]
     world.step(200)  # reads ahead while the sink commits
     (meanwhile,) = told
-    assert (meanwhile.doing, meanwhile.waiting_for) == ("reading 1 split of the snapshot", None)
+    assert (meanwhile.doing, meanwhile.waiting_for) == ("reading 1 part of the snapshot", None)
     assert str(meanwhile.limited_by) == "upstream reads"
-    assert str(world.loop.progress().waiting_for).startswith("no barrier for 60 s: the sink is still committing")
+    assert str(world.loop.progress().waiting_for).startswith("no commit for 1 m: the sink is still writing")
     world.finish()  # which may be long ago: the loop knows it at its next step
     assert world.loop.progress().waiting_for is None
 

@@ -122,7 +122,7 @@ def test_a_recovery_whose_epoch_is_refused_takes_it_back_and_the_next_one_plans_
 def test_an_epoch_that_one_table_has_and_another_refuses_stops_naming_them(a: object, refuses: str) -> None:
     world = Refusing(markers={"a": a, "b": BEFORE}, refuses=refuses)  # type: ignore[dict-item]
     for _ in range(2):
-        with pytest.raises(BadData, match="epoch 200 is in a but not in b") as ended:
+        with pytest.raises(BadData, match="commit 200 is in a but not in b") as ended:
             world.recover()
         assert ended.value.hint.starts_over
         assert world.start.prepared is not None

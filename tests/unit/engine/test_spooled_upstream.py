@@ -167,7 +167,7 @@ def test_a_full_spool_stops_the_job_or_leaves_the_log_where_it_is() -> None:
     world.commit(1)
     world.ms += 1_000
     assert not world.taker.beside()
-    with pytest.raises(SpoolFull, match="no longer taken") as full:
+    with pytest.raises(SpoolFull, match="no longer read") as full:
         world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
     with typed(full.value) as hint:
         hint.says("raise spool.max_size")

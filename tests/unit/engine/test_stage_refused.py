@@ -39,7 +39,7 @@ __all__ = ["config", "stager", "upstream"]
 def test_a_null_key_in_the_snapshot_is_named_and_nothing_is_left(stager: SparkStager, upstream: Upstream) -> None:
     upstream.rows["items"] = [[(1, 1, "a"), (1, None, "b"), (2, None, "c")]]
     with pytest.raises(
-        BadData, match=r"table 'items': key column 'line' is NULL in 2 row\(s\) of the snapshot"
+        BadData, match=r"table 'items': key column 'line' is NULL in 2 rows of the snapshot"
     ) as told:
         stager.stage(EpochPlan((read("items", 0, 0, 3),)), 7, SCHEMAS)
     assert leftovers(stager) == []
@@ -51,7 +51,7 @@ def test_a_null_key_in_the_snapshot_is_named_and_nothing_is_left(stager: SparkSt
 
 def test_a_null_key_in_a_table_without_transform_is_named(stager: SparkStager, upstream: Upstream) -> None:
     upstream.rows["orders"] = [[(1, 1), (None, 2)]]
-    with pytest.raises(BadData, match=r"table 'orders': key column 'id' is NULL in 1 row\(s\) of the snapshot"):
+    with pytest.raises(BadData, match=r"table 'orders': key column 'id' is NULL in 1 row of the snapshot"):
         stager.stage(EpochPlan((read("orders", 0, 0, 2),)), 7, SCHEMAS)
     assert leftovers(stager) == []
 
@@ -61,7 +61,7 @@ def test_a_null_key_in_the_change_log_is_named_also_where_it_is_netted_away(
 ) -> None:
     upstream.log["orders"] = [("U", 1, 1, None, 1), ("D", 2, 2, None, None)]
     with pytest.raises(
-        BadData, match=r"table 'orders': key column 'id' is NULL in 2 row\(s\) of the change log"
+        BadData, match=r"table 'orders': key column 'id' is NULL in 2 rows of the change log"
     ) as told:
         stager.stage(EpochPlan(window=WINDOW), 7, SCHEMAS)
     assert leftovers(stager) == []
@@ -79,7 +79,7 @@ def test_a_null_key_in_a_log_that_can_be_corrected_needs_no_new_job(
 ) -> None:
     upstream.log["orders"] = [("U", 1, 1, None, 1)]
     monkeypatch.setattr(Upstream, "capabilities", replace(upstream.capabilities, correctable_log=True))
-    with pytest.raises(BadData, match=r"key column 'id' is NULL in 1 row\(s\) of the change log") as told:
+    with pytest.raises(BadData, match=r"key column 'id' is NULL in 1 row of the change log") as told:
         stager.stage(EpochPlan(window=WINDOW), 7, SCHEMAS)
     assert str(told.value.way_on("late")).startswith("correct the change file")
     assert str(told.value.way_on("late")).endswith("; then: backfill resume late")
@@ -142,7 +142,7 @@ def test_a_source_whose_workers_say_the_wrong_read_of_a_row_stops_the_job(
     of_one = tasks([(0, upstream.rows["orders"][0]), (0, upstream.rows["orders"][1])], SCHEMAS["orders"])
     upstream.batches = lambda *_: of_one  # type: ignore[method-assign]
     plan = EpochPlan((read("orders", 0, 0, 2), read("orders", 1, 0, 1)))
-    with pytest.raises(Fatal, match=r"states 2 row\(s\) for what was to be read of split '0', but 3 were read"):
+    with pytest.raises(Fatal, match=r"states 2 rows for what was to be read of split '0', but 3 were read"):
         SparkStager(lambda: spark, upstream, config).stage(plan, 7, SCHEMAS)  # type: ignore[arg-type]
 
 

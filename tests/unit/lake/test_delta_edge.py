@@ -105,7 +105,7 @@ def no_bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("no_bucket")
 @pytest.mark.parametrize("version", [None, 1])
 def test_a_bucket_that_does_not_exist_is_not_a_lost_version(version: int | None) -> None:
-    with pytest.raises(Fatal, match=r"s3://bucket/t: no such bucket at http://127") as error:
+    with pytest.raises(Fatal, match=r"s3://bucket/t: this bucket does not exist at http://127") as error:
         Where.of("s3://bucket/t", "t").open(version)
     assert error.value.exit_code == 1
     assert "start over" not in str(error.value.hint)

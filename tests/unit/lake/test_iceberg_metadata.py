@@ -110,7 +110,7 @@ def test_a_name_that_a_catalog_does_not_have_is_told_with_those_that_it_has_near
         table = IcebergSourceTable(TableSpec("t", ("id",)), text, lambda: settings)
         with pytest.raises(UsageError) as caught:
             table.now()
-        assert caught.value.message == f"{text}: no Iceberg table{said}"
+        assert caught.value.message == f"{text}: this Iceberg table does not exist{said}"
 
 
 def test_a_catalog_that_the_config_defines_without_a_type_is_not_said_to_be_undefined() -> None:

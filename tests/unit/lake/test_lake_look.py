@@ -74,7 +74,7 @@ def test_several_delta_tables_of_one_place(tmp_path: Path) -> None:
     for name in ("orders", "lines"):
         write_delta(tmp_path / name)
     place = f"{tmp_path}/{{table}}"
-    with pytest.raises(UsageError, match="a place of several tables, and none is named") as refused:
+    with pytest.raises(UsageError, match="it holds several tables, and none is named") as refused:
         look(delta, place)
     with typed(refused.value) as hint:
         assert "--table" in hint.options()
@@ -143,7 +143,7 @@ def test_an_iceberg_table_of_a_catalog_is_found_by_properties_that_become_the_co
 
 def test_a_folder_without_an_iceberg_table_has_its_neighbours_named(tmp_path: Path) -> None:
     write_iceberg(tmp_path / "orders")
-    with pytest.raises(UsageError, match=r"no Iceberg table; did you mean .*orders") as refused:
+    with pytest.raises(UsageError, match=r"this Iceberg table does not exist; did you mean .*orders") as refused:
         look(iceberg, str(tmp_path / "order"))
     with typed(refused.value) as hint:
         hint.says("name the table's folder: --from lake/orders")

@@ -73,7 +73,7 @@ def test_tables_of_a_live_job_are_read_once_they_are_at_one_epoch(monkeypatch: p
     monkeypatch.setattr(sink, "RETRY_S", 0.0)
     state: Any = type("State", (), {"newest_epoch": lambda _: 20})()
     apart = {"a": (1, Marker(10, 1, "x")), "b": (2, Marker(20, 1, "y"))}
-    with pytest.raises(Transient, match=r"several epochs \(a: 10, b: 20\)") as passing:
+    with pytest.raises(Transient, match=r"several commits \(a: 10, b: 20\)") as passing:
         at_one_epoch("j", state, lambda: apart, live=True)
     with typed(passing.value) as hint:
         hint.says("it is retried automatically")
@@ -88,7 +88,7 @@ def test_the_attempts_of_a_table_are_restored(tmp_path: Path) -> None:
     table.mark(1, 10, "a10", 0)
     (file,) = (path for path in (tmp_path / "state").rglob("*.txt"))
     file.rename(tmp_path / "copy")
-    with pytest.raises(StateConflict, match="is at epoch 10, whose attempt is missing from") as lost:
+    with pytest.raises(StateConflict, match="is at commit 10, which is missing from") as lost:
         table._attempt(10)
     with typed(lost.value) as hint:
         hint.says("restore it")

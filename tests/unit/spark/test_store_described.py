@@ -109,7 +109,7 @@ def test_what_a_store_refuses_it_gives_once_its_hint_is_typed(monkeypatch: pytes
         with typed(denied.value) as hint:
             hint.says("correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
             assert asked("bucket", AWS_ACCESS_KEY_ID=KEY) == FileType.Directory
-        with pytest.raises(Fatal, match="no such bucket") as missing:
+        with pytest.raises(Fatal, match="this bucket does not exist") as missing:
             asked("buckte")
         with typed(missing.value) as hint:
             hint.says("or correct the URI")

@@ -101,7 +101,7 @@ def test_a_missing_folder_of_changes_is_named_and_an_empty_one_is_fine(tmp_path:
     upstream = opened(tmp_path)
     assert upstream.pin().complete_at is None
     (tmp_path / "changes").rmdir()
-    with pytest.raises(UsageError, match=r"table 't': no folder at .*changes"):
+    with pytest.raises(UsageError, match=r"table 't': folder .*changes does not exist"):
         upstream.pin()
 
 

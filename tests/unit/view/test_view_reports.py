@@ -107,7 +107,7 @@ def test_a_plan_as_json_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> No
 def test_equal_sides_are_told_and_raise_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     show_verify(VerifyReport("orders", 7, (SAME,), 2.12), as_json=False)
     assert capsys.readouterr().out.splitlines() == [
-        "job orders, epoch 7 (1970-01-01 00:00:00 UTC): upstream and sink are equal (took 2.1 s)",
+        "job orders, commit 7 (1970-01-01 00:00:00 UTC): upstream and sink are equal (took 2.1 s)",
         "table orders: equal, 200,000 rows compared",
         "independent of the staged files, the catalog's counts and how the sink applied them, but not of how this "
         "version reads the upstream: a value that it misreads looks equal",
@@ -121,7 +121,7 @@ def test_keys_that_were_not_compared_are_in_the_verdict(capsys: pytest.CaptureFi
 
 
 def test_different_rows_are_named_and_the_exit_code_is_3(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(VerifyMismatch, match=r"main\.lines differs from its upstream at epoch 7") as caught:
+    with pytest.raises(VerifyMismatch, match=r"main\.lines differs from its upstream at commit 7") as caught:
         show_verify(VerifyReport("orders", 7, (SAME, DIFFERENT), 2.0), as_json=False)
     assert caught.value.exit_code == 3
     out = capsys.readouterr().out

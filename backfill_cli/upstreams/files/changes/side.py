@@ -140,7 +140,9 @@ class FilesChanges(ChangeLog):
         if name not in names:
             near = nearest_first(name, names)[:3]
             hint = f"name one of: {', '.join(near)}" if near else "there are no change files yet: leave it out"
-            raise ConfigError("upstream", [f"upstream.snapshot.{option}: no change file '{name}'"], hint)
+            raise ConfigError(
+                "upstream", [f"upstream.snapshot.{option}: change file '{name}' does not exist"], hint
+            )
         return self._log.position_at(name)
 
     def _sources(self) -> Mapping[str, str | None] | None:

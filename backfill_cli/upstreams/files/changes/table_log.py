@@ -81,7 +81,7 @@ class TableLog:
         """Raises UsageError if the folder where changes land does not exist."""
         if not self._landing.exists():
             raise UsageError(
-                f"table '{self.table}': no folder at {self.where.shown}",
+                f"table '{self.table}': folder {self.where.shown} does not exist",
                 in_config(
                     f"create it: mkdir -p {shlex.quote(self.where.folder)}; or set upstream.changes.path to the "
                     "folder where changes land"

@@ -51,7 +51,7 @@ def folder(path: str) -> Folder:
     files = tuple(Listing(where).files().values())
     if not files:
         raise UsageError(
-            f"{path}: no files found",
+            f"{path}: there are no files",
             "give a folder or a glob with files; names that begin with '_' or '.' or end with .tmp are ignored",
         )
     sample: list[File] = []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import ArrowTasks, Piece
 from backfill_cli.errors import START_OVER, HistoryGone, Transient
 from backfill_cli.model.schema import schema_text
+from backfill_cli.model.units import spell_duration
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.upstreams.kafka.log.cluster import Connection
 from backfill_cli.upstreams.kafka.log.edge import Complaints, asking, client, ours, unreachable
@@ -174,8 +175,8 @@ def gone(partition: int, needed: int, oldest: int | None) -> HistoryGone:
 def _silent(connection: Connection, task: Range, reached: int, complaints: Complaints) -> Transient:
     because = f" ({connection.scrubbed(complaints.last)})" if complaints.last else ""
     return Transient(
-        f"{connection.servers}: partition {task.partition} sent nothing for {SILENCE_S:.0f} s at offset {reached}"
-        f"{because}",
+        f"{connection.servers}: partition {task.partition} sent nothing for {spell_duration(SILENCE_S)} at offset "
+        f"{reached}{because}",
         unreachable(connection),
     )
 

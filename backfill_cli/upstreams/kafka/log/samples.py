@@ -9,6 +9,7 @@ from typing import Any
 
 from backfill_cli.decode.debezium import UNWRAPPED
 from backfill_cli.errors import Transient
+from backfill_cli.model.units import spell_duration
 from backfill_cli.upstreams.kafka.log import reader
 from backfill_cli.upstreams.kafka.log.cluster import Connection, Seen
 from backfill_cli.upstreams.kafka.log.edge import Complaints, asking, client, ours, unreachable
@@ -85,7 +86,7 @@ def glimpse(connection: Connection, topic: str, seen: Seen, limit_s: float) -> l
         finally:
             consumer.close()
     if not found and time.monotonic() >= until:
-        said = f"{connection.servers}: topic '{topic}' sent no record within {limit_s:.0f} s"
+        said = f"{connection.servers}: topic '{topic}' sent no record within {spell_duration(limit_s)}"
         raise Transient(said, unreachable(connection))
     return found
 
