@@ -100,8 +100,9 @@ def notebook(folder: Path) -> None:
     NotebookClient(run, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
     shown = "".join(_cell(cell) for cell in run.cells)
     (folder / "notebook.html").write_text(PAGE.format(shown), "utf-8")
-    lines = sum(1 + len(line) // 110 for line in re.sub("<[^>]*>", "", shown).splitlines())
-    picture(folder / "notebook.html", DOCS / "notebook.png", 1060, 21 * lines + 20 * shown.count("<pre") + 48)
+    texts = [html.unescape(text).splitlines() for text in re.findall("<pre[^>]*>(.*?)</pre>", shown, re.DOTALL)]
+    lines = sum(1 + len(line) // 105 for text in texts for line in text)
+    picture(folder / "notebook.html", DOCS / "notebook.png", 1060, 21 * lines + 20 * len(texts) + 48)
 
 
 def _cell(cell: Any) -> str:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from backfill_cli.model.checkpoint import EpochRecord
-from backfill_cli.model.job import Verb
-from backfill_cli.model.units import spell_count, spell_duration, spell_number
+from backfill_cli.model.units import spell_count, spell_duration
+from backfill_cli.view.journal import spell_command
 from backfill_cli.view.model import JobView, spell_phase
 
 
@@ -34,10 +34,7 @@ def events_of(view: JobView, most: int) -> list[Happened]:
 
 def _turns(view: JobView) -> Iterator[Happened]:
     for one in view.taken:
-        rate = ""
-        if one.command.verb is Verb.THROTTLE:
-            rate = " to no limit" if one.command.rate is None else f" to {spell_number(one.command.rate)} rows/s"
-        yield Happened(one.epoch, f"{one.command.verb}{rate} by {one.command.by}", command=True)
+        yield Happened(one.epoch, f"{spell_command(one.command)} by {one.command.by}", command=True)
     before = None
     for record in view.ledger:
         if before is not None and record.phase != before.phase:

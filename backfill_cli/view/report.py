@@ -5,6 +5,7 @@ commits and commands are listed, the others are in the curves and counted.
 """
 
 import html
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -53,14 +54,9 @@ class Reported:
         runs = list(self.runs)
         if self.view.state == DEAD and runs and runs[-1].ended_ms is None:
             runs[-1] = replace(runs[-1], ended_ms=self.view.runner.renewed_ms, died=True)
-        return [self._seen(one, after) for one, after in zip(runs, [*runs[1:], None], strict=False)]
-
-    def _seen(self, run: Run, after: Run | None) -> Run:
-        if not run.died or run.ended_ms is None:
-            return run
-        until_ms = self.now_ms if after is None else after.claimed_ms
-        committed = [one.committed_ms for one in self.records if run.claimed_ms <= one.committed_ms < until_ms]
-        return replace(run, ended_ms=max([run.ended_ms, *committed]))
+        ends_ms = [*(one.claimed_ms for one in runs[1:]), self.now_ms]
+        committed = sorted(one.committed_ms for one in self.records)
+        return [_seen(one, committed, end_ms) for one, end_ms in zip(runs, ends_ms, strict=True)] if runs else ()
 
     @property
     def happened(self) -> Sequence[Event]:
@@ -78,6 +74,14 @@ class Reported:
     def rebuilt(self) -> bool:
         """Whether it goes on from what the sink had: what the job did before is not in the ledger."""
         return self.view.rows_read > self.totals.snapshot_rows
+
+
+def _seen(run: Run, committed: Sequence[int], end_ms: int) -> Run:
+    """Of a run that died, the end is its last commit before `end_ms`, if that is later. committed: sorted."""
+    if not run.died or run.ended_ms is None:
+        return run
+    last_ms = max(committed[: bisect_left(committed, end_ms)][-1:], default=0)
+    return replace(run, ended_ms=max(run.ended_ms, last_ms))
 
 
 def report(*jobs: Reported) -> str:
