@@ -97,11 +97,7 @@ def start_in_progress(s: Scene) -> str:
 def older_version_looked_at(s: Scene) -> str:
     """By doctor, which upgrades nothing. What the last version added is not there."""
     newest = "SELECT max(version) FROM catalog_version"
-    s.sql(
-        s.catalog.path,
-        f"DELETE FROM catalog_version WHERE version = ({newest}); ALTER TABLE jobs DROP COLUMN why; "
-        "ALTER TABLE starters DROP COLUMN why",
-    )
+    s.sql(s.catalog.path, f"DELETE FROM catalog_version WHERE version = ({newest}); DROP TABLE runs")
     return s.failed(s.catalog.look)
 
 
