@@ -174,10 +174,9 @@ class Drawn:
     lines: Lines
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for number, line in enumerate(self.lines):
-            if number:
-                yield Segment.line()
+        for line in self.lines:
             yield from line
+            yield Segment.line()
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,8 +103,9 @@ def views(draw: st.DrawFn) -> JobView:
 def drawn(picture: RenderableType, width: int, height: int, **console: Any) -> list[str]:
     out = io.StringIO()
     screen = Console(file=out, width=width, height=height, color_system=None, highlight=False, **console)
-    screen.print(picture, end="")
-    return out.getvalue().split("\n")
+    screen.print(picture)
+    assert out.getvalue().endswith("\n"), "the prompt of the shell follows"
+    return out.getvalue().split("\n")[:-1]
 
 
 @given(view=views(), width=st.integers(20, 230), height=st.integers(3, 60))
