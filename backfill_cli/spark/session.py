@@ -92,6 +92,9 @@ LOCAL = {
     "spark.executorEnv.PYTHONSAFEPATH": "1",
 }
 
+ENDS_S = 60.0
+"""For the Java of an earlier session of this process: it ends in less than a second, but on a busy machine."""
+
 LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
@@ -175,8 +178,11 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
         )
     if masters := re.findall(r"(?:^spark://|,)([^,]+):(\d+)(?=,|$)", master):
         _require_answer(f"the cluster {master}", "spark.master", masters)
+    driver.end(ENDS_S)
+    SparkContext._gateway = None  # else a Java that an earlier session had, without these jars
     try:
-        context = SparkContext(conf=SparkConf().setAll(list(conf.items())), gateway=driver.start(conf))
+        SparkContext._ensure_initialized(gateway=driver.start(conf))
+        context = SparkContext(conf=SparkConf().setAll(list(conf.items())))
         _require_parallelism(context)
         # PySpark itself heeds this setting only if it is started by spark-submit.
         if not master.startswith("local") and (python := context.getConf().get(PYTHON)) is not None:

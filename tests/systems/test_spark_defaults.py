@@ -41,12 +41,20 @@ IN_A_PROCESS = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
+import psutil
 from test_spark_defaults import found
 from backfill_cli.spark.session import open_session
 
 spark = open_session("local[1]", {"spark.driver.memory": "600m"})
-print("FOUND", json.dumps(found(spark, Path(sys.argv[2]))))
+told = found(spark, Path(sys.argv[2]))
+spark.stop()
+(before,) = psutil.Process().children()
+open_session("local[1]", {"spark.driver.memory": "601m"})
+(after,) = psutil.Process().children()
+told["own Java"] = before.pid != after.pid and "-Xmx601m" in after.cmdline()
+print("FOUND", json.dumps(told))
 """
+"""Then another session, which has a Java of its own: the first one's has not what it asks for."""
 
 
 def found(spark: "SparkSession", folder: Path) -> dict[str, object]:
@@ -108,6 +116,7 @@ def test_hostile_defaults_change_no_result(spark: "SparkSession", tmp_path: Path
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.json").write_text(line + "\n")
     hostile = found_with(tmp_path, HOSTILE)
+    assert hostile.pop("own Java")
     assert hostile["parquet"] == [{"day": "1500-01-01", "wall": "1500-01-01 02:00:00", "raw": "FF"}]
     assert hostile["at"] == [{"at": "2026-01-01 00:00:00"}]
     assert (hostile["ansi"], hostile["twice"]) == ("refused", "refused")
