@@ -154,7 +154,7 @@ def test_a_catalog_that_ends_with_the_session_and_what_is_no_delta_table_are_ref
         hint.says("name a Delta table")
         followed(spark, f"{schema}.there").pin()
     with pytest.raises(
-        UsageError, match=r"this Delta table does not exist; did you mean .*spark_catalog\.named\.plain"
+        UsageError, match=r"this Delta table does not exist; tables: spark_catalog\.named\.plain"
     ) as none:
         followed(spark, f"{schema}.none").pin()
     with typed(none.value) as hint:
