@@ -93,7 +93,8 @@ def test_a_delta_table_follows_another_while_an_executor_and_the_runner_die(
 
     source, fed = str(tmp_path / "source"), {"delta.enableChangeDataFeed": "true"}
     write_deltalake(source, pa.Table.from_pylist([row(n) for n in range(ROWS)]), configuration=fed)
-    write_job(tmp_path, DELTA, DELTA_SINK, two_workers, ("rate = 400", "rate = 1000"))
+    few = ('"500ms"', '"2s"')  # a commit of a Delta table takes a second of CPU
+    write_job(tmp_path, DELTA, DELTA_SINK, two_workers, ("rate = 400", "rate = 1000"), few)
 
     def seen() -> set[str]:
         """The last of each version's name, once its rows are in the sink."""
