@@ -165,7 +165,7 @@ def test_a_start_on_a_cluster_tries_the_staging_folder_before_anything_is_made(
         with_retries=lambda act: act(),
         begin_spark=lambda: None,
     )
-    with pytest.raises(UsageError, match=r"16 row\(s\) were written .* hold 0"):
+    with pytest.raises(UsageError, match=r"of 16 rows written to .*, 0 are visible there"):
         create(config, catalog, world, "forever", False)  # type: ignore[arg-type]
     monkeypatch.undo()
     assert list((tmp_path / "staging").iterdir()) == []

@@ -124,7 +124,7 @@ def test_a_source_that_loses_rows_or_makes_some_up_stops_the_job(
     plan = EpochPlan((read("orders", 0, 0, 2), read("orders", 1, 0, 1)))
     upstream.row_count = lambda one: {"0": 2, "1": 1}[one.split]  # type: ignore[method-assign]
     upstream.part = lambda table, one: upstream.rows[table][int(one.split)]  # type: ignore[method-assign]
-    stated = r"table 'orders': metadata states \d row\(s\) for what was to be read of split .*, but \d were read"
+    stated = r"table 'orders': metadata states \d rows? in .*, but \d were read"
     with pytest.raises(Fatal, match=stated) as told:
         stager.stage(plan, 7, SCHEMAS)
     assert leftovers(stager) == []

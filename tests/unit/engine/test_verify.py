@@ -139,7 +139,7 @@ def test_a_row_without_a_key_is_deleted_before_a_fix(orders: Case) -> None:
     take = _Stage(lambda attempt: orders.folder / "fix" / attempt).begun()
     with orders.sink.copied("j", False, orders.folder) as copy:
         compared = compare(orders.spark, orders.expected(), copy, orders.table, 20, None, UNTOLD)
-        with pytest.raises(BadData, match=r"has 1 row\(s\) whose key \(id\) is NULL") as refused:
+        with pytest.raises(BadData, match=r"the key \(id\) is NULL in 1 row") as refused:
             take(orders.table, compared.changes())
     with typed(refused.value) as hint:
         hint.says("delete them there with SQL, then verify again")

@@ -23,7 +23,7 @@ __all__ = ["config"]
 TABLE = SinkTable("orders", "orders", ("id",), SCHEMAS["orders"])
 TWO_ROWS = {("orders", "0"): SplitProgress(SplitStatus.CONSUMING, letter(2), 2)}
 AT = Checkpoint(5, 4, 1, "a", "{}", Phase.SNAPSHOT, START, TWO_ROWS, schemas=SCHEMAS)
-LOST = r"table 'orders': metadata states 2 row\(s\) for what was to be read of split '0', but 1 were read"
+LOST = r"table 'orders': metadata states 2 rows in '0', but 1 were read"
 
 
 def test_rows_that_the_source_loses_are_no_difference(spark: "SparkSession", config: JobConfig) -> None:
