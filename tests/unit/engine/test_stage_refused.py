@@ -142,7 +142,7 @@ def test_a_source_whose_workers_say_the_wrong_read_of_a_row_stops_the_job(
     of_one = tasks([(0, upstream.rows["orders"][0]), (0, upstream.rows["orders"][1])], SCHEMAS["orders"])
     upstream.batches = lambda *_: of_one  # type: ignore[method-assign]
     plan = EpochPlan((read("orders", 0, 0, 2), read("orders", 1, 0, 1)))
-    with pytest.raises(Fatal, match=r"states 2 rows for what was to be read of split '0', but 3 were read"):
+    with pytest.raises(Fatal, match=r"states 2 rows in '0', but 3 were read"):
         SparkStager(lambda: spark, upstream, config).stage(plan, 7, SCHEMAS)  # type: ignore[arg-type]
 
 
