@@ -134,7 +134,7 @@ def test_rows_that_others_wrote_before_the_first_epoch_are_not_taken_for_the_job
     sink, epochs, stranger = plain
     stranger("INSERT INTO {t} VALUES (9, 'theirs', '')")
     first = epochs.next(inserts=rows((1, "a")))
-    with pytest.raises(Fatal, match="was empty when the job claimed it") as others:
+    with pytest.raises(Fatal, match="was empty when the job took it") as others:
         sink.commit(first)
     assert [row["id"] for row in read_table(tmp_path / "lake", "orders")] == [9]
     with typed(others.value) as hint:

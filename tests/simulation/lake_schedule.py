@@ -13,7 +13,7 @@ from .two_tables import EVEN, ODD
 from .world import Crash
 
 MOST_FILES = 30
-EXPIRED = "does not show whether epoch"
+EXPIRED = "does not show whether commit"
 
 
 class LakeSchedule(SnapshotSchedule):
