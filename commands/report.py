@@ -9,7 +9,6 @@ import typer
 
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.ledger import KEPT
-from backfill_cli.config.toml import spell_toml
 from backfill_cli.errors import UsageError
 from backfill_cli.view.answers import WrittenReport
 from backfill_cli.view.console import answer_json, say
@@ -69,6 +68,8 @@ def _write_whole(file: Path, text: str) -> None:
 
 
 def _reported(store: Catalog, name: str) -> Reported:
+    from backfill_cli.config.toml import spell_toml  # help does without: it is made where only typer is installed
+
     (view,) = read_jobs(store, name)
     _, totals, taken = store.news(name, 0)
     config = spell_toml(json.loads(store.definition(name).config))

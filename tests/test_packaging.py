@@ -10,11 +10,13 @@ import tomllib
 import venv
 import zipfile
 from email import message_from_string
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from backfill_cli.manual.files import shared
@@ -124,6 +126,30 @@ def test_the_wheel_holds_every_module_and_data_file(wheel: zipfile.ZipFile) -> N
 def test_the_wheel_holds_man_pages_and_completions_made_of_the_help(wheel: zipfile.ZipFile) -> None:
     there = {name.partition(".data/data/")[2]: name for name in wheel.namelist() if ".data/" in name}
     assert {name: wheel.read(path).decode() for name, path in there.items()} == shared()
+
+
+def test_the_help_is_made_with_what_an_isolated_build_has() -> None:
+    wanted = [
+        Requirement(one)
+        for one in tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    ]
+    there: set[str] = set()
+    while wanted:
+        name = canonicalize_name(wanted.pop().name)
+        if name not in there:
+            there.add(name)
+            told = map(Requirement, metadata.requires(name) or ())
+            wanted += [one for one in told if one.marker is None or one.marker.evaluate({"extra": ""})]
+    tops = metadata.packages_distributions().items()
+    absent = [
+        top for top, names in tops if not {*there, "backfill-cli"} & {canonicalize_name(one) for one in names}
+    ]
+    look = "import sys\nclass Absent:\n def find_spec(self, name, *_):\n"
+    look += "  if name.partition('.')[0] in sys.argv[1:]: raise ModuleNotFoundError(name)\n"
+    look += "sys.meta_path.insert(0, Absent())\nfrom backfill_cli.manual.files import shared\nprint(len(shared()))"
+    done = subprocess.run([sys.executable, "-c", look, *absent], capture_output=True, text=True)
+    assert {"tomli", "duckdb"} <= set(absent)
+    assert (done.returncode, done.stdout.strip()) == (0, str(len(shared()))), done.stderr
 
 
 @pytest.mark.skipif(not shutil.which("groff"), reason="groff is not installed")
