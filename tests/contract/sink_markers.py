@@ -84,7 +84,7 @@ class MarkersContract:
     def test_case_40_a_fenced_runner_cannot_commit(self, sink: Sink, read: Read, epochs: Epochs) -> None:
         late = epochs.next(inserts=rows((1, "late")))
         sink.fence("orders", 2)
-        with pytest.raises(Held, match="took job 'orders' over"):
+        with pytest.raises(Held, match="job 'orders' was taken over by another runner"):
             sink.commit(late)
         assert read("orders") == []
         assert sink.committed("orders")["orders"] == Marker(0, 2, "")

@@ -190,7 +190,7 @@ def test_a_stalled_runner_that_wakes_after_the_cut_over_writes_nothing(
 
     late = place.epochs.next(upserts=rows((1, "late")))
     monkeypatch.setattr(writing, "hit", at_point("sink-before-commit", cut_over))
-    with pytest.raises(Held, match="took job 'orders' over"):
+    with pytest.raises(Held, match="job 'orders' was taken over by another runner"):
         place.opened().commit(late)
     assert place.live() == rows((1, "a"), (2, "b"))
     assert "backfill" not in refs(place.lake, "orders")

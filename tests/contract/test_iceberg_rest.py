@@ -76,7 +76,7 @@ def test_a_table_is_made_filled_followed_and_kept_from_a_runner_that_was_taken_o
             opened(session).fence("orders", 2)
 
     monkeypatch.setattr(writing, "hit", overtaken)
-    with pytest.raises(Held, match="token 2, ours is 1"):
+    with pytest.raises(Held, match="was taken over by another runner"):
         sink.commit(late)
     again = opened(session)
     assert again.committed("orders") == {"orders": Marker(20, 2, "a20")}

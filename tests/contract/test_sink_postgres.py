@@ -132,7 +132,7 @@ class TestPostgresSink(SinkContract):
         assert fenced
         assert sink.committed("orders")["orders"] == Marker(10, 2, "a10")
         assert read_table(db, "orders") == rows((1, "a"))
-        with pytest.raises(Held, match="took job 'orders' over"):
+        with pytest.raises(Held, match="job 'orders' was taken over by another runner"):
             sink.commit(second)
         sink.commit(replace(second, token=2))
         assert read_table(db, "orders") == rows((1, "a"), (2, "b"))
