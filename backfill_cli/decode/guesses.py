@@ -214,13 +214,25 @@ def of_json(db: "DuckDBPyConnection", table: str) -> tuple[Mapping[str, Any] | N
 
 def profiles(shape: Mapping[str, Any], rows: "DuckDBPyRelation") -> dict[str, ColumnProfile]:
     """What the columns that `of_json` found have in common."""
-    return {name: _of_json(one, shape[name]) for name, one in of_relation(rows, list(shape)).items()}
+    found = of_relation(rows, list(shape))
+    places = dict(zip(found, _nested_places(rows), strict=True))
+    return {name: _of_json(one, shape[name], places[name]) for name, one in found.items()}
 
 
-def _of_json(one: ColumnProfile, shape: Any) -> ColumnProfile:
-    """JSON strings stay text, even if they hold only digits."""
+def _nested_places(rows: "DuckDBPyRelation") -> Sequence[int]:
+    """For each column, the most digits after a point anywhere in it: in a text of a nested value, too."""
+    found = (f"regexp_extract_all({identifier(one)}, '[.]([0-9]+)', 1)" for one in rows.columns)
+    told: tuple[int, ...] = rows.aggregate(
+        ", ".join(f"coalesce(max(list_max(list_transform({one}, lambda x: length(x)))), 0)" for one in found)
+    ).fetchall()[0]
+    return told
+
+
+def _of_json(one: ColumnProfile, shape: Any, places: int) -> ColumnProfile:
+    """JSON strings stay text, even if they hold only digits. places: after a point, at most."""
     if not isinstance(shape, str) or shape == "JSON":
-        return replace(one, fixed=_nested(shape), unsettled=_is_unsettled(shape))
+        number = f"DECIMAL({_DIGITS},{places})" if places <= _PLACES else "STRING"
+        return replace(one, fixed=_nested(shape, number), unsettled=_is_unsettled(shape))
     able = {"VARCHAR": {"date", "time", "instant"}, "BOOLEAN": {"boolean"}}.get(
         shape, {"whole", "number", "float"}
     )
@@ -230,13 +242,13 @@ def _of_json(one: ColumnProfile, shape: Any) -> ColumnProfile:
     return replace(one, kinds=kinds)
 
 
-def _nested(shape: Any) -> str:
-    """A structure of values as Spark DDL; numbers with a point become STRING, which keeps all digits."""
+def _nested(shape: Any, number: str) -> str:
+    """A structure of values as Spark DDL. number: the type of those with a point."""
     if isinstance(shape, list):
-        return f"ARRAY<{_nested(shape[0]) if shape else 'STRING'}>"
+        return f"ARRAY<{_nested(shape[0], number) if shape else 'STRING'}>"
     if isinstance(shape, dict):
-        return f"STRUCT<{', '.join(f'{spelt(name)}: {_nested(inner)}' for name, inner in shape.items())}>"
-    return {"BOOLEAN": "BOOLEAN", "UBIGINT": "BIGINT", "BIGINT": "BIGINT"}.get(shape, "STRING")
+        return f"STRUCT<{', '.join(f'{spelt(name)}: {_nested(inner, number)}' for name, inner in shape.items())}>"
+    return {"BOOLEAN": "BOOLEAN", "UBIGINT": "BIGINT", "BIGINT": "BIGINT", "DOUBLE": number}.get(shape, "STRING")
 
 
 def _is_unsettled(shape: Any) -> bool:

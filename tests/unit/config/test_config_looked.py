@@ -101,6 +101,22 @@ def test_nested_json_has_its_structure(load_text: Load, written: Any) -> None:
     assert told["snapshot"]["schema"] == "id BIGINT, tags ARRAY<STRING>, at STRUCT<n: BIGINT, `the x`: STRING>"
 
 
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["0.25", "1.0", "3"], "DECIMAL(38,2)"),
+        (["0.1", "123456789012345678901"], "DECIMAL(38,1)"),
+        (["0.30000000000000004"], "STRING"),
+    ],
+)
+def test_numbers_with_a_point_inside_a_value_keep_their_places(
+    load_text: Load, written: Any, values: list[str], kind: str
+) -> None:
+    lines = [f'{{"id":{at},"o":[{{"x":{value},"s":"v1.2"}}]}}\n' for at, value in enumerate(values)]
+    told = ready(load_text, written(a__json="".join(lines)))
+    assert told["snapshot"]["schema"] == f"id BIGINT, o ARRAY<STRUCT<x: {kind}, s: STRING>>"
+
+
 def test_a_json_array_says_how_to_write_lines(written: Any) -> None:
     with pytest.raises(UsageError, match="a JSON array, not one object per line") as raised:
         written(a__json='[{"id":1}]')
