@@ -407,10 +407,18 @@ def _details(view: JobView) -> list[tuple[str, Hint | str, str]]:
     if view.verified is not None:
         facts.append(("verified", spell_verified(view.verified), QUIET if view.verified.equal else WARN))
     if view.created:
-        facts.append(("last commit", spell_moment(view.epoch) if view.epoch else "none yet", QUIET))
+        facts.append(("last commit", _last_commit(view), QUIET))
     just = view.state == "starting" and view.runner.pid is None
     facts.append(("runner", "starting" if just else spell_runner(view), QUIET))
     return facts
+
+
+def _last_commit(view: JobView) -> str:
+    """When it was made; when it was begun, where the ledger does not tell."""
+    if not view.epoch:
+        return "none yet"
+    of = view.ledger[-1] if view.ledger and view.ledger[-1].epoch == view.epoch else None
+    return spell_moment(of.committed_ms if of else view.epoch)
 
 
 def _held_up(view: JobView) -> bool:

@@ -17,7 +17,7 @@ from backfill_cli.view.journal import Entry, Journal, News
 from backfill_cli.view.model import JobView, spell_quarantined
 from backfill_cli.view.status import REFRESH_S, Look, console_of
 
-STARTING = "Ctrl-C ends the command; nothing has been committed yet."
+STARTING = "Ctrl-C ends the command; this run has committed nothing yet."
 RUNNING = "Ctrl-C stops the job after the current commit; backfill resume continues it."
 LEAVE = b"\x1b[?1049l\x1b[?25h"  # leave the alternate screen of a drawn view, and show the cursor
 
@@ -234,7 +234,7 @@ def closing_lines(told: RunView) -> list[str]:
 
     def both(spell: Callable[[Tally], str]) -> str:
         run, job = spell(told.this_run), spell(told.all_runs)
-        return run if run == job else f"{run} (this run; all runs in the ledger: {job})"
+        return run if run == job else f"{run} (this run; all runs: {job})"
 
     facts = {
         "rows": both(lambda one: f"{one.snapshot_rows:,} read from the snapshot, {one.rows_written:,} written"),

@@ -52,7 +52,7 @@ Look = Callable[[], Sequence[JobView]]
 
 REFRESH_S = 1.0
 LINE_S = 10.0
-WATCHING = "Ctrl-C leaves this view; the job continues."
+WATCHING = "Ctrl-C leaves this view, and changes nothing."
 
 
 def watch_jobs(look: Look, as_json: bool, nothing: Callable[[], str]) -> None:

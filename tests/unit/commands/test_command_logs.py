@@ -96,7 +96,7 @@ def test_a_run_that_is_done_ends_with_five_lines_and_writes_all_it_says_into_its
     again = said(run("start", "--config", config).stderr)
     assert again[-5] == (
         "rows:     9 read from the snapshot, 14 written "
-        "(this run; all runs in the ledger: 18 read from the snapshot, 28 written)"
+        "(this run; all runs: 18 read from the snapshot, 28 written)"
     )
 
 

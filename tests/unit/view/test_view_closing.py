@@ -20,12 +20,12 @@ def test_a_first_run_says_each_number_once() -> None:
 
 def test_a_later_run_says_its_own_numbers_and_those_of_all() -> None:
     told = closing_lines(RunView(AFTER.since(BEFORE), AFTER, 10.0))
-    all_runs = "(this run; all runs in the ledger:"
+    all_runs = "(this run; all runs:"
     assert told == [
         f"rows:     5,000 read from the snapshot, 5,050 written {all_runs} 6,000 read from the snapshot, "
         "6,060 written)",
         f"changes:  50 read {all_runs} 60 read)",
-        "rejected: 2 rows in _backfill_quarantine_orders (this run; all runs in the ledger: 7 rows in "
+        "rejected: 2 rows in _backfill_quarantine_orders (this run; all runs: 7 rows in "
         "_backfill_quarantine_orders)",
         f"time:     10 s, 3 commits {all_runs} 11 commits)",
         "rate:     505 rows and changes/s read, since the command was given",

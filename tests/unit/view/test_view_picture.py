@@ -273,6 +273,12 @@ def test_phases_and_epochs_are_told_in_words_and_times() -> None:
     assert "last commit  2025-11-21 02:40:00 UTC" in drawn(Picture(FULL))
 
 
+def test_the_last_commit_has_the_time_of_its_event() -> None:
+    (made,) = ledger([1000])
+    told = replace(made, epoch=row().epoch, committed_ms=row().epoch + 2_000)
+    assert "last commit  2025-11-21 02:40:02 UTC" in drawn(Picture(job_view(row(), GROUPS, [told])))
+
+
 def test_a_job_that_has_ended_is_not_limited_by_its_end() -> None:
     limit = Limit("done: caught up", Kind.ENDED, command("start"), "follow")
     ended = replace(FULL, state="done", limited_by=limit)

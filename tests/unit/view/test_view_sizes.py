@@ -23,7 +23,7 @@ from backfill_cli.view.model import JobView, job_view, spell_share
 from backfill_cli.view.picture import Picture, live_picture
 
 NOW_MS = 1_763_692_800_000
-FOOTER = "Ctrl-C leaves this view; the job continues."
+FOOTER = "Ctrl-C leaves this view, and changes nothing."
 NUMBER = re.compile(r"\d[\d,.:]*")
 
 words = st.lists(st.text("abcxyz09", min_size=1, max_size=12), min_size=1, max_size=30).map(" ".join)
