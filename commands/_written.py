@@ -3,16 +3,20 @@
 import os
 import shlex
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from backfill_cli.catalog.places import DEFAULT_CONFIG, home
-from backfill_cli.errors import Hint, UsageError, command
+from backfill_cli.errors import BackfillError, Command, Hint, UsageError, command
+from backfill_cli.view.console import say
 
 if TYPE_CHECKING:
+    from backfill_cli.catalog import Catalog
     from backfill_cli.config.draft import Asked, Draft
 
 DATA = "Data"
@@ -98,10 +102,68 @@ def asked_for(
     return Asked(source, changes, to, upstream, sink, tuple(table or ()), columns, name or "")
 
 
-def config_between(asked: "Asked", file: Path) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a command wrote before its job was created.
+
+    file: None if it wrote none. words: what writes it again, after `start`. init: the command that only writes it.
+    """
+
+    said: Sequence[str] = ()
+    file: Path | None = None
+    words: tuple[str, ...] = ()
+    init: Hint = field(default=Hint())
+
+    def typed(self, hint: Hint) -> Hint:
+        """The hint of a refusal, which removes the file: a start of the file is the start that writes it."""
+        if self.file is None:
+            return hint
+        told = hint.with_commands(self._typed)
+        if hint.config or any(one.names_file for one in told.commands):
+            return "write the config by " + self.init + ", then, with that config: " + told
+        return told
+
+    def _typed(self, one: Command) -> Command:
+        verb, option, file, *_ = *one.words, "", "", ""
+        known = self.file is not None and os.path.abspath(file) == os.path.abspath(self.file)
+        if (verb, option) != ("start", "--config") or not (known or one.lacks_file):
+            return one
+        return Command((verb, *self.words, *one.words[3:]))
+
+    @contextmanager
+    def removed_if_refused(self, catalog: "Catalog") -> Iterator[None]:
+        """A refusal inside the block removes the file again, unless a job has it."""
+        try:
+            yield
+        except BackfillError as error:
+            if self._remove(catalog):
+                error.hint = self.typed(error.hint)
+            raise
+        except typer.Exit as ended:
+            if ended.exit_code:
+                self._remove(catalog)
+            raise
+
+    def _remove(self, catalog: "Catalog") -> bool:
+        """Whether it was removed."""
+        with suppress(BackfillError, OSError):  # a catalog that cannot be read may have the job
+            if self.file is not None and not _has(catalog, self.file):
+                self.file.unlink()
+                say(f"removed {self.file}: no job was created")
+                return True
+        return False
+
+
+def _has(catalog: "Catalog", file: Path) -> bool:
+    """Whether a job was started from the file."""
+    at = os.path.abspath(file)
+    return any(os.path.abspath(row.config_file) == at for row in catalog.listed() if row.config_file)
+
+
+def config_between(asked: "Asked", file: Path) -> Written:
     """The config of this job is in the file; one that was written for the same places is left as it is now.
 
-    Returns what was found and done. Raises UsageError for a file written for something else, and, before anything
+    Raises UsageError for a file written for something else, and, before anything
     is written, for what cannot be told from the data.
     """
     from backfill_cli.config.draft import drafted, words_of
@@ -115,7 +177,10 @@ def config_between(asked: "Asked", file: Path) -> list[str]:
         _refuse_gaps(draft, asked, file)
         with suppress(FileExistsError):
             create(file, template(draft))
-            return [*draft.said, f"wrote {file}"]
+            named = () if file == Path(DEFAULT_CONFIG) else ("--config", str(file))
+            return Written(
+                [*draft.said, f"wrote {file}"], file, (*named, *words_of(asked, Path.cwd())), by_init(asked, file)
+            )
     try:
         written = file.read_text("utf-8").partition("\n")[0]
     except (OSError, UnicodeDecodeError):
@@ -130,7 +195,7 @@ def config_between(asked: "Asked", file: Path) -> list[str]:
             + "; or write another one: "
             + command(f"start --config {other} {here}"),
         )
-    return [f"{file} was written for these places before, and is used as it is now"]
+    return Written([f"{file} was written for these places before, and is used as it is now"])
 
 
 def by_init(asked: "Asked", file: Path) -> Hint:

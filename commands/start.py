@@ -46,6 +46,7 @@ from ._written import (
     NameOption,
     TableOption,
     ToOption,
+    Written,
     asked_for,
     by_init,
     config_between,
@@ -93,41 +94,43 @@ def start(
     """
     from backfill_cli.config import load
 
+    told = telling(metrics_file, metrics_port, progress_interval, quiet, fail_on_quarantine, as_json)
+    written = Written()
     if source is None and to is None:
         _refuse_lone({"--changes": changes, "--table": table, "--key": key, "--name": name, "--yes": yes or None})
         path = config_file(file, config)
     else:
         path = Path(config_of(file, config) or DEFAULT_CONFIG)
-        _write_config(asked_for(source, changes, to, table, key, name), path, yes)
-    job = load(path)
+        written = _write_config(asked_for(source, changes, to, table, key, name), path, yes)
     store = catalog_of(path, catalog)
-    refuse_moved(job.job.name, path, store, catalog)
-    if source is not None:
-        planned(ctx, job, store, into_existing, lambda report: _tell(report, as_json))
-        if not yes and not _confirmed():
-            again = as_typed(command(f"start --config {shlex.quote(str(path))}"), ctx)
-            say(f"not started; {path} stays as it is\nTry: {again}")
-            if as_json:
-                answer_json(NotStarted(job.job.name, str(path), again))
+    with written.removed_if_refused(store):
+        job = load(path)
+        refuse_moved(job.job.name, path, store, catalog)
+        if source is not None:
+            planned(ctx, job, store, into_existing, lambda report: _tell(report, as_json, written))
+            if not yes and not _confirmed():
+                again = as_typed(command(f"start --config {shlex.quote(str(path))}"), ctx)
+                say(f"not started; {path} stays as it is\nTry: {again}")
+                if as_json:
+                    answer_json(NotStarted(job.job.name, str(path), again))
+                return
+        if detach:
+            words = ["start", "--config", str(path.absolute()), "--until", until, *told.words]
+            run_detached(job.job.name, store, [*words, "--into-existing"] if into_existing else words, as_json)
             return
-    told = telling(metrics_file, metrics_port, progress_interval, quiet, fail_on_quarantine, as_json)
-    if detach:
-        words = ["start", "--config", str(path.absolute()), "--until", until, *told.words]
-        run_detached(job.job.name, store, [*words, "--into-existing"] if into_existing else words, as_json)
-        return
-    from backfill_cli.engine.loop.run import start as start_job
+        from backfill_cli.engine.loop.run import start as start_job
 
-    run_shown(
-        ctx,
-        job.job.name,
-        store,
-        told,
-        job.hooks,
-        lambda viewer: start_job(job, store, until, into_existing, viewer),
-    )
+        run_shown(
+            ctx,
+            job.job.name,
+            store,
+            told,
+            job.hooks,
+            lambda viewer: start_job(job, store, until, into_existing, viewer),
+        )
 
 
-def _write_config(asked: "Asked", path: Path, yes: bool) -> None:
+def _write_config(asked: "Asked", path: Path, yes: bool) -> Written:
     """The config of the job between these places is there. Raises UsageError, having written nothing."""
     if asked.source is None:
         raise UsageError("--to works only with --from", "add the place of the data: --from data/orders")
@@ -135,14 +138,17 @@ def _write_config(asked: "Asked", path: Path, yes: bool) -> None:
         raise UsageError("--from works only with --to", "add where the rows go: --to warehouse.duckdb")
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise _unasked(asked, path)
-    for line in config_between(asked, path):
+    written = config_between(asked, path)
+    for line in written.said:
         say(line)
+    return replace(written, words=(*written.words, *["--yes"] * yes))
 
 
-def _tell(report: "PlanReport", as_json: bool) -> None:
+def _tell(report: "PlanReport", as_json: bool, written: Written) -> None:
     """The plan on stderr, without columns; as JSON it is the answer of a start that would be refused."""
     from backfill_cli.view.reports import plan_text
 
+    report = replace(report, refused=tuple(replace(one, hint=written.typed(one.hint)) for one in report.refused))
     say(
         plan_text(
             replace(

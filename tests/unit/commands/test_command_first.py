@@ -26,9 +26,9 @@ from backfill_cli.commands import _written
 from backfill_cli.config import load
 from backfill_cli.config.draft import Asked, drafted
 from backfill_cli.config.template import template
-from backfill_cli.errors import BackfillError
+from backfill_cli.errors import BackfillError, BadData, SinkInUse, command, in_config
 from backfill_cli.formats.schemas import of_ddl
-from backfill_cli.model.reports import PlannedTable, PlanReport
+from backfill_cli.model.reports import PlannedTable, PlanReport, Refusal
 
 TABLE = PlannedTable("orders", "orders", ("id",), 1, 2, 13, (("id", "bigint"), ("n", "bigint")))
 PLAN = PlanReport("orders", "snapshot", "it is pinned", (TABLE,), "0", retention="its files")
@@ -126,6 +126,65 @@ def test_another_config_is_left_and_the_way_on_is_another_file(
         assert done.exit_code == 0, done.output
         assert load(folder / "other.toml").tables[0].key == ["id"]
     assert sorted(one.name for one in folder.iterdir()) == ["job.toml", "orders", "other.toml"]
+
+
+USED = "table orders exists, with rows that are not this job's"
+
+
+@pytest.mark.usefixtures("orders")
+@pytest.mark.parametrize("at", ["plan", "start"])
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_refused_start_leaves_no_config_and_the_corrected_one_writes_it(
+    run: Run, folder: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch, at: str, was_there: bool
+) -> None:
+    """A config that was there stays; the way on through --into-existing writes the config again."""
+    if was_there:
+        assert run("init", *PLACES).exit_code == 0
+    hint = "keep its rows: " + command("start --config job.toml --into-existing")
+
+    def plan(*_: Any) -> Any:
+        return replace(PLAN, refused=(Refusal(USED, hint),) if at == "plan" else ())
+
+    def refuse(*_: Any) -> None:
+        raise SinkInUse(USED, hint)
+
+    with monkeypatch.context() as patch:
+        fake_engine(patch, "job.checks", plan=plan)
+        patch.setattr("backfill_cli.commands.start.run_shown", refuse)
+        refused = run("start", *PLACES, "--yes")
+    assert (refused.exit_code, USED in refused.stderr) == (2, True)
+    assert ("removed job.toml: no job was created" in refused.stderr) == (not was_there)
+    assert (folder / "job.toml").exists() == was_there
+    words = refused.stderr.partition("keep its rows: backfill ")[2].splitlines()[0].split()
+    assert words[1:-1] == (["--config", "job.toml"] if was_there else [*PLACES, "--yes"])
+    again = run(*words)
+    assert again.exit_code == 0, again.output
+    assert started[-1][0] == "start"
+
+
+@pytest.mark.usefixtures("orders", "started")
+def test_a_hint_that_changes_the_config_of_a_refused_start_writes_it_first(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in another file, and beside a corrected command, which nothing that is left hinders."""
+
+    def refuse(*_: Any) -> None:
+        raise BadData("it is none", in_config("correct upstream.snapshot.schema"))
+
+    for more in ((), ("--config", "other.toml")):
+        with monkeypatch.context() as patch:
+            patch.setattr("backfill_cli.commands.start.run_shown", refuse)
+            refused = run("start", *PLACES, "--yes", *more)
+        assert [one.name for one in folder.glob("*.toml")] == []
+        init, change = refused.stderr.partition("write the config by backfill ")[2].split(
+            ", then, with that config: "
+        )
+        assert change == "correct upstream.snapshot.schema\n"
+        assert run("start", *PLACES, "--key", "id", "--yes", *more).exit_code == 0
+        (folder / (more[-1] if more else "job.toml")).unlink()
+        assert run(*init.split()).exit_code == 0
+        assert run("start", *more).exit_code == 0
+        (folder / (more[-1] if more else "job.toml")).unlink()
 
 
 @pytest.mark.usefixtures("orders")
