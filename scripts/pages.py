@@ -14,7 +14,7 @@ from backfill_cli.catalog.store import shipped_migrations
 from backfill_cli.config.schema import Schema, options_by_type, with_type
 from backfill_cli.config.sections import JobFile, Table
 from backfill_cli.manual import files
-from backfill_cli.model.units import spell_duration
+from backfill_cli.model.units import duration_option
 from backfill_cli.view import schemas
 from backfill_cli.view.help import COMMON
 from backfill_cli.view.help import Row as HelpRow
@@ -98,7 +98,7 @@ def _default(value: Any, words: str) -> str:
     if value is None or value in ({}, []):
         return ""
     if words == "duration":
-        return f'`"{spell_duration(value).replace(" ", "")}"`'
+        return f'`"{duration_option(value)}"`'
     return f"`{json.dumps(value)}`"
 
 

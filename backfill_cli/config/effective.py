@@ -17,7 +17,7 @@ from backfill_cli.config.faults import Path, spell_path
 from backfill_cli.config.sections import JobFile
 from backfill_cli.model.reports import Origin, Setting
 from backfill_cli.model.secret_forms import REFERENCE
-from backfill_cli.model.units import duration_s, spell_duration
+from backfill_cli.model.units import duration_option, duration_s
 
 _ABSENT = object()
 
@@ -57,7 +57,7 @@ def _settings(value: Any, told: Any, at: Path) -> Iterator[Setting]:
 def _as_written(value: Any, field: FieldInfo) -> Any:
     """A duration with its unit, if that is exact."""
     lasts = any(isinstance(mark, BeforeValidator) and mark.func is duration_s for mark in field.metadata)
-    return spelled if lasts and duration_s(spelled := spell_duration(value).replace(" ", "")) == value else value
+    return spelled if lasts and duration_s(spelled := duration_option(value)) == value else value
 
 
 def _below(told: Any, *keys: str) -> Any:

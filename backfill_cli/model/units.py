@@ -88,6 +88,11 @@ def spell_duration(seconds: float) -> str:
     return f"{s} s"
 
 
+def duration_option(seconds: float) -> str:
+    """The same as it is typed in a config: `800ms`, `2m05s`, `1000d`."""
+    return spell_duration(seconds).translate({ord(" "): None, ord(","): None})
+
+
 def spell_rate(per_s: float, of: str = "rows") -> str:
     """A measured rate: `12,300 rows/s`, `9.5 changes/s`, `0.03 rows/s`."""
     if per_s >= 9.95:

@@ -68,7 +68,7 @@ def test_config_show_says_where_each_value_comes_from_and_no_secret(
     text = CONFIG.replace(
         'type = "duckdb"\npath = "warehouse.duckdb"', 'type = "postgres"\ndsn = "${env:WAREHOUSE_DSN}"'
     )
-    text += '[barrier]\ninterval = "500ms"\n[spark.conf]\n'
+    text += '[barrier]\ninterval = "500ms"\n[retry]\nlimit = "1000d"\n[spark.conf]\n'
     text += '"a.password" = "${file:secret}"\n"b.token" = "${env:NOT_THERE}"\n'
     file = write_config(folder, text)
     done = run("config", "show", "--json")
@@ -83,6 +83,7 @@ def test_config_show_says_where_each_value_comes_from_and_no_secret(
     assert told["sink.schema"] == ("public", "default", "")
     assert told["barrier.interval"] == ("0.5s", "file", "")
     assert told["barrier.target"] == ("5s", "default", "")
+    assert told["retry.limit"] == ("1000d", "file", "")
     assert told['spark.conf."a.password"'] == (f"${{file:{folder}/secret}}", "secret_file", "secret")
     assert told['spark.conf."b.token"'] == ("${env:NOT_THERE}", "environment", "NOT_THERE, which is not set")
     shown = run("config", "show", file)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from backfill_cli.model.units import (
     BYTES,
     SECONDS,
+    duration_option,
     duration_s,
     near_names,
     nearest_first,
@@ -81,6 +82,11 @@ def test_a_spelled_duration_has_one_form(seconds: float) -> None:
     assert tuple(terms) in {("ms",), ("s",), ("m",), ("m", "s"), ("h",), ("h", "m"), ("d",), ("d", "h")}
     limits = {"ms": 100, "s": 60, "m": 60, "h": 24}
     assert all(terms[unit] < limit for unit, limit in limits.items() if unit in terms)
+
+
+@given(st.floats(0, 10**12))
+def test_a_duration_as_it_is_typed_is_the_one_that_is_shown(seconds: float) -> None:
+    assert duration_s(duration_option(seconds)) == read(spell_duration(seconds))
 
 
 @given(*[st.floats(0, 10**8, allow_nan=False)] * 2)
