@@ -168,14 +168,23 @@ def _now(told: Reported) -> str:
         since = f" since {spell_clock(view.paused_since_ms, told.now_ms)}" if view.paused_since_ms else ""
         return f"paused{since} by {view.paused_by}"
     if view.state == "stopped":
-        last = told.taken[-1].command if told.taken else None
-        by = f" by {last.by}" if last is not None and last.verb is Verb.STOP else ""
-        at = [one.ended_ms for one in told.runs if one.ended_ms is not None][-1:]
-        return f"stopped{by}" + "".join(f" at {spell_clock(ms, told.now_ms)}" for ms in at)
+        return _stopped(told)
     if view.state == DEAD:
         seen = told.known_runs[-1].ended_ms if told.known_runs else view.runner.renewed_ms
         return "the runner died" + ("" if seen is None else f", last seen at {spell_clock(seen, told.now_ms)}")
     return "" if view.state == "done" else str(view.state)
+
+
+def _stopped(told: Reported) -> str:
+    """By whom, if a command stopped the last run, or the job after its last runner had died."""
+    run = told.runs[-1] if told.runs else None
+    last = told.taken[-1] if told.taken else None
+    by_command = last is not None and last.command.verb is Verb.STOP and (not run or last.epoch >= run.claimed_ms)
+    stop = last if by_command else None
+    at_ms = run.ended_ms if run else None
+    at_ms = stop.epoch if stop and at_ms is None else at_ms
+    by = f" by {stop.command.by}" if stop else ""
+    return f"stopped{by}" + ("" if at_ms is None else f" at {spell_clock(at_ms, told.now_ms)}")
 
 
 def _at_work(view: JobView) -> str:

@@ -16,6 +16,7 @@ from backfill_cli.catalog.lease import Lease
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Totals, Written
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Limit
+from backfill_cli.model.units import spell_clock
 from backfill_cli.view.model import job_view
 from backfill_cli.view.report import FOLDED, LISTED, Reported, report, standing
 
@@ -153,6 +154,12 @@ def test_the_first_line_says_where_a_job_stands_and_what_to_type() -> None:
     stopped = {"state": JobState.STOPPED, "live": False, "lease": Lease(3)}
     assert first(taken=stop, runs=ended, **stopped) == "stopped by me@box at TIME"
     assert first(runs=ended, **stopped, **caught_up) == "stopped at TIME; caught up after 2 m 30 s"
+    later = Run(created + 300_000, created + 400_000, died=False)
+    assert first(taken=stop, runs=[*ended, later], **stopped) == "stopped at TIME"
+    died = standing(told(taken=stop, runs=[Run(created, None, died=False)], **stopped))
+    assert died == f"stopped by me@box at {spell_clock(created + 190_000, NOW_MS)}"
+    before = standing(told(taken=stop, runs=[Run(0, 9, died=False), Run(created, None, died=False)], **stopped))
+    assert before == died
     assert first(live=False) == "the runner died, last seen at TIME"
     assert first(state=JobState.FAILED, live=False, why=Limit("no space")) == "failed: no space"
     page_of = {"paused": page([], state=JobState.PAUSED, control=paused), "dead": page([], live=False)}
