@@ -7,7 +7,7 @@ import html
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from backfill_cli.model.units import spell_count, spell_duration
 
@@ -66,12 +66,25 @@ def wide(text: str) -> float:
     return len(text) * LETTER
 
 
+def count_step(top: float, most: int) -> float:
+    """The least of 1, 2, 5, 10 … that leads to `top`, which is above 0, in at most so many steps."""
+    power = 10.0 ** math.floor(math.log10(top / most))
+    return next(power * n for n in (1, 2, 5, 10) if power * n * most >= top * (1 - 1e-9))
+
+
+def duration_step(top_s: float, most: int) -> float:
+    """The same for seconds, in what people count time in; of less than 10 ms nothing is seen."""
+    if top_s <= 1:
+        return count_step(max(top_s, 0.01), most)
+    step = next((step for step in STEPS_S if step * most >= top_s), None)
+    return count_step(top_s / 86_400, most) * 86_400 if step is None else step
+
+
 def count_ticks(top: float, most: int = 4) -> list[Tick]:
     """From 0 to a round number that is at least `top`; of values below a thousandth nothing is seen."""
     if top < 1e-3:
         return [Tick(0, "0")]
-    power = 10.0 ** math.floor(math.log10(top / most))
-    step = next(power * n for n in (1, 2, 5, 10) if power * n * most >= top * (1 - 1e-9))
+    step = count_step(top, most)
     return [Tick(step * n, f"{step * n:,.10g}") for n in range(math.ceil(top / step - 1e-9) + 1)]
 
 
@@ -80,9 +93,9 @@ def duration_ticks(top_s: float, most: int = 4) -> list[Tick]:
     if 0 < top_s <= 1:
         told = count_ticks(max(top_s, 0.01), most)
         return [Tick(one.at, f"{one.at * 1000:g} ms" if 0 < one.at < 0.999 else f"{one.at:.0f} s") for one in told]
-    step = next((step for step in STEPS_S if step * most >= top_s), STEPS_S[-1])
-    if step * most < top_s:
+    if top_s > STEPS_S[-1] * most:
         return [Tick(one.at * 86_400, f"{one.label} d") for one in count_ticks(top_s / 86_400, most)]
+    step = duration_step(top_s, most)
     return [Tick(step * n, spell_duration(step * n)) for n in range(math.ceil(top_s / step) + 1)]
 
 
@@ -91,15 +104,23 @@ def time_ticks(frame: Frame) -> list[Tick]:
     room = max(1, int(frame.width // (wide("00:00:00") + 2 * APART)))
     span_s = max(1.0, (frame.end_ms - frame.begin_ms) / 1000)
     step = next((step for step in STEPS_S if step * room >= span_s), STEPS_S[-1])
-    zone = datetime.fromtimestamp(frame.begin_ms / 1000).astimezone().utcoffset()
-    offset_s = 0.0 if zone is None else zone.total_seconds()
+    offset_s = _offset_s(frame.begin_ms / 1000)
     first = math.ceil((frame.begin_ms / 1000 + offset_s) / step) * step - offset_s
     count = int((frame.end_ms / 1000 - first) // step) + 1
     form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86_400 else "%d %b"
+    times_s = [first + step * n for n in range(max(0, min(count, room + 1) + 1))]
+    if step >= 86_400:  # a day can have 23 or 25 hours
+        times_s = [at_s + offset_s - _offset_s(at_s) for at_s in times_s]
     return [
         Tick(at_ms, f"{datetime.fromtimestamp(at_ms / 1000).astimezone():{form}}")
-        for at_ms in (round((first + step * n) * 1000) for n in range(max(0, min(count, room + 1))))
+        for at_ms in (round(at_s * 1000) for at_s in times_s)
+        if frame.begin_ms <= at_ms <= frame.end_ms
     ]
+
+
+def _offset_s(at_s: float) -> float:
+    """How far this machine's time of day is ahead of UTC then."""
+    return (datetime.fromtimestamp(at_s).astimezone().utcoffset() or timedelta()).total_seconds()
 
 
 @dataclass(frozen=True, slots=True)

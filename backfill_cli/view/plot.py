@@ -6,37 +6,28 @@ Its time ends now, or when the job ended; how far it goes back is a round time, 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.units import spell_duration
+from backfill_cli.view.chart import count_step, duration_step
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 ASCII_LEVELS = "  ..::||#"
 AROUND = 3
 """Lines of a plot beside those of the curve: its title, the axis, the times."""
 
-_TIMES_S = (
-    *(0.2, 0.4, 1, 2, 4, 10, 20),
-    *(60 * m for m in (1, 2, 4, 10, 20)),
-    *(3_600 * h for h in (1, 2, 4, 12)),
-    *(86_400 * d for d in (1, 2, 4, 10, 20, 40, 100)),
-)
-"""Durations whose half is round, too."""
-
 
 def round_number(least: float) -> float:
-    """The next of 1, 2, 4, 10, 20, 40 …: its half is round, too."""
-    powers = (step * 10.0**power for power in count() for step in (1, 2, 4))
-    return next(one for one in powers if one >= least * (1 - 1e-9))  # a sum of parts may be a little more
+    """The next of 2, 4, 10, 20, 40 …: its half is round, and whole, too."""
+    return 2 * count_step(max(2.0, least), 2)
 
 
 def round_time(least_s: float) -> float:
     """Seconds: the next duration whose half is round, too."""
-    return next((float(one) for one in _TIMES_S if one >= least_s), round_number(least_s / 86_400) * 86_400)
+    return 2 * duration_step(least_s, 2)
 
 
 def rates(records: Sequence[EpochRecord], begin_ms: int, end_ms: int, cells: int) -> list[float | None]:

@@ -1,5 +1,7 @@
 """Charts: labels that never overlap, axes in round numbers, for any events and values."""
 
+import time
+from datetime import datetime, timedelta
 from itertools import combinations, pairwise
 
 import pytest
@@ -88,3 +90,21 @@ def test_times_below_an_axis_do_not_overlap_and_are_within_it(begin_ms: int, lon
     assert all(begin_ms <= one.at <= begin_ms + long_ms for one in ticks)
     places = [(frame.x(round(one.at)), wide(one.label)) for one in ticks]
     assert all(x + (one + other) / 2 < after for (x, one), (after, other) in pairwise(places))
+
+
+@pytest.mark.parametrize(("month", "day"), [(10, 20), (3, 22)])
+def test_a_day_begins_at_midnight_after_the_clocks_were_changed_too(
+    month: int, day: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        begin = datetime(2026, month, day, 12)
+        begin_ms = round(begin.timestamp() * 1000)
+        ticks = time_ticks(Frame(begin_ms, begin_ms + 12 * 86_400_000, 0, 880))
+        days = [datetime(2026, month, day) + timedelta(days=n + 1) for n in range(12)]
+        assert [one.at for one in ticks] == [round(one.timestamp() * 1000) for one in days]
+        assert [one.label for one in ticks] == [f"{one:%d %b}" for one in days]
+    finally:
+        monkeypatch.undo()
+        time.tzset()

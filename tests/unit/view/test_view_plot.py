@@ -50,7 +50,8 @@ def test_between_two_commits_the_lag_is_on_a_line() -> None:
 @given(st.floats(1e-3, 1e12))
 def test_the_top_of_a_scale_and_its_half_are_round(least: float) -> None:
     top = round_number(least)
-    assert least * 0.999 <= top <= 2.5 * max(least, 0.4)
+    assert max(2, least * 0.999) <= top <= 2.6 * max(2, least)
+    assert (top / 2).is_integer(), "half is shown without a point"
     assert f"{top:.0f}".rstrip("0") in ("1", "2", "4")
     time_s = round_time(least)
     assert time_s >= least * 0.999
