@@ -23,7 +23,8 @@ class Manual(Command):
     def run(self) -> None:
         built = str(Path(self.get_finalized_command("build").build_lib).absolute())
         path = os.pathsep.join(filter(None, (built, os.environ.get("PYTHONPATH"))))
-        words = [sys.executable, "-m", "backfill_cli.manual", str(Path(str(self.install_dir)).absolute())]
+        # -B: a second build would take the compiled files of this one for modules.
+        words = [sys.executable, "-B", "-m", "backfill_cli.manual", str(Path(str(self.install_dir)).absolute())]
         subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, cwd=built, check=True)
 
     def get_outputs(self) -> list[str]:

@@ -28,18 +28,23 @@ ROOT = Path(__file__).parent.parent
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """Built from a copy, so that nothing is left in the checkout."""
-    source = tmp_path_factory.mktemp("source")
+    source = _source(tmp_path_factory.mktemp("source"))
     target = tmp_path_factory.mktemp("wheel")
-    for name in ("backfill_cli", "commands"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
     options = ["--quiet", "--offline", "--no-build-isolation", "--python", sys.executable, "--out-dir", target]
     built = [sys.executable, "-m", "uv", "build", *options, source]
     done = subprocess.run(built, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (file,) = target.glob("*.whl")
     return zipfile.ZipFile(file)
+
+
+def _source(folder: Path) -> Path:
+    """What a wheel is built of."""
+    for name in ("backfill_cli", "commands"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    return folder
 
 
 INSTALLERS = {
@@ -150,6 +155,15 @@ def test_the_help_is_made_with_what_an_isolated_build_has() -> None:
     done = subprocess.run([sys.executable, "-c", look, *absent], capture_output=True, text=True)
     assert {"tomli", "duckdb"} <= set(absent)
     assert (done.returncode, done.stdout.strip()) == (0, str(len(shared()))), done.stderr
+
+
+def test_a_build_leaves_nothing_that_the_next_one_would_put_into_its_wheel(tmp_path: Path) -> None:
+    """`pip install .` builds in the checkout: what is in `build/lib` is taken again."""
+    source = _source(tmp_path / "source")
+    build = "from setuptools.build_meta import build_wheel; build_wheel('..')"
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run([sys.executable, "-c", build], cwd=source, env=env, check=True, capture_output=True)
+    assert not list((source / "build/lib").rglob("__pycache__"))
 
 
 @pytest.mark.skipif(not shutil.which("groff"), reason="groff is not installed")
