@@ -164,9 +164,10 @@ def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
         case ErrorKind.FOREIGN:
             return UsageError(f"{path} is not a DuckDB file: {told}", f"move it away: {_moved(path, 'foreign')}")
         case ErrorKind.REFUSED:
+            seen = quoted if path.exists() else shlex.quote(str(path.parent))
             return UsageError(
                 f"the DuckDB file {path} cannot be used: {told}",
-                in_config(f"let this user write it, or name another file in sink.path: ls -ld {quoted}"),
+                in_config(f"let this user write it, or name another file in sink.path: ls -ld {seen}"),
             )
         case ErrorKind.ROWS:
             return BadData(f"{path} cannot store these rows: {told}", CORRECT)

@@ -6,6 +6,7 @@ tables, `file` opens the file and turns its errors into ours.
 
 import os
 import shlex
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from backfill_cli.contracts import EpochCommit, SinkCapabilities, SinkExtras, SinkTable
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import UsageError, shell
 from backfill_cli.sinks.duckdb import DuckDBOptions
 from backfill_cli.sinks.duckdb.dialect import DUCKDB, Names, State
 from backfill_cli.sinks.duckdb.file import Connection, Kept, Limits, opened, translate_errors
@@ -71,9 +72,14 @@ class DuckDBSink(SqlSink[State]):
         if self.path.exists():
             super().check(job, tables, into_existing)
         place = self.path if self.path.exists() else self.path.parent
-        if not os.access(place, os.W_OK):
-            why, see = ("cannot be written", "ls -ld") if place.exists() else ("does not exist", "mkdir -p")
-            raise UsageError(f"the DuckDB file {self.path}: {place} {why}", f"{see} {shlex.quote(str(place))}")
+        quoted = shlex.quote(str(place))
+        if not place.exists():
+            raise UsageError(f"the DuckDB file {self.path}: {place} does not exist", shell(f"mkdir -p {quoted}"))
+        if not _is_writable(place):
+            raise UsageError(
+                f"the DuckDB file {self.path}: {place} cannot be written",
+                "name a file in another folder, or let this user write there: " + shell(f"ls -ld {quoted}"),
+            )
 
     def write(self, state: State, commit: EpochCommit, due: Sequence[SinkTable]) -> None:
         for table in due:
@@ -86,6 +92,16 @@ class DuckDBSink(SqlSink[State]):
         from backfill_cli.sinks.duckdb.verify import copied
 
         return copied(self.path, self.limits, job, live, folder)
+
+
+def _is_writable(place: Path) -> bool:
+    """Whether this user can write the file, or make one in the folder: `access` alone says yes of /sys."""
+    try:
+        if place.is_dir():
+            tempfile.TemporaryFile(dir=place).close()
+    except OSError:
+        return False
+    return os.access(place, os.W_OK)
 
 
 def _try(job: str, tables: Sequence[SinkTable]) -> None:

@@ -116,6 +116,27 @@ def test_a_folder_in_the_files_place_is_not_written_to(tmp_path: Path) -> None:
         DuckDBSink(DuckDBOptions(path=f"{tmp_path}/a.duckdb")).prepare("orders", (a_table(),), into_existing=False)
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a folder in which nobody may create a file, of Linux")
+def test_a_folder_that_takes_no_file_is_found_by_the_check(tmp_path: Path) -> None:
+    """Also one of which the system says that root may write there."""
+    with pytest.raises(UsageError, match="/proc cannot be written") as caught:
+        DuckDBSink(DuckDBOptions(path="/proc/x.duckdb")).check("orders", (a_table(),), into_existing=False)
+    with typed(caught.value) as hint:
+        hint.says("name a file in another folder")
+        hint.run_in_shell("ls")
+        DuckDBSink(DuckDBOptions(path=f"{tmp_path}/x.duckdb")).check("orders", (a_table(),), into_existing=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_does_not_exist_is_made_by_the_hint(tmp_path: Path) -> None:
+    sink = DuckDBSink(DuckDBOptions(path=f"{tmp_path}/a b/x.duckdb"))
+    with pytest.raises(UsageError, match="does not exist") as caught:
+        sink.check("orders", (a_table(),), into_existing=False)
+    with typed(caught.value) as hint:
+        hint.run_in_shell("mkdir")
+        sink.check("orders", (a_table(),), into_existing=False)
+
+
 def test_what_others_changed_in_the_file_is_changed_back(job: Job) -> None:
     job.sql("ALTER TABLE orders RENAME name TO title")
     with typed(job.refused(Fatal, '"name"')) as hint:
