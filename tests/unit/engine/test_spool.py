@@ -77,7 +77,7 @@ def test_positions_are_named_as_the_upstream_writes_them(tmp_path: Path) -> None
     (spool.place(gone.name) / "t.parquet").unlink()
     with pytest.raises(StateConflict, match="holds the changes from LSN 0/2 to LSN 0/3, which"):
         spool.entries(at(2), [gone])
-    with pytest.raises(StateConflict, match=r"taken up to LSN 0/7, but its spool .* ends at LSN 0/3:"):
+    with pytest.raises(StateConflict, match=r"read up to LSN 0/7, but its spool .* ends at LSN 0/3:"):
         spool.require_reach(at(7), at(2), [gone])
 
 
@@ -116,7 +116,7 @@ def test_a_spool_that_does_not_reach_to_where_the_log_was_taken_stops_the_job(sp
     made = [sealed(spool, entry(1, 0, 3))]
     spool.require_reach(at(3), at(0), made)
     spool.require_reach(at(3), at(4), [])
-    with pytest.raises(StateConflict, match=r"was taken up to log: 5, but its spool .* ends at log: 3") as refused:
+    with pytest.raises(StateConflict, match=r"was read up to log: 5, but its spool .* ends at log: 3") as refused:
         spool.require_reach(at(5), at(0), made)
     with typed(refused.value) as hint:
         hint.says("restore that folder")

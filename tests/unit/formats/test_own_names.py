@@ -13,8 +13,8 @@ from backfill_cli.errors import UsageError
 
 PACKAGE = Path(own.__file__).parents[1]
 NAMING = ("alias", "withColumn", "withColumns", "drop", "append_column", "withColumnRenamed", "groupBy")
-HELP = ("sinks/delta/__init__.py", "sinks/postgres/__init__.py")
-"""Help of options, for people."""
+ELSEWHERE = ("sinks/delta/__init__.py", "sinks/postgres/__init__.py", "manual/shells.py", "duckdb_instance.py")
+"""Help of options, functions of a shell, the name of an attached file: none stands beside a user's columns."""
 
 
 def trees() -> list[tuple[str, ast.Module]]:
@@ -25,7 +25,7 @@ def test_a_name_with_the_prefix_is_defined_in_one_module() -> None:
     found = [
         (path, node.lineno)
         for path, tree in trees()
-        if path != "contracts/own.py" and path not in HELP
+        if path != "contracts/own.py" and path not in ELSEWHERE
         for node in _texts(tree)
         if own.PREFIX in str(node.value)
     ]

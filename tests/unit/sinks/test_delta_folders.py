@@ -33,7 +33,7 @@ def test_a_table_that_may_forget_which_epochs_it_holds_is_refused(tmp_path: Path
     if kept is None:
         sink.check("orders", (TABLE,), False)  # type: ignore[attr-defined]
         return
-    with pytest.raises(UsageError, match="keeps epoch numbers for interval 7 days only") as caught:
+    with pytest.raises(UsageError, match="keeps the numbers of commits for interval 7 days only") as caught:
         sink.check("orders", (TABLE,), False)  # type: ignore[attr-defined]
     with typed(caught.value) as hint:
         (statement,) = hint.statements()

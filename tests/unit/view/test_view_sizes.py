@@ -19,7 +19,7 @@ from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.split import SplitStatus
 from backfill_cli.view.lines import spell_lag
-from backfill_cli.view.model import JobView, job_view, spell_share
+from backfill_cli.view.model import JobView, job_view, phases_of, spell_share
 from backfill_cli.view.picture import Picture, live_picture
 
 NOW_MS = 1_763_692_800_000
@@ -52,12 +52,13 @@ def views(draw: st.DrawFn) -> JobView:
     hint = draw(st.sampled_from([Hint(), command("resume orders"), "first: " + command("throttle a --rate none")]))
     limit = Limit(draw(words), draw(st.sampled_from(list(Kind))), hint)
     total = draw(st.none() | counts)
+    strategy = draw(st.sampled_from(["snapshot", "chain", "source", "arrangement"]))
     some = st.none() | counts
     places = draw(st.lists(st.tuples(st.sampled_from(list(SplitStatus)), counts, some, some), max_size=9))
     partitions = tuple(PartitionProgress(str(n), *told) for n, told in enumerate(places))
     told = replace(
         PROGRESS,
-        phase=draw(st.sampled_from(list(Phase))),
+        phase=draw(st.sampled_from(phases_of(strategy))),
         rows_read=draw(counts),
         rows_total=total,
         bytes_read=draw(counts),
@@ -88,7 +89,7 @@ def views(draw: st.DrawFn) -> JobView:
         why=limit,
         progress=draw(st.none() | st.just(told)),
         control=draw(st.sampled_from([Control(), Control("me@box", NOW_MS - 90_000), Control(rate=500.0)])),
-        strategy=draw(st.sampled_from(["snapshot", "chain", "source", "arrangement"])),
+        strategy=strategy,
         lease=draw(st.sampled_from([Lease(3, "cli", "box", 4711, NOW_MS - 9_000, NOW_MS), Lease(3)])),
         live=draw(st.booleans()),
         created=draw(st.booleans()),
