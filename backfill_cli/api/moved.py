@@ -26,7 +26,8 @@ def refuse_moved(job: str, config: Path, store: Catalog, path: str) -> None:
     row = next((row for row in Catalog(here).listed() if row.name == job), None)
     if row is None or not _is_of(row.config_file, config) or job in {row.name for row in store.listed()}:
         return
-    file, stored = shlex.quote(str(config)), json.loads(Catalog(here).definition(job).config)
+    file, old = shlex.quote(str(config)), Catalog(here)
+    stored = json.loads(old.definition(job).config) if job in old.names() else {}  # else its start was killed
     staging = stored.get("job", {}).get("staging")
     kept = f" and set job.staging = {json.dumps(staging, ensure_ascii=False)}," if staging else ""
     move = "" if os.path.lexists(config.name) else "move the config here: " + shell(f"mv {file} .") + "; or "

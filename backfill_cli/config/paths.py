@@ -32,9 +32,9 @@ def absolute_path(text: str, base: Path) -> str:
     before, reference, after = text.partition("${")
     if _URI.match(text) or (reference and not before):
         return text
-    if not reference:
+    if ".." not in after.split("/"):
         return os.path.normpath(base / os.path.expanduser(text))
-    folder, begin = os.path.split(before)  # what is behind it has a meaning only with the reference's value
+    folder, begin = os.path.split(before)  # what `..` leads to depends on the reference's value
     return os.path.join(os.path.normpath(base / os.path.expanduser(folder)), begin) + reference + after
 
 

@@ -71,7 +71,7 @@ def resolve(options: Model, at: str, context: Any = None) -> Model:
         if filled == text or not is_path(type(options), path, filled):
             return filled
         if (found := valued_path(filled)) is None:
-            fault = f"{text} is a relative path; if it is below the config's folder: ./{text}"
+            fault = f"{text} is a relative path: give the absolute one; or, below the config's folder: ./{text}"
         elif context != STORED and holds_secret(found):
             fault = f"{text} {IN_PATH}: {OF_PATH}"
         else:

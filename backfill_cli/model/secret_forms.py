@@ -23,20 +23,21 @@ _ABOUT = re.compile(
 )
 _SWITCH = re.compile(r"\s*(true|false)?\s*", re.IGNORECASE)
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY")
-_USER_INFO = re.compile(r"[a-z][a-z0-9+.-]*://[^/@\s:]*:[^/@\s]+@", re.IGNORECASE)
+# In all of these a NUL stands for a reference: a user, a password or a value that is nothing else is no secret.
+_USER_INFO = re.compile(r"[a-z][a-z0-9+.-]*://[^/@\s:]*:\0*[^/@\s\0][^/@\s]*@", re.IGNORECASE)
 # On the web a user without a password is a token.
-_WEB_USER = re.compile(r"https?://[^/@\s?#]+@", re.IGNORECASE)
+_WEB_USER = re.compile(r"https?://\0*[^/@\s?#:\0][^/@\s?#:]*:?@", re.IGNORECASE)
 # A text that is a URL as a whole: in its password any character may stand, also one that ought to be escaped.
-_WHOLE_URL = re.compile(r"\s*[a-z][a-z0-9+.-]*://[^/@:[]*:(?!\d+(?:[/,?]|$))[^@]+@", re.IGNORECASE)
+_WHOLE_URL = re.compile(r"\s*[a-z][a-z0-9+.-]*://[^/@:[]*:(?!\d+(?:[/,?]|$))\0*[^@\0][^@]*@", re.IGNORECASE)
 # name=value and "name": value inside a text: a Connect address, JAAS, Java options, JSON.
 _PAIR = re.compile(r"""([\w.-]+)(?:["']?\s*=|["']\s*:)\s*["']?([^\s;&,"'}]*)""")
 # In a query only: a folder can be called `sig=1`.
-_SIGNED = re.compile(rf"[?&]{SIGNATURE}=[^&#\s]|^{SIGNATURE}=[^&#\s/]+&", re.IGNORECASE)
+_SIGNED = re.compile(rf"[?&]{SIGNATURE}=\0*[^&#\s\0]|^{SIGNATURE}=\0*[^&#\s/\0][^&#\s/]*&", re.IGNORECASE)
 
 
 def holds_secret(text: str) -> bool:
     """Whether a text holds a secret by its form: a URL with a password, `password=…`. References are none."""
-    bare = REFERENCE.sub("", text)
+    bare = REFERENCE.sub("\0", text)
     return holds_key(text) or any(map(_says_secret, (bare, unquote(bare))))
 
 
@@ -58,4 +59,5 @@ def is_switch(text: str) -> bool:
 def _says_secret(text: str) -> bool:
     if _WHOLE_URL.match(text) or any(form.search(text) for form in (_USER_INFO, _WEB_USER, _SIGNED)):
         return True
-    return any(names_secret(found[1]) and not is_switch(found[2]) for found in _PAIR.finditer(text))
+    pairs = ((found[1], found[2].strip("\0")) for found in _PAIR.finditer(text))
+    return any(names_secret(name) and not is_switch(value) for name, value in pairs)

@@ -42,7 +42,7 @@ def rows_in(folder: Path) -> int:
     rows = 0
     with suppress(OSError):  # removed meanwhile, or nothing was read yet
         for file in folder.glob("*[0-9]"):
-            with suppress(OSError):
+            with suppress(OSError, ValueError):  # being written, by a worker elsewhere
                 rows += int(file.read_bytes())
     return rows
 
@@ -55,7 +55,7 @@ class Count:
         self._rows = self._told = 0
         self._told_s = time.monotonic()
         if self._file is not None:
-            with suppress(OSError), open(self._file, "rb") as before:
+            with suppress(OSError, ValueError), open(self._file, "rb") as before:
                 self._told = int(before.read())
 
     def add(self, rows: int) -> None:
@@ -65,9 +65,9 @@ class Count:
             return
         self._told, self._told_s = self._rows, now_s
         with suppress(OSError):  # nothing depends on it
-            with open(f"{self._file}.new", "wb") as fresh:
-                fresh.write(b"%d" % self._rows)
-            os.replace(f"{self._file}.new", self._file)
+            fresh = f"{self._file}.{os.getpid()}.new"  # two workers can read a part at once
+            Path(fresh).write_bytes(b"%d" % self._rows)
+            os.replace(fresh, self._file)
 
 
 def counted(batches: "Iterator[pa.RecordBatch]", rows: Count) -> "Iterator[pa.RecordBatch]":

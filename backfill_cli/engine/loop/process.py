@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TypeVar
 
 from backfill_cli.engine.job.resources import Watcher
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
@@ -16,6 +17,8 @@ from backfill_cli.model.limit import Limit
 from backfill_cli.model.pace import Backoff
 from backfill_cli.spark import driver
 from backfill_cli.strategies import StrategyState
+
+Answer = TypeVar("Answer")
 
 HEARTBEAT_S = 10.0  # the lease of a runner on another machine counts as expired after three missed heartbeats
 LOOK_S = 0.5  # how often the heartbeat checks whether there is something to report before it is due
@@ -139,18 +142,19 @@ class Heartbeat:
         while not self._over.wait(min(LOOK_S, HEARTBEAT_S)):
             try:
                 driver.require_running()
-                if time.monotonic() < due_s and not self.has_news():
+                if time.monotonic() < due_s and not self._by_name(self.has_news):
                     continue
                 due_s = time.monotonic() + HEARTBEAT_S
-                self._beat_by_name()
+                self._by_name(self.beat)
             except BackfillError as exc:
                 self._failed = exc
                 self._wake.ring()
                 return
 
-    def _beat_by_name(self) -> None:
+    def _by_name(self, act: Callable[[], Answer]) -> Answer:
+        """A bug that ends this thread is told, instead of a lease that is renewed no longer."""
         try:
-            self.beat()
+            return act()
         except BackfillError:
             raise
         except Exception as exc:

@@ -91,7 +91,8 @@ def heartbeat_died(s: Scene) -> str:
     def renew() -> None:
         raise RuntimeError("a fault of ours")
 
-    return s.failed(Heartbeat("orders", renew, 1_000, Wake())._beat_by_name)
+    heartbeat = Heartbeat("orders", renew, 1_000, Wake())
+    return s.failed(lambda: heartbeat._by_name(heartbeat.beat))
 
 
 def sink_newer(s: Scene) -> str:

@@ -85,6 +85,20 @@ def test_a_job_in_the_catalog_of_the_current_folder_is_not_started_a_second_time
         assert catalog_of(Path("job.toml"), "").path == catalog.path
 
 
+def test_a_killed_start_in_that_catalog_is_no_reason_to_look_for_its_job(folder: Path, conf: Path) -> None:
+    """That it does not exist would send to the config's own catalog, which knows nothing of it."""
+    write_config(conf)
+    killed = Catalog(folder / ".backfill/catalog.duckdb")
+    killed.starters.begin("orders", "me", "starting Spark", "{}", str(conf / "job.toml"))
+    with pytest.raises(UsageError, match="is in the catalog of the current folder") as refused:
+        refuse_moved("orders", conf / "job.toml", catalog_of(conf / "job.toml", ""), "")
+    with typed(refused.value) as hint:
+        hint.says("write its paths for its own folder, and name the catalog")
+        (option, file, named, catalog) = hint.commands()[0][1:]
+        assert (option, named, Path(catalog).absolute()) == ("--config", "--catalog", killed.path)
+        refuse_moved("orders", Path(file), catalog_of(Path(file), catalog), catalog)
+
+
 def test_its_config_is_the_same_however_it_is_spelled(folder: Path, conf: Path, catalog: Catalog) -> None:
     write_config(conf)
     with catalog.claim("orders", "test", 5) as claim:

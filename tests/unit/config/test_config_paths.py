@@ -60,6 +60,12 @@ def test_a_path_is_relative_to_the_configs_folder_alone(typed: str) -> None:
     assert value == expected if value is None or is_uri(value) else place(value) == expected
 
 
+def test_a_path_with_a_reference_is_stored_as_it_was_before() -> None:
+    """A job of an earlier version would be another one, were it not."""
+    for text in ("data/${env:DAY}/", "./${env:DAY}//x", "data/../${env:DAY}/./x/"):
+        assert absolute_path(text, BASE) == os.path.normpath(f"{BASE}/{text}")
+
+
 @given(TYPED)
 def test_a_place_that_was_typed_here_is_the_same_in_a_config_elsewhere(typed: str) -> None:
     text = os.path.expanduser(filled(typed))
@@ -84,7 +90,7 @@ def test_a_variable_that_a_path_begins_with_holds_an_absolute_one(
                 continue
             with pytest.raises(ConfigError) as refused:
                 resolve(config.sink, "sink")
-            fault = "sink.path: ${env:PLACE}/x is a relative path; if it is below the config's folder: "
-            assert fault + "./${env:PLACE}/x" in refused.value.message
+            said = "is a relative path: give the absolute one; or, below the config's folder: ./${env:PLACE}/x"
+            assert f"sink.path: ${{env:PLACE}}/x {said}" in refused.value.message
     below = load_text(GOOD.replace("warehouse.duckdb", "./${env:PLACE}/x"))
     assert resolve(below.sink, "sink").model_dump()["path"] == f"{tmp_path}/d/x"

@@ -45,6 +45,9 @@ PUBLIC = [  # names of folders are no parameters, and the user of a database or 
     "hdfs://me@host/x",
     "https://host/a?sig=${env:SIG}",
     "https://${env:TOKEN}@host/a",
+    "https://${env:USER}:${env:PW}@host/a",
+    "http://:${env:PW}@host",
+    "sig=${env:SIG}&sv=2022-11-02",
     "https://h/a@b?signed=1",
 ]  # fmt: skip
 

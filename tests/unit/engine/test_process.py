@@ -285,6 +285,21 @@ def test_java_that_has_ended_ends_an_idle_run_before_a_heartbeat_is_due(monkeypa
     assert time.monotonic() - began < 5, "the next change, or heartbeat, was ten seconds away"
 
 
+def test_a_fault_in_what_is_new_ends_the_run_by_name_too() -> None:
+    """Else nothing would renew the lease any more, and nobody would know."""
+
+    def faulty() -> bool:
+        raise ValueError("no number")
+
+    wake = Wake()
+    beat = Heartbeat("job", lambda: None, 1000, wake)
+    beat.has_news = faulty
+    with beat:
+        wake.sleep(5)
+        with pytest.raises(Fatal, match="its heartbeat failed: ValueError: no number"):
+            beat.check()
+
+
 def test_what_is_new_is_told_before_a_heartbeat_is_due() -> None:
     told = threading.Event()
     beat = Heartbeat("job", told.set, 1000, Wake())

@@ -44,3 +44,25 @@ def test_a_folder_that_is_gone_ends_no_task(tmp_path: Path) -> None:
     assert sum(one.num_rows for one in counted(batches(5), Count(where, 0))) == 5
     assert rows_in(gone) == 0
     assert sum(one.num_rows for one in counted(batches(5), Count(None, 0))) == 5
+
+
+def test_a_number_that_is_being_written_ends_neither_task_nor_display(tmp_path: Path) -> None:
+    with counted_in(tmp_path):
+        where = place()
+    (tmp_path / "0-7").write_bytes(b"")
+    assert rows_in(tmp_path) == 0
+    list(counted(batches(5), Count(where, 7)))
+    assert rows_in(tmp_path) == 5
+
+
+def test_two_workers_that_read_a_part_at_once_do_not_write_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with counted_in(tmp_path):
+        where = place()
+    written: list[str] = []
+    monkeypatch.setattr("os.replace", lambda new, _: written.append(new))
+    for pid in (1, 2):
+        monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
+        list(counted(batches(5), Count(where, 7)))
+    assert len({*written}) == 2
