@@ -212,7 +212,7 @@ def _hint(hint: Hint) -> str:
 
 def _facts(told: Reported) -> str:
     view, totals, rebuilt = told.view, told.totals, told.rebuilt
-    took = max(0, (told.records[-1].committed_ms if told.records else told.now_ms) - view.created_ms) / 1000
+    took = [max(0, one.committed_ms - view.created_ms) / 1000 for one in told.records[-1:]]
     facts = [
         ("snapshot", f"{spell_share(view.share)}, {spell_read(view)}"),
         *((("reads", spell_rate(view.rows_per_s)),) if view.rows_per_s is not None else ()),
@@ -225,7 +225,7 @@ def _facts(told: Reported) -> str:
         *((("quarantined", spell_quarantined(view.quarantined)),) if view.quarantined else ()),
         ("commits", f"{totals.commits:,}"),
         ("catalog rebuilt" if rebuilt else "created", spell_moment(view.created_ms)),
-        (f"{'rebuild' if rebuilt else 'creation'} to last commit", spell_duration(took)),
+        *((f"{'rebuild' if rebuilt else 'creation'} to last commit", spell_duration(one)) for one in took),
         *((("not counted", "changes, rows written and commits of before the rebuild"),) if rebuilt else ()),
         *((("caught up", spell_moment(view.caught_up_ms)),) if view.caught_up_ms else ()),
         *((("upstream log held", spell_size(view.held_bytes)),) if view.held_bytes is not None else ()),
@@ -292,11 +292,11 @@ def _parts(view: JobView) -> str:
         f"<bdi>{_text(said)}</bdi></div>"
         for label, share, said in bars
     ]
-    more = len(told) - LISTED
-    rest = "\n".join(told[LISTED : LISTED + FOLDED])
-    return "\n".join(told[:LISTED]) + (
-        f"<details><summary>{more:,} more</summary>{rest}</details>" if more > 0 else ""
-    )
+    text, rest, left = "\n".join(told[:LISTED]), told[LISTED : LISTED + FOLDED], len(told) - LISTED - FOLDED
+    if rest:
+        unfolded = "\n".join(rest)
+        text += f"<details><summary>{len(rest):,} more</summary>{unfolded}</details>"
+    return text + (f"<p>{spell_count(left, 'part')} after these</p>" if left > 0 else "")
 
 
 def _commits(told: Reported) -> str:

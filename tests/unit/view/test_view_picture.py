@@ -92,6 +92,9 @@ def test_one_pending_epoch_is_one_and_a_reason_is_not_a_limit() -> None:
         "last commit 1763692800123",
         "catching up: 1 upstream epoch left",
     ]
+    begun = spell_progress(job_view(row(epoch=0, progress=replace(one, epoch=0))))
+    assert "no commit yet" in begun
+    assert "last commit" not in begun
     paused = spell_progress(job_view(row(state=JobState.PAUSED, control=Control("me@box", 5))))
     assert "limited by" not in paused
     assert "; paused by me@box since" in paused

@@ -111,9 +111,22 @@ def test_a_report_of_ten_thousand_commits_and_a_thousand_commands_is_small() -> 
     assert "9,000 lines before these: <code>backfill history orders --last 10000</code>" in text
 
 
+def test_parts_that_a_report_does_not_show_are_counted() -> None:
+    groups = [SplitGroup(f"t{n}", 1, 0, 0, None, 0.5) for n in range(LISTED + FOLDED + 2)]
+    text = page([], groups=groups)
+    assert text.count('class="part"') == LISTED + FOLDED
+    assert f"<summary>{FOLDED} more</summary>" in text
+    assert "<p>2 parts after these</p>" in text
+    whole = page([], groups=groups[: LISTED + 1])
+    assert "<summary>1 more</summary>" in whole
+    assert "after these" not in whole
+
+
 @pytest.mark.parametrize("progressed", [None, progress(partitions=(PartitionProgress("0", "live", 9, 5, 0),))])
 def test_a_job_that_did_nothing_yet_and_one_of_partitions_have_a_report(progressed: object) -> None:
-    assert "Nothing has been committed yet" in page([], progress=progressed)
+    text = page([], progress=progressed)
+    assert "Nothing has been committed yet" in text
+    assert "creation to last commit" not in text
 
 
 STRANGE = st.sampled_from(["\u202egnp.elif\u202c", "السعر", "📦" * 20, "n" * 200, "a b\nc", "</title>"])
