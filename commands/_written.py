@@ -211,7 +211,8 @@ def _refuse_gaps(draft: "Draft", asked: "Asked", file: Path) -> None:
         return
     only_key = all(gap.is_key for gap in draft.gaps)
     filled = by_init(asked, file) + ", fill them in, and start it"
-    way = Hint.of("name its columns: --key id") if only_key else filled
+    key = shlex.quote(draft.gaps[0].example or "id")
+    way = Hint.of(f"name its columns: --key {key}") if only_key else filled
     raise UsageError("\n".join(f"{gap.what} cannot be told from the data: {gap.why}" for gap in draft.gaps), way)
 
 
@@ -234,7 +235,10 @@ def create(file: Path, text: str) -> None:
     except FileExistsError:
         raise
     except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}", another()) from None
+        free = _free(but=file.parent)
+        raise UsageError(
+            f"{file}: {error.strerror}", f"name a file in another folder{f', such as {free}' if free else ''}"
+        ) from None
 
 
 def _write(file: Path, text: str) -> None:
@@ -245,13 +249,19 @@ def _write(file: Path, text: str) -> None:
 
 def another() -> Hint:
     """A file that can be written: here, else at home or among temporary files."""
+    free = _free()
+    return "name another file" + (": " + command(f"init {shlex.quote(free)}") if free else Hint())
+
+
+def _free(but: Path | None = None) -> str:
+    """A file that is not there, in a folder that can be written; empty if none is found. but: not here."""
     folders = [
         folder
         for folder in ("", str(home()), tempfile.gettempdir())
         if os.access(folder or ".", os.W_OK | os.X_OK)
+        and (but is None or os.path.realpath(folder) != os.path.realpath(but))
     ]
     files = (
         os.path.join(folder, name) for folder in folders for name in ("job.toml", "other.toml", "another.toml")
     )
-    free = next((file for file in files if not os.path.lexists(file)), None)
-    return "name another file" + (": " + command(f"init {shlex.quote(free)}") if free else Hint())
+    return next((file for file in files if not os.path.lexists(file)), "")

@@ -78,16 +78,17 @@ class Draft:
             if not table.old_keys
         ]
         found = (*keys, *options, *promises)
-        return [Gap(what, told.why, is_key) for what, told, is_key in found if told.value is None]
+        return [Gap(what, told.why, is_key, told.example) for what, told, is_key in found if told.value is None]
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """what: the option, or the key. why: what was looked at."""
+    """what: the option, or the key. why: what was looked at. example: see `Told`."""
 
     what: str
     why: str
     is_key: bool
+    example: str = ""
 
 
 PROMISE = "these changes do not send the old key with a key change: true promises that keys never change"

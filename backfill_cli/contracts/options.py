@@ -13,10 +13,14 @@ from backfill_cli.model.units import nearest_first, spell_known
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One option. value: None if it could not be determined and is to be filled in. why: what it is based on."""
+    """One option. value: None if it could not be determined and is to be filled in. why: what it is based on.
+
+    example: a value to fill in, as a command line has it; empty if the data suggests none.
+    """
 
     value: Any
     why: str = ""
+    example: str = ""
 
 
 @dataclass(frozen=True, slots=True)

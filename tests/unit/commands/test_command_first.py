@@ -266,6 +266,38 @@ def test_a_key_that_cannot_be_told_is_asked_for_in_a_line(run: Run, orders: Path
         assert load(orders.parent / "job.toml").tables[0].key == ["id", "n"]
 
 
+@pytest.mark.usefixtures("started")
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("id,n,d\n1,5,1\n1,5,2\n", "d"),
+        ("a,order_id\n1,1\n1,1\n", "order_id"),
+        ("a,b\n1,1\n1,1\n", "a"),
+        ("1,5\n2,5\n", "c1"),
+    ],
+)
+def test_the_key_that_is_offered_is_one_that_the_files_have(run: Run, orders: Path, text: str, key: str) -> None:
+    (orders / "a.csv").write_text(text)
+    refused = run("start", *PLACES, "--yes")
+    with typed(refused.stderr.split("Try: ", 1)[1]) as hint:
+        assert hint.options() == {"--key": key}
+        assert run("start", *PLACES, "--yes", "--key", key).exit_code == 0
+        assert load(orders.parent / "job.toml").tables[0].key == [key]
+
+
+@pytest.mark.usefixtures("started")
+@pytest.mark.parametrize("verb", ["init", "start --yes"])
+def test_files_of_no_byte_are_said_to_be_empty(run: Run, orders: Path, verb: str) -> None:
+    (orders / "a.csv").write_text("")
+    refused = run(*verb.split(), *PLACES, "--key", "id")
+    assert "orders: every file is empty, of 0 bytes" in refused.stderr
+    assert [one.name for one in orders.parent.iterdir()] == ["orders"]
+    with typed(refused.stderr.split("Try: ", 1)[1]) as hint:
+        hint.says("give a folder or a file with rows")
+        (orders / "a.csv").write_text("id,n\n1,5\n")
+        assert run(*verb.split(), *PLACES, "--key", "id").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("words", "said", "more"),
     [

@@ -335,15 +335,16 @@ def _told_key(held: Snapshot, named: Named) -> Told:
 def _key(held: Snapshot, table: str) -> Told:
     name, able = guesses.key_of(held.columns, table)
     rows = max((one.rows for one in held.columns.values()), default=0)
+    example = next(iter(able or guesses.like_a_key([*held.columns]) or held.columns), "")
     if not held.named or not held.columns:
-        return Told(None, "the files do not name their columns")
+        return Told(None, "the files do not name their columns", example)
     listed = ", ".join(able[:_LISTED])
     if name is not None:
         more = f"; also: {', '.join(one for one in able[:_LISTED] if one != name)}" if len(able) > 1 else ""
         return Told([name], f"unique and not NULL in the {rows:,} rows read{more}")
     if able:
-        return Told(None, f"each of these is unique in the {rows:,} rows read: {listed}")
-    return Told(None, f"no single column is unique in the {rows:,} rows read")
+        return Told(None, f"each of these is unique in the {rows:,} rows read: {listed}", example)
+    return Told(None, f"no single column is unique in the {rows:,} rows read", example)
 
 
 def table_of(path: str) -> str:

@@ -54,6 +54,8 @@ def folder(path: str) -> Folder:
             f"{path}: there are no files",
             "give a folder or a glob with files; names that begin with '_' or '.' or end with .tmp are ignored",
         )
+    if not any(file.size for file in files):
+        raise UsageError(f"{path}: every file is empty, of 0 bytes", "give a folder or a file with rows")
     sample: list[File] = []
     size = 0
     for file in dict.fromkeys((files[0], files[-1], *files)):
