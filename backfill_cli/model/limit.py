@@ -13,6 +13,7 @@ class Kind(StrEnum):
     """The name under which it is shown."""
 
     LIMITED = "limited by"
+    NOW = "now"
     PAUSED = "paused"
     WAITING = "waiting"
     AWAITING_LIVE = "awaiting live"
@@ -61,7 +62,7 @@ class Limit:
     @property
     def said(self) -> str:
         """Without what to type."""
-        if self.kind in (Kind.LIMITED, Kind.ENDED):
+        if self.kind in (Kind.LIMITED, Kind.NOW, Kind.ENDED):
             return self.text
         return f"{self.kind}{' ' if self.kind is Kind.PAUSED else ': '}{self.text}"
 

@@ -17,6 +17,9 @@ LETTER = 6.9
 LINE = 16
 """Pixels from one line of labels to the next."""
 
+BELOW = 18
+"""Pixels from a time axis to the feet of its times: the lowest value beside the axis reaches 7 below it."""
+
 APART = 6
 """Pixels between two labels, at least."""
 
@@ -236,7 +239,7 @@ def times_svg(frame: Frame, y: float) -> str:
         if x - half >= 0 and x + half <= frame.right + 8:
             told.append(
                 f'<path class="tick" d="M{x:.1f} {y:.0f}v4"/>'
-                f'<text x="{x:.1f}" y="{y + 16:.0f}" text-anchor="middle">{one.label}</text>'
+                f'<text x="{x:.1f}" y="{y + BELOW:.0f}" text-anchor="middle">{one.label}</text>'
             )
     return "".join(told)
 

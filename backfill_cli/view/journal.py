@@ -131,17 +131,29 @@ class Journal:
         self._max_lag_s = max_lag_s
         self._lagging = False
         self._seen: tuple[str, str] | None = None
+        self._begins = ""
+        self._busy = False
         self._told_s = 0.0
         self._told = before.totals
         self._doing: Limit | None = None
+        self._doing_s = self._doing_told_s = 0.0
         self._waits_for: Limit | None = None
         self._waits_told_s = 0.0
 
     def doing(self, what: Limit) -> Iterator[Entry]:
         """What a run is doing or waiting for before its first barrier."""
         if what != self._doing:
+            self._doing_s = self._doing_told_s = self._now_s()
             yield Entry(str(what), Weight.WARNING if what.kind is Kind.WAITING else Weight.INFO)
         self._doing = what
+
+    def still(self) -> Iterator[Entry]:
+        """Every `every_s`, for how long a run has been doing that, until it has progress to report."""
+        now_s = self._now_s()
+        if self._doing is None or self._seen is not None or now_s - self._doing_told_s < self._every_s:
+            return
+        self._doing_told_s = now_s
+        yield Entry(f"{self._doing.said}, {spell_duration(int(now_s - self._doing_s))}")
 
     def look(self, news: News) -> Iterator[Entry]:
         """What is new: commands, waits, quarantined rows, then the progress of the job."""
@@ -213,20 +225,24 @@ class Journal:
 
     def due_in_s(self) -> float | None:
         """Seconds until a line of progress is due; None if there is nothing new to report."""
-        if self._seen is None or self.known.totals == self._told:
+        if self._doing is not None and self._seen is None:
+            return max(0.0, self._doing_told_s + self._every_s - self._now_s())
+        if self._seen is None or (self.known.totals == self._told and not self._busy):
             return None if self._max_lag_s is None else LAG_EVERY_S
         due_s = max(0.0, self._told_s + self._every_s - self._now_s())
         return due_s if self._max_lag_s is None else min(due_s, LAG_EVERY_S)
 
     def _progress(self, view: JobView) -> Iterator[Entry]:
-        """A line at each change of state or phase, and one every `every_s`."""
-        seen = (view.state, view.phase)
+        """A line at each change of state or phase, at what has to end first, and one every `every_s`."""
+        seen, begins = (view.state, view.phase), view.limited_by.text if view.limited_by.kind is Kind.NOW else ""
+        self._busy = view.doing is not None
+        same = seen == self._seen and begins in ("", self._begins)
         now_s = self._now_s()
-        if view.state == "starting" or (seen == self._seen and now_s - self._told_s < self._every_s):
+        if view.state == "starting" or (same and now_s - self._told_s < self._every_s):
             return
         since = self.known.totals.since(self._told)
         line = spell_progress(view, since, why=view.state != "failed")  # `ended` reports why
-        self._seen, self._told_s, self._told = seen, now_s, self.known.totals
+        self._seen, self._begins, self._told_s, self._told = seen, begins, now_s, self.known.totals
         yield Entry(line, Weight.WARNING if view.state == "paused" else Weight.INFO)
 
     def _waits(self, view: JobView) -> Iterator[Entry]:

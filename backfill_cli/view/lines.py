@@ -95,7 +95,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         *((("quarantined", spell_quarantined(view.quarantined)),) if view.quarantined else ()),
         *((("consistent", NOT_YET),) if view.converging and view.phase != "snapshot" else ()),
         (limit_of(view)[0], _with_hint(view)),
-        *((("now", spell_doing(view)),) if view.doing is not None else ()),
+        *((("now", spell_doing(view)),) if is_busy(view) else ()),
         *((("verified", spell_verified(view.verified)),) if view.verified is not None else ()),
         *((("pending commands", ", ".join(view.pending_commands)),) if view.pending_commands else ()),
         ("runner", spell_runner(view)),
@@ -143,12 +143,16 @@ def spell_progress(view: JobView, since: Totals | None = None, why: bool = True)
     parts.append(f"last commit {view.epoch}" if view.epoch else "no commit yet")
     if why:
         parts.append(spell_held_up(view))
+        if is_busy(view):
+            parts.append(spell_doing(view))
     return "; ".join(parts)
 
 
 def spell_held_up(view: JobView) -> str:
     """`limited by rate 500 rows/s`, `paused by cli`, `waiting: …`, or why it ended."""
     limit = view.limited_by
+    if limit.kind is Kind.NOW:
+        return limit_of(view)[1]
     return f"{limit.kind} {limit}" if limit.kind is Kind.LIMITED and view.state != "starting" else str(limit)
 
 
@@ -156,11 +160,12 @@ def limit_of(view: JobView) -> tuple[str, str]:
     """What holds the job up, after the name under which it is shown: a start is limited by nothing yet."""
     limit = view.limited_by
     starts = view.state == "starting" and limit.kind is Kind.LIMITED
-    return "now" if starts else limit.kind.value, limit.text
+    doing = limit.kind is Kind.NOW and view.doing is not None
+    return Kind.NOW.value if starts else limit.kind.value, spell_doing(view) if doing else limit.text
 
 
 def _with_hint(view: JobView) -> str:
-    return str(replace(view.limited_by, kind=Kind.LIMITED))
+    return str(replace(view.limited_by, kind=Kind.LIMITED, text=limit_of(view)[1]))
 
 
 def spell_terms(view: JobView) -> str:
@@ -230,12 +235,17 @@ def spell_group(rows_read: int, rows_total: int | None, estimated: bool) -> str:
     return f"{min(rows_read, rows_total):,} of {'about ' if estimated else ''}{rows_total:,} rows"
 
 
+def is_busy(view: JobView) -> bool:
+    """Whether what the runner is doing is said beside what limits the job."""
+    return view.doing is not None and view.limited_by.kind is not Kind.NOW
+
+
 def spell_doing(view: JobView) -> str:
-    """`reading 8 parts of the snapshot, 120,000 rows so far, 21 s`."""
+    """`reading 8 parts of the snapshot for 21 s; 120,000 rows read and not committed yet`."""
     read = [(view.rows_in_hand, "row"), (view.changes_in_hand, "change")]
     told = " and ".join(spell_count(n, what) for n, what in read if n)
-    so_far = f", {told} read so far" if told else ""
-    return f"{view.doing}{so_far}, {spell_duration(view.doing_s or 0)}"
+    in_hand = f"; {told} read and not committed yet" if told else ""
+    return f"{view.doing} for {spell_duration(view.doing_s or 0)}{in_hand}"
 
 
 def spell_held(size_bytes: int) -> str:

@@ -23,6 +23,7 @@ from backfill_cli.view.console import laid_out, shown, shown_lines
 from backfill_cli.view.events import events_of
 from backfill_cli.view.lines import (
     NOT_YET,
+    is_busy,
     limit_of,
     spell_doing,
     spell_held,
@@ -58,6 +59,8 @@ PLOT_LINES = (8, 6, 4)
 EVENTS_FROM, EVENTS = 3, 12
 PARTITIONS_SHOWN = 8
 LEAST_BAR = 8  # cells
+AHEAD, AHEAD_ASCII = "┅", "="
+"""Of a bar: what is read and not committed yet."""
 LOW = 20  # lines: on fewer each one counts
 
 CALM, DONE, WARN, BAD, QUIET = "cyan", "green", "yellow", "red", "dim"
@@ -382,8 +385,9 @@ def _plots(view: JobView, lines: int) -> list[Plot]:
 def _facts(view: JobView) -> list[tuple[str, Hint | str, str]]:
     """What else is going on, the most important first."""
     facts: list[tuple[str, Hint | str, str]] = []
-    if view.doing is not None:
-        facts.append(("now", spell_doing(view), ""))
+    if is_busy(view):
+        mark = f" ({AHEAD})" if view.rows_in_hand and view.rows_total else ""
+        facts.append(("now", spell_doing(view) + mark, ""))
     if view.pending_commands:
         facts.append(("requested", ", ".join(view.pending_commands), ""))
     if view.quarantined:
@@ -486,7 +490,7 @@ class Bars:
 
 
 def _bar(one: OneBar, width: int, ascii_only: bool) -> Text:
-    full, ahead, rest = ("#", "=", "-") if ascii_only else ("━", "┅", "─")
+    full, ahead, rest = ("#", AHEAD_ASCII, "-") if ascii_only else ("━", AHEAD, "─")
     share, more = one.shares
     filled = min(width, round((share or 0.0) * width))
     read = min(width, round(((share or 0.0) + more) * width)) - filled
@@ -599,7 +603,8 @@ class KeyValues:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         names = max(11, *(len(name) for name, _, _ in self._facts), 0)
         room = options.max_width - names - 2
-        for name, value, style in self._facts:
+        for name, told, style in self._facts:
+            value = told.replace(AHEAD, AHEAD_ASCII) if isinstance(told, str) and options.ascii_only else told
             lines = [shown(line) for line in (laid_out(value, room) if isinstance(value, Hint) else [value])]
             words = [word for line in lines for word in ([line] if isinstance(value, Hint) else line.split())]
             if any(cell_len(word) > room for word in words):  # they have lines of their own, and are copied whole

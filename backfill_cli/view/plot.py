@@ -97,7 +97,7 @@ class Plot:
         values = self.values(cells)
         ascii_only = options.ascii_only
         tick, bar, corner, line = ("+", "|", "+", "-") if ascii_only else ("┤", "│", "└", "─")
-        yield Text(self.title, style="dim")
+        yield Text(self.title[: options.max_width], style="dim")
         for row in range(self.lines):
             label = (scale[0] if row == 0 else scale[1] if row * 2 == self.lines else "").rjust(left)
             mark = tick if label.strip() else bar
@@ -119,9 +119,9 @@ class Plot:
         """What is below the axis, as far as there is room."""
         ago = "ago" if self.end == "now" else "before"
         first, middle = f"{spell_duration(self.seconds)} {ago}", f"{spell_duration(self.seconds / 2)} {ago}"
-        if len(first) + len(middle) + len(self.end) + 4 <= cells:
-            half = cells // 2 - len(middle) // 2
-            told = first.ljust(half) + middle
+        half = cells // 2 - len(middle) // 2
+        told = first.ljust(half) + middle
+        if len(first) + 2 <= half and len(told) + len(self.end) + 2 <= cells:
             return told + self.end.rjust(cells - len(told))
         if len(first) + len(self.end) + 1 <= cells:
             return first + self.end.rjust(cells - len(first))

@@ -116,6 +116,7 @@ class Viewer:
         with suppress(BackfillError):
             self._last = self._news_after(self._journal.known.epoch)
             self._told(self._journal.look(self._last))
+        self._told(self._journal.still())
         return doing
 
     def _told(self, entries: Iterator[Entry]) -> None:

@@ -129,8 +129,9 @@ def test_every_section_is_laid_out_and_nothing_is_asked_for(
     assert all(wide > 0 and high > 10 for wide, high in headings.values())
     assert [wide > 0.8 * width and high > 80 for wide, high in seen["pictures"]] == [True] * 5
     labels = {text for texts in seen["texts"] for text, left, top, right, bottom in texts if right > left}
-    assert labels >= {"0 s", "caught up"}
-    assert any("throttle" in one or "events" in one for one in labels)
+    assert "0 s" in labels
+    for event in ("caught up", "throttle"):  # or, where two are close together, how many
+        assert any(event in one or "events" in one for one in labels)
     assert [overlapping(texts) for texts in seen["texts"]] == [[]] * 15
     (read, written, lag) = [one for one in seen["curves"] if one[1]]
     assert read[0] == written[0] == lag[0] == BLUE[scheme]

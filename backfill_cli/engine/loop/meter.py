@@ -130,7 +130,7 @@ class Meter:
 
         rows: that the sink writes.
         """
-        self._committing = _Doing(f"the sink is writing {spell_count(rows, 'row')}", now_ms, steady_ms)
+        self._committing = _Doing(f"writing {spell_count(rows, 'row')} to the sink", now_ms, steady_ms)
         self._flying_ms, self._flying_steady_ms, self._seen_since = self._oldest_ms, steady_ms, False
         self._pending, self._flying_epochs = self._plan.pending_after, self._pending - self._plan.pending_after
 
@@ -309,7 +309,7 @@ class Meter:
         if waiting is not None:
             return replace(waiting, kind=Kind.WAITING)
         if self._opening is not None:
-            return Limit(self._opening)
+            return Limit(self._opening, Kind.NOW)
         spool = self._view.spool
         if spool is not None and spool.waits is not None:
             return replace(spool.waits, text=f"the log is not being read; waiting: {spool.waits.text}")
@@ -350,6 +350,8 @@ class Meter:
             return Limit(
                 "nothing to follow: the config names no changes", hint=command(f"stop {self._job}"), to="end it"
             )
+        if self._observed_ms is None:
+            return Limit("looking for changes upstream", Kind.NOW)
         return Limit(f"nothing: following, a commit every {spell_duration(self._interval_ms / 1000)}")
 
     def _log_rates(self, steady_ms: int) -> tuple[float, Written] | None:

@@ -94,6 +94,11 @@ class Orchestrator(Generic[S]):
         return self._caught_up.at_ms is not None
 
     @property
+    def opening(self) -> bool:
+        """Whether what is to be staged waits for the stager, which is starting."""
+        return self._opening
+
+    @property
     def recorded(self) -> int | None:
         """The last committed epoch once the catalog's ledger has it, None until then."""
         return self._committed_epoch if self._unmarked is None else None

@@ -100,15 +100,16 @@ class Signals:
 class Heartbeat:
     """Renews the lease every 10 s while the `with` block lasts, whatever the run's own thread is doing.
 
-    renew: the renewal; the loop's own once there is a loop. has_news: whether to renew before it is due. limit_ms:
-    how long it may fail in a row. A permanent failure (another runner has the lease, Spark's Java process ended, a
-    bug) wakes the loop, and `check` raises it there.
+    renew: the renewal; the loop's own once there is a loop. has_news: whether to renew before it is due, which
+    `reported` then is told. limit_ms: how long it may fail in a row. A permanent failure (another runner has the
+    lease, Spark's Java process ended, a bug) wakes the loop, and `check` raises it there.
     """
 
     def __init__(self, job: str, renew: Callable[[], None], limit_ms: int, wake: Wake) -> None:
         self._job = job
         self.renew = renew
         self.has_news: Callable[[], bool] = lambda: False
+        self.reported: Callable[[], None] = lambda: None
         self._limit_ms = limit_ms
         self._wake = wake
         self._turn = threading.Lock()
@@ -142,10 +143,13 @@ class Heartbeat:
         while not self._over.wait(min(LOOK_S, HEARTBEAT_S)):
             try:
                 driver.require_running()
-                if time.monotonic() < due_s and not self._by_name(self.has_news):
+                has_news = self._by_name(self.has_news)
+                if time.monotonic() < due_s and not has_news:
                     continue
                 due_s = time.monotonic() + HEARTBEAT_S
                 self._by_name(self.beat)
+                if has_news:
+                    self.reported()
             except BackfillError as exc:
                 self._failed = exc
                 self._wake.ring()
@@ -203,7 +207,8 @@ class _Shown:
         if tick == Tick.WORKED or sight != self._seen:
             self._seen = sight
             self._watcher.progressed()
-        waits, caught_up = self._loop.waiting_for() is not None, self._loop.caught_up
+        waits = self._loop.waiting_for() is not None or self._loop.opening
+        caught_up = self._loop.caught_up
         now_s = time.monotonic()
         changed = waits != self._waited or caught_up != self._caught_up or self._loop.asked()
         if changed or (waits and now_s - self._told_s >= WAITING_S):

@@ -256,6 +256,7 @@ class _Run:
             loop = Orchestrator(job, ports, strategy, settings, recovered, meter)
             self.signals.ask(loop)
             heartbeat.renew, heartbeat.has_news = loop.heartbeat, loop.has_news
+            heartbeat.reported = self.watcher.progressed
             heartbeat.beat()
             self.watcher.progressed()
             try:

@@ -43,10 +43,10 @@ HALF = state(
 
 
 def test_a_job_without_a_change_side_is_not_said_to_follow() -> None:
-    assert (
-        str(follows(Meter("job", "time", 1000), Phase.UPSTREAM).limited_by)
-        == "nothing: following, a commit every 1 s"
-    )
+    made = Meter("job", "time", 1000)
+    assert str(follows(made, Phase.UPSTREAM).limited_by) == "looking for changes upstream"
+    made.observed(EpochPlan(), 1_000, UpstreamView("{}", START))
+    assert str(follows(made, Phase.UPSTREAM).limited_by) == "nothing: following, a commit every 1 s"
     alone = str(follows(Meter("job", "time", 1000, follows=False), Phase.UPSTREAM).limited_by)
     assert alone == "nothing to follow: the config names no changes; to end it: backfill stop job"
 
@@ -222,6 +222,7 @@ def test_rows_written_a_second_are_told_apart_by_what_the_sink_does_with_them() 
 
 def test_a_live_job_with_work_in_hand_is_not_limited_by_nothing() -> None:
     made = Meter("job", "time", 1000)
+    made.observed(EpochPlan(), 900, UpstreamView("{}", START))
     with made.busy("reading 15 upstream commits", 1_000, 0):
         assert str(follows(made, Phase.UPSTREAM, 999).limited_by).startswith("nothing: following")
         staging = str(follows(made, Phase.UPSTREAM, 1_000).limited_by)
@@ -256,7 +257,7 @@ def test_how_far_a_long_epoch_is_read_is_told_each_second_and_a_short_one_says_n
     assert not made.untold(5_900)
     assert tells(6_000, 60)
     told = made.progress(STRATEGY, HALF, 1, None, None, 6_000)
-    assert (told.doing, told.doing_ms, told.rows_per_s) == ("the sink is writing 1 row", 77_000, None)
+    assert (told.doing, told.doing_ms, told.rows_per_s) == ("writing 1 row to the sink", 77_000, None)
 
 
 def test_a_sink_that_has_everything_does_not_lag_by_what_it_lacked_before() -> None:

@@ -50,7 +50,7 @@ def test_once_it_has_started_an_epoch_is_staged_at_once() -> None:
     world, _ = world_of(2)
     assert [world.step(), world.step(1), world.step(1)] == [Tick.WAITING, Tick.WAITING, Tick.WORKED]
     assert "stage" in world.seen()
-    assert world.loop.progress().doing == "the sink is writing 10 rows"
+    assert world.loop.progress().doing == "writing 10 rows to the sink"
     assert world.loop.progress().limited_by.text != STARTING
 
 

@@ -148,7 +148,7 @@ class Stepping:
     """A loop that is idle, or ends on request; its heartbeat calls `heart`."""
 
     state = types.SimpleNamespace(control=None, phase=None)
-    caught_up = False
+    caught_up = opening = False
     recorded: int | None = 1
     waits: str | None = None
 
@@ -304,5 +304,8 @@ def test_what_is_new_is_told_before_a_heartbeat_is_due() -> None:
     told = threading.Event()
     beat = Heartbeat("job", told.set, 1000, Wake())
     beat.has_news = lambda: not told.is_set()
+    shown = threading.Event()
+    beat.reported = shown.set
     with beat:
         assert told.wait(5), "the next was due in ten seconds"
+        assert shown.wait(5), "whoever shows the job looks at it"

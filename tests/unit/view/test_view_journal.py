@@ -213,6 +213,43 @@ def test_a_run_that_was_stopped_early_did_not_fail() -> None:
     assert entry.event.name == "stopped"
 
 
+def test_a_job_with_changes_says_that_spark_starts_and_then_for_how_long() -> None:
+    now_s = 0.0
+    one = Journal(Known(Totals(), 0, {}, BEFORE), 10.0, lambda: now_s)
+    follows = seen(told={"phase": Phase.UPSTREAM})
+    starts = {"limited_by": Limit("starting Spark", Kind.NOW), "doing": "starting Spark", "doing_ms": 0}
+    opening = seen(told={"phase": Phase.UPSTREAM, **starts})
+    assert texts(list(one.look(follows)))
+    now_s = 1.0
+    (line,) = texts(list(one.look(opening)))
+    assert line.endswith("; starting Spark for 0 s")
+    assert one.due_in_s() == 10.0, "it is looked at again, although nothing was committed"
+    now_s = 10.0
+    assert texts(list(one.look(opening))) == []
+    now_s = 11.0
+    assert len(texts(list(one.look(opening)))) == 1
+    now_s = 12.0
+    assert texts(list(one.look(follows))) == [], "its end is no line of its own"
+    assert one.due_in_s() is None
+
+
+def test_a_start_that_takes_long_says_so_until_there_is_progress() -> None:
+    now_s = 0.0
+    one = Journal(Known(Totals(), 0, {}, BEFORE), 10.0, lambda: now_s)
+    assert one.due_in_s() is None
+    assert texts(list(one.doing(Limit("starting Spark")))) == ["starting Spark"]
+    said = []
+    for later_s in (4.0, 10.0, 15.0, 20.0):
+        now_s = later_s
+        said += texts(list(one.still()))
+    assert said == ["starting Spark, 10 s", "starting Spark, 20 s"]
+    now_s = 21.0
+    assert one.due_in_s() == 9.0
+    assert texts(list(one.look(seen())))
+    now_s = 40.0
+    assert texts(list(one.still())) == []
+
+
 def test_a_start_says_what_it_does_once_and_what_it_waits_for_as_a_warning() -> None:
     one = Journal(NOTHING, 10.0, lambda: 0.0)
     start = Limit("starting Spark")

@@ -3,11 +3,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.job import Phase
 from backfill_cli.model.units import spell_duration
-from backfill_cli.view.plot import between, rates, round_number, round_time
+from backfill_cli.view.plot import AROUND, Plot, between, rates, round_number, round_time
 
 BEGIN_MS = 1_763_692_800_000
 
@@ -57,3 +58,9 @@ def test_the_top_of_a_scale_and_its_half_are_round(least: float) -> None:
     assert time_s >= least * 0.999
     for told in (time_s, time_s / 2):
         assert len(spell_duration(told).split()) == 2, "one number and one unit"
+
+
+@given(st.integers(20, 120), st.floats(0.2, 1e8), st.sampled_from(["now", "12:00:00", "2025-11-20 23:59:59"]))
+def test_a_plot_has_as_many_lines_as_it_says_at_any_width(width: int, seconds: float, end: str) -> None:
+    plot = Plot("rows per second", lambda cells: [1.0] * cells, round_number, "{:,.0f}".format, seconds, end, 4)
+    assert len(Console(width=width).render_lines(plot)) == 4 + AROUND
