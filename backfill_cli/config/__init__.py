@@ -1,6 +1,7 @@
 """A job's config: the user's TOML file, checked as a whole, secrets kept as references and every path absolute."""
 
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -209,7 +210,8 @@ def read(path: Path) -> Tree:
     except OSError as error:
         gone = isinstance(error, FileNotFoundError)
         reason = "the file does not exist" if gone else (error.strerror or "cannot be read").lower()
-        raise ConfigError(str(path), [reason], command("init") + "   # writes a job.toml to start from") from None
+        begin = command(f"init {shlex.quote(str(path))}") + "   # writes one to start from"
+        raise ConfigError(str(path), [reason], begin if gone else Hint()) from None
     except UnicodeDecodeError:
         raise ConfigError(str(path), ["not UTF-8 text"]) from None
     except tomli.TOMLDecodeError as error:

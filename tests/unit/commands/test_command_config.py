@@ -53,6 +53,21 @@ def test_init_that_looks_says_what_is_left_to_fill_in(run: Run, folder: Path) ->
     assert "tables[0].key: must not be empty" in refused.stderr
 
 
+@pytest.mark.parametrize("name", ["other.toml", "my other.toml"])
+def test_a_config_that_does_not_exist_is_begun_by_its_hint_beside_another(
+    run: Run, folder: Path, name: str
+) -> None:
+    write_config(folder)
+    refused = run("config", "show", name)
+    assert "the file does not exist" in refused.stderr
+    with typed(refused.stderr.split("Try: ", 1)[1]) as hint:
+        (words,) = hint.commands()
+    assert run(*words).exit_code == 0
+    assert load(folder / name).job.name == "orders"
+    (folder / "closed").mkdir()
+    assert "Try" not in run("config", "show", "closed").stderr
+
+
 def test_init_for_a_type_that_is_not_there_writes_nothing(run: Run, folder: Path) -> None:
     result = run("init", "--upstream", "kafak")
     assert result.exit_code == 2
