@@ -38,8 +38,9 @@ HOSTILE = {
 }
 
 IN_A_PROCESS = """
-import json, sys
+import gc, json, sys
 sys.path.insert(0, sys.argv[1])
+gc.set_threshold(150_000)  # as the command does while it is loaded
 from pathlib import Path
 import psutil
 from test_spark_defaults import found
@@ -47,6 +48,10 @@ from backfill_cli.spark.session import open_session
 
 spark = open_session("local[1]", {"spark.driver.memory": "600m"})
 told = found(spark, Path(sys.argv[2]))
+for _ in range(500):
+    spark.range(1).filter("id > 0")
+from py4j.java_gateway import JavaObject
+told["kept in Java"] = sum(isinstance(one, JavaObject) for one in gc.get_objects())
 spark.stop()
 (before,) = psutil.Process().children()
 open_session("local[1]", {"spark.driver.memory": "601m"})
@@ -117,6 +122,7 @@ def test_hostile_defaults_change_no_result(spark: "SparkSession", tmp_path: Path
         (tmp_path / name / "a.json").write_text(line + "\n")
     hostile = found_with(tmp_path, HOSTILE)
     assert hostile.pop("own Java")
+    assert hostile.pop("kept in Java") < 700, "of a thousand and more"
     assert hostile["parquet"] == [{"day": "1500-01-01", "wall": "1500-01-01 02:00:00", "raw": "FF"}]
     assert hostile["at"] == [{"at": "2026-01-01 00:00:00"}]
     assert (hostile["ansi"], hostile["twice"]) == ("refused", "refused")
