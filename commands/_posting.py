@@ -50,7 +50,7 @@ def post(
     if posted.epoch is None:
         say(f"job {name}: {verb.value} requested; it takes effect at the next commit")
     else:
-        say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}, at commit {spell_epoch(posted.epoch)}")
+        say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}{_at(before, posted.epoch)}")
     if posted.note:
         say(str(posted.note))
     held = None if verb in (Verb.RESUME, Verb.THROTTLE) else _held_back(store.job(name) if wait else before, verb)
@@ -71,6 +71,11 @@ def _held_back(row: JobRow, verb: Verb) -> str | None:
         return None
     assert row.progress is not None
     return spell_held(row.progress.held_bytes or 0)
+
+
+def _at(before: JobRow, epoch: int) -> str:
+    """The commit at which a runner took it; without a runner it was taken at once, and nothing was committed."""
+    return f", at commit {spell_epoch(epoch)}" if before.live else ""
 
 
 def _rate(verb: Verb, rate: float | None) -> str:

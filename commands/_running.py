@@ -17,6 +17,7 @@ from backfill_cli.view.console import answer_json, interactive, say
 from backfill_cli.view.journal import EVERY_S
 from backfill_cli.view.model import look_at, read_jobs, spell_quarantined
 from backfill_cli.view.running import Ran, Viewer
+from backfill_cli.view.waiting import waiting
 
 from ._options import limits_typed, seconds
 
@@ -102,7 +103,13 @@ def run_detached(
     job: str, catalog: Catalog, words: Sequence[str], as_json: bool, barrier_within_s: float | None = None
 ) -> None:
     """As `start_detached`, reported; the output of a runner that failed at once is on stderr."""
-    started = start_detached(job, catalog, words, barrier_within_s, say)
+    said: list[str] = []
+    try:
+        with waiting(f"waiting until job {job} has started in the background"):
+            started = start_detached(job, catalog, words, barrier_within_s, said.append)
+    finally:
+        for text in said:
+            say(text)
     if as_json:
         answer_json(started)
     else:

@@ -43,7 +43,7 @@ def test_pause_without_a_runner_says_that_it_is_done(run: Run, catalog: Catalog)
     assert (result.exit_code, result.stdout) == (0, "")
     (line,) = catalog.ledger("orders", 9)
     assert line.mutations == "pause"
-    assert result.stderr == f"job orders: paused, at commit {spell_epoch(line.epoch)}\n"
+    assert result.stderr == "job orders: paused\n"
     assert catalog.job("orders").control.paused
 
 
@@ -157,16 +157,16 @@ def test_a_second_pause_says_who_paused_and_since_when(run: Run, catalog: Catalo
     again = run("pause")
     assert again.exit_code == 0
     said = "it was already paused, by ann@box since commit 1763692800123 (2025-11-21 02:40:00 UTC)"
-    assert again.stderr.splitlines() == [f"job orders: paused, at commit {newest(catalog)}", said]
+    assert again.stderr.splitlines() == ["job orders: paused", said]
     assert json.loads(run("pause", "--json").stdout)["note"]["text"] == said
     assert json.loads(run("pause", "--all", "--json").stdout)["note"] is None, "the log is paused from here on"
     assert json.loads(run("pause", "--all", "--json").stdout)["note"]["text"] == said
 
 
 def test_a_second_stop_says_that_the_job_was_stopped(run: Run, catalog: Catalog) -> None:
-    assert run("stop", "--wait").stderr == f"job orders: stopped, at commit {newest(catalog)}\n"
+    assert run("stop", "--wait").stderr == "job orders: stopped\n"
     again = run("stop", "--wait")
-    said = f"job orders: stopped, at commit {newest(catalog)}\nit was already stopped\n"
+    said = "job orders: stopped\nit was already stopped\n"
     assert (again.exit_code, again.stderr) == (0, said)
     assert json.loads(run("stop", "--json").stdout)["note"]["text"] == "it was already stopped"
 

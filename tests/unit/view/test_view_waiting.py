@@ -1,10 +1,15 @@
 """On a terminal, a command that takes long says what it is doing, and for how long; then the line is gone."""
 
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from backfill_cli.catalog import Catalog
+from backfill_cli.commands._running import run_detached
 from backfill_cli.view import waiting as view
+from backfill_cli.view.answers import Detached
 from backfill_cli.view.waiting import each, waiting
 
 CLEARED = "\r\x1b[K"
@@ -59,3 +64,19 @@ def test_nothing_is_said_where_nobody_watches(terminal: Terminal, monkeypatch: p
 def test_the_line_is_gone_before_each_of_what_is_waited_for(terminal: Terminal) -> None:
     for _ in each([1, 2], "checking"):
         assert terminal.said.endswith(CLEARED)
+
+
+def test_a_start_in_the_background_says_what_is_waited_for_and_then_what_was_said(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def started(
+        job: str, _catalog: object, _words: object, _within_s: object, told: Callable[[str], None]
+    ) -> Detached:
+        terminal.until_said("waiting until job o has start")
+        told("a line of the runner")
+        return Detached(job, 7, "o.log")
+
+    monkeypatch.setattr("backfill_cli.commands._running.start_detached", started)
+    run_detached("o", Catalog(tmp_path / "catalog.duckdb"), [], as_json=False)
+    said = terminal.said.split(CLEARED)[-1].splitlines()
+    assert said == ["a line of the runner", "job o: started in the background, pid 7, log o.log"]
