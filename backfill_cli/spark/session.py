@@ -13,7 +13,9 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
@@ -184,7 +186,8 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
     if masters := re.findall(r"(?:^spark://|,)([^,]+):(\d+)(?=,|$)", master):
         _require_answer(f"the cluster {master}", "spark.master", masters)
     gc.set_threshold(min(gc.get_threshold()[0], COLLECTED_AFTER))
-    driver.end(ENDS_S)
+    with suppress(TimeoutExpired):  # it ends by itself: nobody writes to it any more
+        driver.end(ENDS_S)
     SparkContext._gateway = None  # else a Java that an earlier session had, without these jars
     try:
         SparkContext._ensure_initialized(gateway=driver.start(conf))
