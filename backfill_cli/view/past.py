@@ -3,7 +3,7 @@
 Times are milliseconds since 1970. A clock may have been set back: nothing here relies on an order of times.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
@@ -154,6 +154,40 @@ class Bin:
     commit_s: float
 
 
+NEAR_MS = 10_000
+"""Between two commits: a limited rate, or a long interval, reads in a burst what is meant for all of the time."""
+
+
+def began_ms(record: EpochRecord) -> int:
+    """Since when it was read: its barrier, or its staging; at least a second before it was committed."""
+    took_ms = max(1_000, record.stage_ms + record.commit_ms)
+    return min(record.epoch, record.committed_ms - took_ms)
+
+
+def spread(
+    records: Sequence[EpochRecord], begin_ms: int, width_ms: float, cells: int
+) -> Iterator[tuple[EpochRecord, list[tuple[int, float]]]]:
+    """Each commit with the cells that it was read in, and its share in each: even from when it was begun, or from
+    the commit before it if that is not long ago, until it was made.
+
+    records: oldest first, but a clock may have been set back. cells: of `width_ms` each, from `begin_ms` on; what
+    was read outside of them is left out.
+    """
+    before = None
+    for one in records:
+        to, since = one.committed_ms - begin_ms, began_ms(one) - begin_ms
+        if before is not None and 0 <= to - before <= NEAR_MS:
+            since = min(since, before)
+        before = to
+        first, last = max(0, int(since // width_ms)), min(cells - 1, int(to // width_ms))
+        part = []
+        for cell in range(first, last + 1):
+            shared_ms = min(to, (cell + 1) * width_ms) - max(since, cell * width_ms)
+            if shared_ms > 0:
+                part.append((cell, shared_ms / (to - since)))
+        yield one, part
+
+
 def binned(records: Sequence[EpochRecord], points: int, begin_ms: int, until_ms: int) -> tuple[Bin, ...]:
     """The epochs in at most `points` spans of equal length, of a second or more; without one, rates are 0.
 
@@ -161,28 +195,36 @@ def binned(records: Sequence[EpochRecord], points: int, begin_ms: int, until_ms:
     """
     if not records:
         return ()
-    first = min(begin_ms, *(record.committed_ms for record in records))
+    first = min(begin_ms, *map(began_ms, records))
     last = max(until_ms, *(record.committed_ms for record in records))
     span_ms = max(1_000, -(-(last - first + 1) // points))
+    count = (last - first) // span_ms + 1
     held: dict[int, list[EpochRecord]] = {}
-    for record in records:
+    read: dict[int, list[tuple[EpochRecord, float]]] = {}
+    for record, part in spread(records, first, span_ms, count):
         held.setdefault((record.committed_ms - first) // span_ms, []).append(record)
-    return tuple(_bin(first + n * span_ms, span_ms, held.get(n, [])) for n in range((last - first) // span_ms + 1))
+        for n, share in part:
+            read.setdefault(n, []).append((record, share))
+    return tuple(_bin(first + n * span_ms, span_ms, held.get(n, []), read.get(n, [])) for n in range(count))
 
 
-def _bin(from_ms: int, span_ms: int, records: Sequence[EpochRecord]) -> Bin:
-    def per_s(rows: Iterable[int | None]) -> float:
+def _bin(
+    from_ms: int, span_ms: int, records: Sequence[EpochRecord], read: Sequence[tuple[EpochRecord, float]]
+) -> Bin:
+    """records: committed in it. read: with the share that was read in it."""
+
+    def per_s(rows: Callable[[EpochRecord], int | None]) -> float:
         """None: an epoch of an older version, which does not tell."""
-        return sum(number or 0 for number in rows) * 1000 / span_ms
+        return sum((rows(record) or 0) * share for record, share in read) * 1000 / span_ms
 
     return Bin(
         begin_ms=from_ms,
         end_ms=from_ms + span_ms,
-        rows_per_s=per_s(record.snapshot_rows for record in records),
-        changes_per_s=per_s(record.changes_read for record in records),
-        inserted_per_s=per_s(record.rows_inserted for record in records),
-        upserted_per_s=per_s(record.rows_upserted for record in records),
-        deleted_per_s=per_s(record.rows_deleted for record in records),
+        rows_per_s=per_s(lambda record: record.snapshot_rows),
+        changes_per_s=per_s(lambda record: record.changes_read),
+        inserted_per_s=per_s(lambda record: record.rows_inserted),
+        upserted_per_s=per_s(lambda record: record.rows_upserted),
+        deleted_per_s=per_s(lambda record: record.rows_deleted),
         stage_s=max((record.stage_ms for record in records), default=0) / 1000,
         commit_s=max((record.commit_ms for record in records), default=0) / 1000,
     )

@@ -13,6 +13,7 @@ from rich.text import Text
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.units import spell_duration
 from backfill_cli.view.chart import count_step, duration_step
+from backfill_cli.view.past import began_ms, spread
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 ASCII_LEVELS = "  ..::||#"
@@ -33,21 +34,16 @@ def round_time(least_s: float) -> float:
 def rates(records: Sequence[EpochRecord], begin_ms: int, end_ms: int, cells: int) -> list[float | None]:
     """Rows and changes read per second in each of so many equal times; None before the oldest record.
 
-    records: oldest first. What a commit has was read since its barrier, but not in less than a second.
+    records: oldest first.
     """
     if not records:
         return [None] * cells
     width_ms = (end_ms - begin_ms) / cells
     read = [0.0] * cells
-    before = records[0].epoch - begin_ms - 1_000_000
-    for one in records:
-        to = one.committed_ms - begin_ms
-        since, before = max(before, min(one.epoch - begin_ms, to - 1_000)), to
-        for cell in range(max(0, int(since / width_ms)), min(cells, int(to / width_ms) + 1)):
-            shared_ms = min(to, (cell + 1) * width_ms) - max(since, cell * width_ms)
-            read[cell] += (one.snapshot_rows + one.changes_read) * max(0.0, shared_ms) / max(1, to - since)
-    first = records[0]
-    known = (min(first.epoch, first.committed_ms - 1_000) - begin_ms) / width_ms
+    for one, part in spread(records, begin_ms, width_ms, cells):
+        for cell, share in part:
+            read[cell] += (one.snapshot_rows + one.changes_read) * share
+    known = (began_ms(records[0]) - begin_ms) / width_ms
     return [None if cell < int(known) else rows * 1_000 / width_ms for cell, rows in enumerate(read)]
 
 

@@ -45,6 +45,15 @@ def test_binning_loses_no_row_and_no_peak(
     assert max(one.stage_s for one in bins) == max(one[1] for one in told) / 1000
 
 
+def test_a_limited_rate_has_no_peak_above_it() -> None:
+    """6,000 rows each 3 s, which are read in a second and written in half of one."""
+    ends_ms = range(NOW_MS, NOW_MS + 60_000, 3_000)
+    records = [EpochRecord(at - 1_500, 0, Phase.SNAPSHOT, at, 6_000, 0, 6_000, 0, 1_000, 500) for at in ends_ms]
+    bins = binned(records, 400, NOW_MS, NOW_MS + 57_000)
+    assert max(one.rows_per_s for one in bins[3:]) == pytest.approx(2_000)
+    assert max(one.rows_per_s for one in bins) <= 4_000, "the first one took a second and a half"
+
+
 def test_a_job_that_became_live_at_an_idle_barrier_was_not_catching_up_since() -> None:
     """Its last epochs were of the log store; since then it is live, and nothing changed for ten minutes."""
     caught_ms = NOW_MS - 600_000
