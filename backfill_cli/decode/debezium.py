@@ -216,7 +216,7 @@ class OneByOne:
         for name in self._there:
             for image, faults in ((after, new_faults), (before, old_faults)):
                 if (fault := faults.get(name)) is not None:
-                    raise Unreadable(f"column '{name}': {fault}: {_shown(image[name])}", fault.fault)
+                    raise Unreadable(f"column '{name}{fault.member}': {fault}: {_shown(image[name])}", fault.fault)
             used = [after] if op in _WRITES else []
             used += [before] if op in ("u", "d") and name in self.of.key else []
             if any(image is not None and self._is_unsent(name, image.get(name)) for image in used):
@@ -254,12 +254,12 @@ class OneByOne:
         faults = [(name, fault) for part in (new, old) for name, fault in part.items()]
         for name, fault in faults:
             if isinstance(fault, Rounded):
-                raise Unreadable(f"{_ROUNDED}: column '{name}': {fault}", fault.fault)
+                raise Unreadable(f"{_ROUNDED}: column '{name}{fault.member}': {fault}", fault.fault)
         if is_mongodb:
             raise _no_documents()
         for name, fault in faults:
             if isinstance(fault, Misfit):
-                raise Unreadable(f"{_NO_ENVELOPE}: column '{name}': {fault}", fault.fault)
+                raise Unreadable(f"{_NO_ENVELOPE}: column '{name}{fault.member}': {fault}", fault.fault)
 
     def _refuse(self, op: str, before: Any, after: Any, known: Block | None, of: str) -> None:
         rules = self.of

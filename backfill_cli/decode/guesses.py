@@ -31,8 +31,8 @@ _KINDS = {
 }
 """For each kind of text, the SQL condition for it. Text with leading zeros is no number: it would lose them."""
 
-_BIGINT_DIGITS, _DIGITS = 18, 38
-_PLACES = 9
+_BIGINT_DIGITS, DIGITS = 18, 38
+PLACES = 9
 """A number with more places was computed in binary: a scale taken from the sample would not hold the next one."""
 _SHORT, _ROOM = 18, 3
 """A decimal of 18 digits fits a 64-bit integer; _ROOM of them are left for rows outside the sample."""
@@ -85,11 +85,11 @@ class ColumnProfile:
             return "STRING"
         if "whole" in self.kinds:
             return _of_digits(self.digits)
-        if "number" in self.kinds and self.places <= _PLACES and self.digits + self.places <= _DIGITS:
+        if "number" in self.kinds and self.places <= PLACES and self.digits + self.places <= DIGITS:
             digits = self.digits + self.places
             if self.binary and digits <= DOUBLE_DIGITS:
                 return f"DECIMAL({DOUBLE_DIGITS},{self.places})"
-            return f"DECIMAL({_SHORT if digits <= _SHORT - _ROOM else _DIGITS},{self.places})"
+            return f"DECIMAL({_SHORT if digits <= _SHORT - _ROOM else DIGITS},{self.places})"
         named = {"boolean": "BOOLEAN", "date": "DATE", "time": "TIMESTAMP_NTZ", "instant": "TIMESTAMP"}
         return next((ddl for kind, ddl in named.items() if kind in self.kinds), "STRING")
 
@@ -104,6 +104,8 @@ class ColumnProfile:
             return f"'{name}' holds digits that are not a number: with leading zeros, or too many digits"
         if self.kind == "STRING" and "float" in self.kinds:
             return f"'{name}' holds numbers that neither BIGINT nor DECIMAL keeps exactly; DOUBLE would round them"
+        if "DOUBLE" in self.kind:
+            return f"'{name}' has numbers as doubles are written; a number of more digits would be rounded"
         if self.kind.startswith("DECIMAL"):
             return f"'{name}' has at most {self.digits} digits before the point and {self.places} after it"
         if self.zoned:
@@ -120,7 +122,7 @@ class ColumnProfile:
 def _of_digits(digits: int) -> str:
     if digits <= _BIGINT_DIGITS:
         return "BIGINT"
-    return f"DECIMAL({_DIGITS},0)" if digits <= _DIGITS else "STRING"
+    return f"DECIMAL({DIGITS},0)" if digits <= DIGITS else "STRING"
 
 
 def literal(value: str) -> str:
@@ -180,7 +182,7 @@ def like_a_key(names: Sequence[str]) -> list[str]:
 def key_of(columns: Mapping[str, ColumnProfile], table: str) -> tuple[str | None, list[str]]:
     """(the column named like this table's key, all columns that could be it). A key needs both the name and unique
     values: a wrong key loses rows."""
-    able = [name for name, seen in columns.items() if seen.identifies]
+    able = [name for name, seen in columns.items() if seen.identifies and seen.kind != "DOUBLE"]
     named = [name for name in able if _NAMED_LIKE_A_KEY.fullmatch(name)]
     own = {"id", f"{table}_id", f"{table}_key", f"{table.removesuffix('s')}_id", f"{table.removesuffix('s')}_key"}
     best = [name for name in named if name.lower() in own]
@@ -231,8 +233,8 @@ def _nested_places(rows: "DuckDBPyRelation") -> Sequence[int]:
 def _of_json(one: ColumnProfile, shape: Any, places: int) -> ColumnProfile:
     """JSON strings stay text, even if they hold only digits. places: after a point, at most."""
     if not isinstance(shape, str) or shape == "JSON":
-        number = f"DECIMAL({_DIGITS},{places})" if places <= _PLACES else "STRING"
-        return replace(one, fixed=_nested(shape, number), unsettled=_is_unsettled(shape))
+        number = f"DECIMAL({DIGITS},{places})" if places <= PLACES else "STRING"
+        return replace(one, fixed=nested(shape, number), unsettled=_is_unsettled(shape))
     able = {"VARCHAR": {"date", "time", "instant"}, "BOOLEAN": {"boolean"}}.get(
         shape, {"whole", "number", "float"}
     )
@@ -242,12 +244,12 @@ def _of_json(one: ColumnProfile, shape: Any, places: int) -> ColumnProfile:
     return replace(one, kinds=kinds)
 
 
-def _nested(shape: Any, number: str) -> str:
+def nested(shape: Any, number: str) -> str:
     """A structure of values as Spark DDL. number: the type of those with a point."""
     if isinstance(shape, list):
-        return f"ARRAY<{_nested(shape[0], number) if shape else 'STRING'}>"
+        return f"ARRAY<{nested(shape[0], number) if shape else 'STRING'}>"
     if isinstance(shape, dict):
-        return f"STRUCT<{', '.join(f'{spelt(name)}: {_nested(inner, number)}' for name, inner in shape.items())}>"
+        return f"STRUCT<{', '.join(f'{spelt(name)}: {nested(inner, number)}' for name, inner in shape.items())}>"
     return {"BOOLEAN": "BOOLEAN", "UBIGINT": "BIGINT", "BIGINT": "BIGINT", "DOUBLE": number}.get(shape, "STRING")
 
 

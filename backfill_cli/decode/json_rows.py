@@ -153,7 +153,7 @@ class _Reading:
             try:
                 row.append(read(members.get(name)))
             except Unreadable as exc:
-                raise Unreadable(f"column '{name}': {exc.args[0]}") from None
+                raise Unreadable(f"column '{name}{exc.member}': {exc.args[0]}") from None
         for name in members if None in row else ():
             if name not in self._columns and name.lower() in self._folded:
                 raise Unreadable(f"member '{name}' differs from a column only in case: it would be NULL")

@@ -4,7 +4,12 @@ from backfill_cli.contracts.decoder import Fault
 
 
 class Unreadable(Exception):
-    """A record, or a value in it, that cannot be read. args[0]: why, for people. fault: see `Decoded.fault`."""
+    """A record, or a value in it, that cannot be read. args[0]: why, for people. fault: see `Decoded.fault`.
+
+    member: where in the value of a column: `.x`, the member of a struct; empty for the value itself.
+    """
+
+    member = ""
 
     def __init__(self, why: str, fault: Fault | None = None) -> None:
         super().__init__(why)

@@ -481,6 +481,14 @@ def _nested(
     def row(token: Token) -> tuple[Any, ...]:
         if not isinstance(token, dict):
             raise _misfit("an object", token)
-        return tuple(read(token.get(name)) for name, read in fields)
+        return tuple(_member(name, read, token.get(name)) for name, read in fields)
 
     return row
+
+
+def _member(name: str, read: Reader, token: Token) -> Any:
+    try:
+        return read(token)
+    except Unreadable as exc:
+        exc.member = f".{name}{exc.member}"
+        raise

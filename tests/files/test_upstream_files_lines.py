@@ -44,13 +44,18 @@ def failed(spark: "SparkSession", here: Path, kind: str, csv: str = "header = tr
     (here / "job.toml").write_text(
         text if kind == "csv" else text.replace(f', ignore = ["n"], csv = {{ {csv} }}', "")
     )
+    with pytest.raises(BadData) as raised:
+        read(spark, here)
+    return raised.value
+
+
+def read(spark: "SparkSession", here: Path) -> None:
+    """A sample of the job's rows."""
     config = load(here / "job.toml")
     upstream = config.open_upstream()
     pin = upstream.pin()
     tables = sink_tables(config, lambda: spark, upstream, pin, plain=True)
-    with pytest.raises(BadData) as raised:
-        require_readable(lambda: spark, upstream, config, pin, tables)
-    return raised.value
+    require_readable(lambda: spark, upstream, config, pin, tables)
 
 
 def write(file: Path, text: str) -> None:
@@ -90,11 +95,16 @@ def test_a_line_behind_many_blocks_and_parts_is_counted(
     assert "a.csv: line 9002 (of id 9000): " in failed(spark, tmp_path, "csv").message
 
 
-def test_a_line_of_json_is_named(spark: "SparkSession", tmp_path: Path) -> None:
+def test_a_line_of_json_is_named_and_the_option_that_has_the_type(spark: "SparkSession", tmp_path: Path) -> None:
     lines = [json.dumps({"id": i, "v": 2.5 if i == 15 else i}) for i in range(40)]
     write(tmp_path / "data" / "a.json", "\n" + "\n".join(lines) + "\n")
     error = failed(spark, tmp_path, "json")
-    assert error.message.startswith("a.json: line 17 (of id 15): ")
+    assert error.message.startswith("a.json: line 17 (of id 15): column 'v': ")
+    with typed(error) as hint:
+        hint.says("or correct the column's type in upstream.snapshot.schema, then drop the job and start over")
+        text = (tmp_path / "job.toml").read_text()
+        (tmp_path / "job.toml").write_text(text.replace("v INT", "v DECIMAL(9,1)"))
+        read(spark, tmp_path)
 
 
 def test_a_line_of_changes_is_named_where_a_file_of_the_snapshot_has_its_name(
@@ -142,11 +152,7 @@ def test_a_value_of_debezium_names_its_line_and_key(spark: "SparkSession", tmp_p
     with typed(error) as hint:
         hint.says("correct the change file; it may be replaced as long as it is not applied")
         write(tmp_path / "changes" / "1.json", "".join(events).replace("1.234", "1.24"))
-        config = load(tmp_path / "job.toml")
-        upstream = config.open_upstream()
-        pin = upstream.pin()
-        tables = sink_tables(config, lambda: spark, upstream, pin, plain=True)
-        require_readable(lambda: spark, upstream, config, pin, tables)
+        read(spark, tmp_path)
 
 
 def test_a_line_of_debezium_is_named_by_the_folder_that_has_it(spark: "SparkSession", tmp_path: Path) -> None:

@@ -12,7 +12,10 @@ import pytest
 from config_builders import Load, config_text, draft, ready
 from hint_typed import typed
 
+from backfill_cli.decode.json_rows import JsonRows
 from backfill_cli.errors import UsageError
+from backfill_cli.formats.schemas import of_ddl
+from backfill_cli.model.schema import schema_text
 
 PANDAS = ",id,status,amount,day,made\n0,1,new,2.5,2026-01-01,2026-01-01 10:00:00\n1,2,,13.25,2026-02-28,\n"
 SPARK = '1,"say ""\n'.replace('""', '\\"hi\\""') + '2,""\n'
@@ -93,7 +96,39 @@ def test_json_lines_keep_text_that_holds_digits(load_text: Load, written: Any) -
         {"id": i, "zip": "12345", "price": 2.25, "big": 12345678901234567.25, "day": "2026-01-01"} for i in (1, 2)
     ]
     told = ready(load_text, written(a__jsonl="\n".join(map(json.dumps, rows))))
-    assert told["snapshot"]["schema"] == ("id BIGINT, zip STRING, price DECIMAL(18,2), big STRING, day DATE")
+    assert told["snapshot"]["schema"] == (
+        "id BIGINT, zip STRING, price DECIMAL(18,2), big DECIMAL(38,0), day DATE"
+    )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "kind"),
+    [
+        (("1.5", "2", "1.10"), "DECIMAL(18,1)"),
+        (("1e3", "0.25", "-0.0"), "DECIMAL(18,2)"),
+        (("9007199254740993.5", "1.50"), "DECIMAL(38,2)"),
+        (("0.30000000000000004", "1.0"), "DOUBLE"),
+        (("1.5", "2", "1e300"), "DOUBLE"),
+        (("1.5", "2", "1e400"), None),
+        (("0.30000000000000004", "9007199254740993", "1.0"), None),
+        (("0.1234567890123456789", "1.0"), None),
+    ],
+)
+@pytest.mark.parametrize("within", ["%s", '{"x": %s, "s": "t"}', '[{"x": %s}]'], ids=["column", "struct", "array"])
+def test_a_config_is_not_refuted_by_its_own_sample(
+    load_text: Load, written: Any, numbers: tuple[str, ...], kind: str | None, within: str
+) -> None:
+    """Its decoder reads every sampled row, or the config says that it does not; no number is rounded."""
+    records = [f'{{"id": {i}, "v": {within % number}}}' for i, number in enumerate(numbers)]
+    text = written(a__json="\n".join(records) + "\n")
+    schema = ready(load_text, text)["snapshot"]["schema"]
+    decoded = JsonRows(schema_text(of_ddl(schema)), kept_apart=False)([one.encode() for one in records])
+    assert (decoded.error is None) == (kind is not None)
+    assert ("1 row cannot be read" in text) == (kind is None)
+    if kind is not None:
+        assert "each type holds all their values exactly" in text
+        assert kind.partition("(")[0] in schema
+        assert kind in schema or within != "%s"
 
 
 def test_nested_json_has_its_structure(load_text: Load, written: Any) -> None:

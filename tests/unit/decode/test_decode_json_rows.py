@@ -3,6 +3,7 @@
 import pytest
 
 from backfill_cli.decode.json_rows import JsonRows
+from backfill_cli.formats.schemas import of_ddl
 from backfill_cli.model.schema import field, schema_text
 
 READ = JsonRows(schema_text({"i": field("i", "integer"), "s": field("s", "string")}))
@@ -24,3 +25,25 @@ def test_the_reason_shows_no_more_of_a_number_than_its_beginning() -> None:
     found = READ([b'{"i": ' + b"9" * 100_000 + b"}"])
     assert found.error is not None
     assert found.error[0].as_py() == f"column 'i': out of range for an int: {'9' * 100}"
+
+
+@pytest.mark.parametrize(
+    ("ddl", "value", "said"),
+    [
+        (
+            "o STRUCT<x: STRING, y: INT>",
+            b'{"o": {"x": "a", "y": 2.5}}',
+            "column 'o.y': not written as a whole number",
+        ),
+        (
+            "o ARRAY<STRUCT<x: STRUCT<y: DATE>>>",
+            b'{"o": [{"x": {"y": "no"}}]}',
+            "column 'o.x.y': not exactly a date",
+        ),
+        ("o STRUCT<x: INT>", b'{"o": 5}', "column 'o': not an object: 5"),
+    ],
+)
+def test_a_fault_names_the_member(ddl: str, value: bytes, said: str) -> None:
+    error = JsonRows(schema_text(of_ddl(ddl)), kept_apart=False)([value]).error
+    assert error is not None
+    assert error[0].as_py().startswith(said)

@@ -19,7 +19,7 @@ from backfill_cli.model.schema import Columns
 from backfill_cli.model.units import nearest_first, spell_count, spell_known, spell_size
 from backfill_cli.upstreams.files.changes.debezium import Debezium, payload_of
 from backfill_cli.upstreams.files.changes.marked_rows import TIME, TYPE, VERSION
-from backfill_cli.upstreams.files.inference import sample
+from backfill_cli.upstreams.files.inference import exact_types, sample
 from backfill_cli.upstreams.files.inference.sample import CsvText, Folder
 from backfill_cli.upstreams.files.options import FILE_FORMATS, ChangesOptions
 from backfill_cli.upstreams.files.reading import lines
@@ -33,12 +33,16 @@ _LISTED = 10
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """columns: what the sample shows. typed: the same columns with the job's types. options: of the snapshot."""
+    """columns: what the sample shows. typed: the same columns with the job's types. options: of the snapshot.
+
+    unread: which rows of the sample these types do not read, in words; empty if they read all.
+    """
 
     columns: Mapping[str, ColumnProfile]
     typed: Columns
     options: Mapping[str, Told]
     named: bool = True
+    unread: str = ""
 
 
 def snapshot_of(db: duckdb.DuckDBPyConnection, path: str, found: Folder) -> Snapshot:
@@ -97,9 +101,9 @@ def with_nulls(text: CsvText, names: tuple[str, ...]) -> tuple[dict[str, ColumnP
 
 
 def _json_snapshot(db: duckdb.DuckDBPyConnection, found: Folder, options: Mapping[str, Told]) -> Snapshot:
-    shape, rows = sample.of_json(db, found)
-    columns = guesses.profiles(shape, rows)
-    return typed_by(Snapshot(columns, {}, options), columns, found)
+    shape, rows, records = sample.of_json(db, found)
+    columns, unread = exact_types.that_read(guesses.profiles(shape, rows), shape, records)
+    return typed_by(Snapshot(columns, {}, options, unread=unread), columns, found)
 
 
 def typed_by(snapshot: Snapshot, columns: Mapping[str, ColumnProfile], found: Folder, more: str = "") -> Snapshot:
@@ -109,7 +113,8 @@ def typed_by(snapshot: Snapshot, columns: Mapping[str, ColumnProfile], found: Fo
     """
     rows = max((one.rows for one in columns.values()), default=0)
     files = f"{len(found.sample)} of {len(found.files)} files" if len(found.files) > 1 else found.sample[0].name
-    said = [f"guessed from {rows:,} rows of {files}{more}: each type holds all their values exactly"]
+    exact = snapshot.unread or "each type holds all their values exactly"
+    said = [f"guessed from {rows:,} rows of {files}{more}: {exact}"]
     if not snapshot.named:
         said.append("the files do not name their columns: name them here, in this order")
     said += guesses.remarks(columns)
@@ -301,6 +306,8 @@ def infer(named: Named) -> Looked:
     columns = f", {spell_count(count, 'column')}" if count else ""
     identified = f", key {', '.join(key.value)}" if key.value else ""
     said.insert(0, f"{named.written}: {_files(found)}{columns}{identified}")
+    if held.unread:
+        said.append(f"upstream.snapshot.schema: {held.unread}")
     return Looked([FoundTable(table, key, kind is None or kind.value != "dms")], options, said)
 
 

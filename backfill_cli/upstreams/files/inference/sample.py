@@ -148,8 +148,13 @@ def _column(name: str) -> str:
     return identifier(name or " ")
 
 
-def of_json(db: duckdb.DuckDBPyConnection, found: Folder) -> tuple[Mapping[str, Any], duckdb.DuckDBPyRelation]:
-    """See guesses.of_json. Raises UsageError for files that do not hold an object per line."""
+def of_json(
+    db: duckdb.DuckDBPyConnection, found: Folder
+) -> tuple[Mapping[str, Any], duckdb.DuckDBPyRelation, list[bytes]]:
+    """See guesses.of_json; and the objects as they are written.
+
+    Raises UsageError for files that do not hold an object per line.
+    """
     db.sql("CREATE OR REPLACE TEMP TABLE looked (json JSON)")
     for file in found.sample:
         line = lines.first(found.where, file, "json")
@@ -165,7 +170,7 @@ def of_json(db: duckdb.DuckDBPyConnection, found: Folder) -> tuple[Mapping[str, 
     shape, rows = guesses.of_json(db, "looked")
     if shape is None:
         raise UsageError(f"{found.files[0].path}: its lines are not JSON objects", "write one object per line")
-    return shape, rows
+    return shape, rows, [text.encode() for (text,) in db.sql("SELECT json::VARCHAR FROM looked").fetchall()]
 
 
 def _first_record(found: Folder, told: CsvOptions) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from backfill_cli.contracts import ArrowTasks, Extras, SnapshotSide, TableSpec
-from backfill_cli.errors import Fatal, Hint, in_config
+from backfill_cli.errors import START_OVER, Fatal, Hint, in_config
 from backfill_cli.formats import row_groups, schemas
 from backfill_cli.formats.listing import File, Listing, place, refuse_part_of_table
 from backfill_cli.model.balanced import balanced
@@ -27,6 +27,7 @@ from backfill_cli.upstreams.files.snapshot import scan
 from backfill_cli.upstreams.files.snapshot.by_duckdb import rows_sql
 from backfill_cli.upstreams.files.snapshot.scan import PINNED, Layout, choose, marked, parquet_frame, text_frame
 
+_OR_TYPE = in_config("; or correct the column's type in upstream.snapshot.schema, then " + START_OVER)
 _WATCHED = 1_000
 """Pinned files checked at each barrier, in rotation, with one stat each: writing a file in place does not change
 its folder."""
@@ -171,7 +172,8 @@ class TableSnapshot:
     def _how(self) -> TextRows:
         """How workers read rows. Where a `where` follows, a NULL key is judged only after it."""
         csv, names, key = self._options.csv, tuple(self._columns), self._table.key
-        way_on = Hint() if self._quarantines is None else OR_QUARANTINE
+        way_on = Hint() if self._options.format == "parquet" else _OR_TYPE
+        way_on += Hint() if self._quarantines is None else OR_QUARANTINE
         return TextRows(
             csv,
             names,
