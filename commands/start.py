@@ -6,6 +6,7 @@ With `--from` and `--to` it first does what `init` and `plan` do.
 import shlex
 import sys
 import termios
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -96,12 +97,14 @@ def start(
 
     told = telling(metrics_file, metrics_port, progress_interval, quiet, fail_on_quarantine, as_json)
     written = Written()
+    typed = [*(() if until == "forever" else ("--until", until)), *["--detach"] * detach]
+    typed += ["--into-existing"] * into_existing
     if source is None and to is None:
         _refuse_lone({"--changes": changes, "--table": table, "--key": key, "--name": name, "--yes": yes or None})
         path = config_file(file, config)
     else:
         path = Path(config_of(file, config) or DEFAULT_CONFIG)
-        written = _write_config(asked_for(source, changes, to, table, key, name), path, yes)
+        written = _write_config(asked_for(source, changes, to, table, key, name), path, yes, typed)
     store = catalog_of(path, catalog)
     with written.removed_if_refused(store):
         job = load(path)
@@ -109,7 +112,7 @@ def start(
         if source is not None:
             planned(ctx, job, store, into_existing, lambda report: _tell(report, as_json, written))
             if not yes and not _confirmed():
-                again = as_typed(command(f"start --config {shlex.quote(str(path))}"), ctx)
+                again = as_typed(command(shlex.join(["start", "--config", str(path), *typed])), ctx)
                 say(f"not started; {path} stays as it is\nTry: {again}")
                 if as_json:
                     answer_json(NotStarted(job.job.name, str(path), again))
@@ -130,18 +133,21 @@ def start(
         )
 
 
-def _write_config(asked: "Asked", path: Path, yes: bool) -> Written:
-    """The config of the job between these places is there. Raises UsageError, having written nothing."""
+def _write_config(asked: "Asked", path: Path, yes: bool, typed: Sequence[str]) -> Written:
+    """The config of the job between these places is there. Raises UsageError, having written nothing.
+
+    typed: the other options of this start, for one that is typed again.
+    """
     if asked.source is None:
         raise UsageError("--to works only with --from", "add the place of the data: --from data/orders")
     if asked.to is None:
         raise UsageError("--from works only with --to", "add where the rows go: --to warehouse.duckdb")
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise _unasked(asked, path)
+        raise _unasked(asked, path, typed)
     written = config_between(asked, path)
     for line in written.said:
         say(line)
-    return replace(written, words=(*written.words, *["--yes"] * yes))
+    return replace(written, words=(*written.words, *["--yes"] * yes, *typed))
 
 
 def _tell(report: "PlanReport", as_json: bool, written: Written) -> None:
@@ -171,7 +177,7 @@ def _refuse_lone(given: dict[str, object]) -> None:
         )
 
 
-def _unasked(asked: "Asked", path: Path) -> UsageError:
+def _unasked(asked: "Asked", path: Path, typed: Sequence[str]) -> UsageError:
     from backfill_cli.config.draft import words_of
 
     words = shlex.join(words_of(asked, Path.cwd()))
@@ -179,7 +185,7 @@ def _unasked(asked: "Asked", path: Path) -> UsageError:
     return UsageError(
         "start --from asks before it starts a job, and there is no terminal to ask on",
         "to start it unasked: "
-        + command(f"start {file}{words} --yes")
+        + command(f"start {file}{words} {shlex.join(['--yes', *typed])}")
         + "; to look first: "
         + by_init(asked, path),
     )

@@ -52,7 +52,8 @@ def plan_text(report: PlanReport) -> str:
         ),
     ]
     if report.converging_until:
-        facts.append(("converging", f"until {report.converging_until}: the sink is consistent from there on"))
+        until = f"{report.converging_until} of the change log; before, rows can be of different times"
+        facts.append(("consistent", f"from {until}"))
     if report.retention:
         facts.append(("retention", f"the upstream must keep {report.retention}"))
     if len(report.tables) > 1:

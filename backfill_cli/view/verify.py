@@ -15,16 +15,13 @@ from backfill_cli.view.console import CLEARED, answer, answer_json, interactive,
 from backfill_cli.view.model import spell_not_compared
 from backfill_cli.view.status import LINE_S
 
-INDEPENDENT_OF = (
-    "independent of the staged files, the catalog's counts and how the sink applied them, but not of how this "
-    "version reads the upstream: a value that it misreads looks equal"
+READ_AGAIN = (
+    "the upstream was read again, as the job reads it: a value that backfill misreads is equal on both sides"
 )
 
 RANGES_SHOWN = 10  # of 64; JSON has them all
 
-READ_BY_DUCKDB = (
-    "the upstream was read by DuckDB; not independent of which files the job pinned, nor of their schema"
-)
+READ_BY_DUCKDB = "the upstream was read by DuckDB, not as the job reads it, in the job's files and by its schema"
 
 
 def show_verify(report: VerifyReport, as_json: bool) -> None:
@@ -83,7 +80,7 @@ def verify_text(report: VerifyReport) -> str:
         lines.append("a sample: keys outside it were not compared and may differ")
     if report.fix is not None:
         lines += _told_of(report)
-    lines.append(wrapped(READ_BY_DUCKDB if report.independent else INDEPENDENT_OF, 0))
+    lines.append(wrapped(READ_BY_DUCKDB if report.independent else READ_AGAIN, 0))
     return "\n".join(lines)
 
 

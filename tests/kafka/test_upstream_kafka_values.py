@@ -101,7 +101,7 @@ BAD: list[tuple[bytes, str]] = [
     (b'{"x": 1234}', "column 'x': not exactly a binary"),
     (b'{"m": {"k": 1, "k": 2}}', "column 'm': the name \"k\" occurs twice"),
     (b'{"a": [1.5, 1.555]}', "column 'a': not exactly a decimal(5,2)"),
-    (b'{"t": {"n": "x"}}', "column 't': not a whole number: \"x\""),
+    (b'{"t": {"n": "x"}}', "column 't.n': not a whole number: \"x\""),
 ]
 
 

@@ -213,11 +213,12 @@ def test_on_a_terminal_it_asks(
 
 @pytest.mark.usefixtures("orders")
 def test_without_a_terminal_and_without_yes_nothing_is_written(run: Run, folder: Path, started: list[Any]) -> None:
-    refused = run("start", *PLACES)
+    refused = run("start", *PLACES, "--until", "caught-up", "--into-existing")
     assert (refused.exit_code, started) == (2, [])
     assert [one.name for one in folder.iterdir()] == ["orders"]
     with typed(refused.stderr.split("Try: ", 1)[1]) as hint:
         at_once, look = hint.commands()
+        assert at_once[-4:] == ["--yes", "--until", "caught-up", "--into-existing"]
         assert run(*look).exit_code == 0
         assert run(*at_once).exit_code == 0
         assert [one[0] for one in started] == ["plan", "start"]

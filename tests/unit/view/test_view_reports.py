@@ -75,7 +75,7 @@ def test_a_plan_tells_all_that_it_knows() -> None:
         "snapshot: the snapshot can be pinned",
         "from 0001.json; 3 upstream commits waiting (2.9 KB)",
         "about 40 s to 1 m 30 s, as job 'orders' took here",
-        "until 0007.json",
+        "from 0007.json of the change log",
         "do not hold at every commit: the tables have no shared epoch",
         "table orders → main.orders: 20 parts, 200,000 rows, 4.0 MB; key id",
         "  status  VARCHAR",
@@ -109,8 +109,7 @@ def test_equal_sides_are_told_and_raise_nothing(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.splitlines() == [
         "job orders, commit 7 (1970-01-01 00:00:00 UTC): upstream and sink are equal (took 2.1 s)",
         "table orders: equal, 200,000 rows compared",
-        "independent of the staged files, the catalog's counts and how the sink applied them, but not of how this "
-        "version reads the upstream: a value that it misreads looks equal",
+        "the upstream was read again, as the job reads it: a value that backfill misreads is equal on both sides",
     ]
 
 
