@@ -5,6 +5,7 @@ import os
 import queue
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -19,6 +20,7 @@ from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.errors import BackfillError
 from backfill_cli.model.job import JobState
 from backfill_cli.model.units import spell_duration, spell_exit
+from backfill_cli.view.console import wrapped
 from backfill_cli.view.journal import (
     EVERY_S,
     REBUILT,
@@ -33,7 +35,7 @@ from backfill_cli.view.journal import (
 from backfill_cli.view.log import JobLog, Unless, log_of
 from backfill_cli.view.metrics import measured
 from backfill_cli.view.model import read_jobs
-from backfill_cli.view.running import RunView, Tally, Viewer, closing_lines
+from backfill_cli.view.running import NAMES, RunView, Tally, Viewer, closing_lines
 from backfill_cli.view.status import Look
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ class Voice:
         if entry.weight is Weight.ERROR or (drawn and entry.weight is not Weight.END):
             return
         if entry.weight is not Weight.INFO or not self._telling.quiet:
-            self._telling.say(entry.text if drawn else lines)
+            self._telling.say(wrapped(entry.text, NAMES, sys.stderr) if drawn else lines)
 
     def close(self) -> None:
         if self._log is not None:

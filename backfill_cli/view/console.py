@@ -95,12 +95,12 @@ def interactive(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def wrapped(text: str, indent: int) -> str:
+def wrapped(text: str, indent: int, stream: TextIO | None = None) -> str:
     """On a terminal, the text wrapped at words, with this indent from the second line on; elsewhere as it is.
 
-    Not for a command, which then could not be copied.
+    Not for a command, which then could not be copied. stream: stdout by default.
     """
-    if not interactive(sys.stdout):
+    if not interactive(stream or sys.stdout):
         return text
     width = max(shutil.get_terminal_size().columns, 2 * indent)
     return "\n".join(

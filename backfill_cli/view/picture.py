@@ -333,20 +333,21 @@ def _phases(view: JobView, width: int) -> Text:
 
 
 def _numbers(view: JobView) -> list[tuple[str, str]]:
-    follows = view.phase == "upstream"
+    runs_for = _running_for(view)
+    time = [("running for", runs_for)] if runs_for else []
     return [
         ("reads", spell_reads(view)),
         ("lag", spell_lag(view.lag_s)),
-        ("running for", _running_for(view)) if follows else ("time left", spell_eta(view.eta_s)),
+        *(time if view.phase == "upstream" else [("time left", spell_eta(view.eta_s))]),
         ("not applied yet", spell_pending(view)),
     ]
 
 
 def _running_for(view: JobView) -> str:
-    """Time since the runner claimed the job."""
+    """Time since the runner claimed the job; empty without one."""
     begun_ms = view.runner.claimed_ms
     if not view.runner.alive or begun_ms is None or view.as_of_ms is None:
-        return "N/A"
+        return ""
     return spell_duration(max(0.0, (_now_ms(view) - begun_ms) / 1000))
 
 

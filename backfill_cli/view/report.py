@@ -129,6 +129,7 @@ def life_of(told: Reported) -> Life:
     begin_ms = min([view.created_ms, *committed] if whole else committed)
     ends = [one.ended_ms for one in told.known_runs if one.ended_ms is not None]
     until_ms = told.now_ms if view.runner.alive else max([begin_ms, *committed, *ends])
+    observed = view.runner.alive or view.state == "done"  # as of its end, a job that is done has no lag
     finished = {Phase.SNAPSHOT: view.snapshot_finished_ms, Phase.LOG_STORE: view.log_store_finished_ms}
     return Life(
         begin_ms,
@@ -137,7 +138,7 @@ def life_of(told: Reported) -> Life:
         _within((*pauses(told.taken, until_ms), *gaps(told.known_runs)), begin_ms),
         [one for one in told.happened if begin_ms <= one.at_ms <= until_ms],
         records,
-        lag_line(records, (until_ms, view.lag_s) if view.runner.alive and view.lag_s is not None else None),
+        lag_line(records, (until_ms, view.lag_s) if observed and view.lag_s is not None else None),
         told.now_ms,
     )
 
@@ -212,6 +213,7 @@ def _hint(hint: Hint) -> str:
 
 def _facts(told: Reported) -> str:
     view, totals, rebuilt = told.view, told.totals, told.rebuilt
+    verified = view.verified and replace(view.verified, age_s=None)  # the page is read later
     took = [max(0, one.committed_ms - view.created_ms) / 1000 for one in told.records[-1:]]
     facts = [
         ("snapshot", f"{spell_share(view.share)}, {spell_read(view)}"),
@@ -230,7 +232,7 @@ def _facts(told: Reported) -> str:
         *((("caught up", spell_moment(view.caught_up_ms)),) if view.caught_up_ms else ()),
         *((("upstream log held", spell_size(view.held_bytes)),) if view.held_bytes is not None else ()),
         *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
-        *((("verified", spell_verified(view.verified)),) if view.verified is not None else ()),
+        *((("verified", spell_verified(verified)),) if verified is not None else ()),
     ]
     return "\n".join(
         f'<div><dt>{_text(name)}</dt><dd dir="auto">{_text(value)}</dd></div>' for name, value in facts

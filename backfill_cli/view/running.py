@@ -230,6 +230,10 @@ class Ran:
     run: RunView
 
 
+NAMES = 10
+"""Columns of the names before the closing lines."""
+
+
 def closing_lines(told: RunView) -> list[str]:
     """Rows, changes, rejected rows, time and commits, rate: for the run, and for the job where that is more."""
 
@@ -244,7 +248,7 @@ def closing_lines(told: RunView) -> list[str]:
         "time": f"{spell_duration(told.seconds)}, {both(lambda one: spell_count(one.commits, 'commit'))}",
         "rate": _rate(told),
     }
-    return [f"{(name + ':').ljust(9)} {said}" for name, said in facts.items()]
+    return [f"{(name + ':').ljust(NAMES)}{said}" for name, said in facts.items()]
 
 
 def _rate(told: RunView) -> str:

@@ -1,6 +1,15 @@
 """What a run says last: its own numbers, and the job's where they are others."""
 
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from backfill_cli.api.running import Telling, Voice
+from backfill_cli.config.sections import Hooks
 from backfill_cli.model.checkpoint import Totals
+from backfill_cli.view import console
+from backfill_cli.view.journal import Entry, Weight
 from backfill_cli.view.running import RunView, Tally, closing_lines
 
 SIDE = "_backfill_quarantine_orders"
@@ -30,6 +39,18 @@ def test_a_later_run_says_its_own_numbers_and_those_of_all() -> None:
         f"time:     10 s, 3 commits {all_runs} 11 commits)",
         "rate:     505 rows and changes/s read, since the command was given",
     ]
+
+
+def test_on_a_narrow_terminal_no_number_or_name_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(console, "interactive", lambda _stream: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = closing_lines(RunView(AFTER.since(BEFORE), AFTER, 10.0))
+    voice = Voice("orders", tmp_path / "catalog.duckdb", Telling(say=said.append, drawn=lambda: ()), Hooks())
+    with closing(voice):
+        voice.tell(Entry("\n".join(lines), Weight.END))
+    assert max(map(len, said[0].splitlines())) <= 40
+    assert said[0].split() == " ".join(lines).split()
 
 
 def test_a_run_without_anything_to_read_has_no_rate() -> None:

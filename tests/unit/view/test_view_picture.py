@@ -55,6 +55,7 @@ def test_phases_gone_through_are_ticked() -> None:
     assert "✓ snapshot (copying) ─── ● log-store (catching up) ─── ○ upstream (live)" in drawn(Picture(view))
     done = job_view(row(state=JobState.DONE, live=False, progress=progress(phase=Phase.UPSTREAM)))
     assert "✓ snapshot (copying) ─── ✓ log-store (catching up) ─── ✓ upstream (live)" in drawn(Picture(done))
+    assert "running for" not in drawn(Picture(done))
 
 
 def test_a_job_whose_runner_died_does_not_look_well() -> None:

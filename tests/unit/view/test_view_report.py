@@ -16,9 +16,9 @@ from backfill_cli.catalog.lease import Lease
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Totals, Written
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Limit
-from backfill_cli.model.units import spell_clock
-from backfill_cli.view.model import job_view
-from backfill_cli.view.report import FOLDED, LISTED, Reported, report, standing
+from backfill_cli.model.units import spell_clock, spell_moment
+from backfill_cli.view.model import VerifiedView, job_view
+from backfill_cli.view.report import FOLDED, LISTED, Reported, life_of, report, standing
 
 NOW_MS = 1_763_700_000_000
 TOTALS = Totals(7, 84_200, 1_300, 85_000)
@@ -177,6 +177,18 @@ def test_the_first_line_says_where_a_job_stands_and_what_to_type() -> None:
     assert first(state=JobState.FAILED, live=False, why=Limit("no space")) == "failed: no space"
     page_of = {"paused": page([], state=JobState.PAUSED, control=paused), "dead": page([], live=False)}
     assert all("<code>backfill resume orders</code>" in text for text in page_of.values())
+
+
+def test_the_lag_of_a_job_that_is_done_ends_with_what_it_has_and_a_verify_with_its_time() -> None:
+    slow = [EpochRecord(NOW_MS - 9_000, 0, Phase.LOG_STORE, NOW_MS - 8_000, changes_read=5, lag_ms=120_000)]
+    runs = [Run(NOW_MS - 60_000, NOW_MS - 5_000, died=False)]
+    at_end = progress(phase=Phase.UPSTREAM, lag_ms=0, looked_ms=NOW_MS - 6_000, oldest_ms=None)
+    done = told(slow, runs=runs, state=JobState.DONE, live=False, progress=at_end)
+    assert life_of(done).lags[-1] == (NOW_MS - 5_000, 0.0)
+    assert life_of(told(slow, runs=runs, state=JobState.STOPPED, live=False)).lags[-1][1] == 120.0
+    equal = VerifiedView(True, 7, NOW_MS - 800, 0.8, None, ["orders"], 0, 0, 0)
+    saved = report(replace(done, view=replace(done.view, verified=equal)))
+    assert f"equal at commit 7, {spell_moment(NOW_MS - 800)}" in saved
 
 
 def test_phases_tell_how_long_they_were_paused_and_without_a_runner() -> None:
