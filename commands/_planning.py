@@ -17,13 +17,18 @@ if TYPE_CHECKING:
 
 
 def planned(
-    ctx: typer.Context, job: "JobConfig", store: Catalog, into_existing: bool, tell: "Callable[[PlanReport], None]"
+    ctx: typer.Context,
+    job: "JobConfig",
+    store: Catalog,
+    into_existing: bool,
+    tell: "Callable[[PlanReport], None]",
+    until: str | None = None,
 ) -> None:
-    """The plan is told. Raises Exit if a start would be refused. ctx: that of the verb."""
+    """The plan is told. Raises Exit if a start would be refused. ctx: of the verb. until: see `checks.plan`."""
     from backfill_cli.engine.job.checks import plan
 
     with waiting("looking at the upstream") as doing:
-        report = plan(job, store, into_existing, doing)
+        report = plan(job, store, into_existing, doing, until)
     refused = tuple(replace(one, hint=as_typed(one.hint, ctx)) for one in report.refused)
     tell(replace(report, refused=refused, then=as_typed(report.then, ctx)))
     if report.refused:

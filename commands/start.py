@@ -110,7 +110,8 @@ def start(
         job = load(path)
         refuse_moved(job.job.name, path, store, catalog)
         if source is not None:
-            planned(ctx, job, store, into_existing, lambda report: _tell(report, as_json, written))
+            ends = None if until == "forever" else until
+            planned(ctx, job, store, into_existing, lambda report: _tell(report, as_json, written), ends)
             if not yes and not _confirmed():
                 again = as_typed(command(shlex.join(["start", "--config", str(path), *typed])), ctx)
                 say(f"not started; {path} stays as it is\nTry: {again}")

@@ -274,18 +274,19 @@ def plan(
     catalog: Catalog,
     into_existing: bool = False,
     tell: Callable[[Limit | str], None] = lambda _doing: None,
+    until: str | None = None,
     tries: Callable[[Resources], object] = lambda _resources: None,
 ) -> PlanReport:
     """Pin, observe and check what `start` checks, and report the result.
 
-    tell: receives what is being looked at. tries: what is tried besides. Raises what `start` would raise for a
-    config that cannot run.
+    tell: receives what is being looked at. until: with which it is started, if it is known. tries: what is tried
+    besides. Raises what `start` would raise for a config that cannot run.
     """
     noting = _Noting(config, catalog, tell)
     known = tuple(_known_job(config, catalog))
     with start_over_named(config.job.name, catalog), Resources(config, tell, waits=False) as resources:
         upstream, sink = resources.upstream, resources.sink
-        noting.notes += nothing_follows(config.job.name, upstream.capabilities)
+        noting.notes += nothing_follows(config.job.name, upstream.capabilities, until)
         if known:
             checked = require_again(config, catalog, resources, noting)
         else:

@@ -187,6 +187,21 @@ def test_a_hint_that_changes_the_config_of_a_refused_start_writes_it_first(
         (folder / (more[-1] if more else "job.toml")).unlink()
 
 
+def test_a_start_until_caught_up_is_not_told_how_it_would_end(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "orders").mkdir()
+    pq.write_table(pa.table({"id": [1, 2]}), folder / "orders" / "a.parquet")
+    fake_engine(monkeypatch, "loop.run", start=lambda *_: None)
+    monkeypatch.setattr("backfill_cli.commands.start.run_shown", lambda *_: None)
+    for words, told in (((), True), (("--until", "caught-up"), False)):
+        done = run("start", *PLACES, "--yes", *words)
+        assert (done.exit_code, "with --until caught-up it ends by itself" in " ".join(done.stderr.split())) == (
+            0,
+            told,
+        )
+
+
 @pytest.mark.usefixtures("orders")
 @pytest.mark.parametrize(("typed_in", "starts"), [("\n", True), ("y\n", True), ("n\n", False), ("", False)])
 def test_on_a_terminal_it_asks(
