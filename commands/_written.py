@@ -120,7 +120,7 @@ class Written:
             return hint
         told = hint.with_commands(self._typed)
         if hint.config or any(one.names_file for one in told.commands):
-            return "write the config by " + self.init + ", then, with that config: " + told
+            return told + "; to have a config to change: " + self.init
         return told
 
     def _typed(self, one: Command) -> Command:

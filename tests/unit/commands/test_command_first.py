@@ -176,10 +176,8 @@ def test_a_hint_that_changes_the_config_of_a_refused_start_writes_it_first(
             patch.setattr("backfill_cli.commands.start.run_shown", refuse)
             refused = run("start", *PLACES, "--yes", *more)
         assert [one.name for one in folder.glob("*.toml")] == []
-        init, change = refused.stderr.partition("write the config by backfill ")[2].split(
-            ", then, with that config: "
-        )
-        assert change == "correct upstream.snapshot.schema\n"
+        change, init = refused.stderr.partition("Try: ")[2].split("; to have a config to change: backfill ")
+        assert change == "correct upstream.snapshot.schema"
         assert run("start", *PLACES, "--key", "id", "--yes", *more).exit_code == 0
         (folder / (more[-1] if more else "job.toml")).unlink()
         assert run(*init.split()).exit_code == 0
