@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.ledger import KEPT
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import UsageError, command
 from backfill_cli.view.answers import WrittenReport
 from backfill_cli.view.console import answer_json, say
 from backfill_cli.view.model import read_jobs
@@ -24,8 +25,10 @@ EXAMPLES = (
 )
 
 OutOption = Annotated[
-    str, typer.Option("--out", metavar="FILE", help="Where to write it. A file that is there is replaced.")
+    str,
+    typer.Option("--out", metavar="FILE", help="Where to write it, replacing what is there; - for stdout."),
 ]
+STDOUT = "-"
 BesideOption = Annotated[
     str | None,
     typer.Option("--beside", metavar="JOB", help="Another job, to compare.", autocompletion=job_names),
@@ -43,7 +46,13 @@ def report(
     store = open_catalog(catalog)
     name = named_job(store, job).name
     jobs = [name] if beside is None else [name, named_job(store, beside).name]
+    if out == STDOUT and as_json:
+        raise UsageError("--json and --out - both write to stdout", command(f"report {name} --json"))
     text = page(*(_reported(store, one) for one in jobs))
+    if out == STDOUT:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
     try:
         _write_whole(Path(out), text)
     except OSError as error:

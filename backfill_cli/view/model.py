@@ -163,7 +163,7 @@ def job_view(
         lag_s=_lag_s(row, progress, now_ms),
         pending_epochs=_pending_epochs(row, progress),
         eta_s=progress.eta_s if at_work and share is not None and share >= LEAST_SHARE else None,
-        limited_by=limited_by(row),
+        limited_by=limited_by(row, ledger[-1].committed_ms if ledger else 0),
         splits={SplitStatus(status): count for status, count in progress.splits.items()},
         share=share,
         bytes_read=progress.bytes_read,
@@ -241,8 +241,11 @@ def _lag_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | None:
     return 0.0 if progress.oldest_ms is None and row.live and lag_s < fresh_s else lag_s
 
 
-def limited_by(row: JobRow) -> Limit:
-    """What limits the job now, and the command that changes it; for a job without a runner, the lack of one."""
+def limited_by(row: JobRow, committed_ms: int = 0) -> Limit:
+    """What limits the job now, and the command that changes it; for a job without a runner, the lack of one.
+
+    committed_ms: when its last commit was made, if known: a runner that died was at work then.
+    """
     go_on = command(f"resume {row.name}")
     if row.state == JobState.FAILED:
         why = reason_of(row)
@@ -263,7 +266,8 @@ def limited_by(row: JobRow) -> Limit:
         again = command("start --config FILE").of_file(from_here(row.config_file))
         return Limit(died, Kind.NO_RUNNER, again)
     if not row.live:
-        seen = f" (last seen {spell_moment(row.lease.renewed_ms)})" if row.dead else ""
+        seen_ms = max(row.lease.renewed_ms or 0, committed_ms)
+        seen = f" (last seen {spell_moment(seen_ms)})" if row.dead else ""
         return Limit(f"the last one, {_runner(row)}, is gone{seen}{paused}", Kind.NO_RUNNER, go_on)
     if row.state == JobState.STARTING:
         return row.why

@@ -70,7 +70,7 @@ def browser() -> str:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a job that ran to its end, throttled meanwhile, as `backfill report` wrote it."""
     place = Place(tmp_path_factory.mktemp("report"))
-    place.configured(("rate = 100", "rate = 2000"))
+    place.configured()  # so slowly that it is still copying when the rate is lifted
     with place.began("start", "--until", "caught-up") as runner:
         place.until(lambda job: job.get("rows_read", 0) > 0)
         assert place.typed("throttle", "--rate", "none").returncode == 0

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from command_builders import Run
+from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
 
@@ -31,3 +32,17 @@ def test_a_report_that_cannot_be_written_leaves_nothing(
     assert refused.exit_code == 2
     assert refused.stderr.startswith(f"error: --out {out}: ")
     assert sorted(one.name for one in folder.iterdir()) == [".backfill", "report.html"]
+
+
+def test_a_report_can_go_to_stdout(run: Run, folder: Path, catalog: Catalog) -> None:
+    done = run("report", "--out", "-")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith("<!doctype html>")
+    assert done.stdout.endswith("</html>\n")
+    assert [one.name for one in folder.iterdir()] == [".backfill"]
+    both = run("report", "--out", "-", "--json")
+    assert both.exit_code == 2
+    with typed(both.stderr.split("Try: ", 1)[1]) as hint:
+        (again,) = hint.commands()
+        assert run(*again).exit_code == 0
+    assert (folder / "report.html").exists()

@@ -10,9 +10,10 @@ from view_builders import GROUPS, ROW, drawn, ledger, progress, row
 from backfill_cli.catalog import Lease
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.errors import Hint
-from backfill_cli.model.checkpoint import PartitionProgress
+from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
+from backfill_cli.model.units import spell_moment
 from backfill_cli.view.lines import job_details
 from backfill_cli.view.model import job_view, spell_eta, spell_share
 from backfill_cli.view.picture import Picture
@@ -209,3 +210,10 @@ def test_nothing_pending_is_not_said_of_a_job_that_nobody_looks_for(state: JobSt
     view = job_view(row(state=state, progress=told, live=False))
     (line,) = [one for one in job_details(view).splitlines() if one.startswith("not applied yet")]
     assert line.split(": ")[1].strip() == said
+
+
+def test_a_runner_that_died_was_last_seen_at_its_last_commit() -> None:
+    committed_ms = 1_763_692_900_000
+    record = EpochRecord(committed_ms - 1_000, 0, Phase.SNAPSHOT, committed_ms)
+    told = job_view(row(live=False), (), [record]).limited_by.text
+    assert told.endswith(f"(last seen {spell_moment(committed_ms)})")
