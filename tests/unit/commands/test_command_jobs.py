@@ -70,7 +70,7 @@ def test_plan_and_verify_print_what_the_engine_found(
     fake_engine(
         monkeypatch,
         "job.checks",
-        plan=lambda config, where, existing, tell: PlanReport(config.job.name, "snapshot", "x", (), "0"),
+        plan=lambda config, *_: PlanReport(config.job.name, "snapshot", "x", (), "0"),
     )
     verdict = VerifyReport("orders", 5, (TableVerdict("orders", "orders", True, 1, 1),), 1.0)
     fake_engine(monkeypatch, "verify.job", verify=lambda *_: verdict)
@@ -83,7 +83,7 @@ def test_a_plan_that_start_would_refuse_ends_with_2_and_names_the_catalog_that_w
 ) -> None:
     refusal = Refusal("t has rows", command("start --config job.toml --into-existing"))
     report = PlanReport("orders", "snapshot", "x", (), "LSN 0/1", pending_epochs=None, refused=(refusal,))
-    fake_engine(monkeypatch, "job.checks", plan=lambda config, where, existing, tell: report)
+    fake_engine(monkeypatch, "job.checks", plan=lambda *_: report)
     file = write_config(folder)
     ended = run("plan", "--config", file, "--catalog", "c.duckdb")
     assert ended.exit_code == 2

@@ -73,8 +73,10 @@ def test_a_cluster_none_of_whose_masters_answers_is_transient(monkeypatch: pytes
         raise Launched
 
     monkeypatch.setattr(driver, "start", launched)
+    monkeypatch.setattr(driver, "end", lambda _timeout_s: None)  # that of these tests goes on
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
+    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
     silent = "spark://127.0.0.1:1,[::1]:1"
     with pytest.raises(
         Transient, match=r"the cluster spark://127\.0\.0\.1:1,\[::1\]:1 does not answer"
