@@ -162,14 +162,15 @@ def _look_names_up_once() -> None:
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> "Iterator[SparkSession]":
     from backfill_cli.lake.merge import INTERPRETED
-    from backfill_cli.spark import driver
+    from backfill_cli.spark import driver, opening
     from backfill_cli.spark.session import open_session
 
     _look_names_up_once()
     small = {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "2"}
     # A test's queries see some rows each, so compiling takes longest. Commands that a test starts compile.
     conf = {**small, "spark.driver.memory": "2g", **({} if request.config.getoption("--all") else INTERPRETED)}
-    session = open_session("local[2]", conf, formats=("delta", "iceberg"))
+    with opening._ONE_AT_A_TIME:  # a start that a test before refused may still be opening one, and stops it then
+        session = open_session("local[2]", conf, formats=("delta", "iceberg"))
     driver._started.clear()  # no error of a test waits a second for the news that this one has died
     yield session
     hint_run.parse_in_spark(session)

@@ -88,6 +88,11 @@ def spell_duration(seconds: float) -> str:
     return f"{s} s"
 
 
+def spell_so_far(what: str, seconds: float) -> str:
+    """What goes on, from a second on with for how long it has: `starting Spark, 12 s`."""
+    return f"{what}, {spell_duration(int(seconds))}" if seconds >= 1 else what
+
+
 def duration_option(seconds: float) -> str:
     """The same as it is typed in a config: `800ms`, `2m05s`, `1000d`."""
     return spell_duration(seconds).translate({ord(" "): None, ord(","): None})

@@ -76,7 +76,7 @@ UNTOLD: dict[str, bool] = {"untold": True}
 def members(kind: type) -> tuple[str, ...]:
     """The names of a dataclass's fields, without those that are `UNTOLD`, then of its properties."""
     told = [name for name, one in vars(kind).items() if isinstance(one, property)]
-    return (*(field.name for field in fields(kind) if not field.metadata), *told)
+    return (*(field.name for field in fields(kind) if field.metadata != UNTOLD), *told)
 
 
 @dataclass(frozen=True, slots=True)

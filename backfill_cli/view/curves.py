@@ -1,7 +1,6 @@
 """A job's life as charts: its phases and events, then rates, lag and times of its commits below each other."""
 
 import html
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -213,9 +212,9 @@ def _strip(life: Life, size: Size, frame: Frame) -> str:
     held = top + STRIP
     bottom = held + (STRIP if life.held_up else 0)
     broad = [one for one in life.held_up if frame.x(one.end_ms) - frame.x(one.begin_ms) >= LEAST]
-    content = "".join(_span(one, frame, top, spell_phase(one.what), life.now_ms) for one in life.phases)
+    content = "".join(_span(one, frame, top, life.now_ms) for one in life.phases)
     content += _shades(life.held_up, frame, held + 1, STRIP - 2, "")
-    content += "".join(_span(one, frame, held, one.what, life.now_ms) for one in broad)
+    content += "".join(_span(one, frame, held, life.now_ms) for one in broad)
     content += labels_svg(placed, bottom) + times_svg(frame, bottom)
     about = "Phases and events: " + "; ".join(
         _told(one, life.now_ms) for one in (*life.phases, *life.held_up)[:20]
@@ -231,12 +230,17 @@ def _told(span: Span, now_ms: int) -> str:
 STYLE = {PAUSED: "paused", STOPPED: "none", DEAD: "died"}
 
 
-def _span(span: Span, frame: Frame, top: float, name: str, now_ms: int) -> str:
+SHORT = {DEAD: STOPPED}
+
+
+def _span(span: Span, frame: Frame, top: float, now_ms: int) -> str:
     """A bar, named by the longest of its names that fits."""
     x, end = frame.x(span.begin_ms), frame.x(span.end_ms)
     if end <= x:
         return ""
-    fits = next((one for one in (name, re.split(r" \(|: ", name)[0]) if wide(one) + 8 <= end - x), "")
+    fits = next(
+        (one for one in (spell_phase(span.what), SHORT.get(span.what, span.what)) if wide(one) + 8 <= end - x), ""
+    )
     text = f'<text class="label" x="{x + 4:.1f}" y="{top + 15:.0f}">{html.escape(fits)}</text>' if fits else ""
     return (
         f"<g><title>{html.escape(_told(span, now_ms))}</title>"

@@ -1,24 +1,15 @@
 """The last events of a job, for a screen: commands, phases, and commits, of which those in a row are one line."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.units import spell_count, spell_duration
 from backfill_cli.view.journal import spell_command
 from backfill_cli.view.model import JobView, spell_phase
+from backfill_cli.view.past import Event, landmarks
 
 
-@dataclass(frozen=True, slots=True)
-class Happened:
-    """at_ms: when. command: whether somebody gave one."""
-
-    at_ms: int
-    text: str
-    command: bool = False
-
-
-def events_of(view: JobView, most: int) -> list[Happened]:
+def events_of(view: JobView, most: int) -> list[Event]:
     """At most so many, oldest first. The newest commits are told one by one where there is room."""
     commits = [one for one in view.ledger if one.snapshot_rows or one.changes_read or one.rows_written]
     turns = sorted(_turns(view), key=lambda one: one.at_ms)
@@ -27,30 +18,26 @@ def events_of(view: JobView, most: int) -> list[Happened]:
     alone = newest[-max(1, most - len(turns) - 2) :]
     rest = [one for one in commits if one.committed_ms < (alone[0].committed_ms if alone else 1 << 62)]
     told = [*_folded(rest, [one.at_ms for one in turns]), *map(_one, alone), *turns]
-    return sorted(told, key=lambda one: one.at_ms)[
-        -most:
-    ]  # at the same time, what a commit led to is told after it
+    told.sort(key=lambda one: one.at_ms)  # at the same time, what a commit led to is told after it
+    return told[-most:]
 
 
-def _turns(view: JobView) -> Iterator[Happened]:
+def _turns(view: JobView) -> Iterator[Event]:
     for one in view.taken:
-        yield Happened(one.epoch, f"{spell_command(one.command)} by {one.command.by}", command=True)
+        yield Event(one.epoch, f"{spell_command(one.command)} by {one.command.by}", one.command.by)
     before = None
     for record in view.ledger:
         if before is not None and record.phase != before.phase:
-            yield Happened(before.committed_ms, f"phase {spell_phase(record.phase)}")
+            yield Event(before.committed_ms, f"phase {spell_phase(record.phase)}")
         before = record
-    if view.caught_up_ms is not None:
-        yield Happened(view.caught_up_ms, "up to date")
-    if view.verified is not None:
-        yield Happened(view.verified.at_ms, f"verified: {'equal' if view.verified.equal else 'different'}")
+    yield from landmarks(view)
 
 
-def _one(record: EpochRecord) -> Happened:
-    return Happened(record.committed_ms, f"commit: {_read([record])}, {spell_duration(_took_s(record))}")
+def _one(record: EpochRecord) -> Event:
+    return Event(record.committed_ms, f"commit: {_read([record])}, {spell_duration(_took_s(record))}")
 
 
-def _folded(commits: Sequence[EpochRecord], turns: Sequence[int]) -> Iterator[Happened]:
+def _folded(commits: Sequence[EpochRecord], turns: Sequence[int]) -> Iterator[Event]:
     """Commits with no other event in between are one."""
     run: list[EpochRecord] = []
     for one in commits:
@@ -62,11 +49,11 @@ def _folded(commits: Sequence[EpochRecord], turns: Sequence[int]) -> Iterator[Ha
         yield _run(run)
 
 
-def _run(commits: Sequence[EpochRecord]) -> Happened:
+def _run(commits: Sequence[EpochRecord]) -> Event:
     if len(commits) == 1:
         return _one(commits[0])
     longest = spell_duration(max(map(_took_s, commits)))
-    return Happened(
+    return Event(
         commits[-1].committed_ms,
         f"{spell_count(len(commits), 'commit')}: {_read(commits)}, at most {longest} each",
     )

@@ -13,7 +13,7 @@ from backfill_cli.errors import BackfillError, Hint, NoSuchJob, StoppedEarly, co
 from backfill_cli.model.checkpoint import Totals
 from backfill_cli.model.job import Command, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
-from backfill_cli.model.units import spell_duration, spell_number
+from backfill_cli.model.units import spell_duration, spell_number, spell_so_far
 from backfill_cli.view.answers import document
 from backfill_cli.view.console import shown
 from backfill_cli.view.lines import spell_progress
@@ -153,7 +153,7 @@ class Journal:
         if self._doing is None or self._seen is not None or now_s - self._doing_told_s < self._every_s:
             return
         self._doing_told_s = now_s
-        yield Entry(f"{self._doing.said}, {spell_duration(int(now_s - self._doing_s))}")
+        yield Entry(spell_so_far(self._doing.said, now_s - self._doing_s))
 
     def look(self, news: News) -> Iterator[Entry]:
         """What is new: commands, waits, quarantined rows, then the progress of the job."""

@@ -231,6 +231,11 @@ def _pending_epochs(row: JobRow, progress: Progress) -> int | None:
     return 0 if observed or row.state == JobState.DONE else None
 
 
+def is_observed(view: JobView) -> bool:
+    """Whether the lag is what it is now, not that at most; as of its end, a job that is done has none."""
+    return view.runner.alive or view.state == "done"
+
+
 def _lag_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | None:
     """Seconds since the oldest change that the sink lacks; if no runner is live, since the last observation."""
     if progress.lag_ms is None or now_ms is None or progress.looked_ms is None or row.state == JobState.DONE:

@@ -11,6 +11,7 @@ from backfill_cli.catalog import Run, Taken
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.job import Phase, Verb
 from backfill_cli.view.journal import spell_command
+from backfill_cli.view.model import JobView
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,14 @@ def events(taken: Sequence[Taken], runs: Sequence[Run], records: Sequence[EpochR
         if what and what not in verbs
     ]
     return tuple(sorted(found, key=lambda one: one.at_ms))
+
+
+def landmarks(view: JobView) -> tuple[Event, ...]:
+    """What has no line in the ledger: when the job had caught up, and when it was verified."""
+    found = [] if view.caught_up_ms is None else [Event(view.caught_up_ms, "caught up")]
+    if view.verified is not None:
+        found.append(Event(view.verified.at_ms, f"verified: {'equal' if view.verified.equal else 'different'}"))
+    return tuple(found)
 
 
 def lag_line(records: Sequence[EpochRecord], now: tuple[int, float] | None) -> list[tuple[int, float]]:

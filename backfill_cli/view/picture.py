@@ -42,6 +42,7 @@ from backfill_cli.view.model import (
     DEAD,
     ENDED,
     JobView,
+    is_observed,
     phases_of,
     spell_age,
     spell_eta,
@@ -294,7 +295,7 @@ class _Layout:
         if self._width < PLOTS_FROM or room < EVENTS_FROM or not (told := events_of(self._view, room)):
             return []
         now_ms = _now_ms(self._view)
-        facts = [(spell_clock(one.at_ms, now_ms), one.text, WARN if one.command else QUIET) for one in told]
+        facts = [(spell_clock(one.at_ms, now_ms), one.what, WARN if one.by else QUIET) for one in told]
         self._left -= 1
         return self._taken(self._drawn(Text("last events", style=QUIET)) + self._drawn(KeyValues(facts))[:room])
 
@@ -367,7 +368,7 @@ def _plots(view: JobView, lines: int) -> list[Plot]:
     span_s = round_time(max(60.0, (end_ms - ledger[0].committed_ms) / 1000))
     begin_ms = end_ms - round(span_s * 1000)
     lags = [(one.committed_ms, one.lag_ms / 1000) for one in ledger if one.lag_ms is not None]
-    if view.lag_s is not None and view.runner.alive and (not lags or end_ms > lags[-1][0]):
+    if view.lag_s is not None and is_observed(view) and (not lags or end_ms >= lags[-1][0]):
         lags.append((end_ms, view.lag_s))
 
     def per_s(cells: int) -> list[float | None]:

@@ -26,8 +26,16 @@ from backfill_cli.view.lines import (
     spell_spool,
     spell_written,
 )
-from backfill_cli.view.model import DEAD, JobView, spell_phase, spell_quarantined, spell_share, spell_verified
-from backfill_cli.view.past import PAUSED, Event, Span, events, gaps, lag_line, pauses, phase_spans
+from backfill_cli.view.model import (
+    DEAD,
+    JobView,
+    is_observed,
+    spell_phase,
+    spell_quarantined,
+    spell_share,
+    spell_verified,
+)
+from backfill_cli.view.past import PAUSED, Event, Span, events, gaps, lag_line, landmarks, pauses, phase_spans
 from backfill_cli.view.reports import HISTORY, history_row
 
 LISTED = 50
@@ -61,13 +69,7 @@ class Reported:
     @property
     def happened(self) -> Sequence[Event]:
         """All commands and events, oldest first."""
-        view = self.view
-        found = [*events(self.taken, self.known_runs, self.records)]
-        if view.caught_up_ms is not None:
-            found.append(Event(view.caught_up_ms, "caught up"))
-        if view.verified is not None:
-            what = "equal" if view.verified.equal else "different"
-            found.append(Event(view.verified.at_ms, f"verified: {what}"))
+        found = (*events(self.taken, self.known_runs, self.records), *landmarks(self.view))
         return sorted(found, key=lambda one: one.at_ms)
 
     @property
@@ -129,7 +131,6 @@ def life_of(told: Reported) -> Life:
     begin_ms = min([view.created_ms, *committed] if whole else committed)
     ends = [one.ended_ms for one in told.known_runs if one.ended_ms is not None]
     until_ms = told.now_ms if view.runner.alive else max([begin_ms, *committed, *ends])
-    observed = view.runner.alive or view.state == "done"  # as of its end, a job that is done has no lag
     finished = {Phase.SNAPSHOT: view.snapshot_finished_ms, Phase.LOG_STORE: view.log_store_finished_ms}
     return Life(
         begin_ms,
@@ -138,7 +139,7 @@ def life_of(told: Reported) -> Life:
         _within((*pauses(told.taken, until_ms), *gaps(told.known_runs)), begin_ms),
         [one for one in told.happened if begin_ms <= one.at_ms <= until_ms],
         records,
-        lag_line(records, (until_ms, view.lag_s) if observed and view.lag_s is not None else None),
+        lag_line(records, (until_ms, view.lag_s) if is_observed(view) and view.lag_s is not None else None),
         told.now_ms,
     )
 
@@ -220,7 +221,7 @@ def _facts(told: Reported) -> str:
         *((("reads", spell_rate(view.rows_per_s)),) if view.rows_per_s is not None else ()),
         *((("follows", spell_rate(view.changes_per_s, "changes")),) if view.changes_per_s is not None else ()),
         *((("writes", spell_written(view.written_per_s)),) if view.written_per_s is not None else ()),
-        ("lag" if view.runner.alive or view.state == "done" else "lag, at most", spell_lag(view.lag_s)),
+        ("lag" if is_observed(view) else "lag, at most", spell_lag(view.lag_s)),
         *((("pending", spell_pending(view)),) if view.pending_epochs is not None else ()),
         ("changes applied", f"{totals.changes_read:,}"),
         ("rows written", _written(totals)),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from backfill_cli.errors import BackfillError, Held, NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Totals
 from backfill_cli.model.limit import Limit
-from backfill_cli.model.units import spell_count, spell_duration, spell_rate
+from backfill_cli.model.units import spell_count, spell_duration, spell_rate, spell_so_far
 from backfill_cli.view.journal import Entry, Journal, News
 from backfill_cli.view.model import JobView, spell_quarantined
 from backfill_cli.view.status import REFRESH_S, Look, console_of
@@ -170,8 +170,7 @@ class _Timed:
     def __call__(self, limit: Limit) -> Limit:
         if limit.text != self._text:
             self._text, self._since_s = limit.text, self._now_s()
-        seconds = self._now_s() - self._since_s
-        return replace(limit, text=f"{limit.text}, {spell_duration(int(seconds))}") if seconds >= 1 else limit
+        return replace(limit, text=spell_so_far(limit.text, self._now_s() - self._since_s))
 
 
 @dataclass(frozen=True, slots=True)

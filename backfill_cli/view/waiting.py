@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from backfill_cli.model.limit import Limit
-from backfill_cli.model.units import spell_duration
+from backfill_cli.model.units import spell_so_far
 from backfill_cli.view.console import CLEARED, interactive, shown
 
 SILENT_S = 0.5
@@ -34,7 +34,7 @@ def waiting(doing: str) -> Iterator[Tell]:
         while not over.wait(SILENT_S):
             what, since_s = at[0]
             for_s = time.monotonic() - since_s
-            text = f"{shown(what)}, {spell_duration(int(for_s))}" if for_s >= 1 else shown(what)
+            text = spell_so_far(shown(what), for_s)
             width = shutil.get_terminal_size().columns - 1
             print(f"{CLEARED}{text[:width]}", end="", file=sys.stderr, flush=True)
 

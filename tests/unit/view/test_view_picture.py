@@ -283,6 +283,17 @@ def test_the_last_commit_has_the_time_of_its_event() -> None:
     assert "last commit  2025-11-21 02:40:02 UTC" in drawn(Picture(job_view(row(), GROUPS, [told])))
 
 
+def test_the_lag_of_a_job_that_is_done_ends_at_none() -> None:
+    """Its last commit applied changes that were a minute old, and left none."""
+    told = row(state=JobState.DONE, live=False, progress=progress(phase=Phase.UPSTREAM, lag_ms=0, oldest_ms=None))
+    commits = [replace(one, committed_ms=20_000 * one.epoch) for one in ledger([60_000, 60_000, 60_000])]
+    lines = drawn(Picture(job_view(told, (), commits)), 140).splitlines()
+    (below,) = (at for at, line in enumerate(lines) if line.count("└") == 2)
+    curve = lines[below - 1].rpartition("│")[2]
+    assert curve.rstrip().endswith("█")
+    assert len(curve.rstrip()) == len(curve) - 1
+
+
 def test_a_job_that_has_ended_is_not_limited_by_its_end() -> None:
     limit = Limit("done: caught up", Kind.ENDED, command("start"), "follow")
     ended = replace(FULL, state="done", limited_by=limit)
