@@ -122,15 +122,18 @@ def lag_line(records: Sequence[EpochRecord], now: tuple[int, float] | None) -> l
     """The lag over time as corners of a line: (time, seconds). now: the time, and the lag now.
 
     A commit's lag is the age of the oldest change that it applied. So it had grown from 0 since that change came,
-    unless an older one was pending then; and it is 0 after a commit that left nothing.
+    and the commit before left as much as that change's age then, unless older ones were pending still.
     """
     told = [(one.committed_ms, one.lag_ms / 1000) for one in records if one.lag_ms is not None]
     told += [] if now is None else [now]
     line: list[tuple[int, float]] = []
     for at_ms, lag_s in told:
         since_ms = at_ms - round(lag_s * 1000)
-        if line and since_ms >= line[-1][0]:
-            line += [(line[-1][0], 0.0), (since_ms, 0.0)]
+        if line:
+            before_ms, before_s = line[-1]
+            left_s = max(0, before_ms - since_ms) / 1000
+            line += [(before_ms, left_s)] if left_s < before_s else []
+            line += [(since_ms, 0.0)] if since_ms > before_ms else []
         line.append((at_ms, lag_s))
     return line
 

@@ -164,3 +164,10 @@ def test_an_idle_job_has_no_lag() -> None:
         (90_000, 0.0),
         (90_000, 0.0),
     ]
+
+
+def test_a_commit_leaves_the_lag_of_what_came_before_its_end() -> None:
+    """It stopped when all but a change of a second before was applied; the next run came half a minute later."""
+    told = ((10_000, 8_000), (40_000, 31_000))
+    records = [EpochRecord(at, 0, Phase.UPSTREAM, at, lag_ms=lag) for at, lag in told]
+    assert lag_line(records, None) == [(10_000, 8.0), (10_000, 1.0), (40_000, 31.0)]
