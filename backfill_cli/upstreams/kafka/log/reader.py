@@ -67,8 +67,10 @@ def messages(connection: Connection, topic: str, task: Range) -> Iterator[list[A
         consumer = kafka.Consumer({**settings(connection, task.up_to - task.after), **complaints.settings()})
         try:
             consumer.assign([where])
-            yield from _messages(consumer, connection, task, complaints)
-            _still_there(consumer, where, task)
+            yield from _messages(consumer, where, connection, task, complaints)
+            oldest, _ = consumer.get_watermark_offsets(where, timeout=SILENCE_S)
+            if oldest > task.after:
+                raise gone(task.partition, task.after, oldest)
         finally:
             consumer.close()
 
@@ -92,7 +94,9 @@ def settings(connection: Connection, ahead: int) -> dict[str, Any]:
     }
 
 
-def _messages(consumer: Any, connection: Connection, task: Range, complaints: Complaints) -> Iterator[list[Any]]:
+def _messages(
+    consumer: Any, where: Any, connection: Connection, task: Range, complaints: Complaints
+) -> Iterator[list[Any]]:
     """The range's messages in lists. Ends when the reader is at `up_to` or beyond, with or without messages."""
     kafka = client()
     reached, size, quiet_since = task.after, 1_000, time.monotonic()
@@ -107,7 +111,7 @@ def _messages(consumer: Any, connection: Connection, task: Range, complaints: Co
             continue
         ended = None
         if messages[-1].error() or any(map(kafka.Message.error, messages)):
-            messages, ended = _without_events(messages, connection, task, complaints)
+            messages, ended = _without_events(messages, consumer, where, connection, task, complaints)
         if messages:
             quiet_since = time.monotonic()
             reached = messages[-1].offset() + 1
@@ -121,7 +125,7 @@ def _messages(consumer: Any, connection: Connection, task: Range, complaints: Co
 
 
 def _without_events(
-    messages: list[Any], connection: Connection, task: Range, complaints: Complaints
+    messages: list[Any], consumer: Any, where: Any, connection: Connection, task: Range, complaints: Complaints
 ) -> tuple[list[Any], int | None]:
     """The messages alone, and the offset at which the log's end was reported. Raises what the client reports."""
     error_of = client().KafkaError
@@ -133,7 +137,7 @@ def _without_events(
         if error.code() == error_of._PARTITION_EOF:
             ended = message.offset()
         elif error.code() in (error_of._AUTO_OFFSET_RESET, error_of.OFFSET_OUT_OF_RANGE):
-            raise gone(task.partition, task.after, None)
+            raise gone(task.partition, task.after, _oldest(consumer, where))
         elif error.fatal() or not error.retriable():
             raise ours(error, connection, f"reading partition {task.partition}", complaints)
     return [message for message in messages if message.error() is None], ended
@@ -160,10 +164,13 @@ def place(messages: Sequence[Any], partition: int) -> "dict[str, pa.Array]":
     }
 
 
-def _still_there(consumer: Any, where: Any, task: Range) -> None:
-    oldest, _ = consumer.get_watermark_offsets(where, timeout=SILENCE_S)
-    if oldest > task.after:
-        raise gone(task.partition, task.after, oldest)
+def _oldest(consumer: Any, where: Any) -> int | None:
+    """The offset at which the partition's log begins. None where the broker does not say so in time."""
+    try:
+        oldest, _ = consumer.get_watermark_offsets(where, timeout=SILENCE_S)
+    except client().KafkaException:
+        return None
+    return int(oldest)
 
 
 def gone(partition: int, needed: int, oldest: int | None) -> HistoryGone:
