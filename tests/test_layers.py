@@ -89,6 +89,7 @@ SYSTEMS_SHARE = {"sql"}
 """Rooms of upstreams and sinks that are of no system: what several of them share."""
 
 CONNECTOR_CLIENTS = {
+    "numpy": {"decode"},
     "duckdb": {"sinks", "catalog", "duckdb_errors", "duckdb_instance", "upstreams", "decode"},
     "pyarrow": {"spark", "cdc", "formats", "lake", "decode", "upstreams", "sinks", "engine"},
 }
@@ -108,7 +109,7 @@ FORBIDDEN_ATTRIBUTES = {
 }
 CLOCKS = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
 FORBIDDEN_CALLS = {"eval": "no code from data", "exec": "no code from data"}
-FORBIDDEN_MODULES = {"pandas", "numpy", "pickle", "marshal", "shelve"}
+FORBIDDEN_MODULES = {"pandas", "pickle", "marshal", "shelve"}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 | module | what it is |
 | --- | --- |
+| `cursors` | a position in each of many binary records: numbers, texts, ranges and branches of all at once |
 | `tokens` | JSON without loss: numbers as they are written |
 | `stored` | plain Python values as Arrow arrays of a column's type |
 | `encodings` | how the values of a column are written |
