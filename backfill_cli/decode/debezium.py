@@ -1,7 +1,7 @@
 """Debezium envelopes as changes of a table: one row each, two for a change of the key, none for a message.
 
-An envelope is the record itself or its `payload`; the block beside the payload says how it is written (block.py),
-or the options if there is none. Tombstones add nothing to the delete before them.
+The schema of an envelope says how it is written (block.py), or the options if it has none. Tombstones add nothing
+to the delete before them.
 """
 
 import re
@@ -14,10 +14,12 @@ from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Asked, Decode, Decoded, Fault, Found, Opened
 from backfill_cli.decode import block, debezium_forms, order, stored, values
 from backfill_cli.decode.connect import Connect, encoding, is_time
+from backfill_cli.decode.documents import Document, Documents
 from backfill_cli.decode.encodings import Encoding, Undecided, schemaless
+from backfill_cli.decode.json_documents import IN_BLOCKS
 from backfill_cli.decode.order import blanks, can_be_late, comparable
 from backfill_cli.decode.source_table import Known, matching, source_of
-from backfill_cli.decode.tokens import DEEP, Token, first_value, parsed, text_of, whole_object, written
+from backfill_cli.decode.tokens import DEEP, Token, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unreadable
 from backfill_cli.decode.unsent import UNAVAILABLE, is_unsent
 from backfill_cli.decode.whole import IN_BLOCK, IN_ROW, lacking_column, new_column
@@ -54,9 +56,7 @@ _OF_TOPICS = {
 """How an error of a topic's record goes on: what to do about it."""
 
 _WRITES = ("c", "r", "u")
-_BEGIN = re.compile(r'\s*\{\s*"schema"\s*:\s*')
-_MIDDLE = re.compile(r'\s*,\s*"payload"\s*:')
-_KNOWN_BLOCKS = 64
+_KNOWN_SCHEMAS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,7 @@ class Envelopes:
     blockless: str | None = None
     images: tuple[str, ...] | None = None
     epoch: str | None = None
+    documents: Documents = IN_BLOCKS
 
     @property
     def beside(self) -> Columns:
@@ -133,42 +134,22 @@ class OneByOne:
             name: values.of_debezium(column["type"], self.how[name]) for name, column in self.columns.items()
         }
         self._there = [name for name in self.columns if of.allowed is None or name in of.allowed]
-        self._blocks: dict[bytes, Block | None] = {}
+        self._blocks: dict[int, tuple[Connect, Block]] = {}
 
-    # The block
-
-    def split(self, record: bytes) -> tuple[Block | None, bytes] | None:
-        """(block, payload) of a record that begins with its block; None for any other record."""
-        if not record.startswith(b'{"schema"'):
+    def block_of(self, schema: Connect | None) -> Block | None:
+        """What an envelope's schema says; None if it has none."""
+        if schema is None:
             return None
-        for prefix, known in self._blocks.items():
-            if record.startswith(prefix) and record.endswith(b"}"):
-                return known, record[len(prefix) : -1]
-        return self._learnt(record)
+        known = self._blocks.get(id(schema))
+        if known is None or known[0] is not schema:
+            if len(self._blocks) >= _KNOWN_SCHEMAS:
+                self._blocks.clear()
+            known = self._blocks[id(schema)] = (schema, self._block(schema))
+        return known[1]
 
-    def _learnt(self, record: bytes) -> tuple[Block | None, bytes] | None:
+    def _block(self, schema: Connect) -> Block:
         try:
-            text = text_of(record)
-            begin = _BEGIN.match(text)
-            if begin is None:
-                return None
-            told, end = first_value(text, begin.end())
-        except Unreadable:
-            return None
-        middle = _MIDDLE.match(text, end)
-        if middle is None or not text.endswith("}"):
-            return None
-        if len(self._blocks) >= _KNOWN_BLOCKS:
-            self._blocks.clear()
-        prefix = text[: middle.end()].encode()
-        self._blocks[prefix] = self._block(told)
-        return self._blocks[prefix], record[len(prefix) : -1]
-
-    def _block(self, told: Token) -> Block | None:
-        if told is None:
-            return None
-        try:
-            row = block.row_of(told) if isinstance(told, dict) else None
+            row = block.row_of(schema)
             fault = block.disagreement(row, self.columns, self.how, self.of.allowed, self.of.at is None)
             by_name = {str(one.get("field")): one for one in row or ()}
             certain = {n: found for n, one in by_name.items() if (found := blanks(one)) is not None}
@@ -177,22 +158,6 @@ class OneByOne:
         return Block(fault, certain, frozenset(by_name) & self.columns.keys())
 
     # The envelope
-
-    def changes(self, record: bytes) -> list[Change]:
-        """The rows of a record. Raises Unreadable."""
-        split = self.split(record)
-        if split is not None:
-            try:
-                envelope = parsed(text_of(split[1]))
-            except Unreadable:
-                pass  # other members can follow the payload
-            else:
-                return self._of_envelope(envelope, split[0])
-        told = whole_object(record)
-        inner = None if "op" in told else told.get("payload")
-        if inner is None:
-            return self._of_envelope(told, None)
-        return self._of_envelope(inner, self._block(told.get("schema")))
 
     def _of_envelope(self, envelope: Token, known: Block | None) -> list[Change]:
         if envelope is None:
@@ -346,18 +311,18 @@ class OneByOne:
 
     # Rows
 
-    def decoded(self, records: Sequence[bytes], at: Sequence[int]) -> Decoded:
-        """The rows of these records. at: their indices."""
+    def decoded(self, documents: Mapping[int, Document]) -> Decoded:
+        """The rows of these documents, by the indices of their records."""
         import pyarrow as pa
 
         indices: list[int] = []
         changes: list[Change | None] = []
         faults: list[Unreadable | None] = []
-        for index, record in zip(at, records, strict=True):
+        for index, document in sorted(documents.items()):
             made: list[Change | None] = [None]
             fault = None
             try:
-                made = [*self.changes(record)]
+                made = [*self._of_envelope(document.token(), self.block_of(document.schema))]
             except Unreadable as exc:
                 fault = exc
             except RecursionError:  # nested hundreds deep

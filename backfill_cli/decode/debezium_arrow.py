@@ -1,4 +1,4 @@
-"""Debezium envelopes by Arrow's parser: a batch of them at once, without those that only debezium.py can read.
+"""Debezium envelopes by columns: a group of them at once, without those that only debezium.py can read.
 
 What is read here is one row of an envelope each: a change that moves a key, a message, and whatever is a fault or
 unusual are left to `OneByOne`.
@@ -13,13 +13,14 @@ import pyarrow as pa
 
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Decoded
-from backfill_cli.decode import arrow_json, arrow_values
+from backfill_cli.decode import arrow_values
 from backfill_cli.decode.arrow_values import Odd, either
 from backfill_cli.decode.debezium import Block, Envelopes, OneByOne
+from backfill_cli.decode.documents import Document, Group
 from backfill_cli.decode.merged import merged
 from backfill_cli.decode.order import PLACE
 from backfill_cli.decode.source_table import PARTS
-from backfill_cli.decode.tokens import Number, parsed
+from backfill_cli.decode.tokens import Number
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.decode.unsent import placeholders
 from backfill_cli.formats.compute import pc
@@ -43,42 +44,32 @@ class ByArrow:
         }
 
     def decoded(self, records: Sequence[bytes | None]) -> Decoded:
-        groups: dict[int, tuple[Block | None, list[int], list[bytes]]] = {}
-        odd: list[int] = []
-        for i, record in enumerate(records):
-            if record is None:
-                continue
-            split = self._slow.split(record)
-            known, payload = (None, record) if split is None else split
-            if self._raw is None or (self._of.blockless if known is None else known.fault) is not None:
-                odd.append(i)
-                continue
-            _, at, payloads = groups.setdefault(id(known), (known, [], []))
-            at.append(i)
-            payloads.append(payload)
+        groups, faults = self._slow.of.documents.groups(records)
+        odd = {i: Document(fault) for i, fault in faults.items()}
         parts = []
-        for known, at, payloads in groups.values():
-            part, left = self._group(known, payloads, at)
+        for group in groups:
+            known = self._slow.block_of(group.schema)
+            part: Decoded | None = None
+            left: Sequence[int] = range(len(group.at))
+            if self._raw is not None and (self._of.blockless if known is None else known.fault) is None:
+                part, left = self._group(group, known)
             parts += [] if part is None else [part]
-            odd += left
+            odd |= {group.at[number]: Document(group, number) for number in left}
         if odd or not parts:
-            odd.sort()
-            parts.append(self._slow.decoded([records[i] or b"" for i in odd], odd))
+            parts.append(self._slow.decoded(odd))
         return merged(parts)
 
-    def _group(
-        self, known: Block | None, payloads: Sequence[bytes], at: Sequence[int]
-    ) -> tuple[Decoded | None, list[int]]:
-        """The rows of records with one block, and the indices of those that are left."""
-        raw, places = self._seen_types(payloads)
-        part, kept = arrow_json.parse(payloads, b"\n".join(payloads), self._schema(raw, places))
-        beside = {} if self._of.epoch is None else self._epochs(self._of.epoch, _those(payloads, kept))
+    def _group(self, group: Group, known: Block | None) -> tuple[Decoded | None, Sequence[int]]:
+        """The rows of a group, and the numbers of the documents that are left."""
+        raw, places = self._seen_types(group)
+        part, kept = group.read(self._schema(raw, places))
+        beside = {} if self._of.epoch is None else self._epochs(self._of.epoch, group, kept)
         if not kept or beside is None:
-            return None, list(at)
+            return None, range(len(group.at))
         source = part["source"]
         rows = _Rows(part["op"], part["before"], part["after"], source)
         odd, skipped = self._odd(rows)
-        odd = either(odd, self._unlike(rows, known, _those(payloads, kept)))
+        odd = either(odd, self._unlike(rows, known, group, kept))
         columns: dict[str, pa.Array] = {}
         for i, (name, column) in enumerate(self._slow.columns.items()):
             new = rows.new(i)
@@ -100,11 +91,12 @@ class ByArrow:
         if self._of.images is not None:
             beside[own.TRACE], bad = self._trace(rows, known, raw)
             odd = either(odd, bad)
-        record = pa.array([at[i] for i in kept], pa.int32())
+        record = pa.array([group.at[i] for i in kept], pa.int32())
         good = pc.and_(pc.invert(odd), pc.invert(skipped))
-        left = set[int]()
-        if len(kept) < len(at) or not pc.all(good).as_py():
-            left = set(at) - set(record.filter(pc.or_(good, skipped)).to_pylist())
+        left: Sequence[int] = []
+        if len(kept) < len(group.at) or not pc.all(good).as_py():
+            done = set(record.filter(pc.or_(good, skipped)).to_pylist())
+            left = [number for number, i in enumerate(group.at) if i not in done]
         found = Decoded(
             columns,
             record,
@@ -112,7 +104,7 @@ class ByArrow:
             ms.cast(pa.int64()),
             beside=beside,
         )
-        return _filtered(found, good), sorted(left)
+        return _filtered(found, good), left
 
     def _schema(self, raw: Mapping[str, pa.DataType], places: Mapping[str, pa.DataType]) -> pa.Schema:
         old = [*self._of.key, *(self._of.images or ())]
@@ -127,19 +119,19 @@ class ByArrow:
             ]
         )
 
-    def _seen_types(self, payloads: Sequence[bytes]) -> tuple[dict[str, pa.DataType], dict[str, pa.DataType]]:
-        """What Arrow reads for each column, and for the place in the source's log, as a few envelopes show it."""
+    def _seen_types(self, group: Group) -> tuple[dict[str, pa.DataType], dict[str, pa.DataType]]:
+        """What is read for each column, and for the place in the source's log, as a few envelopes show it."""
         assert self._raw is not None
         raw = dict(self._raw)
         places = dict.fromkeys(PLACE, pa.string()) if self._of.images is not None else {}
         # a number of no known unit is no time: it is left to plain Python
         open_ = {n for n, how in self._slow.how.items() if how.kind == "instant" and how.unit is not None}
         left = set(places)
-        for payload in payloads[:_SEEN]:
+        for number in range(min(_SEEN, len(group.at))):
             if not open_ and not left:
                 break
-            with suppress(Unreadable, UnicodeDecodeError):
-                envelope = parsed(payload.decode())
+            with suppress(Unreadable):
+                envelope = group.token(number)
                 for names, kinds, holder in ((open_, raw, "after"), (left, places, "source")):
                     image = envelope.get(holder) if isinstance(envelope, dict) else None
                     shown = image if isinstance(image, dict) else {}
@@ -148,16 +140,17 @@ class ByArrow:
                         names.discard(name)
         return raw, places
 
-    def _epochs(self, path: str, payloads: Sequence[bytes]) -> dict[str, pa.Array] | None:
-        """`own.EPOCH`; None unless the member is a whole number, or a text, in all of these."""
+    def _epochs(self, path: str, group: Group, kept: Sequence[int]) -> dict[str, pa.Array] | None:
+        """`own.EPOCH` of these documents; None unless the member is a whole number, or a text, in all of them."""
         top, *inner = path.split(".")
         for leaf in (pa.int64(), pa.string()):
             kind: pa.DataType = leaf
             for name in reversed(inner):
                 kind = pa.struct([(name, kind)])
-            part, kept = arrow_json.parse(payloads, b"\n".join(payloads), pa.schema([(top, kind)]))
-            if len(kept) == len(payloads):
-                found = part[top]
+            part, those = group.read(pa.schema([(top, kind)]))
+            at = pc.index_in(pa.array(kept, pa.int64()), pa.array(those, pa.int64()))
+            if not at.null_count:
+                found = part[top].take(at)
                 for _ in inner:
                     found = pc.struct_field(found, [0])
                 return {own.EPOCH: found.cast(pa.string())}
@@ -178,7 +171,7 @@ class ByArrow:
         skipped = _is_in(rows.table, pa.array(unread, pa.string()))
         return odd, skipped
 
-    def _unlike(self, rows: "_Rows", known: Block | None, payloads: Sequence[bytes]) -> Odd:
+    def _unlike(self, rows: "_Rows", known: Block | None, group: Group, kept: Sequence[int]) -> Odd:
         """Whether a row lacks a column that it must have, or has one that it must not have."""
         of, columns = self._of, self._slow.columns
         allowed = of.allowed if known is None else None
@@ -186,17 +179,16 @@ class ByArrow:
         looked = pc.invert(rows.deletes)
         if allowed is None:  # a row without a NULL lacks none
             nulls = [pc.is_null(rows.new(i)) for i, name in enumerate(columns) if name in required]
-            looked = pc.and_(looked, reduce(pc.or_, nulls, pa.repeat(pa.scalar(False), len(payloads))))
-        at = pc.indices_nonzero(looked).to_pylist()
-        if not at:
+            looked = pc.and_(looked, reduce(pc.or_, nulls, pa.repeat(pa.scalar(False), len(kept))))
+        those = [kept[i] for i in pc.indices_nonzero(looked).to_pylist()]
+        if not those:
             return None
-        from backfill_cli.decode.members import unlike
 
         def is_right(names: frozenset[str]) -> bool:
             return required <= names and (allowed is None or names <= allowed)
 
-        found = {at[i] for i in unlike(_those(payloads, at), "$.after", is_right)}
-        return pa.array([i in found for i in range(len(payloads))], pa.bool_()) if found else None
+        found = group.unlike(those, ("after",), is_right)
+        return pa.array([number in found for number in kept], pa.bool_()) if found else None
 
     def _trace(self, rows: "_Rows", known: Block | None, raw: Mapping[str, pa.DataType]) -> tuple[pa.Array, Odd]:
         """`own.TRACE`, and whether an old value has to be read again."""
@@ -255,10 +247,6 @@ class _Rows:
 
     def old(self, column: int) -> pa.Array:
         return pc.struct_field(self.before, [column])
-
-
-def _those(payloads: Sequence[bytes], at: Sequence[int]) -> Sequence[bytes]:
-    return payloads if len(at) == len(payloads) else [payloads[i] for i in at]
 
 
 def _is_in(array: pa.Array, values: pa.Array) -> pa.Array:

@@ -12,10 +12,9 @@ from backfill_cli.model.schema import Columns
 
 
 class Kind(NamedTuple):
-    """names: of members. texts: the same in quotes, as they stand in a record. what: they indicate."""
+    """names: of members. what: they indicate."""
 
     names: tuple[str, ...]
-    texts: tuple[bytes, ...]
     what: str
 
 
@@ -45,7 +44,7 @@ _KINDS = (
 def kinds(columns: Columns, keyed: bool) -> tuple[Kind, ...]:
     """Those that the table's columns allow to recognise. keyed: rows have a key."""
     return tuple(
-        Kind(names, tuple(f'"{name}"'.encode() for name in names), what)
+        Kind(names, what)
         for names, what, of_keys in _KINDS
         if (keyed or not of_keys) and not columns.keys() & set(names)
     )

@@ -1,4 +1,4 @@
-"""JSON objects as rows: members that are no column are left out, a column without a member is NULL."""
+"""Documents as rows: members that are no column are left out, a column without a member is NULL."""
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from backfill_cli.contracts.decoder import Asked, Decoded, Fault, Found
 from backfill_cli.decode import foreign, values
+from backfill_cli.decode.documents import Document, Documents, Group
 from backfill_cli.decode.encodings import textual
+from backfill_cli.decode.json_documents import PLAIN
 from backfill_cli.decode.rows import Rows, one_by_one
-from backfill_cli.decode.tokens import Token, is_registered, whole_object
+from backfill_cli.decode.tokens import Token, is_registered
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
 from backfill_cli.model.schema import Columns, columns_of, schema_text
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JsonRows:
-    """A `Decode` of one JSON object a record. schema: of the columns. whole, key: as in `Asked`.
+    """A `Decode` of one object a record. schema: of the columns. whole, key: as in `Asked`.
 
     kept_apart: whether what is no row of a table is refused (foreign.py): in a topic, not in a file.
     scalar: whether a record that is no object stands for the one column: so are the keys of records written.
@@ -32,6 +34,7 @@ class JsonRows:
     whole: tuple[frozenset[str], frozenset[str]] | None = None
     kept_apart: bool = True
     scalar: bool = False
+    documents: Documents = PLAIN
 
     @property
     def beside(self) -> Columns:
@@ -58,7 +61,7 @@ class _Reading:
         from backfill_cli.decode import arrow_values
 
         self._columns = columns_of(of.schema)
-        self._key, self._whole = of.key, of.whole
+        self._key, self._whole, self._documents = of.key, of.whole, of.documents
         self._foreign = foreign.kinds(self._columns, bool(of.key)) if of.kept_apart else ()
         self._how = {name: textual(column["type"]) for name, column in self._columns.items()}
         self._readers = [
@@ -77,39 +80,43 @@ class _Reading:
 
         from backfill_cli.decode.merged import merged
 
-        there = [i for i, record in enumerate(records) if record is not None]
+        groups, faults = self._documents.groups(records)
         parts: list[Decoded] = []
-        odd = there
-        if self._schema is not None and there:
-            fast, odd = self._by_arrow([records[i] for i in there], there)  # type: ignore[misc]
-            if not odd and len(there) == len(records):
-                return replace(fast, record=None)
-            parts.append(fast)
-        if odd or len(there) < len(records) or not parts:
-            slow = sorted({*odd, *(i for i, record in enumerate(records) if record is None)})
-            told = one_by_one(self._columns, [records[i] for i in slow], lambda raw: self._row(whole_object(raw)))
+        odd: dict[int, Document | None] = {i: Document(fault) for i, fault in faults.items()}
+        odd |= {i: None for i, record in enumerate(records) if record is None}
+        for group in groups:
+            left: Sequence[int] = range(len(group.at))
+            if self._schema is not None:
+                fast, left = self._by_arrow(group)
+                if fast.record is not None and len(fast.record) == len(records):
+                    return replace(fast, record=None)
+                parts.append(fast)
+            odd |= {group.at[number]: Document(group, number) for number in left}
+        if odd or not parts:
+            slow = sorted(odd)
+            told = one_by_one(self._columns, [odd[i] for i in slow], lambda one: self._row(one.members()))
             parts.append(replace(told, record=pa.array(slow, pa.int32())))
         return merged(parts)
 
-    def _by_arrow(self, records: Sequence[bytes], at: Sequence[int]) -> tuple[Decoded, list[int]]:
-        """The rows that Arrow can read, and the indices of the other records. at: the indices of these."""
+    def _by_arrow(self, group: Group) -> tuple[Decoded, Sequence[int]]:
+        """The rows that are read by columns, and the numbers of the group's other documents."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from backfill_cli.decode import arrow_json, arrow_values
+        from backfill_cli.decode import arrow_values
 
         assert self._schema is not None
-        joined = b"\n".join(records)
-        raw, kept = arrow_json.parse(records, joined, self._schema)
+        raw, kept = group.read(self._schema)
         columns: dict[str, pa.Array] = {}
         odd: arrow_values.Odd = None
         for name, kind, _ in self._readers:
             columns[name], bad = arrow_values.converted(raw[name], kind, self._how[name])
             odd = arrow_values.either(odd, bad)
-        suspects = set(self._suspects(records, joined, kept, columns))
-        good = pa.array([i not in suspects for i in range(len(kept))], pa.bool_()) if suspects else None
+        suspects = self._suspects(group, kept, columns)
+        good = pa.array([number not in suspects for number in kept], pa.bool_()) if suspects else None
         if odd is not None:
             good = pc.invert(odd) if good is None else pc.and_(good, pc.invert(odd))
+        at = group.at
         record = pa.array(at if len(kept) == len(at) else [at[i] for i in kept], pa.int32())
         if good is not None:
             record = record.filter(good)
@@ -117,34 +124,16 @@ class _Reading:
         if len(record) == len(at):
             return Decoded(columns, record), []
         taken = set(record.to_pylist())
-        return Decoded(columns, record), [i for i in at if i not in taken]
+        return Decoded(columns, record), [number for number, i in enumerate(at) if i not in taken]
 
-    def _suspects(
-        self, records: Sequence[bytes], joined: bytes, kept: Sequence[int], columns: "Mapping[str, pa.Array]"
-    ) -> list[int]:
-        """The rows, by number, whose members have to be looked at. joined: the records, one a line."""
-        found: list[int] = []
-        for kind in self._foreign:
-            if all(text in joined for text in kind.texts):
-                found += [n for n, i in enumerate(kept) if all(text in records[i] for text in kind.texts)]
+    def _suspects(self, group: Group, kept: Sequence[int], columns: "Mapping[str, pa.Array]") -> set[int]:
+        """The documents, by number, whose members have to be looked at one by one."""
+        found = {number for kind in self._foreign for number in group.holding(kind.names)}
         if self._whole is not None:
-            from backfill_cli.decode.members import unlike
-
-            found += unlike([records[i] for i in kept], "$", lambda names: self._fault(names) is None)
-        lacking = [name for name, column in columns.items() if column.null_count]
-        if lacking and self._may_be_recased(joined):
-            found += [n for n, i in enumerate(kept) if self._may_be_recased(records[i])]
+            found.update(group.unlike(kept, (), lambda names: self._fault(names) is None))
+        if any(column.null_count for column in columns.values()):
+            found.update(group.recased(self._columns))
         return found
-
-    def _may_be_recased(self, joined: bytes) -> bool:
-        """Whether a member's name may differ from a column's only in case."""
-        if b"\\u" in joined or not all(name.isascii() for name in self._columns):
-            return True
-        lower = joined.lower()  # lowers ASCII letters only
-        return any(
-            lower.count(f'"{name.lower()}"'.encode()) > joined.count(f'"{name}"'.encode())
-            for name in self._columns
-        )
 
     def _row(self, members: dict[str, Token]) -> tuple[Any, ...]:
         foreign.refuse(members, self._foreign)

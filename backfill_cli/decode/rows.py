@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from backfill_cli.contracts.decoder import Decode, Decoded
 from backfill_cli.decode import stored
@@ -11,9 +11,11 @@ from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.model.schema import Columns
 from backfill_cli.spark.api import Column, DataFrame
 
+_Record = TypeVar("_Record")
+
 
 def one_by_one(
-    columns: Columns, records: Sequence[bytes | None], read: Callable[[bytes], Sequence[Any]]
+    columns: Columns, records: Sequence[_Record | None], read: Callable[[_Record], Sequence[Any]]
 ) -> Decoded:
     """A row for each record, in order; one of NULLs for a record without a value.
 
