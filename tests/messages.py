@@ -25,6 +25,7 @@ GROUPS = {
     "PostgreSQL as the upstream": ("backfill_cli/upstreams/postgres/", "backfill_cli/cdc/"),
     "Lake tables as the upstream": ("backfill_cli/upstreams/delta/", "backfill_cli/upstreams/iceberg/"),
     "PostgreSQL, on either side": ("backfill_cli/postgres_",),
+    "Kafka, on either side": ("backfill_cli/kafka/",),
     "DuckDB as the sink": ("backfill_cli/sinks/duckdb/", "backfill_cli/duckdb_errors"),
     "PostgreSQL as the sink": ("backfill_cli/sinks/postgres/",),
     "Lake tables as the sink": ("backfill_cli/sinks/delta/", "backfill_cli/sinks/iceberg/", "backfill_cli/lake/"),

@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "postgres_driver": set(),
     "postgres_holders": SHARED,
     "postgres_errors": {"errors"},
+    "kafka": SHARED,
     "model": {"errors"},
     "tried": set(),
     "strategies": SHARED,
@@ -37,10 +38,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lake": SHARED | {"contracts", "spark", "formats"},
     "decode": SHARED | {"contracts", "spark", "formats"},
     "upstreams": SHARED
-    | {"contracts", "failpoint", "spark", "cdc", "formats", "lake", "decode", "registry", "__init__"}
+    | {"contracts", "failpoint", "spark", "cdc", "formats", "lake", "decode", "registry", "kafka", "__init__"}
     | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors"},
     "sinks": SHARED
-    | {"contracts", "failpoint", "spark", "cdc", "formats", "lake", "duckdb_errors", "duckdb_instance"}
+    | {"contracts", "failpoint", "spark", "cdc", "formats", "lake", "kafka", "duckdb_errors", "duckdb_instance"}
     | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors"},
     "catalog": SHARED | {"contracts", "failpoint", "folders", "duckdb_errors", "duckdb_instance"},
     "view": SHARED | {"catalog"},

@@ -15,8 +15,8 @@ from upstream_contract import UpstreamContract
 from upstream_world import row
 
 from backfill_cli.errors import ConfigError, Fatal, HistoryGone, StateConflict
+from backfill_cli.kafka.cluster import Cluster
 from backfill_cli.model.position import Position
-from backfill_cli.upstreams.kafka.log.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

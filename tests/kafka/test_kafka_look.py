@@ -161,7 +161,7 @@ def test_a_cluster_without_topics_and_a_topic_that_sends_nothing_say_so(
 ) -> None:
     topic.write_json([{"id": 1}])
     with monkeypatch.context() as patched:
-        patched.setattr("backfill_cli.upstreams.kafka.log.cluster.Cluster.topics", lambda _self: {})
+        patched.setattr("backfill_cli.kafka.cluster.Cluster.topics", lambda _self: {})
         with pytest.raises(UsageError, match="has no topics that this user may see") as none:
             look(f"kafka://{topic.broker.bootstrap}")
     with monkeypatch.context() as patched:

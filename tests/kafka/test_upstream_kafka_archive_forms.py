@@ -11,13 +11,13 @@ from kafka_topics import TABLE, Topic, history, offsets, scanned
 
 from backfill_cli.errors import BadData, Fatal, UsageError
 from backfill_cli.formats.listing import Listing, place
+from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import field
 from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.kafka.archive import frames
 from backfill_cli.upstreams.kafka.options import ArchiveOptions
-from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

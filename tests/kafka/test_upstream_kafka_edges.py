@@ -13,14 +13,14 @@ from kafka_topics import EVENTS, TABLE, Topic, history, new_topic, offsets, scan
 from pydantic import ValidationError
 
 from backfill_cli.errors import Fatal, HistoryGone, Transient, UsageError
+from backfill_cli.kafka.client_properties import CLIENT_PROPERTIES
+from backfill_cli.kafka.cluster import Cluster, Connection
+from backfill_cli.kafka.messages import messages
+from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.upstreams.kafka import connector
-from backfill_cli.upstreams.kafka.client_properties import CLIENT_PROPERTIES
-from backfill_cli.upstreams.kafka.log import reader
-from backfill_cli.upstreams.kafka.log.cluster import Cluster, Connection
 from backfill_cli.upstreams.kafka.options import KafkaOptions
-from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,15 +42,15 @@ def connection(topic: Topic, **options: str) -> Connection:
 def test_a_broker_that_is_down_for_a_while_is_transient_and_reading_goes_on(
     topic: Topic, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backfill_cli.upstreams.kafka.log.cluster.ANSWER_S", 2.0)
+    monkeypatch.setattr("backfill_cli.kafka.cluster.ANSWER_S", 2.0)
     topic.write([b"a", b"b"])
     upstream = topic.open(value=BYTES)
     pin = upstream.pin()
     large = new_topic(topic.broker)
     large.write([b"x" * 10_000] * 2_000)
-    reading = reader.messages(connection(large), large.name, Range(0, 0, 0, 2_000))
+    reading = messages(connection(large), large.name, Range(0, 0, 0, 2_000))
     assert next(reading)
-    monkeypatch.setattr(reader, "SILENCE_S", 2.0)
+    monkeypatch.setattr("backfill_cli.kafka.messages.SILENCE_S", 2.0)
     topic.broker.stop()
     try:
         with pytest.raises(Transient, match=topic.broker.bootstrap) as silent:
@@ -60,8 +60,8 @@ def test_a_broker_that_is_down_for_a_while_is_transient_and_reading_goes_on(
     finally:
         topic.broker.start()
     topic.write([b"c"])
-    monkeypatch.setattr(reader, "SILENCE_S", 30.0)
-    monkeypatch.setattr("backfill_cli.upstreams.kafka.log.cluster.ANSWER_S", 20.0)
+    monkeypatch.setattr("backfill_cli.kafka.messages.SILENCE_S", 30.0)
+    monkeypatch.setattr("backfill_cli.kafka.cluster.ANSWER_S", 20.0)
     assert dict(upstream.observe(pin.position, True).latest) == {"0": 3}
     with typed(silent.value) as hint:
         hint.says("start the broker")
@@ -71,20 +71,20 @@ def test_a_broker_that_is_down_for_a_while_is_transient_and_reading_goes_on(
 def test_case_32_a_log_that_ends_before_its_range_is_transient(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "SILENCE_S", 0.5)
+    monkeypatch.setattr("backfill_cli.kafka.messages.SILENCE_S", 0.5)
     topic.write([b"a", b"b"])
     with pytest.raises(Transient, match="partition 0 ends at offset 2, but reached 5") as refused:
-        list(reader.messages(connection(topic), topic.name, Range(0, 0, 0, 5)))
+        list(messages(connection(topic), topic.name, Range(0, 0, 0, 5)))
     with typed(refused.value) as hint:
         hint.says("wait for it")
         topic.write([b"c", b"d", b"e"])
-        found = reader.messages(connection(topic), topic.name, Range(0, 0, 0, 5))
+        found = messages(connection(topic), topic.name, Range(0, 0, 0, 5))
         assert sum(len(part) for part in found) == 5
 
 
 def test_case_31_records_deleted_while_they_are_read_are_noticed(topic: Topic) -> None:
     topic.write([b"x" * 1000] * 3000)
-    reading = reader.messages(connection(topic), topic.name, Range(0, 0, 0, 3000))
+    reading = messages(connection(topic), topic.name, Range(0, 0, 0, 3000))
     assert next(reading)
     topic.delete_before(2500)
     with pytest.raises(HistoryGone, match="partition 0 no longer has offset 0: its log begins at 2500") as gone:
@@ -115,7 +115,7 @@ def test_a_secret_is_in_no_plan_no_error_and_no_text(topic: Topic, spark: "Spark
 
 
 def test_a_secret_is_in_no_error_of_a_refused_login(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backfill_cli.upstreams.kafka.log.cluster.ANSWER_S", 1.0)
+    monkeypatch.setattr("backfill_cli.kafka.cluster.ANSWER_S", 1.0)
     secret = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
@@ -184,7 +184,7 @@ def test_sparks_own_reader_without_its_jars_is_told(topic: Topic, spark: "SparkS
 
 ANSWERS_THAT_COLLECT = """
 import gc, sys
-from backfill_cli.upstreams.kafka.log.cluster import Cluster, Connection
+from backfill_cli.kafka.cluster import Cluster, Connection
 from backfill_cli.upstreams.kafka.options import KafkaOptions
 
 options = KafkaOptions(type="kafka", bootstrap_servers=sys.argv[1], topic=sys.argv[2], value={"format": "bytes"})

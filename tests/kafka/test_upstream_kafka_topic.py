@@ -14,9 +14,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from backfill_cli.errors import BackfillError, HistoryGone, StateConflict, Transient, UsageError
+from backfill_cli.kafka.cluster import Cluster
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START, Position
-from backfill_cli.upstreams.kafka.log.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -154,7 +154,7 @@ def test_a_topic_that_is_not_there_is_told_with_near_names(topic: Topic, broker:
 
 
 def test_a_broker_that_is_not_there_is_named(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backfill_cli.upstreams.kafka.log.cluster.ANSWER_S", 1.0)
+    monkeypatch.setattr("backfill_cli.kafka.cluster.ANSWER_S", 1.0)
     with pytest.raises(Transient, match=r"127\.0\.0\.1:1.*refused") as refused:
         topic.open(bootstrap_servers="127.0.0.1:1").pin()
     monkeypatch.undo()

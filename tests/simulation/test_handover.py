@@ -16,14 +16,14 @@ import pytest
 from kafka_topics import TABLE, Topic, new_topic
 
 from backfill_cli.contracts import Source, StagedEpoch
+from backfill_cli.kafka.cluster import Connection
+from backfill_cli.kafka.messages import messages
+from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.strategies.source import SourceStrategy
-from backfill_cli.upstreams.kafka.log.cluster import Connection
-from backfill_cli.upstreams.kafka.log.reader import messages
 from backfill_cli.upstreams.kafka.options import KafkaOptions
-from backfill_cli.upstreams.kafka.tasks import Range
 
 from .memory_sink import MemorySink
 from .schedule import Schedule

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from backfill_cli.contracts import ChangeLog, Extras, TableSpec, own
 from backfill_cli.contracts.decoder import Fault
 from backfill_cli.errors import START_OVER, BackfillError, ConfigError, Hint, HistoryGone, in_config
+from backfill_cli.kafka.cluster import Offsets, Seen
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamView
@@ -16,7 +17,6 @@ from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka import columns
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
 from backfill_cli.upstreams.kafka.log import spark_source
-from backfill_cli.upstreams.kafka.log.cluster import Offsets, Seen
 from backfill_cli.upstreams.kafka.log.growth import PART_ROWS, Growth
 from backfill_cli.upstreams.kafka.options import ms_of
 from backfill_cli.upstreams.kafka.reading import named

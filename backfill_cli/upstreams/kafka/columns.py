@@ -4,11 +4,11 @@ from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Found
 from backfill_cli.errors import ConfigError, UsageError, in_config
 from backfill_cli.formats import schemas
+from backfill_cli.kafka.cluster import Seen
 from backfill_cli.model.schema import Columns
 from backfill_cli.model.units import near_names
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
-from backfill_cli.upstreams.kafka.log.cluster import Seen
 from backfill_cli.upstreams.kafka.options import DECLARE, EVENT_KEY, KafkaOptions
 from backfill_cli.upstreams.kafka.reading import PLACE
 from backfill_cli.upstreams.kafka.topic import Topic

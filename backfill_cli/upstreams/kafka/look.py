@@ -15,11 +15,11 @@ from pydantic import ValidationError
 
 from backfill_cli.contracts import FoundTable, Looked, Named, Told, named_after, require_columns
 from backfill_cli.errors import BackfillError, Hint, UsageError, command
+from backfill_cli.kafka.client_properties import FILES, SECRETS
+from backfill_cli.kafka.cluster import Cluster, Connection, Seen
 from backfill_cli.model.units import nearest_first, spell_count, spell_known
 from backfill_cli.upstreams.kafka import forms
-from backfill_cli.upstreams.kafka.client_properties import FILES, SECRETS
 from backfill_cli.upstreams.kafka.log import samples
-from backfill_cli.upstreams.kafka.log.cluster import Cluster, Connection, Seen
 from backfill_cli.upstreams.kafka.options import KafkaOptions
 
 SCHEME = "kafka://"

@@ -16,9 +16,9 @@ from pydantic import (
 
 from backfill_cli.contracts.options import Example, FilePath, NoSecret, SecretKeys
 from backfill_cli.errors import in_config
+from backfill_cli.kafka.client_properties import CLIENT_PROPERTIES, FILES, SECRETS
 from backfill_cli.model.units import nearest_first, spell_known
 from backfill_cli.registry import DECODERS, decoder, known
-from backfill_cli.upstreams.kafka.client_properties import CLIENT_PROPERTIES, FILES, SECRETS
 
 EVENT_KEY = ("kafka_partition", "kafka_offset")
 """Where a record is: the key of a table whose config names none."""

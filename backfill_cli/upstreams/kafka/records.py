@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from backfill_cli.contracts import own
 from backfill_cli.formats.frames import struct_type
+from backfill_cli.kafka.cluster import Connection
+from backfill_cli.kafka.ranges import Range, cut
 from backfill_cli.model.schema import Columns, columns_of, field
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, F, SparkSession
@@ -11,10 +13,8 @@ from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.archive.index import without
 from backfill_cli.upstreams.kafka.log import reader, spark_source
-from backfill_cli.upstreams.kafka.log.cluster import Connection
 from backfill_cli.upstreams.kafka.options import TopicOptions
 from backfill_cli.upstreams.kafka.reading import PLACE, Reading, of_archived_rows
-from backfill_cli.upstreams.kafka.tasks import Range, cut
 
 
 class Records:

@@ -9,17 +9,18 @@ from typing import Any
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.decoder import Asked, Found, Opened
 from backfill_cli.errors import START_OVER, ConfigError, Fatal, StateConflict
+from backfill_cli.kafka.cluster import Cluster, Connection, Offsets, Seen
+from backfill_cli.kafka.messages import messages
+from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.registry import decoder
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.upstreams.kafka.archive.archive import Archive
-from backfill_cli.upstreams.kafka.log import reader, samples
-from backfill_cli.upstreams.kafka.log.cluster import Cluster, Connection, Offsets, Seen
+from backfill_cli.upstreams.kafka.log import samples
 from backfill_cli.upstreams.kafka.options import TopicOptions
 from backfill_cli.upstreams.kafka.reading import Reading, named
 from backfill_cli.upstreams.kafka.records import Records
-from backfill_cli.upstreams.kafka.tasks import Range
 
 _ASKED = 8
 """How many partitions are asked for the age of what they hold: some 20 ms each."""
@@ -76,10 +77,8 @@ class Topic:
         for p in sorted(pending, key=lambda p: -pending[p])[:_ASKED]:
             first = max(reached.get(p, 0), seen.oldest.get(p, 0))
             one = Range(0, p, first, min(first + 100, seen.ends[p]))
-            messages = next(
-                (part for part in reader.messages(self.connection, self._options.topic, one) if part), ()
-            )
-            found += [ms for message in messages[:1] if (ms := int(message.timestamp()[1])) > 0]
+            read = next((part for part in messages(self.connection, self._options.topic, one) if part), ())
+            found += [ms for message in read[:1] if (ms := int(message.timestamp()[1])) > 0]
         return min(found, default=None)
 
     def identity(self, seen: Seen, found: Found) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 from backfill_cli.contracts import ArrowTasks, Capabilities, Extras, Partitions, Source, TableSpec
 from backfill_cli.errors import BackfillError, Fatal, HistoryGone, in_config
+from backfill_cli.kafka.cluster import Seen
+from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, schema_text
@@ -18,10 +20,8 @@ from backfill_cli.upstreams.kafka import columns
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.archive.index import Span
 from backfill_cli.upstreams.kafka.log import reader, spark_source
-from backfill_cli.upstreams.kafka.log.cluster import Seen
 from backfill_cli.upstreams.kafka.log.growth import PART_ROWS, Growth
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
-from backfill_cli.upstreams.kafka.tasks import Range
 from backfill_cli.upstreams.kafka.topic import Topic, position_of
 
 

@@ -16,7 +16,7 @@ from backfill_cli import registry
 from backfill_cli.config import JobConfig
 from backfill_cli.config.sections import Spark
 from backfill_cli.errors import ConfigError
-from backfill_cli.upstreams.kafka.client_properties import CLIENT_PROPERTIES
+from backfill_cli.kafka.client_properties import CLIENT_PROPERTIES
 
 Path = tuple[str, ...]
 

@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from backfill_cli.errors import START_OVER, BadData, Fatal, UsageError, in_config
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Listing, ValueInFolder, place, touched
+from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.schema import Columns, SparkType, field, same_type, shown
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.kafka.archive import frames, index
 from backfill_cli.upstreams.kafka.archive.index import Piece, Span
 from backfill_cli.upstreams.kafka.options import ArchiveOptions, KafkaOptions
-from backfill_cli.upstreams.kafka.tasks import Range
 
 _THREADS = 16
 """Files indexed at once: most of it is waiting, above all on remote file systems."""

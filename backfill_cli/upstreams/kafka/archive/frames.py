@@ -9,6 +9,7 @@ from backfill_cli.contracts import own
 from backfill_cli.decode.json_rows import JsonRows
 from backfill_cli.formats import frames
 from backfill_cli.formats.listing import File, Place
+from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, field, schema_text
 from backfill_cli.spark import arrow_tasks
@@ -17,7 +18,6 @@ from backfill_cli.spark.failures import refused
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka.options import ArchiveOptions
 from backfill_cli.upstreams.kafka.reading import PLACE
-from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
     import pyarrow as pa

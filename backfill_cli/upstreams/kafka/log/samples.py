@@ -9,11 +9,11 @@ from typing import Any
 
 from backfill_cli.decode.debezium import UNWRAPPED
 from backfill_cli.errors import Transient
+from backfill_cli.kafka.cluster import Connection, Seen
+from backfill_cli.kafka.edge import Complaints, asking, client, ours, unreachable
+from backfill_cli.kafka.messages import messages, settings
+from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.units import spell_duration
-from backfill_cli.upstreams.kafka.log import reader
-from backfill_cli.upstreams.kafka.log.cluster import Connection, Seen
-from backfill_cli.upstreams.kafka.log.edge import Complaints, asking, client, ours, unreachable
-from backfill_cli.upstreams.kafka.tasks import Range
 
 _RECORDS, _PARTITIONS, _CLIENTS = 10, 16, 4
 """Offsets read at each end of a partition; how many partitions, the fullest ones; clients at once."""
@@ -51,7 +51,7 @@ def _at_ends(connection: Connection, topic: str, spans: Mapping[int, tuple[int, 
     of = client().Message
 
     def read(one: Range) -> list[bytes]:
-        return [value for part in reader.messages(connection, topic, one) for m in part if (value := of.value(m))]
+        return [value for part in messages(connection, topic, one) for m in part if (value := of.value(m))]
 
     with ThreadPoolExecutor(_CLIENTS) as pool:
         return [
@@ -76,7 +76,7 @@ def glimpse(connection: Connection, topic: str, seen: Seen, limit_s: float) -> l
     last = {p: (max(held[p][1] - each, first[p][1]), held[p][1]) for p in fullest}
     kafka, complaints, until = client(), Complaints(), time.monotonic() + limit_s
     with asking(connection, "reading a few records", complaints):
-        consumer = kafka.Consumer({**reader.settings(connection, each), **complaints.settings()})
+        consumer = kafka.Consumer({**settings(connection, each), **complaints.settings()})
         try:
             found = [
                 one

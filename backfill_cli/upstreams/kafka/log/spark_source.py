@@ -6,12 +6,12 @@ from itertools import zip_longest
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import BackfillError, HistoryGone, UsageError, in_config
+from backfill_cli.kafka.messages import GONE_HINT
+from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.balanced import balanced
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.upstreams.kafka.archive.frames import of_ranges
-from backfill_cli.upstreams.kafka.log.reader import GONE_HINT
 from backfill_cli.upstreams.kafka.options import TopicOptions
-from backfill_cli.upstreams.kafka.tasks import Range
 
 
 def frame(spark: SparkSession, options: TopicOptions, ranges: Sequence[Range], cores: int) -> DataFrame:

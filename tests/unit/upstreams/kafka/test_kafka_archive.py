@@ -10,11 +10,11 @@ import pytest
 from hint_typed import typed
 
 from backfill_cli.errors import BackfillError, BadData, Fatal, UsageError
+from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.schema import field
 from backfill_cli.upstreams.kafka.archive import index
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.options import ArchiveOptions, KafkaOptions
-from backfill_cli.upstreams.kafka.tasks import Range
 
 
 def store(path: Path, first: int, count: int = 10) -> None:

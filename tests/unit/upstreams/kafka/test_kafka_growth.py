@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backfill_cli.kafka.ranges import LEAST, Range, cut
 from backfill_cli.model.position import START, Position
 from backfill_cli.upstreams.kafka.log.growth import KEPT, KEPT_ENDS, Growth
-from backfill_cli.upstreams.kafka.tasks import LEAST, Range, cut
 
 
 def grown(*ends: int) -> Growth:

@@ -9,11 +9,11 @@ from hint_typed import typed
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.decoder import Found
 from backfill_cli.errors import ConfigError
+from backfill_cli.kafka.cluster import Seen
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
 from backfill_cli.upstreams.kafka.columns import of_changes
 from backfill_cli.upstreams.kafka.log import samples
-from backfill_cli.upstreams.kafka.log.cluster import Seen
 from backfill_cli.upstreams.kafka.topic import Topic
 
 OPTIONS = ChangesOptions.model_validate(

@@ -12,13 +12,13 @@ from pyspark.errors import AnalysisException
 from backfill_cli.contracts import TableSpec
 from backfill_cli.decode import debezium
 from backfill_cli.errors import BackfillError, BadData, ConfigError, UsageError
+from backfill_cli.kafka.cluster import Seen
+from backfill_cli.kafka.edge import client
+from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.schema import field
 from backfill_cli.upstreams.kafka import columns
 from backfill_cli.upstreams.kafka.log import samples, spark_source
-from backfill_cli.upstreams.kafka.log.cluster import Seen
-from backfill_cli.upstreams.kafka.log.edge import client
 from backfill_cli.upstreams.kafka.options import KafkaOptions
-from backfill_cli.upstreams.kafka.tasks import Range
 from backfill_cli.upstreams.kafka.topic import Topic
 
 ROW = [

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from backfill_cli.errors import Fatal, Transient
-from backfill_cli.upstreams.kafka.log.edge import Complaints, ours
+from backfill_cli.kafka.edge import Complaints, ours
 
 
 @dataclass

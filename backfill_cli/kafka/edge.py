@@ -25,7 +25,7 @@ def client() -> Any:
         import confluent_kafka
         import confluent_kafka.admin
     except ImportError as exc:
-        raise UsageError("a Kafka upstream needs confluent-kafka, which is not installed", INSTALL) from exc
+        raise UsageError("Kafka needs confluent-kafka, which is not installed", INSTALL) from exc
     return confluent_kafka
 
 

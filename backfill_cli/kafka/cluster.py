@@ -4,13 +4,12 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from backfill_cli.errors import Transient, UsageError, in_config
+from backfill_cli.kafka.client_properties import SECRETS
+from backfill_cli.kafka.edge import Complaints, asking, client, ours
 from backfill_cli.model.units import near_names
-from backfill_cli.upstreams.kafka.client_properties import SECRETS
-from backfill_cli.upstreams.kafka.log.edge import Complaints, asking, client, ours
-from backfill_cli.upstreams.kafka.options import TopicOptions
 
 ANSWER_S = 10.0
 """A live cluster answers within milliseconds; the election of a leader takes some seconds."""
@@ -40,10 +39,23 @@ class Seen:
     ends: Offsets
 
 
-class Connection:
-    """How to reach the cluster: the client's settings. Never shown: they hold secrets. at: see TopicOptions."""
+class Reached(Protocol):
+    """The options of how a cluster is reached. at: where they are in the config, for errors."""
 
-    def __init__(self, options: TopicOptions) -> None:
+    @property
+    def at(self) -> str: ...
+    @property
+    def bootstrap_servers(self) -> str: ...
+    @property
+    def isolation(self) -> str: ...
+    @property
+    def options(self) -> Mapping[str, str]: ...
+
+
+class Connection:
+    """How to reach the cluster: the client's settings. Never shown: they hold secrets."""
+
+    def __init__(self, options: Reached) -> None:
         self.at, self.servers = options.at, options.bootstrap_servers
         self.isolation = options.isolation
         self._told = dict(options.options)
