@@ -18,7 +18,7 @@ from backfill_cli.decode.documents import Document, Documents
 from backfill_cli.decode.encodings import Encoding, Undecided, schemaless
 from backfill_cli.decode.json_documents import IN_BLOCKS
 from backfill_cli.decode.order import blanks, can_be_late, comparable
-from backfill_cli.decode.source_table import Known, matching, source_of
+from backfill_cli.decode.source_table import Known, matching, one_source, source_of
 from backfill_cli.decode.tokens import DEEP, Token, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unreadable
 from backfill_cli.decode.unsent import UNAVAILABLE, is_unsent
@@ -463,15 +463,11 @@ class Debezium:
         tables = asked.options.get("tables") or ()
         found = [one for one in map(block.envelope_of, samples()) if one is not None]
         mine = [one for one in found if not tables or re.search(matching(tables), source_of(one[0]))]
-        sources = sorted({source_of(envelope) for envelope, _ in mine} - {""})
-        if len(sources) > 1 and not tables:
-            fault = f"{asked.at.rpartition('.')[0]}.topic: '{asked.name}' holds records of several tables: "
-            hint = in_config(f'name those to read: {asked.at}.tables = ["{sources[0]}"]')
-            raise ConfigError("upstream", [fault + ", ".join(sources[:5])], hint)
+        source = one_source(asked, (source_of(envelope) for envelope, _ in mine))
         told = block.together(asked.place, [one for _, one in mine if one is not None and block.is_sound(one)])
         images = [envelope.get("after") for envelope, _ in mine]
         names = frozenset(name for image in images if isinstance(image, dict) for name in image) | told.keys()
-        facts = {"source": sources[0] if len(sources) == 1 and not tables else None}
+        facts = {"source": source}
         columns = self._of_table(asked, told, names)
         if asked.whole is not None:
             _refuse_other_times(columns, asked.at.rpartition(".")[0])

@@ -32,6 +32,11 @@ _KINDS = (
         False,
     ),
     (
+        ("database", "table", "type", "data"),
+        'a change as Maxwell or Canal writes it, not a row: read it with value.format = "maxwell" or "canal"',
+        False,
+    ),
+    (
         (_DELETED,),
         "a row marked __deleted, which would stay: let ExtractNewRecordState write tombstones "
         '(delete.tombstone.handling.mode = "tombstone"), or declare the column __deleted',

@@ -4,9 +4,12 @@ A table's full name is `db.schema.table`, as far as the envelope has these parts
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from backfill_cli.contracts.decoder import Asked
+from backfill_cli.errors import ConfigError, in_config
 
 PARTS = ("db", "schema", "table")
 """The parts of `source` that name a table, in order."""
@@ -70,3 +73,18 @@ def matching_table(sources: Sequence[str], table: str) -> str | None:
     """The only one of these full names that ends with the table's name; None if there is none, or several."""
     mine = [one for one in sources if one.rpartition(".")[2] == table]
     return mine[0] if len(mine) == 1 else None
+
+
+def one_source(asked: Asked, named: Iterable[str]) -> str | None:
+    """The table that the records of a place are of; None if they name none, or the options say which are read.
+
+    Raises ConfigError if they are of several.
+    """
+    found = sorted({*named} - {""})
+    if asked.options.get("tables"):
+        return None
+    if len(found) > 1:
+        fault = f"{asked.at.rpartition('.')[0]}.topic: '{asked.name}' holds records of several tables: "
+        hint = in_config(f'name those to read: {asked.at}.tables = ["{found[0]}"]')
+        raise ConfigError("upstream", [fault + ", ".join(found[:5])], hint)
+    return found[0] if found else None

@@ -13,7 +13,7 @@ from decoder_contract import DecoderContract, Row
 
 from backfill_cli import registry
 from backfill_cli.contracts.decoder import Decode
-from backfill_cli.decode import debezium, json_rows, plain
+from backfill_cli.decode import canal, debezium, json_rows, maxwell, plain
 
 PACKAGE = Path(__file__).parents[1] / "decoder_package"
 
@@ -51,6 +51,24 @@ class TestDebezium(DecoderContract):
     def record(self, row: Row) -> bytes:
         source = {"connector": "postgresql", "db": "shop", "schema": "public", "table": "t", "ts_ms": 5}
         return json.dumps({"before": None, "after": row, "source": source, "op": "c", "ts_ms": 6}).encode()
+
+
+class TestMaxwell(DecoderContract):
+    decoder = maxwell.decoder
+
+    def record(self, row: Row) -> bytes:
+        told = {"database": "shop", "table": "t", "type": "insert", "ts": 5, "xid": 7, "commit": True}
+        return json.dumps({**told, "data": row}).encode()
+
+
+class TestCanal(DecoderContract):
+    decoder = canal.decoder
+
+    def record(self, row: Row) -> bytes:
+        told = {"id": 1, "database": "shop", "table": "t", "type": "INSERT", "isDdl": False, "es": 5, "ts": 6}
+        types = dict.fromkeys(row, "text")
+        data = [{name: str(value) for name, value in row.items()}]
+        return json.dumps({**told, "mysqlType": types, "data": data, "old": None, "pkNames": ["id"]}).encode()
 
 
 class TestBytes(DecoderContract):

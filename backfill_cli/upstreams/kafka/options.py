@@ -36,12 +36,14 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) else value
 
 
+_OURS = ("json", "debezium", "maxwell", "canal", "bytes")
+
+
 def _format(*own: str) -> Any:
     """A format by its name: one of these, which are listed first, or of another package."""
 
     def named() -> list[str]:
-        packages = [name for name in known(DECODERS) if name not in ("bytes", "debezium", "json")]
-        return [*own, *packages]
+        return [*own, *(name for name in known(DECODERS) if name not in _OURS)]
 
     def check(name: str) -> str:
         if name not in named():
@@ -53,7 +55,7 @@ def _format(*own: str) -> Any:
 
 
 _VALUE, _CHANGE, _KEY = (
-    _format(*names) for names in (("json", "debezium", "bytes"), ("debezium", "json"), ("json", "bytes"))
+    _format(*names) for names in (_OURS, ("debezium", "maxwell", "canal", "json"), ("json", "bytes"))
 )
 
 
@@ -85,7 +87,8 @@ class Values(_Options):
         """Raises ValueError for an option that the format does not know."""
         given = {name for name in ("timestamps", "decimals", "tables") if getattr(self, name)}
         if given and given - decoder(form).options:
-            raise ValueError(f"timestamps, decimals and tables are for debezium, not {form}")
+            said = ", ".join(sorted(given - decoder(form).options))
+            raise ValueError(f"{said}: not an option of {form}")
 
 
 class ValueOptions(Values):
@@ -94,7 +97,8 @@ class ValueOptions(Values):
     format: Annotated[str, *_VALUE] = Field(
         default="json",
         description="json: an object per record; debezium: an envelope with before and after, with or without its "
-        "schema block; bytes: the value as it is, in the column `value`",
+        "schema block; maxwell, canal: changes as Maxwell, or Canal and TiCDC (canal-json), write them; bytes: "
+        "the value as it is, in the column `value`",
     )
     ddl: Annotated[str | None, NoSecret(), Example("id BIGINT, note STRING")] = Field(
         default=None,
@@ -118,8 +122,9 @@ class ChangedRows(Values):
 
     format: Annotated[str, *_CHANGE] = Field(
         default="debezium",
-        description="debezium: an envelope with before and after, with or without its schema block; json: the row "
-        "as it is now, in one object; a tombstone (a NULL value) deletes it",
+        description="debezium: an envelope with before and after, with or without its schema block; maxwell, "
+        "canal: changes as Maxwell, or Canal and TiCDC (canal-json), write them; json: the row as it is now, in "
+        "one object; a tombstone (a NULL value) deletes it",
     )
 
     @model_validator(mode="after")

@@ -1,0 +1,92 @@
+"""Changes of MySQL's or TiDB's tables as Canal (flat messages) and TiCDC (canal-json) write them: lists of rows.
+
+Every value is a text, bytes with one character for each (ISO 8859-1). `_tidb` is TiCDC's own: watermarks, and rows
+of which only the key was sent.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from backfill_cli.contracts.decoder import Fault
+from backfill_cli.decode import values
+from backfill_cli.decode.row_changes import ChangesOf, RowChange, full_name
+from backfill_cli.decode.tokens import Number, Token, written
+from backfill_cli.decode.unreadable import Unreadable
+from backfill_cli.formats.schemas import Unsupported
+from backfill_cli.model.schema import SparkType, shown
+
+_ROWS = ("INSERT", "UPDATE", "DELETE")
+_EMPTIES = ("TRUNCATE", "ERASE")
+"""Types of statements after which a table has no rows."""
+
+_PARTIAL = (
+    "TiCDC sent {what}, as the record would have been too large: raise max-message-bytes, or set "
+    'large-message-handle-option = "none", in the changefeed'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Canal:
+    """See row_changes.Form."""
+
+    writer: ClassVar[str] = "Canal"
+
+    def changes(self, record: Mapping[str, Token]) -> Iterable[RowChange]:
+        kind, table = record.get("type"), full_name(record)
+        if record.get("isDdl") is True or kind == "TIDB_WATERMARK":
+            if kind in _EMPTIES:
+                yield RowChange(table, True, None, None, {})
+            return
+        if kind not in _ROWS:
+            raise Unreadable("no 'type': not a record of Canal" if kind is None else f"unknown type {kind}")
+        rows, types = record.get("data"), record.get("mysqlType")
+        old = record.get("old") if kind == "UPDATE" else None
+        if old is None and isinstance(rows, list):
+            old = [None] * len(rows)
+        if not rows or not isinstance(rows, list) or not isinstance(old, list) or len(old) != len(rows):
+            raise Unreadable("no 'data', or another number of 'old' rows: only binlog_format = ROW has rows")
+        self._refuse_partial(record.get("_tidb"), kind)
+        if not isinstance(types, dict):
+            raise Unreadable("no 'mysqlType', so another program than Canal or TiCDC wrote it: how is not known")
+        for row, was in zip(rows, old, strict=True):
+            if not isinstance(row, dict) or not isinstance(was, dict | None):
+                raise Unreadable("'data' or 'old' holds what is no row")
+            yield RowChange(table, kind == "DELETE", _ms(record), row, was or {}, frozenset(types))
+
+    def _refuse_partial(self, told: Token, kind: str) -> None:
+        """Raises Unreadable for a row of which TiCDC sent the key only; of a delete that is enough."""
+        if not isinstance(told, dict) or kind == "DELETE":
+            return
+        if told.get("onlyHandleKey") is True:
+            raise Unreadable(_PARTIAL.format(what="the key only"), Fault.NOT_SENT)
+        if told.get("claimCheckLocation"):
+            raise Unreadable(_PARTIAL.format(what="where the row is"), Fault.NOT_SENT)
+
+    def reader(self, kind: SparkType) -> values.Reader:
+        if isinstance(kind, dict):
+            raise Unsupported(f"every value of Canal is a text: declare STRING, not {shown(kind)}")
+        return lambda token: None if token is None else _value(token, kind)
+
+
+def _value(token: Token, kind: str) -> Any:
+    text = token if isinstance(token, str) else written(token)
+    if kind != "binary":
+        return values.of_text(text, kind)
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        raise values.inexact(kind) from None
+
+
+def _ms(record: Mapping[str, Token]) -> int | None:
+    """When the source changed the row, else when the record was made."""
+    told = record.get("es") if record.get("es") is not None else record.get("ts")
+    if told is None:
+        return None
+    if not isinstance(told, Number) or not told.is_whole or len(told) > 19 or abs(int(told)) >= 2**63:
+        raise Unreadable("'es' or 'ts' is not a time in milliseconds")
+    return int(told)
+
+
+decoder = ChangesOf(Canal())

@@ -1,0 +1,232 @@
+"""Changes of rows as others than Debezium write them (maxwell.py, canal.py), read record by record.
+
+A format is a `Form`: what a record says of rows, and how it writes their values. All else is the same for each.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, Protocol
+
+from backfill_cli.contracts.decoder import Asked, Decoded, Fault, Found
+from backfill_cli.decode import stored, values
+from backfill_cli.decode.rows import Rows
+from backfill_cli.decode.source_table import Known, matching, one_source
+from backfill_cli.decode.tokens import DEEP, Token, whole_object, written
+from backfill_cli.decode.unreadable import Unreadable
+from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
+from backfill_cli.errors import ConfigError, in_config
+from backfill_cli.formats.schemas import Unsupported
+from backfill_cli.model.schema import Columns, SparkType, columns_of, schema_text
+from backfill_cli.model.units import near_names
+from backfill_cli.spark.failures import SHOWN
+
+NO_TRUNCATE = (
+    "the table was emptied, which is not followed: fill it from a topic without such a record, as the rows that "
+    "it removed would stay"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """What a record says of one row. table: its full name. ms: when it changed, milliseconds since 1970.
+
+    row: as it is after the change, or was before a delete; None: all rows of the table are gone. old: the values
+    that an update changed, as they were. columns: those that the record says its table has, None if it does not; a
+    row with less was not sent whole.
+    """
+
+    table: str
+    deletes: bool
+    ms: int | None
+    row: Mapping[str, Token] | None
+    old: Mapping[str, Token]
+    columns: frozenset[str] | None = None
+
+
+class Form(Protocol):
+    """A format. Stateless, and pickled with the `Decode`: a frozen dataclass. writer: who writes such records."""
+
+    writer: ClassVar[str]
+
+    def changes(self, record: Mapping[str, Token]) -> Iterable[RowChange]:
+        """The rows that a record changes, in order; none for a message. Raises Unreadable."""
+        ...
+
+    def reader(self, kind: SparkType) -> values.Reader:
+        """What reads a column of this type. Raises Unsupported."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanges:
+    """A `Decode`. at: where the options stand, for errors. whole: see Asked."""
+
+    form: Form
+    schema: str
+    key: tuple[str, ...]
+    known: Known
+    at: str
+    whole: tuple[frozenset[str], frozenset[str]] | None = None
+
+    @property
+    def beside(self) -> Columns:
+        return {}
+
+    def __call__(self, records: Sequence[bytes | None]) -> Decoded:
+        return _reading(self)(records)
+
+
+@cache
+def _reading(of: RowChanges) -> Callable[[Sequence[bytes | None]], Decoded]:
+    """Made once in a worker: what does not depend on the records."""
+    return _Reading(of).decoded
+
+
+Made = tuple[str, int | None, Mapping[str, Any]]
+"""(op, time, values by column in their stored form)"""
+
+
+class _Reading:
+    def __init__(self, of: RowChanges) -> None:
+        self.of = of
+        self.columns = columns_of(of.schema)
+        self._readers = {name: of.form.reader(column["type"]) for name, column in self.columns.items()}
+
+    def decoded(self, records: Sequence[bytes | None]) -> Decoded:
+        import pyarrow as pa
+
+        indices: list[int] = []
+        made: list[Made] = []
+        faults: list[Unreadable | None] = []
+        for index, record in enumerate(records):
+            fault = None
+            try:
+                rows = [] if record is None else list(self._made(record))
+            except Unreadable as exc:
+                fault, rows = exc, [("U", None, {})]
+            except RecursionError:  # nested hundreds deep
+                fault, rows = Unreadable(DEEP), [("U", None, {})]
+            indices += [index] * len(rows)
+            made += rows
+            faults += [fault] * len(rows)
+        return Decoded(
+            {
+                name: stored.array([row.get(name) for *_, row in made], column["type"])
+                for name, column in self.columns.items()
+            },
+            pa.array(indices, pa.int32()),
+            pa.array([op for op, *_ in made], pa.string()),
+            pa.array([ms for _, ms, _ in made], pa.int64()),
+            pa.array([None if fault is None else str(fault.args[0]) for fault in faults], pa.string()),
+            pa.array([None if fault is None else fault.fault for fault in faults], pa.string()),
+        )
+
+    def _made(self, record: bytes) -> Iterable[Made]:
+        """The rows of a record. Raises Unreadable."""
+        known = self.of.known
+        for change in self.of.form.changes(whole_object(record)):
+            if not known.reads(change.table):
+                continue
+            if known.is_other(change.table):
+                told = f"{known.fault(change.table)}; name the tables to read: {self.of.at}.tables"
+                raise Unreadable(told, Fault.OTHER_TABLE)
+            yield from self._of_row(change)
+
+    def _of_row(self, change: RowChange) -> Iterable[Made]:
+        row = change.row
+        if row is None:
+            raise Unreadable(NO_TRUNCATE, Fault.TRUNCATED)
+        key = {name: self._value(name, row) for name in self.of.key}
+        lacking = next((name for name, value in key.items() if value is None), None)
+        if lacking is not None:
+            raise Unreadable(f"column '{lacking}': the key is NULL")
+        if change.deletes:
+            yield "D", change.ms, key
+            return
+        fault = None if change.columns is None else lacking_column(row, change.columns)
+        if self.of.whole is not None:
+            others, required = self.of.whole
+            fault = fault or new_column(row, self.columns, others, IN_ROW) or lacking_column(row, required)
+        if fault is not None:
+            raise Unreadable(fault, Fault.COLUMNS)
+        new = {name: self._value(name, row) for name in self.columns}
+        was = key | {name: self._value(name, change.old) for name in self.of.key if name in change.old}
+        if None in was.values():
+            raise Unreadable("the old key is NULL")
+        if was != key:
+            yield "D", change.ms, was
+        yield "U", change.ms, new
+
+    def _value(self, name: str, row: Mapping[str, Token]) -> Any:
+        try:
+            return self._readers[name](row.get(name))
+        except Unreadable as exc:
+            told = row.get(name)
+            shown = (told if isinstance(told, str) else written(told))[:SHOWN]
+            raise Unreadable(f"column '{name}{exc.member}': {exc.args[0]}: {shown}", exc.fault) from None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesOf:
+    """A `Decoder` of a form: its records do not say the columns' types, which the config declares."""
+
+    form: Form
+    changes: ClassVar[bool] = True
+    options: ClassVar[frozenset[str]] = frozenset(("tables",))
+
+    def columns(self, asked: Asked, samples: Callable[[], Sequence[bytes]]) -> Found:
+        writer, tables = self.form.writer, tuple(asked.options.get("tables") or ())
+        if asked.declared is None:
+            fault = f"{asked.at}.schema: missing: {writer} does not say the columns' types in Spark's words"
+            hint = f'declare all columns, each with its type: {asked.at}.schema = "id BIGINT, note STRING"'
+            raise ConfigError("upstream", [fault], in_config(hint))
+        self._refuse_types(asked)
+        found = [one for raw in samples() for one in self._shown(raw)]
+        mine = [one for one in found if not tables or re.search(matching(tables), one.table)]
+        if found and not mine:
+            hint = f"the tables of its records: {', '.join(sorted({one.table for one in found})[:5])}"
+            raise ConfigError("upstream", [f"{asked.at}.tables: no record of {asked.place} is of these"], hint)
+        source = one_source(asked, {one.table for one in mine})
+        names = frozenset(name for one in mine for name in one.row or ())
+        unknown = [name for name in asked.declared if names and name not in names]
+        if asked.whole is None and unknown:
+            near = near_names(unknown[0], sorted(names)) or sorted(names)
+            fault = f"{asked.at}.schema: no record of {asked.place} has a column '{unknown[0]}'"
+            raise ConfigError("upstream", [fault], f"its columns are: {', '.join(near[:10])}")
+        return Found(asked.declared, names, {"source": source})
+
+    def _shown(self, raw: bytes) -> list[RowChange]:
+        """The changes of a sample; none if it cannot be read, which the job will say."""
+        with suppress(Unreadable, RecursionError):
+            return list(self.form.changes(whole_object(raw)))
+        return []
+
+    def _refuse_types(self, asked: Asked) -> None:
+        faults = []
+        for name, column in (asked.declared or {}).items():
+            try:
+                self.form.reader(column["type"])
+            except Unsupported as exc:
+                faults.append(f"{asked.at}: column '{name}': {exc}")
+        if faults:
+            raise ConfigError("upstream", faults)
+
+    def open(self, asked: Asked, columns: Columns, facts: Mapping[str, Any]) -> Rows:
+        known = Known(tuple(asked.options.get("tables") or ()), facts.get("source"), (asked.name, asked.table))
+        return Rows(RowChanges(self.form, schema_text(columns), asked.key, known, asked.at, asked.whole))
+
+
+def object_in(record: Mapping[str, Token], name: str, writer: str) -> Mapping[str, Token]:
+    """A member that is an object. Raises Unreadable."""
+    found = record.get(name)
+    if not isinstance(found, dict):
+        raise Unreadable(f"'{name}' is not the row that a record of {writer} has there")
+    return found
+
+
+def full_name(record: Mapping[str, Token]) -> str:
+    """`database.table`, as far as the record has these."""
+    return ".".join(str(part) for part in (record.get("database"), record.get("table")) if part)

@@ -1,0 +1,355 @@
+"""Maxwell's, Canal's and TiCDC's records: those that their makers publish, and tables that change at random."""
+
+import base64
+import datetime as dt
+import json
+import random
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hint_typed import typed
+
+from backfill_cli.contracts.decoder import Asked, Decode, Fault
+from backfill_cli.decode import canal, maxwell
+from backfill_cli.errors import ConfigError
+from backfill_cli.formats.schemas import of_ddl
+
+DDL = (
+    "id BIGINT, part STRING, n INT, d DECIMAL(12,3), x DOUBLE, day DATE, at TIMESTAMP_NTZ, raw BINARY, note STRING"
+)
+KEY = ("id", "part")
+Row = dict[str, Any]
+
+
+def opened(decoder: Any, ddl: str, key: tuple[str, ...], samples: list[bytes], **options: Any) -> Decode:
+    asked = Asked("topic 't'", "t", "e", key, of_ddl(ddl), options, "upstream.value")
+    found = decoder.columns(asked, lambda: samples)
+    made: Decode = decoder.open(asked, found.columns, found.facts).decode(lambda: samples)
+    return made
+
+
+def changes(decode: Decode, records: list[Any]) -> list[tuple[int, str, int | None, Row, str | None]]:
+    found = decode([one if one is None or isinstance(one, bytes) else json.dumps(one).encode() for one in records])
+    assert found.record is not None
+    parts = [found.record, found.op, found.ms, found.error]
+    rows = [{name: column[n].as_py() for name, column in found.columns.items()} for n in range(len(found.record))]
+    told = zip(*(one.to_pylist() for one in parts if one is not None), strict=True)
+    return [(i, op, ms, row, error) for (i, op, ms, error), row in zip(told, rows, strict=True)]
+
+
+# As maxwells-daemon.io/dataformat and /bootstrapping show them
+
+_MAXWELL = {"database": "test", "table": "e", "xid": 23396, "commit": True, "position": "master.000006:800911"}
+INSERT = {
+    **_MAXWELL,
+    "type": "insert",
+    "ts": 1477053217,
+    "data": {"id": 1, "m": 4.2341, "c": "2016-10-21 05:33:37.523000", "comment": "I am a creature of light."},
+}
+UPDATE = {
+    **_MAXWELL,
+    "type": "update",
+    "ts": 1477053234,
+    "data": {"id": 1, "m": 5.444, "c": "2016-10-21 05:33:54.631000", "comment": "I am a creature of light."},
+    "old": {"m": 4.2341, "c": "2016-10-21 05:33:37.523000"},
+}
+DELETE = {**UPDATE, "type": "delete"}
+ALTER = {
+    "type": "table-alter",
+    "database": "test",
+    "table": "e",
+    "ts": 1477053308000,
+    "old": {"columns": []},
+    "def": {"columns": []},
+    "sql": "alter table test.e add column torvalds bigint",
+}
+OF_E = "id INT, m DOUBLE, c TIMESTAMP, comment STRING"
+
+
+def maxwells(records: list[Any], **options: Any) -> list[tuple[int, str, int | None, Row, str | None]]:
+    return changes(opened(maxwell.decoder, OF_E, ("id",), [json.dumps(INSERT).encode()], **options), records)
+
+
+def test_maxwells_own_samples() -> None:
+    found = maxwells([INSERT, UPDATE, DELETE, ALTER, None])
+    at = dt.datetime(2016, 10, 21, 5, 33, 37, 523000, dt.UTC)
+    row = {"id": 1, "m": 4.2341, "c": at, "comment": "I am a creature of light."}
+    now = {**row, "m": 5.444, "c": dt.datetime(2016, 10, 21, 5, 33, 54, 631000, dt.UTC)}
+    assert found == [
+        (0, "U", 1477053217000, row, None),
+        (1, "U", 1477053234000, now, None),
+        (2, "D", 1477053234000, {"id": 1, "m": None, "c": None, "comment": None}, None),
+    ]
+
+
+def test_a_bootstrap_of_maxwell_is_rows_between_messages() -> None:
+    around = {"database": "test", "table": "e", "ts": 1450557598, "data": {}}
+    begin, end = ({**around, "type": f"bootstrap-{word}"} for word in ("start", "complete"))
+    found = maxwells([begin, {**INSERT, "type": "bootstrap-insert"}, end])
+    assert [(i, op) for i, op, *_ in found] == [(1, "U")]
+
+
+@pytest.mark.parametrize("kind", ["truncate", "row-replace", None, 5])
+def test_an_unknown_type_of_maxwell_is_a_fault(kind: Any) -> None:
+    ((_, _, _, _, error),) = maxwells([{**INSERT, "type": kind}])
+    assert error is not None
+    assert (f"unknown type {kind}" if kind else "no 'type'") in error
+
+
+def test_records_of_another_table_are_faults_or_left_out() -> None:
+    other = {**INSERT, "table": "f"}
+    ((_, _, _, _, error),) = maxwells([other])
+    assert (
+        error == "a record of another table than 'test.e': test.f; name the tables to read: upstream.value.tables"
+    )
+    assert maxwells([other], tables=["test.e"]) == []
+
+
+# As Flink's documentation of canal-json shows Canal's, and PingCAP's shows TiCDC's
+
+PRODUCT = {
+    "data": [{"id": "111", "name": "scooter", "description": "Big 2-wheel scooter", "weight": "5.18"}],
+    "database": "inventory",
+    "es": 1589373560000,
+    "id": 9,
+    "isDdl": False,
+    "pkNames": ["id"],
+    "sql": "",
+    "mysqlType": {"id": "INTEGER", "name": "VARCHAR(255)", "description": "VARCHAR(512)", "weight": "FLOAT"},
+    "old": [{"weight": "5.15"}],
+    "sqlType": {"id": 4, "name": 12, "description": 12, "weight": 7},
+    "table": "e",
+    "ts": 1589373560798,
+    "type": "UPDATE",
+}
+WATERMARK = {
+    "id": 0,
+    "database": "",
+    "table": "",
+    "pkNames": None,
+    "isDdl": False,
+    "type": "TIDB_WATERMARK",
+    "es": 1640007049196,
+    "ts": 1640007050284,
+    "sql": "",
+    "sqlType": None,
+    "mysqlType": None,
+    "data": None,
+    "old": None,
+    "_tidb": {"watermarkTs": 429918007904436226},
+}
+STATEMENT = {**WATERMARK, "isDdl": True, "type": "QUERY", "sql": "CREATE DATABASE IF NOT EXISTS test"}
+OF_PRODUCTS = "id INT, name STRING, description STRING, weight FLOAT"
+
+
+def canals(records: list[Any], **options: Any) -> list[tuple[int, str, int | None, Row, str | None]]:
+    samples = [json.dumps(PRODUCT).encode()]
+    return changes(opened(canal.decoder, OF_PRODUCTS, ("id",), samples, **options), records)
+
+
+def test_canals_own_sample() -> None:
+    found = canals([PRODUCT, {**PRODUCT, "type": "DELETE"}, WATERMARK, STATEMENT])
+    (_, _, _, row, _), *_ = found
+    assert [(i, op, ms, error) for i, op, ms, _, error in found] == [
+        (0, "U", 1589373560000, None),
+        (1, "D", 1589373560000, None),
+    ]
+    assert row == {
+        "id": 111,
+        "name": "scooter",
+        "description": "Big 2-wheel scooter",
+        "weight": pytest.approx(5.18),
+    }
+
+
+@pytest.mark.parametrize("told", [{"onlyHandleKey": True}, {"claimCheckLocation": "s3://bucket/1.json"}])
+def test_a_row_of_which_ticdc_sent_the_key_only_is_a_fault(told: Mapping[str, Any]) -> None:
+    """Read as a row, its other columns would be NULL."""
+    part = {**PRODUCT, "data": [{"id": "111"}], "mysqlType": {"id": "int"}, "_tidb": told}
+    assert [error is not None for *_, error in canals([part, {**part, "type": "DELETE"}])] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"data": None},
+        {"data": [{"id": "1"}, {"id": "2"}]},
+        {"data": [{"id": "1", "name": "x"}]},
+        {"mysqlType": None},
+        {"type": "QUERY"},
+    ],
+    ids=["no rows", "other old rows", "a row without a column of its own", "no types", "a statement"],
+)
+def test_what_canal_did_not_send_is_a_fault(more: Mapping[str, Any]) -> None:
+    assert {error is not None for *_, error in canals([{**PRODUCT, **more}])} == {True}
+
+
+@pytest.mark.parametrize("kind", ["TRUNCATE", "ERASE"])
+def test_a_table_that_was_emptied_is_a_fault(kind: str) -> None:
+    asked = Asked("topic 't'", "t", "e", ("id",), of_ddl(OF_PRODUCTS), {}, "upstream.value")
+    decode = canal.decoder.open(asked, of_ddl(OF_PRODUCTS), {}).decode(list)
+    found = decode([json.dumps({**STATEMENT, "table": "e", "type": kind}).encode()])
+    assert found.fault is not None
+    assert found.fault.to_pylist() == [Fault.TRUNCATED]
+
+
+def of_products(ddl: str | None, tables: Any = (), samples: tuple[Any, ...] = (PRODUCT,)) -> set[str]:
+    """The columns that a config has, if it is not refused."""
+    asked = Asked("topic 't'", "t", "e", ("id",), ddl and of_ddl(ddl), {"tables": tables}, "upstream.value")
+    return set(canal.decoder.columns(asked, lambda: [json.dumps(one).encode() for one in samples]).columns)
+
+
+def test_columns_are_declared() -> None:
+    with pytest.raises(ConfigError, match=r"upstream\.value\.schema: missing") as refused:
+        of_products(None)
+    with typed(refused.value) as hint:
+        assert of_products(str(hint.settings()["upstream.value.schema"]).replace("note", "name")) == {"id", "name"}
+    with pytest.raises(ConfigError, match="declare STRING, not array"):
+        of_products("id INT, name ARRAY<STRING>")
+
+
+def test_a_column_that_no_record_has_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no record of topic 't' has a column 'nmae'") as refused:
+        of_products("id INT, nmae STRING")
+    with typed(refused.value) as hint:
+        hint.says("its columns are: name")
+        assert of_products("id INT, name STRING") == {"id", "name"}
+
+
+def test_the_table_that_is_meant_is_named_where_there_are_several() -> None:
+    both = (PRODUCT, {**PRODUCT, "table": "f"})
+    with pytest.raises(ConfigError, match=r"several tables: inventory\.e, inventory\.f") as refused:
+        of_products("id INT", samples=both)
+    with typed(refused.value) as hint:
+        assert of_products("id INT", hint.settings()["upstream.value.tables"], both) == {"id"}
+    with pytest.raises(ConfigError, match="no record of topic 't' is of these") as refused:
+        of_products("id INT", ["other.e"], both)
+    with typed(refused.value) as hint:
+        hint.says("inventory.e, inventory.f")
+        assert of_products("id INT", ["inventory.f"], both) == {"id"}
+
+
+# Tables that change at random
+
+
+def _row(chance: random.Random) -> Row:
+    texts = ["", "ü", "null", "0", 'a"b\\', "x" * 200, "\u2028"]
+    row: Row = {
+        "id": chance.choice([-(2**63), 2**63 - 1, *range(6)]),
+        "part": chance.choice(["a", "b"]),
+        "n": chance.choice([-(2**31), 0, 7]),
+        "d": Decimal(chance.randrange(-(10**12), 10**12)).scaleb(-3),
+        "x": chance.choice([0.1, -1e300, 5e-324, 2.0]),
+        "day": dt.date(1, 1, 1) + dt.timedelta(chance.randrange(3_652_058)),
+        "at": dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=chance.randrange(-(10**16), 10**17)),
+        "raw": chance.randbytes(chance.randrange(5)),
+        "note": chance.choice(texts),
+    }
+    return {name: None if name not in KEY and chance.random() < 0.15 else value for name, value in row.items()}
+
+
+def _of_maxwell(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value if value is None or isinstance(value, int | float | str | Decimal) else str(value)
+
+
+def _of_canal(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, float):
+        return repr(value)
+    return None if value is None else f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+def _json(told: Any) -> bytes:
+    """As JSON, decimals with all their digits."""
+    marks: dict[str, str] = {}
+
+    def mark(value: Any) -> str:
+        marks[f'"\ufdd0{len(marks)}"'] = f"{value:f}"
+        return f"\ufdd0{len(marks) - 1}"
+
+    text = json.dumps(told, default=mark, ensure_ascii=False)
+    for name, number in marks.items():
+        text = text.replace(name, number)
+    return text.encode()
+
+
+def _as(row: Row, write: Callable[[Any], Any]) -> Row:
+    return {name: write(value) for name, value in row.items()}
+
+
+def _history(chance: random.Random) -> tuple[list[tuple[str, Row, Row]], dict[Any, Row]]:
+    """(type, row, old values) of each change, and the table at the end."""
+    table: dict[Any, Row] = {}
+    done = []
+    for _ in range(60):
+        row = _row(chance)
+        at = tuple(row[name] for name in KEY)
+        if table and chance.random() < 0.6:
+            was = chance.choice(list(table.values()))
+            before = tuple(was[name] for name in KEY)
+            if chance.random() < 0.3:
+                done.append(("delete", was, {}))
+                del table[before]
+                continue
+            new = was | {name: row[name] for name in row if chance.random() < 0.4}
+            at = tuple(new[name] for name in KEY)
+            if at != before and at in table:
+                continue
+            del table[before]
+            table[at] = new
+            done.append(("update", new, {name: was[name] for name in was if was[name] != new[name]}))
+        elif at not in table:
+            table[at] = row
+            done.append(("insert", row, {}))
+    return done, table
+
+
+def _maxwell_records(history: list[tuple[str, Row, Row]], chance: random.Random) -> list[bytes]:
+    records = []
+    for kind, row, old in history:
+        told = {"database": "shop", "table": "e", "type": kind, "ts": 5, "data": _as(row, _of_maxwell)}
+        records.append(_json(told | ({"old": _as(old, _of_maxwell)} if kind == "update" else {})))
+        records += [_json(ALTER)] if chance.random() < 0.1 else []
+    return records
+
+
+def _canal_records(history: list[tuple[str, Row, Row]], chance: random.Random) -> list[bytes]:
+    """Neighbours of one kind are often rows of one statement."""
+    records, begin = [], 0
+    while begin < len(history):
+        end = begin + 1
+        while end < len(history) and history[end][0] == history[begin][0] and chance.random() < 0.7:
+            end += 1
+        rows, kind = history[begin:end], history[begin][0].upper()
+        old = [_as(was, _of_canal) for _, _, was in rows] if kind == "UPDATE" else None
+        told = {"database": "shop", "table": "e", "type": kind, "isDdl": False, "es": 5, "old": old}
+        types = dict.fromkeys(of_ddl(DDL), "?")
+        records.append(_json({**told, "mysqlType": types, "data": [_as(row, _of_canal) for _, row, _ in rows]}))
+        records += [_json(WATERMARK)] if chance.random() < 0.1 else []
+        begin = end
+    return records
+
+
+@pytest.mark.parametrize(
+    ("decoder", "records"),
+    [(maxwell.decoder, _maxwell_records), (canal.decoder, _canal_records)],
+    ids=["maxwell", "canal"],
+)
+def test_a_table_that_changes_at_random_is_what_its_records_say(decoder: Any, records: Any) -> None:
+    for seed in range(40):
+        chance = random.Random(seed)
+        history, expected = _history(chance)
+        raw = records(history, chance)
+        table: dict[Any, Row] = {}
+        for _, op, _, row, error in changes(opened(decoder, DDL, KEY, raw), raw):
+            assert error is None
+            at = tuple(row[name] for name in KEY)
+            table.pop(at, None)
+            if op == "U":
+                table[at] = row
+        assert table == expected, f"seed {seed}"
