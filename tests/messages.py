@@ -22,6 +22,7 @@ GROUPS = {
     "Files as the upstream": ("backfill_cli/upstreams/files/", "backfill_cli/formats/"),
     "Kafka as the upstream": ("backfill_cli/upstreams/kafka/",),
     "Records, lines and their formats": ("backfill_cli/decode/",),
+    "The schema registry": ("backfill_cli/schema_registry/",),
     "PostgreSQL as the upstream": ("backfill_cli/upstreams/postgres/", "backfill_cli/cdc/"),
     "Lake tables as the upstream": ("backfill_cli/upstreams/delta/", "backfill_cli/upstreams/iceberg/"),
     "PostgreSQL, on either side": ("backfill_cli/postgres_",),

@@ -36,12 +36,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cdc": SHARED | {"contracts", "spark", "formats"},
     "formats": SHARED | {"contracts", "spark"},
     "lake": SHARED | {"contracts", "spark", "formats"},
-    "decode": SHARED | {"contracts", "spark", "formats"},
+    "schema_registry": SHARED | {"contracts"},
+    "decode": SHARED | {"contracts", "spark", "formats", "schema_registry"},
     "upstreams": SHARED
     | {"contracts", "failpoint", "spark", "cdc", "formats", "lake", "decode", "registry", "kafka", "__init__"}
+    | {"schema_registry"}
     | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors"},
     "sinks": SHARED
     | {"contracts", "failpoint", "spark", "cdc", "formats", "lake", "kafka", "duckdb_errors", "duckdb_instance"}
+    | {"schema_registry"}
     | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors"},
     "catalog": SHARED | {"contracts", "failpoint", "folders", "duckdb_errors", "duckdb_instance"},
     "view": SHARED | {"catalog"},

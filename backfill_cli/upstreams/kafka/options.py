@@ -19,6 +19,7 @@ from backfill_cli.errors import in_config
 from backfill_cli.kafka.client_properties import CLIENT_PROPERTIES, FILES, SECRETS
 from backfill_cli.model.units import nearest_first, spell_known
 from backfill_cli.registry import DECODERS, decoder, known
+from backfill_cli.schema_registry.options import RegistryOptions
 
 EVENT_KEY = ("kafka_partition", "kafka_offset")
 """Where a record is: the key of a table whose config names none."""
@@ -218,6 +219,10 @@ class TopicOptions(_Options):
         default="confluent",
         description="confluent: this package's own reader, by confluent-kafka; spark: Spark's Kafka source, if "
         "its jars are given in [spark]",
+    )
+    registry: RegistryOptions | None = Field(
+        default=None,
+        description="the schema registry, where the records name their schemas by id",
     )
     accept_growth: bool = Field(
         default=False,

@@ -40,6 +40,14 @@ SINKS: dict[str, Any] = {
     "iceberg": {"type": "iceberg", "table": "lake/{table}"},
 }
 
+BESIDE: dict[Path, dict[str, str]] = {
+    ("registry",): {"url": "https://registry"},
+    ("registry", "password"): {"user": "app"},
+    ("registry", "key"): {"certificate": "client.pem"},
+    ("registry", "key_password"): {"certificate": "client.pem"},
+}
+"""What a table, or an option in it, does not stand without."""
+
 DIGITS = "830145"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----"
 CANARIES = (DIGITS, "correct horse battery", "cana1-5f1e7c", "15m", PEM)
@@ -111,6 +119,7 @@ def planted(place: Path, value: Any) -> dict[str, Any]:
     at = tree[part]
     for step in path[:-1]:
         at = at.setdefault(step, {})
+        at |= BESIDE.get((step,), {}) | BESIDE.get((step, path[-1]), {})
     at[path[-1]] = value
     return tree
 
