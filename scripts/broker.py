@@ -10,7 +10,6 @@ import base64
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import maven_jars
+from server_process import ServerProcess, free_port, is_taken, last_lines
 
 from backfill_cli.errors import BackfillError
 from backfill_cli.spark.java import find_java
@@ -60,8 +60,7 @@ class Broker:
         self._secured = {f"listener.name.secured.{name}": value for name, value in (secured or {}).items()}
         self._settings = dict(settings or {})
         self._controller = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._watch: subprocess.Popen[bytes] | None = None
+        self._process: ServerProcess | None = None
 
     def start(self) -> None:
         """The broker answers. Raises NoBroker if it does not within START_LIMIT_S."""
@@ -73,47 +72,19 @@ class Broker:
         self.folder.mkdir(parents=True, exist_ok=True)
         properties = self.folder / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in self._properties().items()))
-        with (self.folder / "broker.log").open("ab") as log:
-            if not (self.folder / "data" / "meta.properties").exists():
-                cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-                made = [
-                    *java,
-                    "kafka.tools.StorageTool",
-                    "format",
-                    f"--cluster-id={cluster}",
-                    "-c",
-                    str(properties),
-                ]
-                subprocess.run(made, check=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-            self._process = subprocess.Popen(
-                [*java, "kafka.Kafka", str(properties)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        # reads to the end of a pipe that we hold open: the broker never outlives us, not even after kill -9
-        self._watch = subprocess.Popen(
-            ["sh", "-c", f"cat >/dev/null; kill {self._process.pid}"],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        log = self.folder / "broker.log"
+        if not (self.folder / "data" / "meta.properties").exists():
+            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            made = [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(properties)]
+            with log.open("ab") as written:
+                subprocess.run(made, check=True, stdin=subprocess.DEVNULL, stdout=written, stderr=written)
+        self._process = ServerProcess([*java, "kafka.Kafka", str(properties)], log)
         self._until_it_answers(self._process)
 
     def stop(self) -> None:
         """The broker has ended, its data complete."""
-        if self._watch is not None:
-            self._watch.terminate()
-            self._watch.communicate()
-            self._watch = None
         if self._process is not None:
-            self._process.terminate()
-            try:
-                self._process.wait(30)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            self._process.stop()
             self._process = None
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
@@ -173,19 +144,19 @@ class Broker:
             **self._settings,
         }
 
-    def _until_it_answers(self, process: "subprocess.Popen[bytes]") -> None:
+    def _until_it_answers(self, process: ServerProcess) -> None:
         from confluent_kafka import KafkaException
 
         until = time.monotonic() + START_LIMIT_S
         while time.monotonic() < until:
-            if process.poll() is not None:
+            if process.ended:
                 break
             with contextlib.suppress(KafkaException):
                 if self.admin.list_topics(timeout=1).brokers:
                     return
-        said = (self.folder / "broker.log").read_text(errors="replace").strip().splitlines()[-5:]
+        said = last_lines(self.folder / "broker.log")
         self.stop()
-        raise NoBroker("\n".join([f"the broker at {self.bootstrap} did not start; its log ends:", *said]))
+        raise NoBroker(f"the broker at {self.bootstrap} did not start; its log ends:\n{said}")
 
 
 @contextlib.contextmanager
@@ -204,12 +175,6 @@ def running(
         broker.stop()
 
 
-def free_port() -> int:
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        return int(asked.getsockname()[1])
-
-
 def _silent() -> Any:
     """A logger that drops messages: connections are refused while a broker starts."""
     import logging
@@ -218,15 +183,6 @@ def _silent() -> Any:
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
     return logger
-
-
-def _refuse_taken(port: int) -> None:
-    with socket.socket() as asked:
-        asked.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            asked.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise NoBroker(f"port {port} on 127.0.0.1 is in use: choose another one with --port") from error
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -245,7 +201,8 @@ def main(arguments: Sequence[str]) -> int:
     with contextlib.ExitStack() as held:
         folder = told.folder or Path(held.enter_context(tempfile.TemporaryDirectory(prefix="backfill-broker-")))
         try:
-            _refuse_taken(told.port)
+            if is_taken(told.port):
+                raise NoBroker(f"port {told.port} on 127.0.0.1 is in use: choose another one with --port")
             broker = held.enter_context(running(folder.absolute(), told.port))
             _create(broker, told.topic)
         except (NoBroker, BackfillError) as error:

@@ -29,6 +29,11 @@ def spark_source() -> Path:
     return fetched(_POMS / "spark-source.xml", "spark-kafka")
 
 
+def registry() -> Path:
+    """The folder of a schema registry, unpacked (150 MB). Raises NoJars."""
+    return fetched(_POMS / "registry.xml", "registry")
+
+
 def fetched(pom: Path, name: str) -> Path:
     """The folder `name-version` of a pom's jars; the version is that of the first one. Raises NoJars."""
     version = ET.parse(pom).getroot().findtext(".//{*}dependency/{*}version")
@@ -62,3 +67,6 @@ def _fetch(pom: Path, folder: Path) -> None:
     if done.returncode != 0:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[:5])
         raise NoJars(f"mvn could not fetch {pom.stem}'s jars: check Maven's settings and the network\n{said}")
+    for archive in folder.glob("*.tar.gz"):
+        shutil.unpack_archive(archive, folder, filter="data")
+        archive.unlink()

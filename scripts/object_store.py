@@ -6,7 +6,6 @@ python scripts/object_store.py --port 9000 --bucket lake
 import argparse
 import contextlib
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,8 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+from server_process import free_port
 
 PYTHON = Path(__file__).parents[1] / ".venv-store" / "bin" / "python"
 """Of the environment that scripts/setup makes for it."""
@@ -28,7 +29,7 @@ class NoObjectStore(Exception):
 
 class ObjectStore:
     def __init__(self, port: int | None = None) -> None:
-        self.port = port or _free_port()
+        self.port = port or free_port()
         self.endpoint = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -99,13 +100,6 @@ def running(port: int | None = None) -> Iterator[ObjectStore]:
         yield store
     finally:
         store.stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def main() -> None:

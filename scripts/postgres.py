@@ -22,6 +22,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from server_process import free_port
+
 START_LIMIT_S = 60.0
 """A start takes 1.5 s here, and ten times as long on a busy machine."""
 
@@ -208,13 +210,6 @@ def _refuse_taken(port: int) -> None:
         except OSError as error:
             why = error.strerror or str(error)
             raise NoPostgres(f"port {port} on 127.0.0.1: {why}\nTry: another one, --port PORT") from error
-
-
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager

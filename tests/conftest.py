@@ -1,4 +1,4 @@
-"""One Spark session, one broker and one PostgreSQL per process, for all tests. A file runs in one process.
+"""One Spark session, one server of each kind per process, for all tests. A file runs in one process.
 
 `--all` adds the tests that take long.
 """
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hint_typed import Typed
     from postgres import Server
     from pyspark.sql import SparkSession
+    from registry import Registry
 
     from backfill_cli.errors import BackfillError
 
@@ -86,7 +87,8 @@ def _slow(item: pytest.Item) -> bool:
     """Whether `--quick` leaves it out."""
     fixtures: list[str] = getattr(item, "fixturenames", [])
     return (
-        not {"spark", "broker", "postgres"}.isdisjoint(fixtures) or item.get_closest_marker("seconds") is not None
+        not {"spark", "broker", "schema_registry", "postgres"}.isdisjoint(fixtures)
+        or item.get_closest_marker("seconds") is not None
     )
 
 
@@ -203,6 +205,23 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Broker]":
     except NoBroker as reason:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"no Kafka broker: {reason}")
     yield broker
+    held.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def schema_registry(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Registry]":
+    """A real schema registry, started by the first test that needs one; subjects in it need names of their own.
+
+    Where none can run the test is skipped, in CI it fails.
+    """
+    from registry import NoRegistry, running
+
+    held = running(tmp_path_factory.mktemp("registry"))
+    try:
+        registry = held.__enter__()
+    except NoRegistry as reason:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"no schema registry: {reason}")
+    yield registry
     held.__exit__(None, None, None)
 
 

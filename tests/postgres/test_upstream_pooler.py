@@ -12,8 +12,9 @@ import psycopg
 import pytest
 from hint_typed import typed
 from plain_job import PlainJob, small
-from postgres import Server, free_port
+from postgres import Server
 from postgres_database import Database, database, open_folder
+from server_process import free_port
 
 from backfill_cli.errors import UsageError
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 import pyspark
-from broker import free_port
 from kept_java import archive_flags, kept_java
+from server_process import free_port
 
 SPARK = Path(pyspark.__file__).parent
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from broker import Broker, free_port
+from broker import Broker
+from server_process import free_port
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "broker.py"
 

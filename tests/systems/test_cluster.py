@@ -10,12 +10,12 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from broker import free_port
 from cluster import cluster, environment, process, typed, until_said
 from deltalake import DeltaTable
 from kafka_topics import new_topic
 from postgres import Server
 from postgres_database import database
+from server_process import free_port
 
 from backfill_cli.spark.table_formats import session_settings
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from broker import free_port
 from hint_typed import typed
+from server_process import free_port
 
 from backfill_cli.errors import BackfillError, Transient, UsageError
 from backfill_cli.spark.session import open_session
