@@ -2,6 +2,7 @@
 
 | module | what it is |
 | --- | --- |
+| `avro` | Avro: records of a known schema by columns, and one by one |
 | `cursors` | a position in each of many binary records: numbers, texts, ranges and branches of all at once |
 | `tokens` | JSON without loss: numbers as they are written |
 | `stored` | plain Python values as Arrow arrays of a column's type |

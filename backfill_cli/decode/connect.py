@@ -1,6 +1,8 @@
-"""Reads Debezium schema blocks: how a column is written, and its own Spark type.
+"""What Kafka Connect's schema says of a column: how it is written, and its own Spark type.
 
-A field is Kafka Connect's JSON: `{"type", "name" (the logical type), "parameters", "items", "fields", …}`.
+A field is Connect's JSON, as in Debezium's schema block: `{"type", "name" (the logical type), "parameters",
+"items", "fields", …}`. Schemas of other encodings are told in the same way; types that Connect lacks have names of
+their own.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,6 +14,9 @@ from backfill_cli.model.schema import SparkType, decimal_of, field, shown
 
 Connect = Mapping[str, Any]
 
+RECURSIVE = "recursive"
+"""The type of what contains itself."""
+
 INTS = {"int8": "byte", "int16": "short", "int32": "integer", "int64": "long"}
 _WIDTH = tuple(INTS.values())
 _UNITS = {
@@ -19,8 +24,19 @@ _UNITS = {
     "io.debezium.time.Timestamp": "ms",
     "io.debezium.time.MicroTimestamp": "us",
     "io.debezium.time.NanoTimestamp": "ns",
+    "avro.timestamp-millis": "ms",
+    "avro.timestamp-micros": "us",
+    "avro.timestamp-nanos": "ns",
+    "avro.local-timestamp-millis": "ms",
+    "avro.local-timestamp-micros": "us",
+    "avro.local-timestamp-nanos": "ns",
 }
-_DAYS = ("org.apache.kafka.connect.data.Date", "io.debezium.time.Date")
+_ZONED = ("avro.timestamp-millis", "avro.timestamp-micros", "avro.timestamp-nanos")
+"""Instants, which a timestamp without zone does not hold."""
+_LOCAL = ("avro.local-timestamp-millis", "avro.local-timestamp-micros", "avro.local-timestamp-nanos")
+"""Times of a clock on a wall, which are no instants. All others of _UNITS may be either."""
+_TIMESTAMPS = ("timestamp", "timestamp_ntz")
+_DAYS = ("org.apache.kafka.connect.data.Date", "io.debezium.time.Date", "avro.date")
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE = "io.debezium.data.VariableScaleDecimal"
 _INSTANT = "io.debezium.time.ZonedTimestamp"
@@ -32,9 +48,11 @@ _COUNTED = (
     "io.debezium.time.MicroDuration",
     "io.debezium.time.NanoDuration",
     "io.debezium.time.Year",
+    "avro.time-millis",
+    "avro.time-micros",
 )
 """Kept as plain numbers: Spark has no type for a time of day."""
-_LOGICAL = {"io.debezium.data.Uuid": "uuid", "io.debezium.data.Json": "json"}
+_LOGICAL = {"io.debezium.data.Uuid": "uuid", "io.debezium.data.Json": "json", "avro.uuid": "uuid"}
 _TEXTS = (
     *_LOGICAL,
     "io.debezium.data.Enum",
@@ -60,7 +78,7 @@ def own_type(told: Connect) -> tuple[SparkType, dict[str, str]]:
     if name in _DAYS:
         return "date", {}
     if name in _UNITS:
-        return "timestamp_ntz", {}
+        return "timestamp" if name in _ZONED else "timestamp_ntz", {}
     if name == _INSTANT:
         return "timestamp", {}
     if name == DECIMAL:
@@ -89,8 +107,14 @@ def _own_nested(told: Connect) -> SparkType:
         case "map" if told["keys"].get("type") == "string":
             value = own_type(told["values"])[0]
             return {"type": "map", "keyType": "string", "valueType": value, "valueContainsNull": True}
-        case "struct":
+        case "struct" if told["fields"]:
             return {"type": "struct", "fields": [field(f["field"], own_type(f)[0]) for f in told["fields"]]}
+        case "struct":
+            raise Unsupported(f"{_told(told)} has no fields")
+        case "null":
+            raise Unsupported("a column that is always NULL has no type")
+        case "recursive":
+            raise Unsupported(f"{_told(told)} contains itself: no column has such a type")
     raise Unsupported(f"type {_told(told)} is not known")
 
 
@@ -107,7 +131,8 @@ def _simple(told: Connect, target: str) -> Encoding | None:
     if name in _DAYS:
         return Encoding("days") if target == "date" else None
     if name in _UNITS:
-        return Encoding("units", unit=_UNITS[name]) if target.startswith("timestamp") else None
+        held = ("timestamp",) if name in _ZONED else ("timestamp_ntz",) if name in _LOCAL else _TIMESTAMPS
+        return Encoding("units", unit=_UNITS[name]) if target in held else None
     if name == _INSTANT:
         return Encoding("text") if target in ("timestamp", "string") else None
     if target.startswith("decimal"):

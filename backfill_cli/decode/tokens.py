@@ -77,13 +77,13 @@ class Ambiguous(dict[str, Token]):
         raise self._fault(min(self._twice))
 
 
-def _members(pairs: list[tuple[str, Token]]) -> dict[str, Token]:
+def members(pairs: list[tuple[str, Token]]) -> dict[str, Token]:
     found = dict(pairs)
     return found if len(found) == len(pairs) else Ambiguous(pairs)
 
 
 _DECODER = json.JSONDecoder(
-    parse_float=Number, parse_int=Number, parse_constant=Constant, object_pairs_hook=_members
+    parse_float=Number, parse_int=Number, parse_constant=Constant, object_pairs_hook=members
 )
 
 

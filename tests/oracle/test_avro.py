@@ -1,0 +1,90 @@
+"""Avro by columns and one by one, against fastavro: values of any schema, and records with something wrong."""
+
+import io
+import json
+import random
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from backfill_cli.decode.avro import Avro
+from backfill_cli.decode.tokens import NO_TEXT, Token
+from backfill_cli.decode.unreadable import Unreadable
+from oracle import avro_inputs
+from oracle.avro_inputs import Drawn
+from oracle.inputs import SEED, TIMES
+
+SCHEMAS, RECORDS = 250, 40
+
+
+def test_values_are_what_was_written() -> None:
+    chance = random.Random(SEED)
+    for _ in range(int(SCHEMAS * TIMES)):
+        one = avro_inputs.drawn(chance, RECORDS)
+        reader = Avro(json.dumps(one.schema))
+        for raw, value in zip(one.written, one.values, strict=True):
+            assert repr(reader.token(raw)) == repr(avro_inputs.token(one.schema, value, one.named)), one.schema
+        wanted = avro_inputs.arrow(one.schema, one)
+        if wanted is None:
+            continue
+        some = [f for f in wanted if chance.random() < 0.7]
+        for asked in (list(wanted), some):
+            columns, kept = reader.read(one.written, pa.schema(asked))
+            assert list(kept) == list(range(len(one.written)))
+            rows = [avro_inputs.cell(one.schema, v, pa.struct(asked), one.named) for v in one.values]
+            for f in asked:
+                columns[f.name].validate(full=True)
+                assert repr(columns[f.name].to_pylist()) == repr([row[f.name] for row in rows]), (f, one.schema)
+
+
+def test_what_is_no_value_is_refused_by_both_ways_alike() -> None:
+    chance = random.Random(SEED + 1)
+    for _ in range(int(SCHEMAS * TIMES)):
+        one = avro_inputs.drawn(chance, RECORDS // 4)
+        raws = [avro_inputs.damaged(chance, raw) for raw in one.written for _ in range(4)]
+        reader = Avro(json.dumps(one.schema))
+        tokens = [told(reader, raw) for raw in raws]
+        for raw, found in zip(raws, tokens, strict=True):
+            agrees(one, raw, found)
+        wanted = avro_inputs.arrow(one.schema, one)
+        if wanted is None:
+            continue
+        columns, kept = reader.read(raws, pa.schema(list(wanted)))
+        # what is not asked for may be no UTF-8, or a map with a key twice
+        for i in set(range(len(raws))) ^ set(kept):
+            assert isinstance(tokens[i], Unreadable), (one.schema, raws[i])
+        good = [i for i, found in enumerate(tokens) if not isinstance(found, Unreadable)]
+        assert set(good) <= set(kept)
+        assert len(kept) - len(good) <= sum(is_of_what_is_passed_over(found) for found in tokens)
+        assert {len(column) for column in columns.values()} <= {len(kept)}
+
+
+def told(reader: Avro, raw: bytes) -> Token:
+    try:
+        return reader.token(raw)
+    except Unreadable as exc:
+        return exc
+
+
+def is_of_what_is_passed_over(found: Token) -> bool:
+    return isinstance(found, Unreadable) and NO_TEXT in str(found)
+
+
+STRICTER = (" bytes too many", " is no int", " is no boolean", "64 bits", "a length of", " not one of number -")
+STRICTER += ("have no bytes", "a block ", "nested too deep")
+"""What fastavro reads all the same, or would read for ever."""
+
+
+def agrees(one: Drawn, raw: bytes, found: Token) -> None:
+    """fastavro reads the same, or nothing either; or there is a reason why it is not read here."""
+    if isinstance(found, Unreadable) and any(words in str(found) for words in STRICTER):
+        return
+    into = io.BytesIO(raw)
+    try:
+        theirs: Any = fastavro.schemaless_reader(into, avro_inputs.without_logical(one.schema), None)
+    except (Exception, RecursionError):
+        assert isinstance(found, Unreadable), (one.schema, raw)
+        return
+    assert not isinstance(found, Unreadable), (found, one.schema, raw)
+    assert repr(avro_inputs.plain(one.schema, found, one.named)) == repr(theirs), (one.schema, raw)
