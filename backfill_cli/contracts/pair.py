@@ -45,6 +45,7 @@ class Pair(Source):
             format_position=log.extras.format_position,
             places=self._places,
             duckdb_sql=snapshot.extras.duckdb_sql,
+            beside={**snapshot.extras.beside, **log.extras.beside},
         )
         self._pin: Pin | None = None
 

@@ -7,7 +7,7 @@ that is not abstract has a default that is right for a sink without it.
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -205,12 +205,14 @@ class SinkExtras:
     in a catalog that they maintain: what to run there, in this order, once every gate of a cutover is open.
     clock_ms: the current time by the system's own clock, in milliseconds since 1970, which `doctor` compares with
     this machine's. Raises what any call that connects raises.
+    beside: as of `Extras` of a source.
     """
 
     copied: Copied | None = None
     cutover: Cutover | None = None
     statements: Callable[[Sequence[Swap], int], Sequence[str]] | None = None
     clock_ms: Callable[[], int] | None = None
+    beside: Mapping[str, Callable[[], str]] = field(default_factory=dict)
 
 
 # -- sinks --------------------------------------------------------------------------------------------------------

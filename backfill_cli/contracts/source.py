@@ -8,7 +8,7 @@ needs a second one, and a method that is not abstract has a default that is righ
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from backfill_cli.contracts import own
@@ -405,6 +405,8 @@ class Extras:
     Changes nothing. Raises BackfillError within some seconds.
     clock_ms: the time of day by the system's clock, in milliseconds since 1970. Raises what any call that connects
     raises.
+    beside: other systems that it needs, for `doctor`: what asks each, and returns what to say of it. Raises
+    BackfillError.
     """
 
     warnings: Callable[[], Sequence[str]] = lambda: ()
@@ -414,6 +416,7 @@ class Extras:
     rows_at: "Callable[[SparkSession, str, Position], DataFrame] | None" = None
     waits_for: Callable[[], Limit | None] | None = None
     clock_ms: Callable[[], int] | None = None
+    beside: Mapping[str, Callable[[], str]] = field(default_factory=dict)
 
 
 class Lease(Contract):

@@ -219,6 +219,7 @@ def _described(config: JobConfig) -> Check:
 
 def _of_job(config: JobConfig, catalog: Catalog) -> Iterator[Check]:
     """Connects to upstream, sink and Spark."""
+    yield from _beside(config)
     try:
         report = plan(config, catalog, tries=lambda resources: resources.spark)
     except HistoryGone as error:
@@ -237,6 +238,20 @@ def _of_job(config: JobConfig, catalog: Catalog) -> Iterator[Check]:
         of = "spool.max_size" if most else "waiting in the log"
         yield room("spool", Path(config.spool.path), most or report.pending_bytes, of)
     yield from _clocks(config)
+
+
+def _beside(config: JobConfig) -> Iterator[Check]:
+    """The systems that upstream and sink need beside themselves; whoever cannot be opened is told by the plan."""
+    with ExitStack() as stack:
+        try:
+            upstream, sink = stack.enter_context(closing(config.open_upstream())), config.open_sink()
+        except BackfillError:
+            return
+        for name, ask in (*upstream.extras.beside.items(), *sink.extras.beside.items()):
+            try:
+                yield ok(name, ask())
+            except BackfillError as error:
+                yield refused(name, error)
 
 
 def _has_failed(job: str, catalog: Catalog) -> bool:

@@ -8,14 +8,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from backfill_cli.errors import BackfillError, Fatal, Hint, Transient, in_config
 from backfill_cli.model.units import spell_duration, spell_size
-from backfill_cli.schema_registry.options import RegistryOptions, addresses
+from backfill_cli.schema_registry.options import APICURIO, RegistryOptions, addresses
 
 SILENCE_S = 10.0
 """A live registry answers within milliseconds, and one that fetches from its leader within seconds."""
@@ -30,7 +30,6 @@ _MESSAGE = 300
 """Characters of the registry's own words that an error shows."""
 
 _KIND = "application/vnd.schemaregistry.v1+json"
-_APICURIO = "/apis/ccompat/v7"
 _PASSING = (408, 425, 429)
 _HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
@@ -87,6 +86,10 @@ class Connection:
                 continue
         return self._ask(self.urls[-1], path, send)
 
+    def of_apicurio(self) -> "Connection":
+        """The same registry by Apicurio's own API."""
+        return replace(self, urls=tuple(url.partition(APICURIO)[0] + "/apis/registry/v2" for url in self.urls))
+
     def scrubbed(self, text: str) -> str:
         """The text without any secret of this connection."""
         for secret in (self.password, self.token, self.key_password, *self._authorization().values()):
@@ -134,7 +137,7 @@ class Connection:
             what = f"check {self.at}: user and password, or token; it needs the right to read schemas"
             raise Fatal(f"{url}: access denied by the schema registry (HTTP {status}): {said}", in_config(what))
         correct = in_config(
-            f"correct {self.at}.url: the address of the registry's API; Apicurio's ends in {_APICURIO}"
+            f"correct {self.at}.url: the address of the registry's API; Apicurio's ends in {APICURIO}v7"
         )
         if 300 <= status < 400:
             raise Fatal(f"{where}, a redirect to {_place(headers.get('Location'))}: none is followed", correct)

@@ -7,6 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from backfill_cli.contracts.options import Example, FilePath, Secret
 
+APICURIO = "/apis/ccompat/"
+"""Of the path at which Apicurio speaks Confluent's protocol."""
+
 
 class RegistryOptions(BaseModel):
     """Confluent's schema registry, or one that speaks its protocol: Apicurio, Karapace, Redpanda."""
@@ -38,7 +41,14 @@ class RegistryOptions(BaseModel):
         default=None, description="that key's password, as a reference"
     )
     id_bytes: Literal[4, 8] = Field(
-        default=4, description="length of the ids in records: 4; 8 where Apicurio's own serializers write so"
+        default=4,
+        description="length of the ids in records: 4, Confluent's; 8, as Apicurio's serializers before version 3 "
+        "write them by default",
+    )
+    global_ids: bool | None = Field(
+        default=None,
+        description="Apicurio: the ids in records are global ids, as its serializers before version 3 write by "
+        "default; false: of contents (apicurio.registry.use-id = contentId). Default: false if id_bytes is 4",
     )
 
     @field_validator("url")
@@ -76,6 +86,11 @@ class RegistryOptions(BaseModel):
             raise ValueError("give user and password, or token")
         if self.certificate is None and (self.key is not None or self.key_password is not None):
             raise ValueError("certificate: name the certificate that the key is of")
+        if self.id_bytes == 8 and self.global_ids is None:
+            raise ValueError("id_bytes: with 8, set global_ids = true, or false where use-id is contentId")
+        own = [one for one in addresses(self.url) if APICURIO not in one and "${" not in one]
+        if self.global_ids and own:
+            raise ValueError(f"global_ids: these are Apicurio's, whose url ends in {APICURIO}v7")
         files = {"ca": self.ca, "certificate": self.certificate}
         if any(files.values()) and any(one.startswith("http://") for one in addresses(self.url)):
             raise ValueError(f"{' and '.join(name for name, one in files.items() if one)}: for https only")

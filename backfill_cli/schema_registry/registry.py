@@ -1,12 +1,14 @@
 """Schemas by id and by subject. What has an id never changes: each process fetches it once."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 from urllib.parse import quote
 
 from backfill_cli.errors import Fatal, in_config
+from backfill_cli.model.units import spell_count
 from backfill_cli.schema_registry.http import Answer, Connection
 from backfill_cli.schema_registry.options import RegistryOptions
 from backfill_cli.schema_registry.wire import Wire
@@ -19,6 +21,9 @@ REFERENCES = 200
 SETTLE_S, SETTLED_S = 3.0, 60.0
 """How long an id that the registry does not know is asked for again: one of several servers may be behind. Once a
 minute: most such ids are of records that are none of its."""
+
+_PAGE, _PAGES = 500, 100
+"""Versions of an artifact that Apicurio is asked for at once, and how often."""
 
 _UNKNOWN = range(40_400, 40_500)
 """The protocol's numbers of errors for what it does not have."""
@@ -55,11 +60,12 @@ class SchemaRegistry:
 
     connection: Connection
     wire: Wire
+    global_ids: bool = False
 
     @staticmethod
     def of(options: RegistryOptions, at: str) -> "SchemaRegistry":
         """at: where these options are in the config (`upstream.registry`). They must be resolved."""
-        return SchemaRegistry(Connection.of(options, at), Wire(options.id_bytes, at))
+        return SchemaRegistry(Connection.of(options, at), Wire(options.id_bytes, at), bool(options.global_ids))
 
     def by_id(self, id: int) -> Schema:
         """The schema that records name so.
@@ -105,9 +111,16 @@ class SchemaRegistry:
             "use another subject, or register the schema yourself",
         )
 
+    def check(self) -> str:
+        """What it holds, after one schema was read. Raises as `by_id`."""
+        found = self.subjects()
+        if found:
+            self.latest(found[0])
+        return f"{self.connection.urls[0]} answers: {spell_count(len(found), 'subject')}"
+
     def _fetched(self, id: int, held: "_Held") -> Schema:
         until = 0.0
-        while (answer := self._ask(f"/schemas/ids/{id}")) is None:
+        while (answer := self._of_id(id)) is None:
             now = time.monotonic()
             if not until:
                 until = now + SETTLE_S if now > held.settled else now
@@ -116,6 +129,31 @@ class SchemaRegistry:
                 raise UnknownSchema(f"schema id {id} is not in the registry {self.connection.urls[0]}")
             time.sleep(0.5)
         return self._schema(id, answer)
+
+    def _of_id(self, id: int) -> Answer | None:
+        content = self._content(id) if self.global_ids else id
+        return None if content is None else self._ask(f"/schemas/ids/{content}")
+
+    def _content(self, global_id: int) -> int | None:
+        """Apicurio's id of what a version of an artifact holds; None if no version has this global id."""
+        own = self.connection.of_apicurio()
+        for artifact in self._listed(own.ask(f"/search/artifacts?globalId={global_id}"), "artifacts"):
+            group, name = (quote(str(artifact.get(part) or "default"), safe="") for part in ("groupId", "id"))
+            for page in range(_PAGES):
+                asked = f"/groups/{group}/artifacts/{name}/versions?limit={_PAGE}&offset={page * _PAGE}"
+                versions = self._listed(own.ask(asked), "versions")
+                for one in versions:
+                    if one.get("globalId") == global_id and isinstance(one.get("contentId"), int):
+                        return int(one["contentId"])
+                if len(versions) < _PAGE:
+                    break
+        return None
+
+    def _listed(self, answer: Answer, what: str) -> Sequence[dict[str, Any]]:
+        found = answer.body.get(what) if isinstance(answer.body, dict) else None
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            raise self._no_registry(answer.url, f"no list of {what}")
+        return found
 
     def _schema(self, id: int, answer: Answer) -> Schema:
         kind, text = self._told(answer)
@@ -183,6 +221,11 @@ class SchemaRegistry:
         return Fatal(
             f"{url}: not the answer of a schema registry: {what}", in_config(f"correct {self.connection.at}.url")
         )
+
+
+def asked(options: RegistryOptions | None, at: str) -> Mapping[str, Callable[[], str]]:
+    """What `doctor` asks of a registry, see Extras.beside; nothing without one."""
+    return {} if options is None else {"schema registry": SchemaRegistry.of(options, at).check}
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from backfill_cli.kafka.cluster import Offsets, Seen
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamView
+from backfill_cli.schema_registry.registry import asked
 from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.failures import MARK, ending, from_spark
 from backfill_cli.spark.names import quoted
@@ -51,7 +52,7 @@ class KafkaChanges(ChangeLog):
     ) -> None:
         self._options, self._now_s = options, now_s
         self._topic = Topic(options, tables)
-        self.extras = Extras(warnings=self._warnings)
+        self.extras = Extras(warnings=self._warnings, beside=asked(options.registry, f"{options.at}.registry"))
         self._growth = Growth(PART_ROWS)
         self._identity = "{}"
         self._partitions: frozenset[str] = frozenset()

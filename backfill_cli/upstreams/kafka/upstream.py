@@ -14,6 +14,7 @@ from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.split import Split
 from backfill_cli.model.units import spell_count
 from backfill_cli.model.upstream import Pin, UpstreamView
+from backfill_cli.schema_registry.registry import asked
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.kafka import columns
@@ -43,7 +44,7 @@ class KafkaUpstream(Source):
             quarantines=options.on_error == "quarantine",
             keeps="the log's records until they are read; those in an archive's range may go from the log",
         )
-        self.extras = Extras(warnings=self._warnings)
+        self.extras = Extras(warnings=self._warnings, beside=asked(options.registry, f"{options.at}.registry"))
         self._growth = Growth(PART_ROWS)
         self._looked = False
         self._pin: Pin | None = None

@@ -8,6 +8,7 @@ import pytest
 from command_builders import CONFIG, Run, end_job, write_config
 from doctor_checks import found, installed, java, tree
 from hint_typed import typed
+from toy_registry import running
 
 from backfill_cli.catalog import Catalog, lease
 from backfill_cli.catalog.store import Store
@@ -68,6 +69,30 @@ def test_a_runner_that_died_is_named_with_the_way_on(run: Run, catalog: Catalog)
     assert left["status"] == "warning"
     assert "its runner, pid 4711" in left["said"]
     assert left["fix"] == f"backfill resume orders --catalog {catalog.path}"
+
+
+def test_a_schema_registry_is_asked(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned(monkeypatch)
+    kafka = """[upstream]
+type = "kafka"
+bootstrap_servers = "127.0.0.1:1"
+topic = "orders"
+value = { schema = "id BIGINT" }
+registry = { url = "%s" }
+"""
+    with running() as toy:
+        toy.add("orders-value", '"string"')
+        parts = CONFIG.split("[upstream")
+        text = parts[0] + kafka % toy.url + "[[tables]]" + CONFIG.partition("[[tables]]")[2]
+        file = folder / "registry.toml"
+        file.write_text(text)
+        (told,) = found(run, "--config", str(file))["schema registry"]
+        assert (told["status"], told["said"]) == ("ok", f"{toy.url} answers: 1 subject")
+        assert toy.asked == ["GET /subjects", "GET /subjects/orders-value/versions/latest"]
+    (told,) = found(run, "--config", str(file))["schema registry"]
+    assert told["status"] == "failed"
+    assert told["said"].startswith(f"{toy.url}: the schema registry does not answer")
+    assert "upstream.registry.url" in told["fix"]
 
 
 def test_a_job_that_failed_is_what_is_wrong_with_its_config_and_a_warning_elsewhere(

@@ -259,10 +259,12 @@ def test_references_that_do_not_exist_never_end_or_contradict_each_other_are_ref
         ({"token": "a\nb"}, "one line"),
         ({"token": "ü"}, "one line"),
         ({"key": "/key.pem"}, "certificate"),
+        ({"id_bytes": 8}, "global_ids = true, or false"),
+        ({"global_ids": "true"}, "url ends in /apis/ccompat/v7"),
         ({"ca": "/ca.pem"}, "for https only"),
     ],
 )
-def test_options_that_do_not_fit_are_refused_without_showing_them(options: dict[str, str], said: str) -> None:
+def test_options_that_do_not_fit_are_refused_without_showing_them(options: dict[str, object], said: str) -> None:
     with pytest.raises(ValidationError, match=said) as caught:
         RegistryOptions.model_validate({"url": "http://registry:8081", **options})
     assert "secret" not in str(caught.value)
