@@ -21,7 +21,7 @@ from backfill_cli.decode.order import blanks, can_be_late, comparable
 from backfill_cli.decode.source_table import Known, matching, one_source, source_of
 from backfill_cli.decode.tokens import DEEP, Token, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unreadable
-from backfill_cli.decode.unsent import UNAVAILABLE, is_unsent
+from backfill_cli.decode.unsent import UNAVAILABLE, is_placeholder, is_unsent
 from backfill_cli.decode.whole import IN_BLOCK, IN_ROW, lacking_column, new_column
 from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.formats.schemas import Unsupported
@@ -56,6 +56,7 @@ _OF_TOPICS = {
 """How an error of a topic's record goes on: what to do about it."""
 
 _WRITES = ("c", "r", "u")
+_NAMES: SparkType = {"type": "array", "elementType": "string", "containsNull": True}
 _KNOWN_SCHEMAS = 64
 
 
@@ -84,7 +85,8 @@ class Envelopes:
 
     @property
     def beside(self) -> Columns:
-        found = {} if self.epoch is None else {own.EPOCH: field(own.EPOCH, "string")}
+        found = {own.UNSENT: field(own.UNSENT, _NAMES)}
+        found |= {} if self.epoch is None else {own.EPOCH: field(own.EPOCH, "string")}
         return found if self.images is None else found | order.beside(self.images, columns_of(self.schema))
 
     def __call__(self, records: Sequence[bytes | None]) -> Decoded:
@@ -114,13 +116,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one row of an envelope is. row: by column, as stored. epoch, trace: what stands beside it."""
+    """What one row of an envelope is. row: by column, as stored. epoch, trace, unsent: what stands beside it."""
 
     op: str
     ms: int | None
     row: tuple[Any, ...]
     epoch: str | None
     trace: tuple[Any, ...] | None
+    unsent: tuple[str, ...] | None = None
 
 
 class OneByOne:
@@ -170,7 +173,8 @@ class OneByOne:
             return []
         before, after = envelope.get("before"), envelope.get("after")
         op = _text(envelope.get("op"))
-        new, new_faults = self._row(after, self._there)
+        unsent = self._unsent(op, after)
+        new, new_faults = self._row(after, [name for name in self._there if name not in unsent])
         old, old_faults = self._row(before, self.of.key)
         self._refuse_kinds(new_faults, old_faults, _is_mongodb(envelope))
         if op is None:
@@ -184,10 +188,12 @@ class OneByOne:
                     raise Unreadable(f"column '{name}{fault.member}': {fault}: {_shown(image[name])}", fault.fault)
             used = [after] if op in _WRITES else []
             used += [before] if op in ("u", "d") and name in self.of.key else []
+            if name in unsent and name not in self.of.key:
+                continue
             if any(image is not None and self._is_unsent(name, image.get(name)) for image in used):
                 why = f"column '{name}': {UNAVAILABLE}: the value did not change and was not sent"
                 raise Unreadable(why, Fault.NOT_SENT)
-        return self._rows(op, envelope, source, before, new, old, known)
+        return self._rows(op, envelope, source, before, new, old, known, unsent)
 
     def _has_shape(self, envelope: Token) -> bool:
         if not isinstance(envelope, dict):
@@ -258,11 +264,30 @@ class OneByOne:
         if known is None and rules.blockless is not None:
             raise Unreadable(rules.blockless, Fault.SCHEMA_BLOCK)
 
+    def _unsent(self, op: str | None, after: Token) -> tuple[str, ...]:
+        """The columns of which an update sent no value, as it did not change them."""
+        if op != "u" or after is None:
+            return ()
+        kinds = {name: (self.how[name], self.columns[name]["type"]) for name in self._there}
+        return tuple(
+            name
+            for name, told in kinds.items()
+            if after.get(name) is not None and is_placeholder(after.get(name), *told)
+        )
+
     def _is_unsent(self, name: str, token: Token) -> bool:
         return token is not None and is_unsent(token, self.how[name], self.columns[name]["type"])
 
     def _rows(
-        self, op: str, envelope: Any, source: Any, before: Any, new: Any, old: Any, known: Block | None
+        self,
+        op: str,
+        envelope: Any,
+        source: Any,
+        before: Any,
+        new: Any,
+        old: Any,
+        known: Block | None,
+        unsent: tuple[str, ...],
     ) -> list[Change]:
         if op == "m":
             return []
@@ -275,8 +300,11 @@ class OneByOne:
         if op == "d":
             return [Change("D", ms, gone, epoch, removes)]
         if op == "u" and any(old.get(n) is not None and old[n] != new[n] for n in self.of.key):
+            if unsent:
+                why = f"column '{unsent[0]}': {UNAVAILABLE}: the value was not sent, of a row whose key changed"
+                raise Unreadable(why, Fault.NOT_SENT)
             return [Change("D", ms, gone, epoch, removes), Change("U", ms, there, epoch, puts)]
-        return [Change("U", ms, there, epoch, removes if op == "u" else puts)]
+        return [Change("U", ms, there, epoch, removes if op == "u" else puts, unsent or None)]
 
     def _epoch(self, envelope: Token) -> str | None:
         if self.of.epoch is None:
@@ -334,7 +362,7 @@ class OneByOne:
             name: stored.array([None if c is None else c.row[i] for c in changes], column["type"])
             for i, (name, column) in enumerate(self.columns.items())
         }
-        of_names = {own.EPOCH: "epoch", own.TRACE: "trace"}
+        of_names = {own.EPOCH: "epoch", own.TRACE: "trace", own.UNSENT: "unsent"}
         beside = {
             name: stored.array([None if c is None else getattr(c, of_names[name]) for c in changes], kind["type"])
             for name, kind in self.of.beside.items()

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import struct
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from backfill_cli.decode.encodings import Encoding
@@ -56,6 +57,24 @@ def placeholders(how: Encoding, target: SparkType) -> tuple[str, ...]:
             return ()
 
 
+def bytes_of(texts: Sequence[str]) -> list[bytes]:
+    """Placeholders of a column of bytes as bytes; an encoding that has bytes writes them so."""
+    return [base64.b64decode(text) for text in texts if text in _BASE64]
+
+
+def is_placeholder(token: Token, how: Encoding, target: SparkType) -> bool:
+    """Whether a value as a whole stands for one that was not sent."""
+    match how.kind:
+        case "array" if isinstance(token, list):
+            inner = dict(how.inner)[""], _part_of(target, "elementType")
+            return (len(token) == 1 and is_placeholder(token[0], *inner)) or _is_spelled(token, *inner)
+        case "map" if isinstance(token, dict):
+            return token == {UNAVAILABLE: UNAVAILABLE}
+        case "struct" if isinstance(token, dict):
+            return token.get("wkb") is not None and is_unsent(token, how, target)  # of a geometry
+    return is_unsent(token, how, target)
+
+
 def is_unsent(token: Token, how: Encoding, target: SparkType) -> bool:
     """Whether a value is or contains a placeholder."""
     inner = dict(how.inner)
@@ -75,8 +94,11 @@ def is_unsent(token: Token, how: Encoding, target: SparkType) -> bool:
 
 def _in_array(tokens: list[Token], how: Encoding, element: SparkType) -> bool:
     """Whether one element is a placeholder, or there is an element for each of its bytes."""
-    if any(is_unsent(one, how, element) for one in tokens):
-        return True
+    return any(is_unsent(one, how, element) for one in tokens) or _is_spelled(tokens, how, element)
+
+
+def _is_spelled(tokens: list[Token], how: Encoding, element: SparkType) -> bool:
+    """Whether there is an element for each byte of the placeholder."""
     if len(tokens) != len(_BYTES):
         return False
     match how.kind:

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +10,13 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from files_job import Run
 from hint_typed import typed
 
-from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
 from backfill_cli.contracts import TableSpec
 from backfill_cli.decode.tokens import CUT
 from backfill_cli.engine.job.checks import plan
-from backfill_cli.engine.loop.run import start
 from backfill_cli.engine.staging.quarantine import quarantined, sound
 from backfill_cli.engine.verify.fix import fix
 from backfill_cli.engine.verify.job import verify
@@ -26,63 +24,12 @@ from backfill_cli.errors import BadData, ConfigError, UsageError
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.verify import EVERYTHING
 from backfill_cli.upstreams.files import connector
-from backfill_cli.view.model import read_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONFIG = """
-[job]
-name = "orders"
-staging = "HERE/staging"
-[upstream]
-type = "files"
-on_error = "quarantine"
-snapshot = { path = "HERE/snapshot", format = "csv", schema = "id BIGINT, v INT" }
-changes = { path = "HERE/changes", CHANGES }
-[[tables]]
-name = "orders"
-key = ["id"]
-immutable_key = true
-[sink]
-type = "duckdb"
-path = "HERE/sink.duckdb"
-[barrier]
-interval = "100ms"
-[retry]
-limit = "0s"
-"""
 DMS = 'format = "dms", csv = { header = true }'
 FEED = 'format = "change-feed"'
-KEPT = "SELECT file, line, value, reason FROM _backfill_quarantine_orders ORDER BY ALL"
-
-
-class Run:
-    """One job over files, in this process."""
-
-    def __init__(self, here: Path, changes: str, more: str = "") -> None:
-        self.here, self.catalog = here, Catalog(here / "catalog.duckdb")
-        self.config = here / "job.toml"
-        self.config.write_text(CONFIG.replace("CHANGES", changes).replace("HERE", str(here)) + more)
-        for name in ("snapshot", "changes"):
-            (here / name).mkdir(exist_ok=True)
-
-    def catch_up(self) -> None:
-        start(load(self.config), self.catalog, "caught-up", False, None)
-
-    def rows(self, sql: str = "SELECT id, v FROM orders ORDER BY ALL") -> list[Any]:
-        with duckdb.connect(str(self.here / "sink.duckdb"), read_only=True) as db:
-            return db.execute(sql).fetchall()
-
-    def kept(self) -> list[Any]:
-        """(file, line, bytes) of each row that was kept; its reason is some text."""
-        found = self.rows(KEPT)
-        assert all(reason for *_, reason in found)
-        return [(Path(file).name, line, value) for file, line, value, _ in found]
-
-    def quarantined(self) -> Mapping[str, int]:
-        (view,) = read_jobs(self.catalog, "orders")
-        return view.quarantined
 
 
 def test_rows_of_csv_that_cannot_be_read_are_kept_once(spark: "SparkSession", tmp_path: Path) -> None:

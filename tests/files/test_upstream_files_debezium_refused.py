@@ -24,7 +24,7 @@ BROKEN = {
     "a heartbeat": ('{"ts_ms": 1700000000000}', "heartbeat.interval.ms = 0", "a heartbeat of Debezium"),
     "a NULL key": (event("c", None, {"id": None, "v": "a"}), "", "the key is NULL"),
     "a value not sent": (
-        event("u", None, {"id": 7, "v": "__debezium_unavailable_value"}),
+        event("c", None, {"id": 7, "v": "__debezium_unavailable_value"}),
         "REPLICA IDENTITY",
         "of id 7",
     ),

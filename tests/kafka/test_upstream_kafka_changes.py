@@ -289,10 +289,11 @@ def test_case_23_an_envelope_that_cannot_be_applied_says_why(topic: Topic, spark
     ]
 
 
-def test_case_08_a_value_that_debezium_did_not_send_is_a_fault(topic: Topic, spark: "SparkSession") -> None:
+def test_case_08_a_value_that_was_not_sent_is_named_or_a_fault(topic: Topic, spark: "SparkSession") -> None:
     after = {"id": 1, "name": "__debezium_unavailable_value"}
-    (row,) = debezium(topic, spark, [envelope("u", None, after)])
-    assert row["_backfill_error"].startswith("column 'name': __debezium_unavailable_value")
+    changed, new = debezium(topic, spark, [envelope("u", None, after), envelope("c", None, after)])
+    assert (changed["_backfill_unsent"], changed["name"], changed["_backfill_error"]) == (["name"], None, None)
+    assert new["_backfill_error"].startswith("column 'name': __debezium_unavailable_value")
 
 
 def test_debezium_without_a_key_or_a_unit_is_told(topic: Topic) -> None:

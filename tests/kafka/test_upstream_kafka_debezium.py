@@ -2,10 +2,8 @@
 
 import base64
 import datetime as dt
-import hashlib
 import json
 import random
-import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FAILURES = (BadData, PySparkException, Py4JError)
-UNAVAILABLE = "__debezium_unavailable_value"
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 FIELDS = {
     "id": {"type": "int64", "optional": False},
@@ -259,28 +256,6 @@ def test_the_option_of_tables_does_not_make_another_job_of_one_without_it() -> N
 
 
 # Values
-
-
-MD5 = hashlib.md5(UNAVAILABLE.encode(), usedforsecurity=False).digest()
-UNSENT = [
-    ("STRING", UNAVAILABLE),
-    ("BINARY", base64.b64encode(UNAVAILABLE.encode()).decode()),
-    ("STRING", str(uuid.UUID(bytes=MD5, version=3))),
-    ("ARRAY<STRING>", [UNAVAILABLE]),
-    ("ARRAY<STRING>", ["a", UNAVAILABLE]),
-    ("ARRAY<INT>", list(UNAVAILABLE.encode())),
-    ("ARRAY<BIGINT>", list(UNAVAILABLE.encode())),
-    ("MAP<STRING,STRING>", {UNAVAILABLE: UNAVAILABLE}),
-    ("STRING", json.dumps({UNAVAILABLE: UNAVAILABLE}, separators=(",", ":"))),
-]
-
-
-@pytest.mark.parametrize(("kind", "value"), UNSENT)
-def test_case_08_a_value_that_was_not_sent_is_a_fault_in_every_form(
-    topic: Topic, spark: "SparkSession", kind: str, value: Any
-) -> None:
-    (row,) = read(topic, spark, [record({"id": 1, "v": value}, op="u")], schema=f"id BIGINT, v {kind}")
-    assert (row["_backfill_error"] or "").startswith(f"column 'v': {UNAVAILABLE}")
 
 
 BROKEN = [

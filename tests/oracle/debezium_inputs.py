@@ -34,6 +34,14 @@ ARROW: dict[Kind, pa.DataType] = {
     "binary": pa.binary(),
     "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
 }  # fmt: skip
+UNSENT = {
+    "s": [json.dumps(text) for text in debezium.NOT_SENT],
+    "x": [json.dumps(debezium.NOT_SENT[1])],
+    "as": [json.dumps([debezium.WORD])],
+    "ai": [json.dumps([*debezium.WORD_BYTES])],
+    "m": [json.dumps({debezium.WORD: debezium.WORD})],
+}
+"""What stands for a value that was not sent."""
 LOG_KEYS = 4
 """Keys that one log uses."""
 MANNERS: tuple[tuple[str, str], ...] = (("ms", "string"), ("us", "precise"), ("ns", "precise"), ("us", "block"))
@@ -261,24 +269,29 @@ def pools(unit: str, form: str, count: int) -> dict[str, list[str]]:
 
 
 def log(chance: random.Random, pool: dict[str, list[str]], manner: int, transformed: bool) -> DebeziumLog:
-    """A log of one to six changes of up to four keys, put together from drawn values."""
+    """A log of one to six changes of up to four keys, put together from drawn values.
+
+    Updates of rows that are there leave values out; not where a transform needs them.
+    """
+    load = tuple(key for key in range(LOG_KEYS) if chance.random() < 0.4)
+    live = set(load)
 
     def step(first: bool) -> Step:
         op = chance.choice(["c", "c", "r", "u", "u", "u", "k", "d", "d", "tombstone"])
         names = chance.sample(sorted(pool), chance.choice([1, 2, 3]))
         texts = tuple((name, chance.choice(pool[name])) for name in names)
         newline = chance.choice(["\n"] * 6 + ["\r\n", "\n\n", "\n \n", "\n\r\n"])
-        return Step(
-            op,
-            chance.randrange(LOG_KEYS),
-            chance.randrange(LOG_KEYS),
-            texts,
-            chance.random() < 0.5,
-            newline,
-            not first and chance.random() < 0.3,
-        )
+        key, to = chance.randrange(LOG_KEYS), chance.randrange(LOG_KEYS)
+        if op == "u" and key in live and not transformed and chance.random() < 0.4:
+            name = chance.choice(sorted(UNSENT))
+            texts = (*texts, (name, chance.choice(UNSENT[name])))
+        if op in ("d", "k"):
+            live.discard(key)
+        if op not in ("d", "tombstone"):
+            live.add(to if op == "k" else key)
+        begins = not first and chance.random() < 0.3
+        return Step(op, key, to, texts, chance.random() < 0.5, newline, begins)
 
-    load = tuple(key for key in range(LOG_KEYS) if chance.random() < 0.4)
     return DebeziumLog(load, tuple(step(i == 0) for i in range(chance.randrange(1, 7))), manner, transformed)
 
 

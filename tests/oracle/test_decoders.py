@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Asked, Decode, Decoded
 from backfill_cli.decode.debezium import decoder as debezium_decoder
 from backfill_cli.decode.json_rows import decoder as json_decoder
@@ -38,8 +39,14 @@ def rows_of(found: Decoded, columns: Mapping[str, Kind], records: int) -> Rows:
     ops = ["U"] * len(record) if found.op is None else found.op.to_pylist()
     errors = [None] * len(record) if found.error is None else found.error.to_pylist()
     told: Rows = []
+    lists = found.beside.get(own.UNSENT)
+    unsent = [None] * len(record) if lists is None else lists.to_pylist()
     for n, (i, op, error) in enumerate(zip(record, ops, errors, strict=True)):
         row = {name: plain.of_arrow(found.columns[name][n]) for name in columns}
+        if unsent[n] is not None:
+            assert {row[name] for name in unsent[n]} == {None}
+            assert op == "U"
+            row |= dict.fromkeys(unsent[n], debezium.UNSENT)
         assert error is None or set(row.values()) == {None}, error
         told.append((i, op, None if error else row, error))
     return told

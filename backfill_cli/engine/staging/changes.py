@@ -5,6 +5,7 @@ touches a row, these are the staged files; otherwise Spark nets and writes. For 
 sink keeps its present values.
 """
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from backfill_cli.errors import START_OVER, BadData, sql
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.split import SplitKey
-from backfill_cli.spark.api import SparkSession
+from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.row_counts import place
 
 FOLDER = "taken"
@@ -60,7 +61,10 @@ class StagedChanges:
 def netted(
     spark: SparkSession, upstream: Source, tables: Sequence[Table], batch: LogBatch, folder: Path
 ) -> Mapping[str, TakenTable | ChangeFrame | Net]:
-    """What a log gave of these tables, with all that workers produce netted and written by them, in one job."""
+    """What a log gave of these tables, with all that workers produce netted and written by them, in one job.
+
+    Changes of which some lack columns are left to Spark.
+    """
     found: dict[str, TakenTable | ChangeFrame | Net] = {}
     tasks: dict[str, LogTasks] = {}
     for table in tables:
@@ -77,7 +81,9 @@ def netted(
         if table.name in done:
             nulls = {f"null_{at}": count for at, count in enumerate(done[table.name].nulls)}
             refuse_null_keys_of_log(upstream, table.name, table.key, nulls)
-    return {**found, **done}
+    lacking = {name: one.lacking for name, one in done.items() if one.lacking}
+    again = {name: ChangeFrame(tasks[name].tasks.frame(spark), partial=names) for name, names in lacking.items()}
+    return {**found, **done, **again}
 
 
 def staged(
@@ -87,14 +93,17 @@ def staged(
     found: TakenTable | ChangeFrame | Net,
     shape: Transform,
     folder: Path,
+    lacking: dict[str, tuple[str, ...]] | None = None,
 ) -> StagedChanges:
-    """One table's net changes, in the form that the sink takes, in the attempt's folder."""
-    from backfill_cli.config.transforms import kept
+    """One table's net changes, in the form that the sink takes, in the attempt's folder.
 
+    lacking: by table, the columns that rows of a frame were seen to lack so far; becomes larger.
+    """
     if isinstance(found, Net):
         apart = {side_name(table.name): found.apart} if found.apart.rows else {}
         return replace(staged(spark, upstream, table, found.table, shape, folder), side=apart)
     require_whole(table.name, found.partial, shape)
+    known = {} if lacking is None else lacking
     if isinstance(found, TakenTable):
         if not found.files:
             return StagedChanges(StagedTable(truncated=found.truncated), found.changes)
@@ -109,16 +118,59 @@ def staged(
     seen = None
     if found.changes is None:
         frame, seen = observed(frame, {**null_keys(table.key), "images": transform.images(frame)})
-    whole = frame.drop(own.SEQ, own.MS) if found.netted else net(frame, table.key, found.partial)
-    names = kept(shape, found.partial)
-    done, _ = write_changes(transform.shaped(whole, shape, names), folder / table.name / "changes", folder)
+    if own.UNSENT in frame.columns and not found.partial:
+        done = _completed(table, frame, shape, folder, known)
+    else:
+        whole = frame.drop(own.SEQ, own.MS) if found.netted else net(frame, table.key, found.partial)
+        done = _written(whole, table.name, found.partial, shape, folder)
     check()
-    done = replace(done, truncated=found.truncated, partial=tuple(names.values()))
+    done = replace(done, truncated=found.truncated)
     if seen is None:
         return StagedChanges(done, found.changes or 0, side=side)
     counted = seen()
     refuse_null_keys_of_log(upstream, table.name, table.key, counted)
     return StagedChanges(done, counted["rows"] - counted["images"], counted["images"], side)
+
+
+def _written(whole: DataFrame, table: str, lacking: Sequence[str], shape: Transform, folder: Path) -> StagedTable:
+    """Net changes as files. lacking: the columns that rows can lack."""
+    from backfill_cli.config.transforms import kept
+
+    names = kept(shape, lacking)
+    done, _ = write_changes(transform.shaped(whole, shape, names), folder / table / "changes", folder)
+    return replace(done, partial=tuple(names.values()))
+
+
+def _completed(
+    table: Table, frame: DataFrame, shape: Transform, folder: Path, known: dict[str, tuple[str, ...]]
+) -> StagedTable:
+    """The net changes of a frame as files. known: see `staged`.
+
+    Which columns rows lack is seen only once they are read: then they are read again, once in a process, as
+    netting for columns that none lacks is expensive.
+    """
+    names = known.get(table.name, ())
+    more = F.when(F.size(F.array_except(own.UNSENT, _texts(names))) > 0, 1)
+    rows, seen = observed(frame, {"more": more})
+    done = _written(net(rows, table.key, names), table.name, names, shape, folder)
+    if not seen()["more"]:
+        return done
+    names = known[table.name] = lacking_in(frame)
+    require_whole(table.name, names, shape)
+    shutil.rmtree(folder / table.name / "changes")
+    return _written(net(frame, table.key, names), table.name, names, shape, folder)
+
+
+def _texts(names: Sequence[str]) -> Column:
+    return F.array(*map(F.lit, names)).cast("array<string>")
+
+
+def lacking_in(frame: DataFrame) -> tuple[str, ...]:
+    """The columns that some rows of these changes lack; the frame is computed for it."""
+    if own.UNSENT not in frame.columns:
+        return ()
+    found = frame.select(F.explode(own.UNSENT).alias("name")).distinct().toArrow()
+    return tuple(sorted(found.column("name").to_pylist()))
 
 
 def require_whole(table: str, partial: Sequence[str], shape: Transform) -> None:

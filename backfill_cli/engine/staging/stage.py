@@ -62,6 +62,7 @@ class SparkStager:
         self.awaited = opening
         self._root = Path(config.job.staging) / config.job.name
         self._counts: Path | None = None  # of what is being staged, see `so_far`
+        self._lacking: dict[str, tuple[str, ...]] = {}  # by table: columns that rows were seen to lack
         self._shapes: dict[str, tuple[str, str]] = {}  # by table: its newest source schema, and the sink's for it
 
     @property
@@ -138,7 +139,8 @@ class SparkStager:
                 found = netted(self._spark, self._upstream, self._config.tables, batch, folder)
             for table in self._config.tables:
                 shape = self._config.transform_of(table.name)
-                done = staged(self._spark, self._upstream, table, found[table.name], shape, folder)
+                change = found[table.name]
+                done = staged(self._spark, self._upstream, table, change, shape, folder, self._lacking)
                 tables |= {table.name: over(tables.get(table.name, StagedTable()), done.table)}
                 for name, side in done.side.items():
                     tables[name] = _together(tables.get(name, StagedTable()), side)
@@ -194,7 +196,7 @@ class SparkStager:
         frame, seen = observed(frame, within)
         shape = self._config.transform_of(table.name)
         found = ChangeFrame(frame, changes=0)  # counted here, and none has a NULL key
-        done = staged(self._spark, self._upstream, table, found, shape, folder)
+        done = staged(self._spark, self._upstream, table, found, shape, folder, self._lacking)
         counted = seen()
         read = [counted[name] for name in within]
         return {table.name: done.table, **done.side}, [*read, counted["rows"] - sum(read)]

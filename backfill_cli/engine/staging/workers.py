@@ -179,12 +179,14 @@ _MARKS = (own.READ, own.ERROR, own.RAW, own.QUARANTINED)
 class Net:
     """One table's changes, netted and written by workers.
 
-    nulls: how many changes have NULL in each column of the key. apart: the files of those that cannot be read.
+    lacking: columns that some rows lack; the files are not net then. nulls: how many changes have NULL in each
+    column of the key. apart: the files of those that cannot be read.
     """
 
     table: TakenTable
     nulls: tuple[int, ...]
     apart: StagedTable
+    lacking: tuple[str, ...] = ()
 
 
 def nets(tasks: ArrowTasks, key: Sequence[str]) -> bool:
@@ -265,14 +267,17 @@ def _net_of(table: LogTasks, taken: Path, folder: Path, told: Sequence[Mapping[s
     require_all(table.apart, bad, footers(folder, apart, ()))
     whole = len(told) <= 1 and all(one["whole"] for one in told)
     nulls = tuple(sum(one["nulls"][at] for one in told) for at in range(len(table.key)))
-    return Net(TakenTable(files, whole, changes, changed, deleted), nulls, StagedTable(inserts=apart, rows=bad))
+    lacking = tuple(dict.fromkeys(name for one in told for name in one["lacking"]))
+    done = TakenTable(files, whole, changes, changed, deleted)
+    return Net(done, nulls, StagedTable(inserts=apart, rows=bad), lacking)
 
 
 def _net(counted_at: str | None, part: "tuple[int, tuple[str, int, bool, LogTasks]]") -> dict[str, Any]:
     """Runs in a worker: writes the part's net changes to one file, those that cannot be read to another.
 
     part: its table and number, whether it is alone, and what to do, with its pieces only. Returns the files' names
-    (None for no row), how many changes there were, and without a key, and whether each key occurs once in it.
+    (None for no row), how many changes there were, and without a key, whether each key occurs once in it, and the
+    columns that some rows lack.
     """
     import pyarrow.compute as pc
 
@@ -281,6 +286,7 @@ def _net(counted_at: str | None, part: "tuple[int, tuple[str, int, bool, LogTask
     name = f"part-{number}-{uuid.uuid4().hex}.parquet"
     good, bad = _File(str(one.path), name), _File(str(one.apart), name)
     changes, nulls, so_far = 0, [0] * len(key), row_counts.Count(counted_at, at)
+    lacking: dict[str, None] = {}
 
     def readable() -> "Iterator[pa.RecordBatch]":
         nonlocal changes
@@ -291,6 +297,9 @@ def _net(counted_at: str | None, part: "tuple[int, tuple[str, int, bool, LogTask
                 changes += rows.num_rows
                 for i, column in enumerate(key):
                     nulls[i] += rows.column(column).null_count
+                if own.UNSENT in rows.schema.names:
+                    lacking.update(dict.fromkeys(pc.unique(pc.list_flatten(rows[own.UNSENT])).to_pylist()))
+                    rows = rows.drop_columns([own.UNSENT])
                 if rows.num_rows:
                     yield rows
 
@@ -303,7 +312,7 @@ def _net(counted_at: str | None, part: "tuple[int, tuple[str, int, bool, LogTask
             good.add(batch)
     names = {"table": table, "name": good.close(), "apart": bad.close(), "whole": whole, "nulls": nulls}
     counts = {"changes": changes, "bad": bad.rows, "changed": changed, "deleted": good.rows - changed}
-    return {**names, **counts}
+    return {**names, **counts, "lacking": list(lacking)}
 
 
 def last_of(batches: "Iterator[pa.RecordBatch]", key: Sequence[str]) -> "Iterator[pa.Table]":

@@ -11,10 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from backfill_cli.cdc.net import net
+from backfill_cli.cdc.net import net, over
 from backfill_cli.config import JobConfig
+from backfill_cli.config.sections import Transform
+from backfill_cli.config.transforms import kept
 from backfill_cli.contracts import LogRequest, SinkCopy, SinkTable, Source, TakenTable, own
 from backfill_cli.engine.staging import transform
+from backfill_cli.engine.staging.changes import lacking_in
 from backfill_cli.engine.staging.counts import require_rows
 from backfill_cli.engine.staging.failures import explaining
 from backfill_cli.engine.staging.files import folder_made, write
@@ -76,7 +79,10 @@ class Expected:
         base = _empty(self.spark, table) if rows is None else transform.rows(sound(rows), shape)
         if changes is None:
             return base
-        last = transform.shaped(net(sound(changes), source.key), shape)
+        last, lacking = _net(sound(changes), source.key, shape)
+        if lacking:
+            both = over(_with(base, last.columns), last, table.key, lacking)
+            return both.where(f"{own.OP} = 'U' AND {own.UNSENT} IS NULL").select(*_columns(table))
         untouched = base.join(last.select(*table.key), list(table.key), "left_anti")
         changed = last.where(f"{own.OP} = 'U'").select(*_columns(table))
         return untouched.unionByName(changed, allowMissingColumns=True)
@@ -125,11 +131,10 @@ class Expected:
             return quarantined(marked(frame, self.upstream.capabilities.place))
         shape = self.config.transform_of(source.name)
         good = frame.where(f"{own.ERROR} IS NULL").drop(own.ERROR, own.RAW)
-        return (
-            transform.rows(good, shape)
-            if appends
-            else transform.shaped(net(good, source.key), shape).where(f"{own.OP} = 'U'")
-        )
+        if appends:
+            return transform.rows(good, shape)
+        last, lacking = _net(good, source.key, shape)
+        return last.where(f"{own.OP} = 'U'" + (f" AND {own.UNSENT} IS NULL" if lacking else ""))
 
     def _ranges(self, table: str, at: Checkpoint) -> list[SnapshotRead]:
         begun = dict(self.pin.position)
@@ -138,6 +143,21 @@ class Expected:
             for (_, split), progress in at.splits.items()
         ]
         return [read for read in reads if read.up_to != read.after]
+
+
+def _net(changes: DataFrame, key: Sequence[str], shape: Transform) -> tuple[DataFrame, tuple[str, ...]]:
+    """Net changes in the sink's form, and the sink's columns that some of the changes lack."""
+    lacking = lacking_in(changes)
+    names = kept(shape, lacking)
+    return transform.shaped(net(changes, key, lacking), shape, names), tuple(names.values())
+
+
+def _with(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """The rows with these columns but ours; those that were added later are NULL."""
+    for name in columns:
+        if name not in rows.columns and not own.is_own(name):
+            rows = rows.withColumn(name, F.lit(None))
+    return rows
 
 
 def _columns(table: SinkTable) -> list[str]:

@@ -101,7 +101,8 @@ class KafkaChanges(ChangeLog):
             F.when(F.col(own.FAULT).isin(*_OF_COLUMNS), ending(_COLUMNS)).otherwise(ending(_OVER)),
         )
         op = F.when(F.col(own.ERROR).isNull(), F.col(own.OP)).otherwise(F.raise_error(fault).cast("string"))
-        return frame.select(op.alias(own.OP), own.SEQ, own.MS, *(quoted(name) for name in value))
+        beside = [name for name in (own.UNSENT,) if name in frame.columns]
+        return frame.select(op.alias(own.OP), own.SEQ, own.MS, *beside, *(quoted(name) for name in value))
 
     def _warnings(self) -> Sequence[str]:
         """What `plan` says about the topic."""

@@ -48,6 +48,19 @@ def lines(name: str, raw: bytes) -> list[Any]:
     return [token for token in found if token is not None]
 
 
+UNSENT = ("unsent",)
+"""In a changed row: the value is the one that the row had before."""
+
+
+def stands_alone(token: Any) -> bool:
+    """Whether all of a value is the placeholder: in an array as the one element, in a map as the one key."""
+    if isinstance(token, Members):
+        return [*map(tuple, token.pairs)] == [(WORD, WORD)]
+    if isinstance(token, list):
+        return not_sent(token) and (len(token) == 1 or isinstance(token[0], Number))
+    return not_sent(token)
+
+
 def not_sent(token: Any) -> bool:
     """Whether a value holds a placeholder, in any of the forms that the connector for Postgres gives it."""
     if isinstance(token, str):
@@ -134,7 +147,10 @@ def _plain(token: Any) -> Any:
 def changes(
     columns: dict[str, Kind], key: str, token: Any, options: Mapping[str, str], doubts: Doubts
 ) -> list[tuple[Any, plain.Row | None]]:
-    """What an envelope does: (key, row, or None where it is gone), in order. Raises No."""
+    """What an envelope does: (key, row, or None where it is gone), in order. Raises No.
+
+    An update that leaves a value out has UNSENT there, and no row before it: the row is still the one that it was.
+    """
     told = block_of(token)
     envelope = token.get("payload", doubts) if isinstance(token, Members) and token.has("payload") else token
     if envelope is None:
@@ -162,11 +178,25 @@ def changes(
     if isinstance(before, Members) and op in ("u", "d"):
         found.append((field(before, key), None))
     if op != "d":
-        row = {name: field(after, name) for name in columns}
-        found.append((row[key], row))
+        lacks = {name for name in columns if op == "u" and stands_alone(after.get(name, doubts))} - {key}
+        row = {name: UNSENT if name in lacks else field(after, name) for name in columns}
+        if lacks and found and found[0][0] != row[key]:
+            raise No("a value was not sent, and the key changed")
+        found = [*([] if lacks else found), (row[key], row)]
     if any(one is None for one, _ in found):
         raise No("the key is NULL")
     return found
+
+
+def apply(held: dict[Any, plain.Row], changes: Sequence[tuple[Any, plain.Row | None]]) -> bool:
+    """The table after these changes; whether a row that they complete is there: if not, nothing is applied."""
+    if any(row is not None and UNSENT in row.values() and one not in held for one, row in changes):
+        return False
+    for one, row in changes:
+        before = held.pop(one, {})
+        if row is not None:
+            held[one] = {name: before[name] if value == UNSENT else value for name, value in row.items()}
+    return True
 
 
 def table(
@@ -183,10 +213,7 @@ def table(
     try:
         for name in sorted(files):
             for token in lines(name, files[name]):
-                for one, row in changes(columns, key, token, options, doubts):
-                    held.pop(one, None)
-                    if row is not None:
-                        held[one] = row
+                apply(held, changes(columns, key, token, options, doubts))
     except No as exc:
         return Refused(str(exc), (name.rsplit("/", 1)[-1],))
     return Rows(tuple(held.values()), None, "; ".join(doubts[:3]))

@@ -326,6 +326,7 @@ class Debezium(ChangeFormat):
         pieces = [(Piece(0, (reads[part.name], rows, part)), lines.rows_of(part)) for part in found]
         names = {own.OP: "string", own.SEQ: _SEQ, own.MS: "long"}
         marks = {name: field(name, kind) for name, kind in names.items()} | text_rows.quarantined(rows)
+        marks |= {own.UNSENT: rows.columns[own.UNSENT]}
         return ArrowTasks(_changes, arrow_tasks.of_log(pieces, cores), schema_text(marks | columns))
 
     def _shapes(
@@ -565,7 +566,7 @@ _SEQ: SparkType = {
 def _changes(what: tuple[_Reading, TextRows, TextPart]) -> Iterator[pa.RecordBatch]:
     """Runs in a worker: `own.OP, own.SEQ, own.MS, columns…` of a part of a file, perhaps `own.QUARANTINED`."""
     read, rows, part = what
-    names = [*text_rows.quarantined(rows), *columns_of(read.decode.schema)]
+    names = [*text_rows.quarantined(rows), own.UNSENT, *columns_of(read.decode.schema)]
     for batch in _made({part.name: read}, rows, (Piece(0, part),)):
         at = pa.StructArray.from_arrays([batch.column(own.FILE), batch.column(own.ROW)], ["file", "row"])
         seq = pa.StructArray.from_arrays([at, batch.column(own.SUB)], ["at", own.SUB])
