@@ -11,7 +11,7 @@ import pyarrow as pa
 from backfill_cli.decode.avro import Avro
 from backfill_cli.decode.tokens import NO_TEXT, Token
 from backfill_cli.decode.unreadable import Unreadable
-from oracle import avro_inputs
+from oracle import avro_inputs, avro_types, typed
 from oracle.avro_inputs import Drawn
 from oracle.inputs import SEED, TIMES
 
@@ -88,3 +88,7 @@ def agrees(one: Drawn, raw: bytes, found: Token) -> None:
         return
     assert not isinstance(found, Unreadable), (found, one.schema, raw)
     assert repr(avro_inputs.plain(one.schema, found, one.named)) == repr(theirs), (one.schema, raw)
+
+
+def test_the_page_of_types_says_what_they_become() -> None:
+    typed.checked("avro", avro_types.table())
