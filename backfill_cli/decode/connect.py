@@ -16,6 +16,8 @@ Connect = Mapping[str, Any]
 
 RECURSIVE = "recursive"
 """The type of what contains itself."""
+UINT64 = "protobuf.uint64"
+"""A text of digits: Connect has no type for them."""
 
 INTS = {"int8": "byte", "int16": "short", "int32": "integer", "int64": "long"}
 _WIDTH = tuple(INTS.values())
@@ -30,8 +32,9 @@ _UNITS = {
     "avro.local-timestamp-millis": "ms",
     "avro.local-timestamp-micros": "us",
     "avro.local-timestamp-nanos": "ns",
+    "google.protobuf.Timestamp": "us",
 }
-_ZONED = ("avro.timestamp-millis", "avro.timestamp-micros", "avro.timestamp-nanos")
+_ZONED = ("avro.timestamp-millis", "avro.timestamp-micros", "avro.timestamp-nanos", "google.protobuf.Timestamp")
 """Instants, which a timestamp without zone does not hold."""
 _LOCAL = ("avro.local-timestamp-millis", "avro.local-timestamp-micros", "avro.local-timestamp-nanos")
 """Times of a clock on a wall, which are no instants. All others of _UNITS may be either."""
@@ -89,6 +92,8 @@ def own_type(told: Connect) -> tuple[SparkType, dict[str, str]]:
         return f"decimal({precision},{int(parameters['scale'])})", {}
     if name == _VARIABLE:
         raise Unsupported("a decimal without a scale has no exact type")
+    if name == UINT64:
+        return "decimal(20,0)", {}
     if kind in INTS and (not name or name in _COUNTED):
         return INTS[kind], {}
     if kind == "string" and (not name or name in _TEXTS):
@@ -111,6 +116,8 @@ def _own_nested(told: Connect) -> SparkType:
             return {"type": "struct", "fields": [field(f["field"], own_type(f)[0]) for f in told["fields"]]}
         case "struct":
             raise Unsupported(f"{_told(told)} has no fields")
+        case "group":
+            raise Unsupported("groups of proto2 are not supported")
         case "null":
             raise Unsupported("a column that is always NULL has no type")
         case "recursive":
@@ -137,6 +144,8 @@ def _simple(told: Connect, target: str) -> Encoding | None:
         return Encoding("text") if target in ("timestamp", "string") else None
     if target.startswith("decimal"):
         return _decimal(told, name, kind)
+    if name == UINT64 and target == "long":
+        return Encoding("text")
     if kind in INTS and (not name or name in _COUNTED):
         fits = holds(target, INTS[kind])
     elif kind == "string":
@@ -158,7 +167,7 @@ def _decimal(told: Connect, name: str, kind: str) -> Encoding | None:
         return Encoding("unscaled", scale=int(told["parameters"]["scale"]))
     if name == _VARIABLE:
         return Encoding("variable")
-    return Encoding("text") if kind == "string" and not name else None
+    return Encoding("text") if kind == "string" and name in ("", UINT64) else None
 
 
 def _nested(told: Connect, target: dict[str, Any]) -> Encoding | None:
@@ -184,7 +193,7 @@ def forms(
         return [("struct", _VARIABLE, "")]
     if how.kind == "unscaled":
         return [("bytes", DECIMAL, str(decimal_of(target)[1] if how.scale is None else how.scale))]
-    names = ("", *_COUNTED, *_DAYS, *_UNITS, *_TEXTS, _INSTANT)
+    names = ("", *_COUNTED, *_DAYS, *_UNITS, *_TEXTS, _INSTANT, UINT64)
     candidates = [(kind, name) for kind in (*INTS, "string") for name in names]
     candidates += [(kind, "") for kind in ("float", "double", "boolean", "bytes")]
     found = []

@@ -182,6 +182,30 @@ class Cursors:
         starts, sizes = self.spans(sizes)
         return self._part(starts, starts + sizes, self.failed)
 
+    def over(self, starts: Ints, sizes: Ints) -> "Cursors":
+        """Cursors over these ranges of the buffer, which rise."""
+        return self._part(starts, starts + sizes, np.zeros(len(starts), np.bool_))
+
+    def varints_within(self) -> tuple[Ints, Ints, Ints]:
+        """All varints up to the records' ends: (whose each is, where it begins, how many bytes it has).
+
+        A record that ends inside one fails, or that has one of more than 10 bytes; its varints count for nothing.
+        """
+        room = self.end - self.at
+        whose = np.repeat(np.arange(len(self)), room)
+        positions = np.arange(len(whose)) + np.repeat(self.at - (np.cumsum(room) - room), room)
+        last = np.flatnonzero(self._bytes[positions] < 0x80)
+        whose, ends = whose[last], positions[last] + 1
+        starts = np.empty_like(ends)
+        starts[1:] = np.where(whose[1:] == whose[:-1], ends[:-1], self.at[whose[1:]])
+        starts[:1] = self.at[whose[:1]]
+        too_long = np.zeros(len(self), np.bool_)
+        too_long[whose[ends - starts > 10]] = True
+        some = np.flatnonzero(room)
+        too_long[some] |= self._bytes[self.end[some] - 1] > 0x7F
+        self.fail(too_long)
+        return whose, starts, ends - starts
+
     def _part(self, at: Ints, end: Ints, failed: Mask) -> "Cursors":
         part = Cursors.__new__(Cursors)
         part._bytes, part._words = self._bytes, self._words

@@ -1,0 +1,79 @@
+"""What Kafka Connect calls Protobuf's types: its own schema of a message, as decode/connect.py reads it.
+
+Messages with a meaning have names of their own: `google.protobuf.Timestamp`, `protobuf.uint64`, …
+"""
+
+from typing import Any
+
+from backfill_cli.decode.connect import DECIMAL, RECURSIVE, UINT64, Connect
+from backfill_cli.decode.protobuf.one import JSON, WRAPPERS, absent
+from backfill_cli.decode.protobuf.types import Field, Message, Types
+
+_INT32, _INT64 = {"type": "int32"}, {"type": "int64"}
+_UINT64 = {"type": "string", "name": UINT64}
+_JSON = {"type": "string", "name": "io.debezium.data.Json"}
+_SCALARS = {
+    **dict.fromkeys(("int32", "sint32", "sfixed32"), _INT32),
+    **dict.fromkeys(("int64", "sint64", "sfixed64", "uint32", "fixed32"), _INT64),
+    **dict.fromkeys(("uint64", "fixed64"), _UINT64),
+    **{kind: {"type": kind} for kind in ("float", "double", "string", "bytes")},
+    "bool": {"type": "boolean"},
+    "enum": {"type": "string"},
+    "group": {"type": "group"},
+}
+_MESSAGES = {
+    "google.protobuf.Timestamp": {"type": "int64", "name": "google.protobuf.Timestamp"},
+    "google.protobuf.Duration": {"type": "int64", "name": "io.debezium.time.MicroDuration"},
+    "google.type.Date": {"type": "int32", "name": "org.apache.kafka.connect.data.Date"},
+    "google.type.TimeOfDay": {"type": "int64", "name": "io.debezium.time.NanoTime"},
+    **dict.fromkeys(JSON, _JSON),
+}
+
+
+def connect(types: Types, name: str) -> Connect:
+    """The schema of a message type."""
+    return _struct(types, types.messages[name], ())
+
+
+def _struct(types: Types, message: Message, above: tuple[str, ...]) -> dict[str, Any]:
+    if message.name in above:
+        return {"type": RECURSIVE, "name": message.name}
+    inner = (*above, message.name)
+    fields = [{**_field(types, field, inner), "field": field.name} for field in message.fields]
+    return {"type": "struct", "name": message.name, "fields": fields}
+
+
+def _field(types: Types, field: Field, above: tuple[str, ...]) -> dict[str, Any]:
+    entry = types.messages.get(field.type)
+    if entry is not None and entry.is_entry:
+        found = {"type": "map", "keys": {"type": "string"}, "values": _one(types, entry.by_number[2], above)}
+    else:
+        found = _one(types, field, above)
+        if field.repeated:
+            found = {"type": "array", "items": found}
+    if field.presence:
+        return {**found, "optional": True}
+    return found if field.required or field.kind == "group" else {**found, "default": absent(types, field)}
+
+
+def _one(types: Types, field: Field, above: tuple[str, ...]) -> dict[str, Any]:
+    if field.kind != "message":
+        told = field.params.get("connect.type")
+        return {"type": told} if field.kind == "int32" and told in ("int8", "int16") else _SCALARS[field.kind]
+    if field.type in _MESSAGES:
+        return _MESSAGES[field.type]
+    if field.type in WRAPPERS:
+        return _SCALARS[types.messages[field.type].by_number[1].kind]
+    if field.type == "confluent.type.Decimal":
+        return _decimal(field)
+    return _struct(types, types.messages[field.type], above)
+
+
+def _decimal(field: Field) -> dict[str, Any]:
+    """A decimal whose field states its scale; one with any scale is Debezium's."""
+    if "scale" not in field.params:
+        return {"type": "struct", "name": "io.debezium.data.VariableScaleDecimal"}
+    digits = {"scale": field.params["scale"]}
+    if "precision" in field.params:
+        digits["connect.decimal.precision"] = field.params["precision"]
+    return {"type": "bytes", "name": DECIMAL, "parameters": digits}
