@@ -123,7 +123,7 @@ class TopicJob(Job):
     bootstrap: str = ""
     begin: str = "earliest"
     topic: str = TOPIC
-    value: str = f'format = "json", schema = "{COLUMNS}"'
+    value: str = f'format = "events", schema = "{COLUMNS}"'
     key: str = ""
 
     def write(self) -> "TopicJob":

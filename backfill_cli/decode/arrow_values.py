@@ -24,13 +24,18 @@ Odd: TypeAlias = pa.Array | None
 _RAW = {"boolean": pa.bool_(), "float": pa.float64(), "double": pa.float64(), "string": pa.string()}
 
 
-def read_as(kind: SparkType, how: Encoding, in_json: bool) -> pa.DataType | None:
-    """What Arrow's parser reads for a column; None for one whose values only values.py can read.
+def read_as(kind: SparkType, how: Encoding, in_json: bool, binary: bool = False) -> pa.DataType | None:
+    """What is read for a column by columns; None for one whose values only values.py can read.
 
     in_json: plain JSON, whose decimals are numbers, and times texts. An instant of Debezium is one or the other.
+    binary: an encoding that has bytes, and decimals as bytes, rather than texts; nested types are read, too.
     """
-    if not isinstance(kind, str) or how.kind == "variable":
+    if how.kind == "variable":
         return None
+    if not isinstance(kind, str):
+        return _nested_as(kind, how) if binary else None
+    if binary and how.kind in ("base64", "unscaled"):
+        return pa.binary()
     if how.kind in ("days", "units") or (how.kind == "plain" and kind in values.BITS):
         return pa.int64()
     if how.kind == "plain":
@@ -43,8 +48,30 @@ def read_as(kind: SparkType, how: Encoding, in_json: bool) -> pa.DataType | None
     return pa.string()
 
 
-def converted(raw: pa.Array, kind: str, how: Encoding) -> tuple[pa.Array, Odd]:
+def _nested_as(kind: dict[str, Any], how: Encoding) -> pa.DataType | None:
+    parts = {name: read_as(_part(kind, name), one, False, True) for name, one in how.inner}
+    if None in parts.values():
+        return None
+    if kind["type"] == "struct":
+        return pa.struct(list(parts.items()))
+    return pa.list_(parts[""]) if kind["type"] == "array" else pa.map_(pa.string(), parts[""])
+
+
+def _part(kind: dict[str, Any], name: str) -> SparkType:
+    """The type of a struct's field, or of elements or values."""
+    if kind["type"] == "struct":
+        found: SparkType = next(one["type"] for one in kind["fields"] if one["name"] == name)
+        return found
+    element: SparkType = kind["elementType" if kind["type"] == "array" else "valueType"]
+    return element
+
+
+def converted(raw: pa.Array, kind: SparkType, how: Encoding) -> tuple[pa.Array, Odd]:
     """The column in its own type, NULL where a value is odd."""
+    if not isinstance(kind, str):
+        return _struct(raw, kind, how) if kind["type"] == "struct" else _lists(raw, kind, how)
+    if raw.type == pa.binary():
+        return (raw, None) if how.kind == "base64" else _big_endian(raw, kind, how)
     if raw.type == pa.int64():
         if how.kind == "days":
             return _within(raw, FIRST_DAY, LAST_DAY, lambda days: days.cast(pa.int32()).cast(pa.date32()))
@@ -120,6 +147,44 @@ def _floats(raw: pa.Array, kind: str) -> tuple[pa.Array, Odd]:
         raw, odd = _masked(raw, odd)
         return raw.cast(pa.float32(), safe=False), odd
     return _masked(raw, odd)
+
+
+def _big_endian(raw: pa.Array, kind: str, how: Encoding) -> tuple[pa.Array, Odd]:
+    scale = decimal_of(kind)[1]
+    if how.scale not in (None, scale):
+        return _each(raw, kind, lambda found: values.of_big_endian(found, how.scale or 0, kind))
+    from backfill_cli.decode.big_endian import decimals
+
+    made = decimals(raw, scale)
+    found, odd = converted(made, kind, how)
+    lost = pc.and_(pc.is_null(made), pc.is_valid(raw))
+    return found, either(odd, lost) if pc.any(lost).as_py() else odd
+
+
+def _struct(raw: pa.Array, kind: dict[str, Any], how: Encoding) -> tuple[pa.Array, Odd]:
+    parts = dict(zip((one.name for one in raw.type), raw.flatten(), strict=True))
+    found, odd = [], None
+    for name, one in how.inner:
+        made, bad = converted(parts[name], _part(kind, name), one)
+        found.append(made)
+        odd = either(odd, bad)
+    return pa.StructArray.from_arrays(found, fields=list(arrow_type(kind)), mask=raw.is_null()), odd
+
+
+def _lists(raw: pa.Array, kind: dict[str, Any], how: Encoding) -> tuple[pa.Array, Odd]:
+    """Arrays and maps: one with an odd entry is odd."""
+    is_map = pa.types.is_map(raw.type)
+    entries = raw.view(pa.list_(raw.type.field(0))) if is_map else raw
+    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(entries), 0))
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    flat = entries.flatten()
+    ((_, one),) = how.inner
+    made, odd = converted(flat.field(1) if is_map else flat, _part(kind, ""), one)
+    if odd is not None:
+        odd = pc.is_in(pa.array(range(len(raw)), pa.int64()), pc.list_parent_indices(entries).filter(odd))
+    if is_map:
+        return pa.MapArray.from_arrays(offsets, flat.field(0), made, arrow_type(kind), mask=raw.is_null()), odd
+    return pa.ListArray.from_arrays(offsets, made, type=arrow_type(kind), mask=raw.is_null()), odd
 
 
 def _each(raw: pa.Array, kind: str, read: Callable[[Any], Any]) -> tuple[pa.Array, Odd]:

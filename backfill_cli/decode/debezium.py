@@ -50,8 +50,8 @@ _OF_TOPICS = {
     Fault.TRUNCATED: ': set skipped.operations = "t" in the connector, and fill the table from a topic without '
     "such a record, as the rows that it removed would stay",
     Fault.HEARTBEAT: f": {NO_HEARTBEATS}",
-    Fault.UNWRAPPED: '; rows that ExtractNewRecordState has unwrapped are read with value.format = "json"',
-    Fault.DOCUMENT: ': let ExtractNewDocumentState unwrap them, and read them with value.format = "json"',
+    Fault.UNWRAPPED: '; rows that ExtractNewRecordState has unwrapped are read with value.format = "rows"',
+    Fault.DOCUMENT: ': let ExtractNewDocumentState unwrap them, and read them with value.format = "rows"',
 }
 """How an error of a topic's record goes on: what to do about it."""
 

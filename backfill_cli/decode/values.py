@@ -229,6 +229,11 @@ def of_unscaled(encoded: str, scale: int, kind: str) -> int:
         raw = of_base64(encoded)
     except Unreadable:
         raw = b""
+    return of_big_endian(raw, scale, kind)
+
+
+def of_big_endian(raw: bytes, scale: int, kind: str) -> int:
+    """The same of the integer's bytes."""
     if not 1 <= len(raw) <= 16 or abs(scale) > _MOST_PLACES:
         raise Unreadable("not a decimal of at most 38 digits in base64")
     return scaled(int.from_bytes(raw, "big", signed=True), scale, kind)

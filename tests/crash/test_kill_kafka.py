@@ -22,7 +22,7 @@ name = "crash"
 type = "kafka"
 bootstrap_servers = "{bootstrap}"
 topic = "{topic}"
-value = {{ format = "json", schema = "id BIGINT" }}
+value = {{ format = "{form}", schema = "id BIGINT" }}
 [[tables]]
 name = "t"
 {key}
@@ -72,7 +72,9 @@ def write(topic: Topic, numbers: range, partition: int) -> list[tuple[int, int]]
 
 def test_four_deaths_lose_and_repeat_no_offset(broker: "Broker", tmp_path: Path) -> None:
     topic = new_topic(broker, 2)
-    (tmp_path / "job.toml").write_text(CONFIG.format(bootstrap=broker.bootstrap, topic=topic.name, key=""))
+    (tmp_path / "job.toml").write_text(
+        CONFIG.format(bootstrap=broker.bootstrap, topic=topic.name, key="", form="events")
+    )
     expected: list[tuple[int, int]] = []
     for turn, point in enumerate(IN_TURN):
         if turn == len(IN_TURN) // 2:
@@ -96,7 +98,9 @@ def test_a_death_at_any_point_loses_and_repeats_nothing(
     broker: "Broker", tmp_path: Path, point: str, key: str
 ) -> None:
     topic = new_topic(broker, 2)
-    (tmp_path / "job.toml").write_text(CONFIG.format(bootstrap=broker.bootstrap, topic=topic.name, key=key))
+    (tmp_path / "job.toml").write_text(
+        CONFIG.format(bootstrap=broker.bootstrap, topic=topic.name, key=key, form="rows" if key else "events")
+    )
     expected = write(topic, range(50), 0) + write(topic, range(50, 90), 1)
     if point.startswith("recovery"):
         assert run(tmp_path, "after-prepare").returncode == -signal.SIGKILL

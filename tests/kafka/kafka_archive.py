@@ -48,5 +48,5 @@ def store(folder: Path, name: str, *parts: list[dict[str, Any]], schema: pa.Sche
 
 def archived(topic: Topic, folder: Path, **options: Any) -> Source:
     archive = {"path": str(folder), **options.pop("archive", {})}
-    options.setdefault("value", {"format": "json"})
+    options.setdefault("value", {"format": "rows"})
     return topic.open(archive=archive, **options)

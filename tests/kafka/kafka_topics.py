@@ -113,7 +113,7 @@ class Topic:
         """key: the table's. keys: the format of the records' keys."""
         told = {"bootstrap_servers": self.broker.bootstrap, "topic": self.name, **options}
         told |= {"key": {"format": keys}}
-        told.setdefault("value", {"format": "json", "schema": "id BIGINT, name STRING"})
+        told.setdefault("value", {"format": "rows", "schema": "id BIGINT, name STRING"})
         return connector.open(connector.options.model_validate(told), [TableSpec(TABLE, tuple(key))])
 
 

@@ -47,7 +47,7 @@ def test_rows_of_both_ends_of_all_partitions_give_the_columns(topic: Topic) -> N
     assert told(looked) == {
         "bootstrap_servers": topic.broker.bootstrap,
         "topic": topic.name,
-        "value.format": "json",
+        "value.format": "events",
         "value.schema": "id STRING, price DECIMAL(18,1), note STRING",
     }
     assert looked.said[0] == f"topic {topic.name} on {topic.broker.bootstrap}: 2 partitions, 3,001 records"

@@ -42,7 +42,7 @@ def test_an_archive_of_json_lines(topic: Topic, tmp_path: Path, spark: "SparkSes
         topic,
         tmp_path / "a",
         archive={"format": "json", "partition": "p", "offset": "o", "timestamp": "ts"},
-        value={"format": "json", "schema": "id BIGINT, name STRING"},
+        value={"format": "rows", "schema": "id BIGINT, name STRING"},
     )
     found = scanned(upstream, spark, [*history(upstream), SnapshotRead(TABLE, "0", 6, 8)])
     assert offsets(found, 0) == list(range(8))
@@ -78,7 +78,7 @@ def test_a_line_of_an_archive_is_exact_or_refused_by_name(
         topic,
         tmp_path / "a",
         archive={"format": "json", "partition": "p", "offset": "o"},
-        value={"format": "json", "schema": ddl},
+        value={"format": "rows", "schema": ddl},
     )
     with pytest.raises(Exception, match=r"0\.json") as caught:
         scanned(upstream, spark, history(upstream))
@@ -124,7 +124,7 @@ def test_lines_of_an_archive_that_are_fine(topic: Topic, tmp_path: Path, spark: 
         topic,
         tmp_path / "a",
         archive={"format": "json", "partition": "p", "offset": "o"},
-        value={"format": "json", "schema": "id BIGINT, name STRING"},
+        value={"format": "rows", "schema": "id BIGINT, name STRING"},
     )
     found = scanned(upstream, spark, history(upstream)[:1])
     assert [(r["kafka_offset"], r["id"], r["name"]) for r in found] == [
@@ -154,7 +154,7 @@ def test_an_archive_of_raw_records_is_decoded_as_the_log_is(
     stored[4]["v"] = "broken"
     store(tmp_path / "a", "0.parquet", stored, schema=raw)
     told = {"partition": "partition", "offset": "offset", "value": "v", "key": "k"}
-    value = {"format": "json", "schema": "id BIGINT, name STRING"}
+    value = {"format": "rows", "schema": "id BIGINT, name STRING"}
     upstream = archived(topic, tmp_path / "a", archive=told, value=value)
     found = scanned(upstream, spark, history(upstream)[:1])
     assert [(r["id"], r["_backfill_error"] is None) for r in found] == [
@@ -187,7 +187,7 @@ def test_columns_that_come_later_in_the_archive_are_null_before(
 def test_case_25_an_archive_whose_type_would_lose_values_is_refused(topic: Topic, tmp_path: Path) -> None:
     store(tmp_path / "a", "0.parquet", rows(0, range(3)))
     with pytest.raises(BadData, match=r"column 'id' is bigint, but upstream\.value\.schema says int"):
-        archived(topic, tmp_path / "a", value={"format": "json", "schema": "id INT, name STRING"}).pin()
+        archived(topic, tmp_path / "a", value={"format": "rows", "schema": "id INT, name STRING"}).pin()
 
 
 @pytest.mark.parametrize(("name", "option"), [("kafka_partition", "partition"), ("kafka_offset", "offset")])

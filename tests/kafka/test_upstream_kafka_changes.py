@@ -33,7 +33,7 @@ def changes(upstream: Source, spark: "SparkSession", *columns: str) -> list[dict
 
 
 def upserts(topic: Topic, spark: "SparkSession", key: str = "id", ddl: str = "id BIGINT, name STRING") -> Any:
-    upstream = topic.open([key], value={"format": "json", "schema": ddl})
+    upstream = topic.open([key], value={"format": "rows", "schema": ddl})
     assert not upstream.capabilities.partitions.appends
     return changes(upstream, spark)
 
@@ -312,7 +312,7 @@ def test_debezium_without_a_key_or_a_unit_is_told(topic: Topic) -> None:
 
 def test_plan_is_told_of_rows_that_debezium_has_unwrapped(topic: Topic) -> None:
     def advice(key: list[str], **value: str) -> list[str]:
-        told = {"format": "json", "schema": "id BIGINT, name STRING", **value}
+        told = {"format": "rows", "schema": "id BIGINT, name STRING", **value}
         upstream = topic.open(key, value=told) if key else topic.open(value=told)
         upstream.pin()
         return list(upstream.extras.warnings())

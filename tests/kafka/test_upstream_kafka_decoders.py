@@ -72,7 +72,7 @@ def test_keys_have_a_format_of_their_own(topic: Topic, spark: "SparkSession") ->
 
 def test_a_key_as_it_is_is_no_json(topic: Topic, spark: "SparkSession") -> None:
     topic.write([None, None], keys=[b'"1"', b"\xff"])
-    value = {"format": "json", "schema": "id STRING, note STRING"}
+    value = {"format": "rows", "schema": "id STRING, note STRING"}
     (first, second) = changes(topic, spark, value=value, keys="bytes")
     assert first == ("D", '"1"', None, None)
     assert second == ("D", None, None, "the key of a tombstone: not UTF-8 text")

@@ -34,7 +34,7 @@ def test_no_name_of_our_code_is_taken_for_ours(table: Table, broker: Broker, spa
     keys, values = zip(*(record(table, op, row) for op, row in changes), strict=True)
     topic.write(values, keys=keys)
     ddl = ", ".join(f"`{name}` INT" for name in table.columns)
-    upstream = topic.open(table.key, value={"format": "json", "schema": ddl})
+    upstream = topic.open(table.key, value={"format": "rows", "schema": ddl})
     pin = upstream.pin()
     latest = upstream.observe(pin.position, True).latest
     frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])

@@ -40,7 +40,7 @@ def made(upstream: Source, spark: "SparkSession", reads: list[SnapshotRead]) -> 
     return rows
 
 
-@pytest.mark.parametrize("value", [{"format": "json", "schema": DDL}, BYTES], ids=["json", "bytes"])
+@pytest.mark.parametrize("value", [{"format": "rows", "schema": DDL}, BYTES], ids=["json", "bytes"])
 def test_workers_make_the_rows_that_spark_makes(
     topic: Topic, spark: "SparkSession", value: dict[str, str]
 ) -> None:

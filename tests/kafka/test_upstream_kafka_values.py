@@ -110,7 +110,7 @@ def read(
 ) -> list[dict[str, Any]]:
     topic = new_topic(broker)
     topic.write(values)
-    upstream = topic.open(value={"format": "json", "schema": ddl})
+    upstream = topic.open(value={"format": "rows", "schema": ddl})
     return scanned(upstream, spark, history(upstream))
 
 
@@ -168,13 +168,13 @@ def test_odd_column_names_are_read(broker: Broker, spark: "SparkSession") -> Non
 def test_a_column_that_would_be_taken_for_one_of_ours_is_refused(broker: Broker, name: str) -> None:
     topic = new_topic(broker)
     with pytest.raises(UsageError, match=name):
-        topic.open(value={"format": "json", "schema": f"{name} STRING"}).pin()
+        topic.open(value={"format": "rows", "schema": f"{name} STRING"}).pin()
 
 
 def test_a_schema_that_is_none_is_told(broker: Broker) -> None:
     topic = new_topic(broker)
     with pytest.raises(ConfigError, match=r"upstream\.value\.schema"):
-        topic.open(value={"format": "json", "schema": "id BIGGINT"}).pin()
+        topic.open(value={"format": "rows", "schema": "id BIGGINT"}).pin()
 
 
 PLAIN = (
@@ -190,7 +190,7 @@ def test_case_25_both_ways_of_reading_json_give_the_same_columns(broker: Broker,
     topic.write([*told, None])
     found = []
     for more in ("", ", m MAP<STRING,INT>"):
-        upstream = topic.open(value={"format": "json", "schema": PLAIN + more})
+        upstream = topic.open(value={"format": "rows", "schema": PLAIN + more})
         found.append(
             scanned(upstream, spark, history(upstream), "kafka_offset", "_backfill_error", *PLAIN.split()[::2])
         )

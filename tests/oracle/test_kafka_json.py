@@ -77,7 +77,7 @@ def test_records_by_workers_and_by_spark(
     judged: Callable[[int], None],
 ) -> None:
     topic = written(broker, [Message(raw) for raw in records])
-    value = {"format": "json", "schema": kinds.ddl_of(tokens.COLUMNS)}
+    value = {"format": "rows", "schema": kinds.ddl_of(tokens.COLUMNS)}
     found = read(topic, tmp_path / "job", value, transform=transform)
     agrees(tokens.COLUMNS, records, found, judged)
 
@@ -118,7 +118,7 @@ def test_records_of_an_archive(
     found = read(
         topic,
         tmp_path / "job",
-        {"format": "json", "schema": kinds.ddl_of(tokens.COLUMNS)},
+        {"format": "rows", "schema": kinds.ddl_of(tokens.COLUMNS)},
         archive={"path": str(tmp_path / "archive"), "format": form, **more},
     )
     agrees(tokens.COLUMNS, kept, found, judged)
@@ -155,7 +155,7 @@ def test_keyed_records_are_the_last_of_their_key(
         else:
             held[key] = right.row
     topic = written(broker, messages, 2)
-    value = {"format": "json", "schema": kinds.ddl_of(columns)}
+    value = {"format": "rows", "schema": kinds.ddl_of(columns)}
     found = read(topic, tmp_path / "job", value, key=["key"])
     judged(len(messages))
     assert aside == set(found.aside)
@@ -174,6 +174,6 @@ def test_a_record_that_cannot_be_read_stops_the_job_by_its_place(
     broker: "Broker", spark: "SparkSession", tmp_path: Path, raw: bytes
 ) -> None:
     topic = written(broker, [Message(b"{}"), Message(raw)])
-    value = {"format": "json", "schema": kinds.ddl_of(tokens.COLUMNS)}
+    value = {"format": "rows", "schema": kinds.ddl_of(tokens.COLUMNS)}
     with pytest.raises(BadData, match="partition 0, offset 1 cannot be read"):
         read(topic, tmp_path / "job", value, on_error="fail")

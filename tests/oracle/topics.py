@@ -23,7 +23,8 @@ COVERS = {
     "kafka.archive.format=json": "test_kafka_json.py, archive",
     "kafka.archive.format=parquet": "test_kafka_json.py, archive",
     "kafka.reader=confluent": "test_kafka_json.py",
-    "kafka.value.format=json": "test_kafka_json.py",
+    "kafka.value.format=rows": "test_kafka_json.py",
+    "kafka.value.format=events": "test_kafka_json.py",
     "kafka.value.format=debezium": "test_kafka_debezium.py",
 }
 """Ways of records, which are judged one by one and not as inputs of a route, and where."""

@@ -43,7 +43,7 @@ staging = "{folder}/staging"
 type = "kafka"
 bootstrap_servers = "{bootstrap}"
 topic = "{topic}"
-value = {{ format = "json", schema = "id BIGINT" }}
+value = {{ format = "events", schema = "id BIGINT" }}
 [[tables]]
 name = "t"
 """

@@ -51,7 +51,7 @@ TOPIC = """[upstream]
 type = "kafka"
 bootstrap_servers = "{bootstrap}"
 topic = "{topic}"
-value = {{ format = "json", schema = "id BIGINT, name STRING" }}"""
+value = {{ format = "events", schema = "id BIGINT, name STRING" }}"""
 DELTA = '[upstream]\ntype = "delta"\ntable = "{folder}/source"'
 ONE_EXECUTOR = ('"spark.cores.max" = "2"', '"spark.cores.max" = "1"')
 """For runs in which none dies: each takes five seconds of CPU."""

@@ -32,7 +32,7 @@ staging = "{folder}/staging"
 type = "kafka"
 bootstrap_servers = "{bootstrap}"
 topic = "{topic}"
-value = {{ format = "json", schema = "id BIGINT, name STRING" }}
+value = {{ format = "{form}", schema = "id BIGINT, name STRING" }}
 {upstream}
 [[tables]]
 name = "orders"
@@ -69,6 +69,7 @@ class Run:
                 topic=topic.name,
                 upstream=upstream,
                 table=table,
+                form="rows" if table else "events",
                 more=more,
             )
         )

@@ -23,7 +23,7 @@ type = "kafka"
 bootstrap_servers = "{bootstrap}"
 topic = "{topic}"
 reader = "spark"
-value = {{ format = "json", schema = "id BIGINT" }}
+value = {{ format = "events", schema = "id BIGINT" }}
 [[tables]]
 name = "orders"
 [sink]

@@ -23,7 +23,7 @@ name = "secret"
 type = "kafka"
 bootstrap_servers = "{servers}"
 topic = "{topic}"
-value = {{ format = "json", schema = "id BIGINT" }}
+value = {{ format = "events", schema = "id BIGINT" }}
 [upstream.options]
 {options}
 [[tables]]

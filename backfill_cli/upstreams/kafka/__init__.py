@@ -12,9 +12,10 @@ from backfill_cli.contracts import (
     TableSpec,
     UpstreamConnector,
 )
+from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.registry import decoder
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
-from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions, TopicOptions
+from backfill_cli.upstreams.kafka.options import EVENT_KEY, JSON_FORMATS, KafkaOptions, TopicOptions
 
 
 def _open(options: KafkaOptions, tables: Sequence[TableSpec]) -> Source:
@@ -33,6 +34,7 @@ def _fingerprint(options: KafkaOptions) -> Mapping[str, Any]:
     """The options that decide which records are read, and what their columns hold. The cluster is known by id."""
     decides = {"topic", "from_", "value", "isolation", "archive", "compacted", "transactional"}
     told: dict[str, Any] = options.model_dump(mode="json", by_alias=True, include=decides)
+    told["value"]["format"] = _stored_format(options)
     if not options.value.tables:  # jobs created before this option existed are the same jobs
         del told["value"]["tables"]
     return told | _key_fingerprint(options)
@@ -42,8 +44,14 @@ def _changes_fingerprint(options: ChangesOptions) -> Mapping[str, Any]:
     """As for a topic alone, without the options that let a job continue after a new column or another table."""
     decides = {"topic", "from_", "complete_at", "value", "isolation"}
     told: dict[str, Any] = options.model_dump(mode="json", by_alias=True, include=decides)
+    told["value"]["format"] = _stored_format(options)
     del told["value"]["tables"]
     return told | _key_fingerprint(options)
+
+
+def _stored_format(options: TopicOptions) -> str:
+    """rows and events had one name when the first jobs were created; the table's key tells which of them it is."""
+    return "json" if options.value.format in JSON_FORMATS else options.value.format
 
 
 def _key_fingerprint(options: TopicOptions) -> dict[str, Any]:
@@ -52,8 +60,20 @@ def _key_fingerprint(options: TopicOptions) -> dict[str, Any]:
 
 
 def _event_key(options: KafkaOptions) -> tuple[str, ...]:
-    """Partition and offset; changes of a table have that table's key, which the config must name."""
-    return () if decoder(options.value.format).changes else EVENT_KEY
+    """Partition and offset; rows and changes of a table have that table's key."""
+    keyed = options.value.format == "rows" or decoder(options.value.format).changes
+    return () if keyed else EVENT_KEY
+
+
+def _primary_keys(options: KafkaOptions, tables: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """Raises ConfigError for rows, whose key nothing says."""
+    if options.value.format != "rows":
+        return {}
+    fault = f"tables: '{tables[0]}' needs key: of rows, the newest of each key counts"
+    key = 'name it in [[tables]], for example key = ["id"]'
+    raise ConfigError(
+        "config", [fault], in_config(f'{key}; for a row per record: upstream.value.format = "events"')
+    )
 
 
 def _look(named: Named) -> Looked:
@@ -77,6 +97,7 @@ connector = UpstreamConnector(
     _open,
     _fingerprint,
     _event_key,
+    _primary_keys,
     changes=ChangesConnector(ChangesOptions, _open_changes, _changes_fingerprint, _look_at_changes),
     look=_look,
     claims=_claims,

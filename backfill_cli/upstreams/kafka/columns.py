@@ -24,6 +24,10 @@ def of_source(options: KafkaOptions, topic: Topic, archive: Archive | None, seen
     if topic.decoder.changes and table.key in ((), EVENT_KEY):
         fault = f"tables: '{table.name}' needs key: {options.value.format} values are changes of a table"
         raise ConfigError("config", [fault], 'name its primary key in [[tables]], for example key = ["id"]')
+    if options.value.format == "events" and table.key not in ((), EVENT_KEY):
+        fault = f"tables: '{table.name}' has key {', '.join(table.key)}, but each event is a row of its own"
+        correct = 'leave key out of [[tables]]; for the newest row of each key: upstream.value.format = "rows"'
+        raise ConfigError("config", [fault], in_config(correct))
     found = topic.columns(seen, topic.asked(_declared(options, archive)))
     value = found.columns
     _refuse_names(f"topic '{options.topic}'", value)

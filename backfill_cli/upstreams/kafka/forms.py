@@ -126,7 +126,7 @@ def _form_of(records: Sequence[Record], about: About) -> Form:
 
 
 def _unknown(why: str) -> Form:
-    return Form({"value.format": Told(None, f"json, debezium or bytes: {why}")}, Told((), ""), why)
+    return Form({"value.format": Told(None, f"rows, events, debezium or bytes: {why}")}, Told((), ""), why)
 
 
 def _counted(seen: Mapping[Kind, Sequence[Record]], kind: Kind) -> str:
@@ -163,8 +163,12 @@ def _rows(kinds: Mapping[Kind, Sequence[Record]], about: About) -> Form:
     rows, tombstones = kinds[Kind.ROW], kinds[Kind.TOMBSTONE]
     columns = _profiles([one.value for one in rows if one.value is not None])
     key, form, why = _row_key(rows, about, bool(tombstones))
-    told, columns = _schema(columns, [one.value for one in rows], about, key.value or (), "json")
-    options = {"value.format": Told("json"), **({} if about.at != "upstream" else {"value.schema": told})}
+    told, columns = _schema(columns, [one.value for one in rows], about, key.value or (), "rows")
+    of_key = key.value != () or about.at != "upstream"
+    options = {
+        "value.format": Told("rows" if of_key else "events"),
+        **({} if about.at != "upstream" else {"value.schema": told}),
+    }
     if form != "json" and key.value:
         options["key.format"] = Told(form, "the records' keys are that column's text")
     return Form(options, key, f"JSON objects with {spell_count(len(columns), 'column')}; {why}", tuple(columns))

@@ -9,12 +9,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationInfo,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
 
-from backfill_cli.contracts.options import Example, FilePath, NoSecret, SecretKeys
+from backfill_cli.contracts.options import STORED, Example, FilePath, NoSecret, SecretKeys
 from backfill_cli.errors import in_config
 from backfill_cli.kafka.client_properties import CLIENT_PROPERTIES, FILES, SECRETS
 from backfill_cli.model.units import nearest_first, spell_known
@@ -27,6 +28,9 @@ EVENT_KEY = ("kafka_partition", "kafka_offset")
 DECLARE = in_config('declare all columns, each with its type: upstream.value.schema = "id BIGINT, note STRING"')
 """The hint where the columns are not known, or not all."""
 
+JSON_FORMATS = ("rows", "events", "json")
+"""Formats of rows; `json` is what jobs begun by an earlier version have for both."""
+
 TimeUnit = Literal["ms", "us", "ns"]
 DecimalForm = Literal["precise", "string", "double"]
 
@@ -37,7 +41,7 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) else value
 
 
-_OURS = ("json", "debezium", "maxwell", "canal", "bytes")
+_OURS = ("bytes", "canal", "debezium", "events", "json", "long", "maxwell", "rows", "string")
 
 
 def _format(*own: str) -> Any:
@@ -46,7 +50,9 @@ def _format(*own: str) -> Any:
     def named() -> list[str]:
         return [*own, *(name for name in known(DECODERS) if name not in _OURS)]
 
-    def check(name: str) -> str:
+    def check(name: str, info: ValidationInfo) -> str:
+        if name == "json" and info.context == STORED:
+            return name  # rows of a table with a key, or events: jobs begun before these had names of their own
         if name not in named():
             # What was typed is not shown: anything may stand there, a secret too.
             raise ValueError(f"must be {' or '.join(map(repr, nearest_first(name, named())))}")
@@ -56,7 +62,12 @@ def _format(*own: str) -> Any:
 
 
 _VALUE, _CHANGE, _KEY = (
-    _format(*names) for names in (_OURS, ("debezium", "maxwell", "canal", "json"), ("json", "bytes"))
+    _format(*names)
+    for names in (
+        ("rows", "events", "debezium", "maxwell", "canal", "bytes"),
+        ("debezium", "maxwell", "canal", "rows"),
+        ("json", "string", "long", "bytes"),
+    )
 )
 
 
@@ -95,11 +106,12 @@ class Values(_Options):
 class ValueOptions(Values):
     """What the records' values are."""
 
-    format: Annotated[str, *_VALUE] = Field(
-        default="json",
-        description="json: an object per record; debezium: an envelope with before and after, with or without its "
-        "schema block; maxwell, canal: changes as Maxwell, or Canal and TiCDC (canal-json), write them; bytes: "
-        "the value as it is, in the column `value`",
+    format: Annotated[str, *_VALUE, Example("events")] = Field(
+        default="rows",
+        description="rows: the row of its key as it is now, which a tombstone (a NULL value) deletes; events: a "
+        "row per record, each kept; debezium: an envelope with before and after, with or without its schema "
+        "block; maxwell, canal: changes as Maxwell, or Canal and TiCDC (canal-json), write them; bytes: the value "
+        "as it is, in the column `value`",
     )
     ddl: Annotated[str | None, NoSecret(), Example("id BIGINT, note STRING")] = Field(
         default=None,
@@ -124,8 +136,8 @@ class ChangedRows(Values):
     format: Annotated[str, *_CHANGE] = Field(
         default="debezium",
         description="debezium: an envelope with before and after, with or without its schema block; maxwell, "
-        "canal: changes as Maxwell, or Canal and TiCDC (canal-json), write them; json: the row as it is now, in "
-        "one object; a tombstone (a NULL value) deletes it",
+        "canal: changes as Maxwell, or Canal and TiCDC (canal-json), write them; rows: the row as it is now; a "
+        "tombstone (a NULL value) deletes it",
     )
 
     @model_validator(mode="after")
@@ -139,9 +151,9 @@ class KeyOptions(_Options):
 
     format: Annotated[str, *_KEY] = Field(
         default="json",
-        description="tables with a key, values that are rows: how the key of a record without a value is written; "
-        "json: an object with the key's columns, or the value of the one key column; bytes: that column's text or "
-        "bytes as they are",
+        description="rows: how the key of a record without a value is written; json: an object with the key's "
+        "columns, or the value of the one key column; string, long: that value, as Kafka's serializers of these "
+        "names write it; bytes: that column's text or bytes as they are",
     )
 
 
@@ -288,16 +300,16 @@ class KafkaOptions(TopicOptions):
     def _parts_fit(self) -> Self:
         archive = self.archive
         says_types = archive is not None and archive.format == "parquet" and archive.value is None
-        if self.value.format == "json" and self.value.ddl is None and not says_types:
+        if self.value.format in JSON_FORMATS and self.value.ddl is None and not says_types:
             raise ValueError(
-                f'value: {self.value.format} does not say its types: give schema = "<Spark DDL>", '
+                f'value: {self.value.format} do not say their types: give schema = "<Spark DDL>", '
                 'for example "id BIGINT, note STRING"'
             )
         if archive is not None and self.from_ != "earliest":
             raise ValueError(
                 'from: with an archive, history begins at its first record: leave from out, or set "earliest"'
             )
-        if archive is not None and archive.value is None and self.value.format != "json":
+        if archive is not None and archive.value is None and self.value.format not in JSON_FORMATS:
             raise ValueError(f"archive.value: name the column that holds the records' {self.value.format} values")
         return self
 

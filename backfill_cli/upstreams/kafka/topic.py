@@ -18,7 +18,7 @@ from backfill_cli.registry import decoder
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.log import samples
-from backfill_cli.upstreams.kafka.options import TopicOptions
+from backfill_cli.upstreams.kafka.options import JSON_FORMATS, TopicOptions
 from backfill_cli.upstreams.kafka.reading import Reading, named
 from backfill_cli.upstreams.kafka.records import Records
 
@@ -132,7 +132,7 @@ class Topic:
 
         columns: that are declared; who declares Debezium's fields knows them. appends: each record is a row.
         """
-        if self._options.value.format != "json":
+        if self._options.value.format not in JSON_FORMATS:
             return []
         found = samples.unwrapped(self.connection, self._options.topic, self._seen or self.look())
         if not found or set(found) & set(columns):

@@ -109,9 +109,8 @@ def test_config_show_says_where_each_value_comes_from_and_no_secret(
 
 def test_config_show_of_a_key_that_the_upstream_knows(run: Run, folder: Path) -> None:
     text = '[job]\nname = "o"\n[upstream]\ntype = "kafka"\nbootstrap_servers = "h:1"\ntopic = "o"\n'
-    text += (
-        'value = { schema = "id BIGINT" }\n[[tables]]\nname = "o"\n[sink]\ntype = "duckdb"\npath = "w.duckdb"\n'
-    )
+    text += 'value = { format = "events", schema = "id BIGINT" }\n'
+    text += '[[tables]]\nname = "o"\n[sink]\ntype = "duckdb"\npath = "w.duckdb"\n'
     done = run("config", "show", write_config(folder, text), "--json")
     told = {one["path"]: (one["value"], one["origin"]) for one in json.loads(done.stdout)["options"]}
     assert told["tables[0].key"] == (["kafka_partition", "kafka_offset"], "upstream")

@@ -140,9 +140,8 @@ def test_a_missing_extra_fails_only_the_job_that_needs_it(
     assert found(run)["extra kafka"][0]["status"] == "ok"
     assert found(run, write_config(folder))["extra kafka"][0]["status"] == "ok"
     text = '[job]\nname = "o"\n[upstream]\ntype = "kafka"\nbootstrap_servers = "h:1"\ntopic = "o"\n'
-    text += (
-        'value = { schema = "id BIGINT" }\n[[tables]]\nname = "o"\n[sink]\ntype = "duckdb"\npath = "w.duckdb"\n'
-    )
+    text += 'value = { format = "events", schema = "id BIGINT" }\n'
+    text += '[[tables]]\nname = "o"\n[sink]\ntype = "duckdb"\npath = "w.duckdb"\n'
     checks = found(run, write_config(folder, text))
     assert (checks["extra kafka"][0]["status"], checks["extra kafka"][0]["fix"]) == (
         "failed",

@@ -33,7 +33,7 @@ ICEBERG = 'type = "iceberg"\ntable = "{folder}/{{name}}"'
 KAFKA = """type = "kafka"
 bootstrap_servers = "127.0.0.1:1"
 topic = "orders"
-value = { format = "json", schema = "id BIGINT" }
+value = { format = "rows", schema = "id BIGINT" }
 options = { "sasl.username" = "u", "sasl.password" = "${env:ORDERS_SECRET}" }"""
 TAG = {"iceberg": {"orders": {"id": "5", "tag": "backfill_pin_ab"}}}
 CLOSED = "postgresql://u@127.0.0.1:1/x"

@@ -52,7 +52,7 @@ def with_sides(upstream: Tree, sink: Tree | None = None, key: list[str] | None =
 
 
 TOPIC = {"bootstrap_servers": "127.0.0.1:1", "topic": "orders"}
-VALUE = {"format": "json", "schema": "id BIGINT"}
+VALUE = {"format": "events", "schema": "id BIGINT"}
 DEBEZIUM_VALUE = {"format": "debezium", "schema": "id BIGINT"}
 SAME = {"debezium": "files", "debezium in kafka": "kafka"}
 """Jobs whose upstream's options are those of another."""
@@ -129,7 +129,7 @@ REFUSED |= {
     "upstream.files and kafka.snapshot.format": Change("files and kafka", "json"),
     "upstream.files and kafka.snapshot.schema": Change("files and kafka", "id BIGINT"),
     "upstream.files and kafka.changes.topic": Change("files and kafka", "others"),
-    "upstream.files and kafka.changes.value.format": Change("files and kafka", "json"),
+    "upstream.files and kafka.changes.value.format": Change("files and kafka", "rows"),
     "upstream.files and kafka.changes.isolation": Change("files and kafka", "read_uncommitted"),
     "upstream.files and kafka.changes.from": Change("files and kafka", "2026-01-01T00:00:00Z"),
     "upstream.files and kafka.changes.complete_at": Change("files and kafka", "2026-01-02T00:00:00Z"),
@@ -137,7 +137,7 @@ REFUSED |= {
     "upstream.files and kafka.changes.key.format": Change("files and kafka", "bytes"),
     "upstream.kafka.key.format": Change("kafka", "bytes"),
     "upstream.kafka.value.tables": Change("debezium in kafka", ["public.orders"]),
-    "upstream.kafka.value.format": Change("debezium in kafka", "json"),
+    "upstream.kafka.value.format": Change("debezium in kafka", "rows"),
     "upstream.kafka.value.schema": Change("kafka", "id BIGINT, note STRING"),
     "upstream.kafka.isolation": Change("kafka", "read_uncommitted"),
     "upstream.kafka.from": Change("kafka", "latest"),

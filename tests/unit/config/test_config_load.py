@@ -68,7 +68,7 @@ name = "orders"
 type = "kafka"
 bootstrap_servers = "h:9092"
 topic = "orders"
-value = { schema = "id BIGINT" }
+value = { format = "events", schema = "id BIGINT" }
 archive = { path = "archive" }
 options = { "ssl.ca.location" = "ca.pem", "ssl.key.location" = "~/key.pem", "client.id" = "a/b" }
 [[tables]]

@@ -61,7 +61,7 @@ def test_every_record_of_the_sample_is_read_exactly(rows: list[dict[str, Any]]) 
     columns = of_ddl(str(told(form)["value.schema"]))
     assert set(columns) == {name for row in rows for name in row}
     asked = Asked("topic 't'", "t", "t", (), columns, {}, "upstream.value")
-    decode = decoder("json").open(asked, columns, {}).decode(lambda: ())
+    decode = decoder("rows").open(asked, columns, {}).decode(lambda: ())
     found = decode([one.value for one in records(rows)])
     errors = [None] * len(rows) if found.error is None else found.error.to_pylist()
     for i, row in enumerate(rows):

@@ -62,7 +62,7 @@ def test_the_file_that_is_gone_is_named(archive: Archive, tmp_path: Path) -> Non
 def opened(folder: Path, **options: Any) -> Archive:
     archive = ArchiveOptions.model_validate({"path": str(folder), **options})
     told = {"bootstrap_servers": "nowhere:1", "topic": "t", "archive": archive.model_dump(exclude_unset=True)}
-    rows = {"value": {"format": "json", "schema": "id BIGINT"}} if archive.format == "json" else {}
+    rows = {"value": {"format": "rows", "schema": "id BIGINT"}} if archive.format == "json" else {}
     topic = KafkaOptions.model_validate(told | rows)
     return Archive(topic, archive, "t")
 

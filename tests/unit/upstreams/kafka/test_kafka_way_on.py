@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 from hint_typed import typed
+from pydantic import ValidationError
 from pyspark.errors import AnalysisException
 
 from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts.options import STORED
 from backfill_cli.decode import debezium
 from backfill_cli.errors import BackfillError, BadData, ConfigError, UsageError
 from backfill_cli.kafka.cluster import Seen
 from backfill_cli.kafka.edge import client
 from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.schema import field
-from backfill_cli.upstreams.kafka import columns
+from backfill_cli.upstreams.kafka import columns, connector
 from backfill_cli.upstreams.kafka.log import samples, spark_source
 from backfill_cli.upstreams.kafka.options import KafkaOptions
 from backfill_cli.upstreams.kafka.topic import Topic
@@ -42,7 +44,7 @@ def source(**value: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("value", "error"),
-    [({"format": "json", "schema": "id BIGINT, note TEXTS"}, ConfigError), ({"format": "debezium"}, BadData)],
+    [({"format": "rows", "schema": "id BIGINT, note TEXTS"}, ConfigError), ({"format": "debezium"}, BadData)],
     ids=["no type", "no exact type"],
 )
 def test_columns_that_are_not_all_known_are_declared(value: dict[str, str], error: type[BackfillError]) -> None:
@@ -50,14 +52,14 @@ def test_columns_that_are_not_all_known_are_declared(value: dict[str, str], erro
         source(**value)
     with typed(refused.value) as hint:
         schema = str(hint.settings()["upstream.value.schema"])
-        assert {"id", "note"} <= set(source(format="json", schema=schema))
+        assert {"id", "note"} <= set(source(format="rows", schema=schema))
     assert source(**value | {"schema": "id BIGINT, d DECIMAL(20,2)"})[-1] == "d"
 
 
 def test_a_key_as_it_is_is_the_one_column_of_a_text() -> None:
     def read(schema: str, *key: str) -> list[str]:
         told = {"bootstrap_servers": "nowhere:1", "topic": "t", "key": {"format": "bytes"}}
-        options = KafkaOptions.model_validate({**told, "value": {"format": "json", "schema": schema}})
+        options = KafkaOptions.model_validate({**told, "value": {"format": "rows", "schema": schema}})
         seen = Seen("cluster", "topic", {}, {})
         return list(columns.of_source(options, Topic(options, [TableSpec("t", key)]), None, seen)[0])
 
@@ -75,10 +77,10 @@ def test_a_column_with_the_name_of_a_records_place_is_left_out() -> None:
     with pytest.raises(
         UsageError, match="column 'Kafka_Offset' has the name of the column that says where"
     ) as refused:
-        source(format="json", schema="id BIGINT, Kafka_Offset BIGINT")
+        source(format="rows", schema="id BIGINT, Kafka_Offset BIGINT")
     with typed(refused.value) as hint:
         hint.says("if upstream.value.schema declares it, leave it out there")
-        assert source(format="json", schema="id BIGINT")[-1] == "id"
+        assert source(format="rows", schema="id BIGINT")[-1] == "id"
 
 
 def test_how_decimals_are_written_is_told_by_the_option_that_the_error_names() -> None:
@@ -109,7 +111,7 @@ def test_a_client_that_is_not_installed_comes_with_the_extra(monkeypatch: pytest
         with pytest.raises(UsageError, match="needs confluent-kafka, which is not installed") as refused:
             client()
     with typed(refused.value) as hint:
-        assert hint.packages() == {"confluent-kafka"}
+        assert hint.packages() >= {"confluent-kafka"}
         assert client().__name__ == "confluent_kafka"
 
 
@@ -126,8 +128,39 @@ def test_a_reader_whose_jars_are_missing_is_changed_in_the_config() -> None:
         def load(self) -> None:
             raise AnalysisException("Failed to find data source: kafka")
 
-    told = {"bootstrap_servers": "nowhere:1", "topic": "t", "value": {"format": "json", "schema": "id BIGINT"}}
+    told = {"bootstrap_servers": "nowhere:1", "topic": "t", "value": {"format": "rows", "schema": "id BIGINT"}}
     options, spark = KafkaOptions.model_validate(told), SimpleNamespace(read=Read())
     with pytest.raises(UsageError, match="no Kafka source") as refused:
         spark_source.frame(spark, options, [Range(0, 0, 0, 1)], 1)  # type: ignore[arg-type]
     assert str(refused.value.way_on("orders")).endswith("; then: backfill start --config FILE")
+
+
+def test_rows_need_a_key_and_events_have_their_place() -> None:
+    def keys(form: str) -> object:
+        told = {"bootstrap_servers": "b:1", "topic": "t", "value": {"format": form, "schema": "id BIGINT"}}
+        options = KafkaOptions.model_validate(told)
+        assert connector.primary_keys is not None
+        return connector.event_key(options) or connector.primary_keys(options, ["t"])
+
+    with pytest.raises(ConfigError, match="'t' needs key: of rows, the newest of each key counts") as refused:
+        keys("rows")
+    with typed(refused.value) as hint:
+        assert hint.settings()["upstream.value.format"] == "events"
+        assert keys("events") == ("kafka_partition", "kafka_offset")
+    with pytest.raises(ConfigError, match="'t' has key id, but each event is a row of its own") as refused:
+        source(format="events", schema="id BIGINT")
+    with typed(refused.value) as hint:
+        assert hint.settings() == {"upstream.value.format": "rows"}
+        assert source(format="rows", schema="id BIGINT")[-1] == "id"
+
+
+def test_a_job_of_an_earlier_version_keeps_its_format() -> None:
+    value = {"format": "json", "schema": "id BIGINT"}
+    told = {"bootstrap_servers": "b:1", "topic": "t", "value": value}
+    with pytest.raises(ValidationError):
+        KafkaOptions.model_validate(told)
+    stored = KafkaOptions.model_validate(told, context=STORED)
+    assert connector.event_key(stored) == ("kafka_partition", "kafka_offset")
+    for form in ("rows", "events"):
+        now = KafkaOptions.model_validate({**told, "value": {**value, "format": form}})
+        assert connector.fingerprint(now) == connector.fingerprint(stored)
