@@ -162,3 +162,12 @@ STEPS: dict[str, Step] = {
 
 def listed(column: Any) -> list[Any]:
     return column.to_pylist() if isinstance(column, pa.Array) else column.tolist()
+
+
+def test_where_cursors_were_is_not_changed_by_what_is_put_back() -> None:
+    cursors = Cursors([b"ab", b"cd"])
+    begin = cursors.at
+    part = cursors.take(some := np.array([1]))
+    part.skip(1)
+    cursors.put(some, part)
+    assert (begin.tolist(), cursors.at.tolist()) == ([0, 2], [0, 3])
