@@ -168,6 +168,7 @@ class Cursors:
 
     def put(self, which: Ints, part: "Cursors") -> None:
         """The records of `take` are where `part` is now, and those that failed there have failed here."""
+        self.at = self.at.copy()  # a caller may hold it
         self.at[which] = part.at
         if part._any_failed:
             self.failed = self.failed.copy()
