@@ -21,7 +21,7 @@ from backfill_cli.decode.order import blanks, can_be_late, comparable
 from backfill_cli.decode.source_table import Known, matching, one_source, source_of
 from backfill_cli.decode.tokens import DEEP, Token, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unreadable
-from backfill_cli.decode.unsent import UNAVAILABLE, is_placeholder, is_unsent
+from backfill_cli.decode.unsent import NAMES, UNAVAILABLE, is_placeholder, is_unsent
 from backfill_cli.decode.whole import IN_BLOCK, IN_ROW, lacking_column, new_column
 from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.formats.schemas import Unsupported
@@ -35,9 +35,6 @@ NO_HEARTBEATS = (
     "set heartbeat.interval.ms = 0 in the connector, or keep the topic of its heartbeats (topic.heartbeat.prefix, "
     "by default __debezium-heartbeat) out of this place"
 )
-UNWRAPPED = ("__op", "__deleted", "__table", "__lsn", "__source_ts_ms")
-"""Fields that Debezium's ExtractNewRecordState adds to the rows that it takes out of their envelopes."""
-
 NO_BLOCK = "a schema block that is not Kafka Connect's"
 
 _FLAT = "no 'op': not a Debezium envelope"
@@ -56,7 +53,6 @@ _OF_TOPICS = {
 """How an error of a topic's record goes on: what to do about it."""
 
 _WRITES = ("c", "r", "u")
-_NAMES: SparkType = {"type": "array", "elementType": "string", "containsNull": True}
 _KNOWN_SCHEMAS = 64
 
 
@@ -85,7 +81,7 @@ class Envelopes:
 
     @property
     def beside(self) -> Columns:
-        found = {own.UNSENT: field(own.UNSENT, _NAMES)}
+        found = {own.UNSENT: field(own.UNSENT, NAMES)}
         found |= {} if self.epoch is None else {own.EPOCH: field(own.EPOCH, "string")}
         return found if self.images is None else found | order.beside(self.images, columns_of(self.schema))
 

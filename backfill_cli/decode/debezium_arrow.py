@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Decoded
-from backfill_cli.decode import arrow_values
+from backfill_cli.decode import arrow_values, unsent_arrow
 from backfill_cli.decode.arrow_values import Odd, either
 from backfill_cli.decode.debezium import Block, Envelopes, OneByOne
 from backfill_cli.decode.documents import Document, Group
@@ -22,7 +22,6 @@ from backfill_cli.decode.order import PLACE
 from backfill_cli.decode.source_table import PARTS
 from backfill_cli.decode.tokens import Number
 from backfill_cli.decode.unreadable import Unreadable
-from backfill_cli.decode.unsent import bytes_of, placeholders
 from backfill_cli.formats.compute import pc
 from backfill_cli.formats.schemas import arrow_type
 
@@ -39,8 +38,8 @@ class ByArrow:
         self._raw: dict[str, pa.DataType] | None = None
         if None not in raw.values():
             self._raw = {name: kind for name, kind in raw.items() if kind is not None}
-        told = {n: placeholders(slow.how[n], c["type"]) for n, c in slow.columns.items()}
-        self._unsent = {name: texts for name, texts in told.items() if texts}
+        told = {name: (slow.how[name], column["type"]) for name, column in slow.columns.items()}
+        self._placeholders = unsent_arrow.Placeholders(told)
 
     def decoded(self, records: Sequence[bytes | None]) -> Decoded:
         groups, faults = self._slow.of.documents.groups(records)
@@ -83,13 +82,13 @@ class ByArrow:
                 new = pc.if_else(rows.deletes, old, new)
                 unknown = pc.and_(rows.updates, pc.and_(pc.is_valid(rows.before), pc.is_null(old)))
                 odd = either(odd, pc.or_(pc.or_(moved, unknown), pc.is_null(new)))
-            lacks = self._lacks(name, new)
+            lacks = self._placeholders.lacks(name, new)
             if lacks is not None:
                 odd = either(odd, lacks if name in self._of.key else pc.and_not(lacks, rows.updates))
                 unsent[name], new = lacks, pc.if_else(lacks, pa.scalar(None, new.type), new)
             columns[name], bad = arrow_values.converted(new, column["type"], self._slow.how[name])
             odd = either(odd, bad)
-        beside[own.UNSENT] = _names(unsent, len(kept))
+        beside[own.UNSENT] = unsent_arrow.names(unsent, len(kept))
         ms = pc.coalesce(pc.struct_field(source, [0]), part["ts_ms"])
         if self._of.images is not None:
             beside[own.TRACE], bad = self._trace(rows, known, raw)
@@ -207,7 +206,7 @@ class ByArrow:
             column = self._slow.columns[name]
             value = rows.old(old.index(name))
             sure.append(self._is_sure(name, value, known))
-            if (lacks := self._lacks(name, value)) is not None:
+            if (lacks := self._placeholders.lacks(name, value)) is not None:
                 value = pc.if_else(lacks, pa.scalar(None, value.type), value)
             old_value, bad = arrow_values.converted(value, column["type"], self._slow.how[name])
             gone.append(old_value)
@@ -220,14 +219,6 @@ class ByArrow:
             parts.append(pa.StructArray.from_arrays(gone, fields=fields, mask=pc.invert(removes)))
         parts.append(_lists(sure, removes, count, kind.field("sure").type))
         return pa.StructArray.from_arrays(parts, fields=list(kind)), odd
-
-    def _lacks(self, name: str, raw: pa.Array) -> pa.Array | None:
-        """Whether a placeholder stands for each value of a column, as it was read; None if none does."""
-        texts = self._unsent.get(name, ())
-        if not texts or not (pa.types.is_string(raw.type) or pa.types.is_binary(raw.type)):
-            return None
-        found = _is_in(raw, pa.array(bytes_of(texts) if pa.types.is_binary(raw.type) else texts, raw.type))
-        return found if pc.any(found).as_py() else None
 
     def _is_sure(self, name: str, value: pa.Array, known: Block | None) -> pa.Array:
         """Whether an old value is none of its column's blanks; false where these are not known."""
@@ -265,18 +256,6 @@ def _is_in(array: pa.Array, values: pa.Array) -> pa.Array:
     if array.type != values.type:
         return pa.repeat(pa.scalar(False), len(array))
     return pc.fill_null(pc.is_in(array, values), False)
-
-
-def _names(masks: Mapping[str, pa.Array], rows: int) -> pa.Array:
-    """`own.UNSENT`: of each row the names whose masks are true, NULL if there are none."""
-    kind = pa.list_(pa.string())
-    if not masks:
-        return pa.nulls(rows, kind)
-    named = (pc.if_else(mask, pa.scalar(f"{i} "), pa.scalar("")) for i, mask in enumerate(masks.values()))
-    told = pc.binary_join_element_wise(*named, "").dictionary_encode()
-    names = list(masks)
-    lists = [[names[int(i)] for i in one.split()] or None for one in told.dictionary.to_pylist()]
-    return pa.array(lists, kind).take(told.indices)
 
 
 def _typed(text: str, kind: pa.DataType) -> list[Any]:

@@ -1,4 +1,8 @@
-"""Documents as rows: members that are no column are left out, a column without a member is NULL."""
+"""Documents as rows: members that are no column are left out, a column without a member is NULL.
+
+Rows of a topic with a key can be Debezium's, out of their envelopes: they say what is deleted (unwrapped.py), and
+which values were not sent.
+"""
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -6,16 +10,18 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Asked, Decoded, Fault, Found
-from backfill_cli.decode import foreign, values
+from backfill_cli.decode import foreign, unwrapped, values
 from backfill_cli.decode.documents import Document, Documents, Group
 from backfill_cli.decode.encodings import textual
 from backfill_cli.decode.json_documents import PLAIN
 from backfill_cli.decode.rows import Rows, one_by_one
 from backfill_cli.decode.tokens import Token, is_registered
 from backfill_cli.decode.unreadable import Unreadable
+from backfill_cli.decode.unsent import NAMES, UNAVAILABLE, is_placeholder
 from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
-from backfill_cli.model.schema import Columns, columns_of, schema_text
+from backfill_cli.model.schema import Columns, columns_of, field, schema_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,8 +43,13 @@ class JsonRows:
     documents: Documents = PLAIN
 
     @property
+    def changed(self) -> bool:
+        """Whether a row can say that it is gone, and lack values."""
+        return bool(self.key) and self.kept_apart
+
+    @property
     def beside(self) -> Columns:
-        return {}
+        return _UNSENT if self.changed else {}
 
     def __call__(self, records: Sequence[bytes | None]) -> Decoded:
         told = records
@@ -46,6 +57,10 @@ class JsonRows:
             columns = columns_of(self.schema)
             told = [None if record is None else as_object(record, columns) for record in records]
         return _reading(self)(told)
+
+
+_UNSENT: Columns = {own.UNSENT: field(own.UNSENT, NAMES)}
+_MARKS: Columns = {own.OP: field(own.OP, "string"), **_UNSENT}
 
 
 @cache
@@ -58,11 +73,12 @@ class _Reading:
     def __init__(self, of: JsonRows) -> None:
         import pyarrow as pa
 
-        from backfill_cli.decode import arrow_values
+        from backfill_cli.decode import arrow_values, unsent_arrow
 
         self._columns = columns_of(of.schema)
         self._key, self._whole, self._documents = of.key, of.whole, of.documents
-        self._foreign = foreign.kinds(self._columns, bool(of.key)) if of.kept_apart else ()
+        self._foreign = foreign.kinds(self._columns) if of.kept_apart else ()
+        self._changed, self._marks = of.changed, unwrapped.marks(self._columns) if of.changed else ()
         self._how = {name: textual(column["type"]) for name, column in self._columns.items()}
         self._readers = [
             (name, column["type"], values.of_json(column["type"], self._how[name]))
@@ -73,7 +89,10 @@ class _Reading:
             name: arrow_values.read_as(column["type"], self._how[name], True)
             for name, column in self._columns.items()
         }
-        self._schema = pa.schema(list(parts.items())) if None not in parts.values() else None
+        marks = dict.fromkeys(self._marks, pa.string())
+        self._schema = pa.schema(list((parts | marks).items())) if None not in parts.values() else None
+        told = {name: (self._how[name], kind) for name, kind, _ in self._readers} if of.changed else {}
+        self._placeholders = unsent_arrow.Placeholders(told)
 
     def decoded(self, records: Sequence[bytes | None]) -> Decoded:
         import pyarrow as pa
@@ -94,23 +113,42 @@ class _Reading:
             odd |= {group.at[number]: Document(group, number) for number in left}
         if odd or not parts:
             slow = sorted(odd)
-            told = one_by_one(self._columns, [odd[i] for i in slow], lambda one: self._row(one.members()))
-            parts.append(replace(told, record=pa.array(slow, pa.int32())))
+            columns = _MARKS | self._columns
+            told = one_by_one(columns, [odd[i] for i in slow], lambda one: self._row(one.members()))
+            parts.append(replace(self._with_marks(told), record=pa.array(slow, pa.int32())))
         return merged(parts)
+
+    def _with_marks(self, found: Decoded) -> Decoded:
+        """Of rows with the columns `_MARKS`: these where they belong."""
+        columns = dict(found.columns)
+        op, unsent = columns.pop(own.OP).fill_null("U"), columns.pop(own.UNSENT)
+        if not self._changed:
+            return replace(found, columns=columns)
+        return replace(found, columns=columns, op=op, beside={own.UNSENT: unsent})
 
     def _by_arrow(self, group: Group) -> tuple[Decoded, Sequence[int]]:
         """The rows that are read by columns, and the numbers of the group's other documents."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from backfill_cli.decode import arrow_values
+        from backfill_cli.decode import arrow_values, unsent_arrow
 
         assert self._schema is not None
         raw, kept = group.read(self._schema)
         columns: dict[str, pa.Array] = {}
-        odd: arrow_values.Odd = None
+        unsent: dict[str, pa.Array] = {}
+        gone = self._says(raw, unwrapped.DELETED, "true"), self._says(raw, unwrapped.OP, "d", "t")
+        odd = arrow_values.either(*gone)  # to say which values of a deleted row count is not worth columns
+        is_new = self._says(raw, unwrapped.OP, "c", "r")
         for name, kind, _ in self._readers:
-            columns[name], bad = arrow_values.converted(raw[name], kind, self._how[name])
+            new = raw[name]
+            lacks = self._placeholders.lacks(name, new)
+            if lacks is not None:
+                odd = arrow_values.either(
+                    odd, lacks if name in self._key or is_new is None else pc.and_(lacks, is_new)
+                )
+                unsent[name], new = lacks, pc.if_else(lacks, pa.scalar(None, new.type), new)
+            columns[name], bad = arrow_values.converted(new, kind, self._how[name])
             odd = arrow_values.either(odd, bad)
         suspects = self._suspects(group, kept, columns)
         good = pa.array([number not in suspects for number in kept], pa.bool_()) if suspects else None
@@ -118,13 +156,23 @@ class _Reading:
             good = pc.invert(odd) if good is None else pc.and_(good, pc.invert(odd))
         at = group.at
         record = pa.array(at if len(kept) == len(at) else [at[i] for i in kept], pa.int32())
+        beside = {own.UNSENT: unsent_arrow.names(unsent, len(kept))} if self._changed else {}
         if good is not None:
             record = record.filter(good)
             columns = {name: column.filter(good) for name, column in columns.items()}
+            beside = {name: column.filter(good) for name, column in beside.items()}
+        found = Decoded(columns, record, beside=beside)
         if len(record) == len(at):
-            return Decoded(columns, record), []
+            return found, []
         taken = set(record.to_pylist())
-        return Decoded(columns, record), [number for number, i in enumerate(at) if i not in taken]
+        return found, [number for number, i in enumerate(at) if i not in taken]
+
+    def _says(self, raw: "Mapping[str, pa.Array]", mark: str, *words: str) -> "pa.Array | None":
+        """Whether a row's mark is one of these words; None if no row can have it."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        return pc.fill_null(pc.is_in(raw[mark], pa.array(words)), False) if mark in self._marks else None
 
     def _suspects(self, group: Group, kept: Sequence[int], columns: "Mapping[str, pa.Array]") -> set[int]:
         """The documents, by number, whose members have to be looked at one by one."""
@@ -137,25 +185,36 @@ class _Reading:
 
     def _row(self, members: dict[str, Token]) -> tuple[Any, ...]:
         foreign.refuse(members, self._foreign)
+        gone = unwrapped.is_gone(members, self._marks)
         row: list[Any] = []
-        for name, _, read in self._readers:
+        unsent = []
+        for name, kind, read in self._readers:
+            told = None if gone and name not in self._key else members.get(name)
+            if self._changed and told is not None and is_placeholder(told, self._how[name], kind):
+                if name in self._key or members.get(unwrapped.OP) in ("c", "r"):
+                    raise Unreadable(f"column '{name}': {UNAVAILABLE}: the value was not sent", Fault.NOT_SENT)
+                unsent.append(name)
+                told = None
             try:
-                row.append(read(members.get(name)))
+                row.append(read(told))
             except Unreadable as exc:
                 raise Unreadable(f"column '{name}{exc.member}': {exc.args[0]}") from None
+        if gone:
+            return "D", None, *row
         for name in members if None in row else ():
             if name not in self._columns and name.lower() in self._folded:
                 raise Unreadable(f"member '{name}' differs from a column only in case: it would be NULL")
         fault = self._fault(members)
         if fault is not None:
             raise Unreadable(fault, Fault.COLUMNS)
-        return tuple(row)
+        return "U", unsent or None, *row
 
     def _fault(self, names: Collection[str]) -> str | None:
         """What is wrong with the columns that a row has."""
         if self._whole is None:
             return None
         others, required = self._whole
+        names = unwrapped.own_names(names, self._columns) if self._changed else names
         return new_column(names, self._columns, others, IN_ROW) or lacking_column(names, required)
 
 

@@ -17,6 +17,8 @@ from backfill_cli.decode.tokens import Number, Token, written
 from backfill_cli.model.schema import SparkType
 
 UNAVAILABLE = "__debezium_unavailable_value"
+NAMES: SparkType = {"type": "array", "elementType": "string", "containsNull": True}
+"""The type of `own.UNSENT`."""
 _BYTES = UNAVAILABLE.encode()
 
 

@@ -110,7 +110,11 @@ class Reading:
             fields=list(arrow_type(_SEQ)),
         )
         ms = ms if found.ms is None else pc.coalesce(found.ms, ms)
-        return pa.RecordBatch.from_pydict({own.OP: op, own.SEQ: seq, own.MS: ms, **told, **found.beside})
+        beside = {
+            name: found.beside.get(name, pa.nulls(count, arrow_type(one["type"])))
+            for name, one in self.decode.beside.items()
+        }
+        return pa.RecordBatch.from_pydict({own.OP: op, own.SEQ: seq, own.MS: ms, **told, **beside})
 
     def _decoded(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Decoded:
         """The rows alone, without marks and places."""

@@ -48,7 +48,7 @@ class Records:
             columns = columns_of(reading.schema)
             typed = _typed(archive.frame(spark, archived, columns), columns)
             rows = of_archived_rows(typed, columns, reading.key)
-        return self._of_log(spark, logged, reading).unionByName(rows) if logged else rows
+        return self._of_log(spark, logged, reading).unionByName(rows, True) if logged else rows
 
     def _parts(
         self, ranges: Sequence[Range], oldest: Callable[[], Mapping[int, int]]

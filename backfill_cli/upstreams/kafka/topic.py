@@ -8,6 +8,7 @@ from typing import Any
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.decoder import Asked, Found, Opened
+from backfill_cli.decode.unwrapped import DELETED
 from backfill_cli.errors import START_OVER, ConfigError, Fatal, StateConflict
 from backfill_cli.kafka.cluster import Cluster, Connection, Offsets, Seen
 from backfill_cli.kafka.messages import messages
@@ -144,8 +145,10 @@ class Topic:
         whole = f'or take that transform out, and set {self._options.at}.value.format = "debezium"'
         if appends:
             return [f"{what}: each change becomes a row; for the table as it is now, set tables.key, {whole}"]
-        tombstones = 'delete.tombstone.handling.mode = "tombstone"'
-        return [f"{what}: only tombstones are followed as deletes: set {tombstones} in the transform, {whole}"]
+        if DELETED in found:
+            return []
+        mode = 'delete.tombstone.handling.mode = "rewrite" or "tombstone"'
+        return [f"{what}: a delete that the transform drops is not followed: set {mode} in it, {whole}"]
 
     def events(self, value: Columns, identity: str) -> Reading:
         """How each record becomes a row."""

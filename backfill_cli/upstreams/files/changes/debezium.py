@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from backfill_cli.contracts import ArrowTasks, Piece, TableSpec, own
 from backfill_cli.contracts.decoder import Decoded, Fault
-from backfill_cli.decode import order
+from backfill_cli.decode import order, unwrapped
 from backfill_cli.decode.block import MALFORMED, row_fields
 from backfill_cli.decode.connect import Connect, encoding, own_type
-from backfill_cli.decode.debezium import HEARTBEAT, NO_BLOCK, NO_HEARTBEATS, UNWRAPPED, Envelopes
+from backfill_cli.decode.debezium import HEARTBEAT, NO_BLOCK, NO_HEARTBEATS, Envelopes
 from backfill_cli.decode.debezium_forms import Lack, lacks
 from backfill_cli.decode.debezium_forms import undeclared as undeclared_columns
 from backfill_cli.decode.encodings import Encoding, schemaless, textual
@@ -658,7 +658,7 @@ def other_than_change(payload: Mapping[str, Any]) -> tuple[str, Hint | str] | No
         return None
     if payload.keys() == {"ts_ms"}:
         return HEARTBEAT, _HEARTBEAT
-    if any(name in payload for name in UNWRAPPED):
+    if any(name in payload for name in unwrapped.ADDED):
         return (
             "flattened by Debezium's ExtractNewRecordState, so without the old row",
             "remove the transform `unwrap` from the connector: only whole envelopes are read",

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from backfill_cli.decode.debezium import UNWRAPPED
+from backfill_cli.decode.unwrapped import ADDED
 from backfill_cli.errors import Transient
 from backfill_cli.kafka.cluster import Connection, Seen
 from backfill_cli.kafka.edge import Complaints, asking, client, ours, unreachable
@@ -38,7 +38,7 @@ def unwrapped(connection: Connection, topic: str, seen: Seen) -> list[str]:
     for value in of_topic(connection, topic, seen):
         with suppress(ValueError, RecursionError):
             row = json.loads(value)
-            found |= set(UNWRAPPED) & row.keys() if isinstance(row, dict) else set()
+            found |= set(ADDED) & row.keys() if isinstance(row, dict) else set()
     return sorted(found)
 
 
