@@ -27,7 +27,7 @@ KNOWN = [
     "google.type.Date",
     "google.type.TimeOfDay",
 ]
-_FILES = [
+FILES = [
     module.DESCRIPTOR
     for module in (timestamp_pb2, duration_pb2, struct_pb2, wrappers_pb2, date_pb2, timeofday_pb2)
 ]
@@ -40,7 +40,7 @@ def file(rng: random.Random, number: int) -> descriptor_pb2.FileDescriptorProto:
     syntax = rng.choice(["proto2", "proto3"])
     package = f"p{number}.q"
     made = descriptor_pb2.FileDescriptorProto(name=f"{number}.proto", package=package, syntax=syntax)
-    made.dependency.extend(one.name for one in _FILES)
+    made.dependency.extend(one.name for one in FILES)
     enum = made.enum_type.add(name="E")
     for i, value in enumerate([0, 1, 5, -1, 1000]):
         enum.value.add(name=f"E{i}", number=value)
@@ -111,7 +111,7 @@ def _declare_oneofs(message: descriptor_pb2.DescriptorProto, oneofs: list[str]) 
 def classes(made: descriptor_pb2.FileDescriptorProto) -> Any:
     """The library's class of `M0`."""
     pool = descriptor_pool.DescriptorPool()
-    for one in _FILES:
+    for one in FILES:
         pool.AddSerializedFile(one.serialized_pb)
     pool.AddSerializedFile(made.SerializeToString())
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{made.package}.M0"))

@@ -17,6 +17,7 @@ from backfill_cli.decode.protobuf.types import Types
 from backfill_cli.decode.tokens import Constant, Number, Token
 from backfill_cli.decode.unreadable import Unreadable
 from oracle import protobuf_inputs as inputs
+from oracle import protobuf_types, typed
 from oracle.inputs import SEED
 from oracle.readers.protobuf_rows import ODD, Refused, exact, has_odd, row
 
@@ -164,3 +165,7 @@ def of_token(value: Token, kind: pa.DataType, like: Any) -> Any:
         assert isinstance(value, bool)
         return value
     return of_leaf(str(value), kind, like)
+
+
+def test_the_page_of_types_says_what_they_become() -> None:
+    typed.checked("protobuf", protobuf_types.table())

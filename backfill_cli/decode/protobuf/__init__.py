@@ -1,6 +1,69 @@
-"""Protobuf: a registry's schema, and messages as documents, by columns or one by one as tokens.
+"""Protobuf: messages without their schema, which is known from elsewhere.
 
-A schema is text (`text.py`) or a serialized descriptor (`descriptors.py`); both become files (`files.py`), which
-`types.py` links into message types. `connect.py` says what their fields become; `columns.py` reads a batch of
-messages, `one.py` a single one.
+| module | what it is |
+| --- | --- |
+| `schema` | a registry's schema and its references, as message types |
+| `text`, `descriptors` | its two forms; both become files (`files`) |
+| `types` | the types that files define, linked by their full names |
+| `known` | files that need no reference |
+| `connect` | what Kafka Connect calls the types |
+| `columns` | many messages by columns |
+| `one` | one message in plain Python, or what is wrong with it |
+| `wire` | the wire format of one message |
 """
+
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+
+import pyarrow as pa
+
+from backfill_cli.decode.connect import Connect
+from backfill_cli.decode.protobuf.connect import connect
+from backfill_cli.decode.protobuf.one import token
+from backfill_cli.decode.protobuf.schema import types_of
+from backfill_cli.decode.protobuf.types import Types
+from backfill_cli.decode.tokens import Token
+
+_KNOWN = 1000
+"""Schemas, and message types, that are kept in a process."""
+
+References = tuple[tuple[str, str], ...]
+"""(the path of an import, the schema it is)"""
+
+
+class Protobuf:
+    """Reads messages of one type."""
+
+    def __init__(self, types: Types, name: str) -> None:
+        self._types, self._name = types, name
+
+    @cached_property
+    def schema(self) -> Connect:
+        """Of the message, by Kafka Connect."""
+        return connect(self._types, self._name)
+
+    def read(self, payloads: Sequence[bytes], wanted: pa.Schema) -> tuple[dict[str, pa.Array], Sequence[int]]:
+        """(the fields asked for, one row for each message that could be read; the indices of those, rising).
+
+        wanted: fields as INT64, DOUBLE, BOOLEAN, STRING or BINARY, in structs, lists and maps; one that the type
+        does not have is NULL. No message is read where one is asked for as something else.
+        """
+        from backfill_cli.decode.protobuf import columns
+
+        return columns.read(payloads, self._types, self._name, wanted)
+
+    def token(self, payload: bytes) -> Token:
+        """A message as Kafka Connect's JsonConverter writes it. Raises Unreadable: what is wrong."""
+        return token(payload, self._types, self._name)
+
+
+@lru_cache(_KNOWN)
+def reader(text: str, references: References, indexes: tuple[int, ...]) -> Protobuf:
+    """What reads messages of the type with these indexes in a schema; made once in a process. Raises Unsupported."""
+    types = _types(text, references)
+    return Protobuf(types, types.indexed(indexes))
+
+
+@lru_cache(_KNOWN)
+def _types(text: str, references: References) -> Types:
+    return types_of(text, dict(references))
