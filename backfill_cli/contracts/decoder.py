@@ -82,6 +82,7 @@ class Asked:
     lack any. Where it is given, a decoder of rows refuses every other row (`decode.whole`): the rows change a
     snapshot's, in which a column that is left out would become NULL.
     of_keys: the records are other records' keys, and a scalar stands for the one column.
+    shared: other tables of the job have records there, too; the name of this one's at its source ends with its.
     """
 
     place: str
@@ -93,18 +94,21 @@ class Asked:
     at: str
     whole: tuple[frozenset[str], frozenset[str]] | None = None
     of_keys: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """columns: those that are read, each with what reading it needs in its metadata. names: that records show.
 
-    facts: what must be remembered of the samples for the job's life, as JSON.
+    facts: what must be remembered of the samples for the job's life, as JSON. others: tables of which records were
+    seen that are skipped.
     """
 
     columns: Columns
     names: frozenset[str] = frozenset()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    others: frozenset[str] = frozenset()
 
 
 class Opened(Protocol):

@@ -94,6 +94,21 @@ class ArrowTasks:
 
 
 @dataclass(frozen=True, slots=True)
+class RangeTasks:
+    """Rows of ranges of a partitioned log that Python workers produce, of several tables in one task.
+
+    make: returns batches of a part, each with the index of the read that it is of; those of a read are in the
+    order of its offsets, those of several can alternate. Called as that of ArrowTasks.
+    schemas: by table, Spark schema of its rows as JSON. offsets: in all parts.
+    """
+
+    make: "Callable[[Any], Iterator[tuple[int, pa.RecordBatch]]]"
+    parts: tuple[Any, ...]
+    schemas: Mapping[str, str]
+    offsets: int
+
+
+@dataclass(frozen=True, slots=True)
 class TakenTable:
     """One table's changes in a window, in files: `(own.OP 'U'|'D', own.SEQ, own.MS, row…)`, as from `changes`.
 
@@ -339,13 +354,14 @@ class Current:
 class Partitions:
     """History and live log have the same partitions and offsets (strategy source).
 
-    place: the source columns that hold partition and offset. appends: rows are events, written once and never
-    changed: `scan` also reads live ranges, `changes` is not called. accepts_gap: offsets between the archive's end
-    and the log's beginning may be missing.
+    place: the source columns that hold partition and offset. appends: the tables whose rows are events, written
+    once and never changed: `scan` also reads live ranges, `changes` is not called. accepts_gap: offsets between
+    the archive's end and the log's beginning may be missing.
+    Partitions are named as model/split.py says; tables whose records are in one log have positions of their own.
     """
 
     place: tuple[str, ...]
-    appends: bool = False
+    appends: frozenset[str] = frozenset()
     accepts_gap: bool = False
 
 
@@ -556,6 +572,14 @@ class Source(SnapshotReads, ChangeReads, Connected):
             tasks = None if cores is None else self.change_batches(name, *end, cores)
             tables[name] = tasks or ChangeFrame(self.changes(spark, name, *end))
         return LogBatch(window, tables, dict(window.schema))
+
+    def ranges(self, reads: Sequence[SnapshotRead], schemas: Mapping[str, str], cores: int) -> RangeTasks | None:
+        """The rows of these ranges of partitions, history and live ones: of events as from `scan`, else changes.
+
+        schemas: as for LogRequest. cores: how many tasks run at once. None if workers cannot produce them: each
+        table is then read by itself.
+        """
+        return None
 
     def snapshot_only(self, begun: bool) -> None:
         """Another object takes the log (strategy chain): columns that are added are left out, it delivers them.

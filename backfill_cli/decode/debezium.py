@@ -18,7 +18,7 @@ from backfill_cli.decode.documents import Document, Documents
 from backfill_cli.decode.encodings import Encoding, Undecided, schemaless
 from backfill_cli.decode.json_documents import IN_BLOCKS
 from backfill_cli.decode.order import blanks, can_be_late, comparable
-from backfill_cli.decode.source_table import Known, matching, one_source, source_of
+from backfill_cli.decode.source_table import Known, matching, one_source, others, source_of
 from backfill_cli.decode.tokens import DEEP, Token, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unreadable
 from backfill_cli.decode.unsent import NAMES, UNAVAILABLE, is_placeholder, is_unsent
@@ -497,7 +497,7 @@ class Debezium:
             _refuse_other_times(columns, asked.at.rpartition(".")[0])
         blockless = [image for envelope, one in mine if one is None for image in _images(envelope)]
         self._refuse_lacking(asked, columns, blockless)
-        return Found(columns, names, facts)
+        return Found(columns, names, facts, others(asked, (source_of(envelope) for envelope, _ in found)))
 
     def _of_table(self, asked: Asked, told: Mapping[str, Connect], names: frozenset[str]) -> Columns:
         """The declared columns, or else those of the schema blocks, each with what the blocks say about it."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 from backfill_cli.contracts.decoder import Asked, Decoded, Fault, Found
 from backfill_cli.decode import stored, values
 from backfill_cli.decode.rows import Rows
-from backfill_cli.decode.source_table import Known, matching, one_source
+from backfill_cli.decode.source_table import Known, matching, one_source, others
 from backfill_cli.decode.tokens import DEEP, Token, whole_object, written
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
@@ -186,7 +186,7 @@ class ChangesOf:
         self._refuse_types(asked)
         found = [one for raw in samples() for one in self._shown(raw)]
         mine = [one for one in found if not tables or re.search(matching(tables), one.table)]
-        if found and not mine:
+        if found and not mine and not asked.shared:
             hint = f"the tables of its records: {', '.join(sorted({one.table for one in found})[:5])}"
             raise ConfigError("upstream", [f"{asked.at}.tables: no record of {asked.place} is of these"], hint)
         source = one_source(asked, {one.table for one in mine})
@@ -196,7 +196,8 @@ class ChangesOf:
             near = near_names(unknown[0], sorted(names)) or sorted(names)
             fault = f"{asked.at}.schema: no record of {asked.place} has a column '{unknown[0]}'"
             raise ConfigError("upstream", [fault], f"its columns are: {', '.join(near[:10])}")
-        return Found(asked.declared, names, {"source": source})
+        skipped = others(asked, (one.table for one in found))
+        return Found(asked.declared, names, {"source": source}, skipped)
 
     def _shown(self, raw: bytes) -> list[RowChange]:
         """The changes of a sample; none if it cannot be read, which the job will say."""

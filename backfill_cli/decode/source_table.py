@@ -75,13 +75,23 @@ def matching_table(sources: Sequence[str], table: str) -> str | None:
     return mine[0] if len(mine) == 1 else None
 
 
+def others(asked: Asked, named: Iterable[str]) -> frozenset[str]:
+    """Of the tables that the records of a place are of, those that are not read."""
+    tables = asked.options.get("tables")
+    return frozenset(one for one in named if one and tables and not re.search(matching(tables), one))
+
+
 def one_source(asked: Asked, named: Iterable[str]) -> str | None:
     """The table that the records of a place are of; None if they name none, or the options say which are read.
 
     Raises ConfigError if they are of several.
     """
     found = sorted({*named} - {""})
-    if asked.options.get("tables"):
+    if asked.shared and len(found) > 1:
+        fault = f"tables: '{asked.table}' is the end of several names in {asked.place}: {', '.join(found[:5])}"
+        name = f'name = "{found[0]}", target = "{asked.table}"'
+        raise ConfigError("config", [fault], in_config(f"name in [[tables]] the one that is meant: {name}"))
+    if asked.options.get("tables") and not asked.shared:
         return None
     if len(found) > 1:
         fault = f"{asked.at.rpartition('.')[0]}.topic: '{asked.name}' holds records of several tables: "

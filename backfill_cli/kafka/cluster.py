@@ -1,4 +1,4 @@
-"""What a cluster says about a topic: ids, partitions, where their logs begin and end. Metadata only, no record."""
+"""What a cluster says about topics: ids, partitions, where their logs begin and end. Metadata only, no record."""
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +14,14 @@ from backfill_cli.model.units import near_names
 ANSWER_S = 10.0
 """A live cluster answers within milliseconds; the election of a leader takes some seconds."""
 
+_NAMED = 10
+"""The most topics that an error lists."""
+
 Offsets = Mapping[int, int]
 """partition → offset"""
+
+_Places = dict[tuple[str, int], int]
+"""(topic, partition) → offset"""
 
 _LEFT: list[Any] = []
 """Clients whose Cluster is no longer referenced, until one of our own threads ends them.
@@ -82,33 +88,47 @@ class Connection:
 
 
 class Cluster:
-    """A client that only reads metadata. One per process; nothing is asked before `look`."""
+    """A client that only reads metadata. One per process; nothing is asked before `look`.
 
-    def __init__(self, connection: Connection, topic: str, answer_s: float | None = None) -> None:
-        self._connection, self._topic = connection, topic
+    What is asked of all topics is one request.
+    """
+
+    def __init__(self, connection: Connection, topics: Sequence[str], answer_s: float | None = None) -> None:
+        self._connection, self._topics = connection, tuple(dict.fromkeys(topics))
         self._answer_s = ANSWER_S if answer_s is None else answer_s
         self._complaints = Complaints()
         self._admin: Any = None
-        self._oldest: Offsets = {}  # as last seen
+        self._oldest: _Places = {}  # as last seen
 
-    def look(self, read: Offsets | None = None) -> Seen:
-        """The topic as it is now.
+    def look(self, read: Mapping[str, Offsets] | None = None) -> Mapping[str, Seen]:
+        """Each topic as it is now.
 
-        read: up to where partitions are read, None while history may still be read. See _begin_and_end.
-        Raises Transient if the cluster does not answer or the topic does not exist, Fatal if it denies access.
+        read: by topic, up to where partitions are read, None while history may still be read. See _begin_and_end.
+        Raises Transient if the cluster does not answer or a topic does not exist, Fatal if it denies access.
         """
         with self._asking("reading its metadata"):
             cluster = self._ask().describe_cluster(request_timeout=self._answer_s)
-            topic = self._described()
-            if topic is None:
+            found = self._described()
+            if missing := [name for name in self._topics if name not in found]:
+                option = f"{self._connection.at}.topic{'s' * (len(self._topics) > 1)}"
                 raise Transient(
-                    f"{self._connection.servers}: topic '{self._topic}' does not exist",
-                    in_config(f"create it, or correct {self._connection.at}.topic"),
+                    f"{self._connection.servers}: {_not_there(missing)}",
+                    in_config(f"create it, or correct {option}"),
                 )
-            self._oldest, ends = self._begin_and_end([one.id for one in topic.partitions], read)
-            return Seen(cluster.result().cluster_id, str(topic.topic_id), self._oldest, ends)
+            places = [(name, one.id) for name, topic in found.items() for one in topic.partitions]
+            reached = (
+                None if read is None else {(t, p): end for t, ends in read.items() for p, end in ends.items()}
+            )
+            self._oldest, ends = self._begin_and_end(places, reached)
+            oldest, ends_of = _by_topic(self._oldest), _by_topic(ends)
+            told = cluster.result().cluster_id
+            return {
+                n: Seen(told, str(t.topic_id), oldest.get(n, {}), ends_of.get(n, {})) for n, t in found.items()
+            }
 
-    def _begin_and_end(self, partitions: Sequence[int], read: Offsets | None) -> tuple[Offsets, Offsets]:
+    def _begin_and_end(
+        self, partitions: Sequence[tuple[str, int]], read: _Places | None
+    ) -> tuple[_Places, _Places]:
         """Where the logs of all partitions begin and end; with `read`, for some where they began before.
 
         A partition that is read up to its end can lose nothing, so its begin is not asked for again: that was a
@@ -125,20 +145,22 @@ class Cluster:
         return known | self._offsets({p: one for p, one in begins.items() if p not in known}), ends
 
     def must_exist(self) -> None:
-        """The topic exists. Raises UsageError listing topics with similar names if it does not."""
-        if self.exists():
+        """All topics exist. Raises UsageError listing topics with similar names if one does not."""
+        missing = self.missing()
+        if not missing:
             return
         plain = list(self.topics())
-        near = near_names(self._topic, plain) or plain[:5]
+        near = near_names(missing[0], plain) or plain[:5]
         raise UsageError(
-            f"{self._connection.servers}: topic '{self._topic}' does not exist",
+            f"{self._connection.servers}: {_not_there(missing)}",
             f"name one of: {', '.join(near)}" if near else "create it first: the cluster has no topics yet",
         )
 
-    def exists(self) -> bool:
-        """Whether there is such a topic. A list of topics leaves out those that this user may not see."""
+    def missing(self) -> Sequence[str]:
+        """The topics that do not exist. A list of topics leaves out those that this user may not see."""
         with self._asking("reading its metadata"):
-            return self._described() is not None
+            found = self._described()
+        return [name for name in self._topics if name not in found]
 
     def topics(self) -> Mapping[str, int]:
         """The partitions of each topic that this user may see, by name, without those of the cluster's own."""
@@ -146,28 +168,31 @@ class Cluster:
             found = self._ask().list_topics(timeout=self._answer_s).topics
         return {name: len(found[name].partitions) for name in sorted(found) if not name.startswith("__")}
 
-    def at_time(self, partitions: Offsets, ms: int) -> dict[int, int]:
+    def at_time(self, topic: str, partitions: Offsets, ms: int) -> dict[int, int]:
         """The first offset of each partition whose record is not older than `ms`; its end if there is none.
 
         partitions: each with its end.
         """
         spec = client().admin.OffsetSpec
         with self._asking("looking up a time"):
-            found = self._offsets({p: spec.for_timestamp(ms) for p in partitions})
-        return {p: found[p] if found[p] >= 0 else end for p, end in partitions.items()}
+            found = self._offsets({(topic, p): spec.for_timestamp(ms) for p in partitions})
+        return {p: found[topic, p] if found[topic, p] >= 0 else end for p, end in partitions.items()}
 
-    def is_compacted(self) -> bool | None:
-        """Whether older records of a key may go at any time; None if this user is not allowed to see it."""
+    def compacted(self) -> Mapping[str, bool | None]:
+        """By topic, whether older records of a key may go at any time; None: this user may not see it."""
         kafka = client()
-        asked = kafka.admin.ConfigResource(kafka.admin.ConfigResource.Type.TOPIC, self._topic)
+        kind = kafka.admin.ConfigResource.Type.TOPIC
+        asked = [kafka.admin.ConfigResource(kind, name) for name in self._topics]
+        found: dict[str, bool | None] = {}
         with self._asking("reading its settings"):
-            try:
-                (answer,) = self._ask().describe_configs([asked], request_timeout=self._answer_s).values()
-                return "compact" in str(answer.result()["cleanup.policy"].value)
-            except kafka.KafkaException as exc:
-                if exc.args[0].code() == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    return None
-                raise
+            for one, answer in self._ask().describe_configs(asked, request_timeout=self._answer_s).items():
+                try:
+                    found[one.name] = "compact" in str(answer.result()["cleanup.policy"].value)
+                except kafka.KafkaException as exc:
+                    if exc.args[0].code() != kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                        raise
+                    found[one.name] = None
+        return found
 
     def close(self) -> None:
         """The client, if any, has ended. Another call starts a new one."""
@@ -175,29 +200,31 @@ class Cluster:
             self._left.detach()
             self._admin = None
 
-    def _described(self) -> Any:
-        """The client's description of the topic; None if it does not exist."""
+    def _described(self) -> dict[str, Any]:
+        """The client's description of each topic that exists."""
         kafka = client()
-        asked = self._ask().describe_topics(kafka.TopicCollection([self._topic]), request_timeout=self._answer_s)
-        try:
-            return asked[self._topic].result()
-        except kafka.KafkaException as exc:
-            if exc.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return None
-            raise
+        wanted = kafka.TopicCollection(list(self._topics))
+        found = {}
+        for name, asked in self._ask().describe_topics(wanted, request_timeout=self._answer_s).items():
+            try:
+                found[name] = asked.result()
+            except kafka.KafkaException as exc:
+                if exc.args[0].code() != kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+        return found
 
-    def _offsets(self, wanted: Mapping[int, Any]) -> dict[int, int]:
+    def _offsets(self, wanted: Mapping[tuple[str, int], Any]) -> _Places:
         if not wanted:
             return {}
         kafka = client()
         level = kafka.IsolationLevel
         committed = self._connection.isolation == "read_committed"
         asked = self._ask().list_offsets(
-            {kafka.TopicPartition(self._topic, p): spec for p, spec in wanted.items()},
+            {kafka.TopicPartition(*place): spec for place, spec in wanted.items()},
             isolation_level=level.READ_COMMITTED if committed else level.READ_UNCOMMITTED,
             request_timeout=self._answer_s,
         )
-        return {one.partition: future.result().offset for one, future in asked.items()}
+        return {(one.topic, one.partition): future.result().offset for one, future in asked.items()}
 
     def _ask(self) -> Any:
         if self._admin is None:
@@ -224,3 +251,17 @@ class Cluster:
                 if self._admin is not None:
                     self._admin.poll(0)  # delivers the client's complaints so far
             self._complaints.forget()
+
+
+def _not_there(missing: Sequence[str]) -> str:
+    """`topic 'a' does not exist`, `topics 'a', 'b' do not exist`."""
+    shown = ", ".join(f"'{name}'" for name in missing[:_NAMED])
+    more = f" and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
+    return f"topic{'s' * (len(missing) > 1)} {shown}{more} do{'es' * (len(missing) == 1)} not exist"
+
+
+def _by_topic(found: _Places) -> dict[str, dict[int, int]]:
+    told: dict[str, dict[int, int]] = {}
+    for (topic, p), offset in found.items():
+        told.setdefault(topic, {})[p] = offset
+    return told

@@ -78,6 +78,7 @@ class Checkpoint:
 class PartitionProgress:
     """How far one partition of a log is, for display.
 
+    partition: see model.split.partition_id. table: which it fills; "" as versions before several tables stored it.
     offset: its next one. target: the offset where history ends and the live log begins. lag: offsets between
     `offset` and the log's end, as last observed; None before the first observation.
     """
@@ -87,6 +88,7 @@ class PartitionProgress:
     offset: int
     target: int | None
     lag: int | None
+    table: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,3 +79,21 @@ class ReadSoFar:
 
 SplitKey = tuple[str, str]
 """(table, split id)"""
+
+
+# A partition of a log is a split, and a log of the position, under one name: its number, or, in a job of several
+# tables, the table and its number: `orders/3`.
+
+
+def partition_id(table: str | None, number: int) -> str:
+    """The name of a partition. table: whose partition it is; None in a job whose one table has them all."""
+    return str(number) if table is None else f"{table}/{number}"
+
+
+def partition_number(partition: str) -> int:
+    return int(partition.rpartition("/")[2])
+
+
+def partition_table(partition: str) -> str | None:
+    """The table that the name of a partition says."""
+    return partition.rpartition("/")[0] or None

@@ -1,11 +1,11 @@
 """Partitions of a log: offsets by partition, and what one observation says of a partition before it is read."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from backfill_cli.errors import START_OVER, Hint, HistoryGone, Transient, in_config
 from backfill_cli.model.position import Position
-from backfill_cli.model.split import SplitProgress, SplitStatus
+from backfill_cli.model.split import SplitProgress, SplitStatus, partition_number
 from backfill_cli.model.upstream import UpstreamEpoch, UpstreamView
 
 Offsets = Mapping[str, int]
@@ -26,9 +26,10 @@ def offsets(position: Position | None) -> dict[str, int]:
     return {} if position is None else {partition: int(offset) for partition, offset in position}
 
 
-def in_order(partition: str) -> tuple[int, str]:
-    """Sort key that puts partition names in numeric order."""
-    return len(partition), partition
+def in_order(partition: str) -> tuple[str, int, str]:
+    """Sort key that puts the partitions of each table in numeric order."""
+    table, _, number = partition.rpartition("/")
+    return table, len(number), number
 
 
 def covers(reached: Offsets, epoch: UpstreamEpoch) -> bool:
@@ -105,30 +106,36 @@ class PartitionLog:
             raise self._hole(needed, "raise the topic's retention, then " + START_OVER)
         if self.latest < end:  # a new leader may lag for a moment; one that stays behind has lost records
             raise Transient(
-                f"table {self.table!r}: partition {self.partition} ends at offset {self.latest}, "
-                f"but had reached {end} before",
+                f"{self._spelled} ends at offset {self.latest}, but had reached {end} before",
                 "check the topic's brokers: an unclean leader election may have lost records",
             )
 
     def _hole(self, needed: int, hint: Hint | str) -> HistoryGone:
         return HistoryGone(
-            f"table {self.table!r}: partition {self.partition} is needed from offset {needed}, its log begins "
-            f"at {self.oldest}: offsets {needed} to {self.oldest - 1} are gone",
+            f"{self._spelled} is needed from offset {needed}, its log begins at {self.oldest}: offsets {needed} "
+            f"to {self.oldest - 1} are gone",
             hint,
         )
 
+    @property
+    def _spelled(self) -> str:
+        return f"table {self.table!r}: partition {partition_number(self.partition)}"
 
-def partition_logs(table: str, view: UpstreamView, known: Offsets) -> Iterator[PartitionLog]:
-    """Every partition listed, in order. Raises Transient when a known one is missing."""
+
+def partition_logs(table_of: Callable[[str], str], view: UpstreamView, known: Offsets) -> Iterator[PartitionLog]:
+    """Every partition listed, in order. Raises Transient when a known one is missing. table_of: whose it is."""
     oldest, latest, archived = offsets(view.oldest), offsets(view.latest), offsets(view.archived)
-    missing = sorted(known.keys() - latest.keys(), key=in_order)
-    if missing:
+    lacking = sorted(known.keys() - latest.keys(), key=in_order)
+    if lacking:
+        table = table_of(lacking[0])
+        missing = [str(partition_number(one)) for one in lacking if table_of(one) == table]
+        of = [one for one in known if table_of(one) == table]
         raise Transient(
             f"table {table!r}: the topic's metadata lacks partition {', '.join(missing[:10])}"
-            f"{' and more' if len(missing) > 10 else ''} of {len(known)} known partitions",
+            f"{' and more' if len(missing) > 10 else ''} of {len(of)} known partitions",
             "partitions cannot be removed from a topic: check its brokers",
         )
     for partition in sorted(latest, key=in_order):
         yield PartitionLog(
-            table, partition, oldest.get(partition, 0), latest[partition], archived.get(partition, 0)
+            table_of(partition), partition, oldest.get(partition, 0), latest[partition], archived.get(partition, 0)
         )

@@ -25,7 +25,14 @@ from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.pace import Allowance, Budget
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged
 from backfill_cli.model.position import Cursor, Position
-from backfill_cli.model.split import ReadSoFar, Split, SplitKey, SplitProgress, SplitStatus
+from backfill_cli.model.split import (
+    ReadSoFar,
+    Split,
+    SplitKey,
+    SplitProgress,
+    SplitStatus,
+    partition_table,
+)
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.strategies import Strategy
 from backfill_cli.strategies.partitions import (
@@ -73,11 +80,10 @@ class SourceState:
 
 @dataclass(frozen=True)
 class SourceStrategy(Strategy[SourceState]):
-    """splits: the partitions of the pin. table: what the topic fills. accept_gap: whether offsets between the
-    archive's end and the log's beginning may be missing."""
+    """splits: the partitions of the pin, whose names are unique among all tables. accept_gap: whether offsets
+    between the archive's end and the log's beginning may be missing."""
 
     splits: tuple[Split, ...]
-    table: str
     accept_gap: bool = False
     name: str = "source"
 
@@ -92,7 +98,7 @@ class SourceStrategy(Strategy[SourceState]):
         if state.control.paused:
             return _observed(EpochPlan(), state, view)
         kept = {partition: progress for (_, partition), progress in state.splits.items()}
-        logs = partition_logs(self.table, view, {p: offset_of(progress) for p, progress in kept.items()})
+        logs = partition_logs(self._table, view, {p: offset_of(progress) for p, progress in kept.items()})
         seen = {log.partition: log.seen(kept.get(log.partition), self.accept_gap) for log in logs}
         moved = {p: now for p, now in seen.items() if now is not kept.get(p)}
         window, live_rows = _window(seen, view, budget)
@@ -100,7 +106,7 @@ class SourceStrategy(Strategy[SourceState]):
             reads=self._reads(state, seen, budget.rows - live_rows, budget),
             window=window,
             hands_over=tuple(p for p, now in moved.items() if now.status == SplitStatus.FINISHED),
-            splits={(self.table, p): now for p, now in moved.items()},
+            splits={self._key(p): now for p, now in moved.items()},
         )
         return _observed(plan, state, view)
 
@@ -112,7 +118,7 @@ class SourceStrategy(Strategy[SourceState]):
             left = min(left, int(refilled(state, budget).tokens))
         wanted = {p: target_of(now) - offset_of(now) for p, now in seen.items() if now.status in HISTORY}
         return tuple(
-            SnapshotRead(self.table, p, offset_of(seen[p]), offset_of(seen[p]) + rows)
+            SnapshotRead(self._table(p), p, offset_of(seen[p]), offset_of(seen[p]) + rows)
             for p, rows in spread(wanted, left).items()
         )
 
@@ -129,7 +135,7 @@ class SourceStrategy(Strategy[SourceState]):
         if staged.window is not None:
             begun = offsets(staged.window.after)
             for p, up_to in offsets(staged.window.up_to).items():
-                splits[self.table, p] = _moved(splits[self.table, p], p, begun[p], up_to, 0, budget)
+                splits[self._key(p)] = _moved(splits[self._key(p)], p, begun[p], up_to, 0, budget)
             state = replace(state, position_ms=staged.window.up_to_ms)
         if state.control.rate is not None:
             state = replace(state, allowance=state.allowance.spend(sum(rows for _, rows in staged.reads)))
@@ -163,10 +169,10 @@ class SourceStrategy(Strategy[SourceState]):
     def partitions(self, state: SourceState, latest: Position) -> tuple[PartitionProgress, ...]:
         ends = offsets(latest)
         lines = []
-        for (_, partition), progress in state.splits.items():
+        for (table, partition), progress in state.splits.items():
             offset = offset_of(progress)
             lag = max(0, ends[partition] - offset) if partition in ends else None
-            lines.append(PartitionProgress(partition, progress.status, offset, progress.target, lag))
+            lines.append(PartitionProgress(partition, progress.status, offset, progress.target, lag, table))
         return tuple(sorted(lines, key=lambda line: (-(line.lag or 0), in_order(line.partition))))
 
     # -- for the catalog -----------------------------------------------------------------------------------------
@@ -185,6 +191,13 @@ class SourceStrategy(Strategy[SourceState]):
         kept = json.loads(state)
         known, finished_ms = self._known(splits), kept["snapshot_finished_ms"]
         return SourceState(control, known, kept["position_ms"], unpaid(kept), finished_ms)
+
+    def _table(self, partition: str) -> str:
+        """Whose partition it is. A new one without a table in its name is of the job's one table."""
+        return partition_table(partition) or self.splits[0].table
+
+    def _key(self, partition: str) -> SplitKey:
+        return self._table(partition), partition
 
     def _known(self, kept: Mapping[SplitKey, SplitProgress]) -> dict[SplitKey, SplitProgress]:
         """Every partition; one without progress in the catalog is at the beginning of its pin."""

@@ -89,8 +89,8 @@ def test_an_idle_look_asks_no_partition_where_it_begins(broker: Broker, monkeypa
     asked: list[list[int]] = []
     real = Cluster._offsets
 
-    def offsets(self: Cluster, wanted: Mapping[int, Any]) -> dict[int, int]:
-        asked.append(sorted(wanted))
+    def offsets(self: Cluster, wanted: Mapping[tuple[str, int], Any]) -> dict[tuple[str, int], int]:
+        asked.append(sorted(p for _, p in wanted))
         return real(self, wanted)
 
     monkeypatch.setattr(Cluster, "_offsets", offsets)
@@ -173,12 +173,3 @@ def test_growth_is_pending_until_it_is_covered(topic: Topic) -> None:
     assert [(e.cursors, e.rows) for e in view.pending] == [((("0", 3),), 3), ((("0", 5),), 2)]
     assert upstream.observe(Position.of({"0": 4}), True).pending[0].rows == 1
     assert upstream.observe(view.latest, True).pending == ()
-
-
-def test_several_tables_are_refused(topic: Topic) -> None:
-    from backfill_cli.contracts import TableSpec
-    from backfill_cli.upstreams.kafka import connector
-
-    told = {"bootstrap_servers": "x", "topic": topic.name, "value": BYTES}
-    with pytest.raises(UsageError, match="fills one table"):
-        connector.open(connector.options.model_validate(told), [TableSpec("a", ()), TableSpec("b", ())])

@@ -71,7 +71,7 @@ class SourceSchedule(Schedule):
         self.stager = LogStager(self.upstream, self.random)  # type: ignore[arg-type]
         self.sink = MemorySink(self.stager, self.random)
         pin = self.upstream.pin()
-        self.strategy = SourceStrategy(pin.splits, TABLE)
+        self.strategy = SourceStrategy(pin.splits)
         return pin
 
     def _happen(self) -> None:

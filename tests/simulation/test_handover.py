@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kafka_topics import TABLE, Topic, new_topic
+from kafka_topics import Topic, new_topic
 
 from backfill_cli.contracts import Source, StagedEpoch
 from backfill_cli.kafka.cluster import Connection
@@ -148,7 +148,7 @@ class HandOver(Schedule):
         self.stager = RealStager(self.upstream, self.random)
         self.sink = MemorySink(self.stager, self.random)
         pin = self.upstream.pin()
-        self.strategy = SourceStrategy(pin.splits, TABLE)
+        self.strategy = SourceStrategy(pin.splits)
         return pin
 
     def _law(self) -> None:

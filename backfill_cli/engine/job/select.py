@@ -192,8 +192,7 @@ def strategy_of(config: JobConfig, upstream: Capabilities, pin: Pin) -> Strategy
     if strategy == "chain":
         return ChainStrategy(pin.splits, config.catch_up.measure, current=upstream.log is not None)
     if upstream.partitions is not None:
-        (table,) = config.tables
-        return SourceStrategy(pin.splits, table.name, upstream.partitions.accepts_gap)
+        return SourceStrategy(pin.splits, upstream.partitions.accepts_gap)
     return SnapshotStrategy(pin.splits, config.catch_up.measure)
 
 

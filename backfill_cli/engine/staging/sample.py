@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.cdc.net import compared
 from backfill_cli.config import JobConfig
 from backfill_cli.config.sections import Table
-from backfill_cli.contracts import ArrowTasks, SinkTable, Source
+from backfill_cli.contracts import ArrowTasks, Capabilities, SinkTable, Source
 from backfill_cli.contracts.refusals import as_json, duplicate_keys
 from backfill_cli.engine.staging import quarantine, workers
 from backfill_cli.engine.staging.counts import require_rows
@@ -25,7 +25,11 @@ from backfill_cli.engine.staging.failures import explaining
 from backfill_cli.engine.staging.files import nothing_left
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.engine.staging.transform import evolved, require_apart
-from backfill_cli.engine.staging.values import refuse_null_keys_of_log, refuse_null_keys_of_snapshot
+from backfill_cli.engine.staging.values import (
+    refuse_null_keys_of_log,
+    refuse_null_keys_of_snapshot,
+    require_storable,
+)
 from backfill_cli.errors import BadData, Transient
 from backfill_cli.formats.row_groups import rebasing
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, StagedFile
@@ -178,17 +182,17 @@ class _Tried:
 
     def ranges(self, plan: EpochPlan) -> None:
         """Records of a partitioned log are read, and decoded, here or in Spark."""
-        (table,), partitions = self.config.tables, self.upstream.capabilities.partitions
-        here = partitions is not None and partitions.appends and self._is_plain(table)
-        made = self.upstream.batches(table.name, plan.reads, 1) if here else None
-        if made is None:
+        here = all(map(self._is_plain, _moved(self.config, plan)))
+        tasks = self.upstream.ranges(plan.reads, self.pin.schema, 1) if here else None
+        if tasks is None:
             self.stage(plan, self.pin.schema)
             return
-        count = [0]
+        found = _Readable(self.upstream.capabilities)
         with explaining(self.upstream, self.config), raising_in_worker():
-            for _ in self._readable(table.name, made, count):
-                pass
-        self._require_all(plan.reads, count)
+            for read, batch in (one for part in tasks.parts for one in tasks.make(part)):
+                require_storable(batch, plan.reads[read], 0)
+                found.of(plan.reads[read].table, batch)
+        found.require_all()
 
     def _require_all(self, reads: Sequence[SnapshotRead], count: Sequence[int]) -> None:
         require_rows(reads, [self.upstream.row_count(read) for read in reads], sum(count))
@@ -238,18 +242,34 @@ class _Tried:
 
         count: receives how many rows each batch has, with those that cannot be read.
         """
-        place, bad = self.upstream.capabilities.place, 0
-        first: tuple[Any, ...] | None = None
+        found = _Readable(self.upstream.capabilities)
         for piece in (piece for part in made.parts for piece in part):
             for batch in workers.storable(made.make, piece):
                 count.append(batch.num_rows)
-                readable, unreadable = workers.divided(batch, place)
-                if unreadable.num_rows and not self.upstream.capabilities.quarantines:
-                    found = tuple(unreadable.column(name)[0].as_py() for name in (*place, "reason"))
-                    bad, first = bad + unreadable.num_rows, found if first is None else min(first, found)
-                yield readable
-        if first is not None:
-            raise quarantine.unreadable(table, bad, first)
+                yield found.of(table, batch)
+        found.require_all()
+
+
+@dataclass(frozen=True, slots=True)
+class _Readable:
+    """Rows without those that cannot be read. bad: by table, how many these are, and the first of them."""
+
+    capabilities: Capabilities
+    bad: dict[str, tuple[int, tuple[Any, ...]]] = field(default_factory=dict)
+
+    def of(self, table: str, batch: "pa.RecordBatch") -> "pa.RecordBatch":
+        place = self.capabilities.place
+        readable, unreadable = workers.divided(batch, place)
+        if unreadable.num_rows and not self.capabilities.quarantines:
+            found = tuple(unreadable.column(name)[0].as_py() for name in (*place, "reason"))
+            count, first = self.bad.get(table, (0, found))
+            self.bad[table] = count + unreadable.num_rows, min(first, found)
+        return readable
+
+    def require_all(self) -> None:
+        """Raises BadData naming the first row that cannot be read, and how many there are."""
+        for table, (count, first) in self.bad.items():
+            raise quarantine.unreadable(table, count, first)
 
 
 def _counted(
@@ -305,7 +325,10 @@ def _beginning(splits: Sequence[Split]) -> Iterator[SnapshotRead]:
 
 def _of_partitions(pin: Pin, view: UpstreamView) -> Iterator[EpochPlan]:
     held = [(split, *_held(split, view)) for split in pin.splits]
-    fullest = sorted((one for one in held if one[2] > one[1]), key=lambda one: one[1] - one[2])[:_PARTITIONS]
+    sized = sorted((one for one in held if one[2] > one[1]), key=lambda one: one[1] - one[2])
+    of_tables = {split.id for split, _, _ in {one[0].table: one for one in reversed(sized)}.values()}
+    others = [one for one in sized if one[0].id not in of_tables]
+    fullest = [one for one in sized if one[0].id in of_tables] + others[: max(0, _PARTITIONS - len(of_tables))]
     oldest = tuple(_range(s, begin, min(end, begin + _OFFSETS)) for s, begin, end in fullest)
     newest = tuple(
         _range(s, max(begin + _OFFSETS, end - _OFFSETS), end)

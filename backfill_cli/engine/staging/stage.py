@@ -29,12 +29,16 @@ from backfill_cli.engine.staging.files import (
     sync,
 )
 from backfill_cli.engine.staging.quarantine import Rows, judged, side_name, unreadable, write_rows
+from backfill_cli.engine.staging.ranges import target
+from backfill_cli.engine.staging.ranges import write as write_ranges
 from backfill_cli.engine.staging.scratch import sweep as sweep_copies
 from backfill_cli.engine.staging.transform import evolved, require_apart, require_same_meaning, sink_schema
 from backfill_cli.engine.staging.values import refuse_null_keys_of_snapshot
 from backfill_cli.failpoint import hit
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
+from backfill_cli.model.split import partition_number, partition_table
+from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, F, Session, SparkSession
 from backfill_cli.spark.row_counts import counted_in, rows_in
 
@@ -159,26 +163,74 @@ class SparkStager:
 
         Events (`appends`) are inserts; keyed rows are changes, netted by key, including those of history.
         """
-        (table,) = self._config.tables
-        partitions, source = self._upstream.capabilities.partitions, schemas[table.name]
-        ranges = (*plan.reads, *_live(table.name, plan))
-        tables: Mapping[str, StagedTable] = {}
-        counts: Sequence[int] = ()
-        if ranges and partitions is not None and partitions.appends:
-            tables, counts = self._rows_of(table.name, ranges, folder / table.name / "inserts", folder)
-        elif ranges:
-            tables, counts = self._latest_of(table, ranges, len(plan.reads), source, folder)
-        hit("table-staged")
+        ranges = (*plan.reads, *_live(self._config.tables[0].name, plan))
+        tables, rows = self._by_ranges(ranges, schemas, folder)
+        for table in self._config.tables:
+            mine = {at: read for at, read in enumerate(ranges) if read.table == table.name}
+            if not mine or table.name in tables:
+                continue
+            there = tuple(mine.values())
+            if table.name in self._appends:
+                done, counts = self._rows_of(table.name, there, folder / table.name / "inserts", folder)
+            else:
+                history = sum(at < len(plan.reads) for at in mine)
+                done, counts = self._latest_of(table, there, history, schemas[table.name], folder)
+            tables |= done
+            rows |= dict(zip(mine, counts, strict=False))
+            hit("table-staged")
         if tables:
             sync(folder)
-        shape = self._sink_schema(table.name, source, source)
         history = len(plan.reads)
-        reads, live = tuple(zip(plan.reads, counts[:history], strict=True)), sum(counts[history:])
-        return StagedEpoch(Staged(attempt, tables, reads, live, plan.window), dict(schemas), {table.name: shape})
+        reads = tuple((read, rows.get(at, 0)) for at, read in enumerate(plan.reads))
+        live = sum(count for at, count in rows.items() if at >= history)
+        sinks = self._sink_schemas(schemas, {table.name: schemas[table.name] for table in self._config.tables})
+        return StagedEpoch(Staged(attempt, tables, reads, live, plan.window), dict(schemas), sinks)
+
+    @property
+    def _appends(self) -> frozenset[str]:
+        """The tables whose rows are events."""
+        partitions = self._upstream.capabilities.partitions
+        return frozenset() if partitions is None else partitions.appends
+
+    def _by_ranges(
+        self, reads: Sequence[SnapshotRead], schemas: Mapping[str, str], folder: Path
+    ) -> tuple[dict[str, StagedTable], dict[int, int]]:
+        """The ranges of the tables that workers can produce, written; and how many rows each range had."""
+        plain = [
+            table
+            for table in self._config.tables
+            if self._config.transform_of(table.name).is_empty
+            and table.name not in self._lacking
+            and (table.name in self._appends or workers.nets_by(schemas[table.name], table.key))
+        ]
+        names = {table.name for table in plain}
+        at = [index for index, read in enumerate(reads) if read.table in names]
+        if not at or not workers.write_here(self._spark):
+            return {}, {}
+        mine, cores = [reads[index] for index in at], arrow_tasks.cores(self._spark)
+        tasks = self._upstream.ranges(mine, schemas, cores)
+        if tasks is None:
+            return {}, {}
+        by = {read.table for read in mine}
+        targets = {
+            table.name: target(table.name, () if table.name in self._appends else table.key, folder)
+            for table in plain
+            if table.name in by
+        }
+        capabilities = self._upstream.capabilities
+        of = [read.table for read in mine]
+        done = write_ranges(self._spark, tasks, targets, of, capabilities.place, capabilities.quarantines, folder)
+        tables = dict(done.tables)
+        for table in plain:
+            if table.name in done.changes:
+                shape, found = self._config.transform_of(table.name), done.changes[table.name]
+                tables[table.name] = staged(self._spark, self._upstream, table, found, shape, folder).table
+        hit("table-staged")
+        return tables, {at[read]: count for read, count in done.rows.items()}
 
     def _latest_of(
         self, table: Table, ranges: Sequence[SnapshotRead], history: int, schema: str, folder: Path
-    ) -> tuple[Mapping[str, StagedTable], list[int]]:
+    ) -> tuple[dict[str, StagedTable], list[int]]:
         """The last row of each key of these ranges, the first `history` of which are history.
 
         Also returns how many rows each of those held, and then all the others.
@@ -187,12 +239,10 @@ class SparkStager:
         up_to = {r.split: max(int(o.up_to or 0) for o in ranges if o.split == r.split) for r in ranges}
         frame = self._upstream.changes(self._spark, table.name, Position.of(after), Position.of(up_to), schema)
         partition, offset = (F.col(name) for name in self._upstream.capabilities.place)
-        within = {
-            f"read_{i}": F.when(
-                (partition == int(r.split)) & (offset >= F.lit(r.after)) & (offset < F.lit(r.up_to)), 1
-            )
-            for i, r in enumerate(ranges[:history])
-        }
+        within = {}
+        for i, r in enumerate(ranges[:history]):
+            there = (offset >= F.lit(r.after)) & (offset < F.lit(r.up_to))
+            within[f"read_{i}"] = F.when((partition == partition_number(r.split)) & there, 1)
         frame, seen = observed(frame, within)
         shape = self._config.transform_of(table.name)
         found = ChangeFrame(frame, changes=0)  # counted here, and none has a NULL key
@@ -316,12 +366,14 @@ def _counts(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.counts")
 
 
-def _live(table: str, plan: EpochPlan) -> tuple[SnapshotRead, ...]:
-    """The plan's window as ranges."""
+def _live(alone: str, plan: EpochPlan) -> tuple[SnapshotRead, ...]:
+    """The plan's window as ranges. alone: the table of a job that has only one."""
     if plan.window is None:
         return ()
     begun = dict(plan.window.after)
-    return tuple(SnapshotRead(table, p, int(begun[p]), int(end)) for p, end in plan.window.up_to)
+    return tuple(
+        SnapshotRead(partition_table(p) or alone, p, int(begun[p]), int(end)) for p, end in plan.window.up_to
+    )
 
 
 def _together(some: StagedTable, more: StagedTable) -> StagedTable:

@@ -55,11 +55,14 @@ def made_in_workers(
     upstream: Source, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]
 ) -> ArrowTasks | None:
     """See `Source.batches`; None if workers cannot produce the rows."""
-    if not arrow_tasks.workers_know_us(spark):
-        return None
-    if row_groups.rebased_by(spark) is not None:
+    if not write_here(spark):
         return None
     return upstream.batches(table, reads, arrow_tasks.cores(spark))
+
+
+def write_here(spark: SparkSession) -> bool:
+    """Whether workers can write files that Spark would have written: they know us, and no old date is changed."""
+    return arrow_tasks.workers_know_us(spark) and row_groups.rebased_by(spark) is None
 
 
 def storable(make: Make, piece: Piece) -> "Iterator[pa.RecordBatch]":
@@ -90,19 +93,19 @@ def write(
     if apart is not None and not {own.ERROR, own.QUARANTINED}.isdisjoint(names_of(tasks.schema)):
         folder_made(apart)
     make = partial(_write, tasks.make, str(path), str(apart), tuple(place), row_counts.place())
-    told = _told(spark, make, tuple(enumerate(tasks.parts)))
+    told = told_by(spark, make, tuple(enumerate(tasks.parts)))
     rows: dict[int, int] = {}
     for read, count in (one for done in told for one in done["rows"]):
         rows[read] = rows.get(read, 0) + count
-    files = _visible(path, folder, (done["name"] for done in told))
-    bad = () if apart is None else _visible(apart, folder, (done["apart"] for done in told))
+    files = visible(path, folder, (done["name"] for done in told))
+    bad = () if apart is None else visible(apart, folder, (done["apart"] for done in told))
     found, found_bad = footers(folder, files, columns), footers(folder, bad, ())
     require_all(path, sum(rows.values()), found, found_bad)
     first = min((tuple(done["first"]) for done in told if done["first"]), default=None)
     return Written(files, rows, found, bad, found_bad.rows, first)
 
 
-def _told(spark: SparkSession, make: Callable[[Any], Any], parts: Sequence[Any]) -> list[dict[str, Any]]:
+def told_by(spark: SparkSession, make: Callable[[Any], Any], parts: Sequence[Any]) -> list[dict[str, Any]]:
     """What `make` tells of each part, in their order, once it has written it. make: runs in a worker."""
     if not parts:
         return []
@@ -119,7 +122,7 @@ def _telling(make: Callable[[Any], Any], part: tuple[int, Any]) -> "Iterator[pa.
     yield pa.RecordBatch.from_pydict({"part": [part[0]], "told": [json.dumps(make(part[1]))]}, kinds)
 
 
-def _visible(path: Path, folder: Path, names: Iterable[str | None]) -> tuple[StagedFile, ...]:
+def visible(path: Path, folder: Path, names: Iterable[str | None]) -> tuple[StagedFile, ...]:
     """Those of the files in `path` that exist here."""
     paths = dict.fromkeys(path / name for name in names if name is not None)
     there = [one for one in paths if one.exists()]
@@ -140,7 +143,7 @@ def _write(
     """
     number, pieces = part
     name = f"part-{number}-{uuid.uuid4().hex}.parquet"
-    good, bad = _File(path, name), _File(apart, name)
+    good, bad = File(path, name), File(apart, name)
     rows, first = dict.fromkeys((piece.read for piece in pieces), 0), None
     so_far = row_counts.Count(counted_at, number)
     for piece in pieces:
@@ -191,7 +194,11 @@ class Net:
 
 def nets(tasks: ArrowTasks, key: Sequence[str]) -> bool:
     """Whether workers can net these changes: Arrow does not compare nested keys."""
-    columns = columns_of(tasks.schema)
+    return nets_by(tasks.schema, key)
+
+
+def nets_by(schema: str, key: Sequence[str]) -> bool:
+    columns = columns_of(schema)
     return all(isinstance(columns[name]["type"], str) for name in key)
 
 
@@ -225,15 +232,15 @@ def net(
         alone = len(one.tasks.parts) == 1
         for number, pieces in enumerate(one.tasks.parts):
             parts.append((name, number, alone, replace(one, tasks=replace(one.tasks, parts=(pieces,)))))
-    told = _told(spark, partial(_net, counted_at), tuple(enumerate(parts)))
+    told = told_by(spark, partial(_net, counted_at), tuple(enumerate(parts)))
     nets = {
         name: _net_of(one, taken, folder, [done for done in told if done["table"] == name])
         for name, one in tables.items()
     }
     again = {
-        name: _together(one, taken, nets[name].table.files)
+        name: files_together(one, taken, nets[name].table.files)
         for name, one in tables.items()
-        if len(one.tasks.parts) > 1 and sum(file.size_bytes for file in nets[name].table.files) <= _NET_FILES_BYTES
+        if len(one.tasks.parts) > 1 and sum(file.size_bytes for file in nets[name].table.files) <= NET_FILES_BYTES
     }
     for name, done in (net(spark, again, taken, folder) if again else {}).items():
         changes = nets[name].table.changes
@@ -242,7 +249,7 @@ def net(
     return nets
 
 
-def _together(table: LogTasks, taken: Path, files: Sequence[StagedFile]) -> LogTasks:
+def files_together(table: LogTasks, taken: Path, files: Sequence[StagedFile]) -> LogTasks:
     """What nets the parts of a table, which are these files, as one."""
     pieces = tuple(Piece(0, str(taken / file.path)) for file in files)
     tasks = ArrowTasks(_batches_of, (pieces,), schema_text({}))
@@ -258,8 +265,8 @@ def _batches_of(path: str) -> "Iterator[pa.RecordBatch]":
 
 
 def _net_of(table: LogTasks, taken: Path, folder: Path, told: Sequence[Mapping[str, Any]]) -> Net:
-    files = _visible(table.path, taken, (one["name"] for one in told))
-    apart = _visible(table.apart, folder, (one["apart"] for one in told))
+    files = visible(table.path, taken, (one["name"] for one in told))
+    apart = visible(table.apart, folder, (one["apart"] for one in told))
     changes, bad, changed, deleted = (
         sum(one[what] for one in told) for what in ("changes", "bad", "changed", "deleted")
     )
@@ -284,7 +291,7 @@ def _net(counted_at: str | None, part: "tuple[int, tuple[str, int, bool, LogTask
     at, (table, number, alone, one) = part
     key, (pieces,) = one.key, one.tasks.parts
     name = f"part-{number}-{uuid.uuid4().hex}.parquet"
-    good, bad = _File(str(one.path), name), _File(str(one.apart), name)
+    good, bad = File(str(one.path), name), File(str(one.apart), name)
     changes, nulls, so_far = 0, [0] * len(key), row_counts.Count(counted_at, at)
     lacking: dict[str, None] = {}
 
@@ -324,21 +331,21 @@ def last_of(batches: "Iterator[pa.RecordBatch]", key: Sequence[str]) -> "Iterato
     for batch in batches:
         held.append(batch)
         size += batch.nbytes
-        if size > _NET_BYTES:
+        if size > NET_BYTES:
             yield last_rows(pa.Table.from_batches(held), key)
             held, size = [], 0
     if held:
         yield last_rows(pa.Table.from_batches(held), key)
 
 
-_NET_BYTES = 256 << 20
+NET_BYTES = 256 << 20
 """Changes that a worker holds to net them."""
 
-_NET_FILES_BYTES = 64 << 20
+NET_FILES_BYTES = 64 << 20
 """Their size in files, about."""
 
 
-class _File:
+class File:
     """A Parquet file that exists once it has a row. rows: so far. Raises Transient when it cannot be written."""
 
     def __init__(self, folder: str, name: str) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from backfill_cli.cdc.net import net, over
 from backfill_cli.config import JobConfig
-from backfill_cli.config.sections import Transform
+from backfill_cli.config.sections import Table, Transform
 from backfill_cli.config.transforms import kept
 from backfill_cli.contracts import LogRequest, SinkCopy, SinkTable, Source, TakenTable, own
 from backfill_cli.engine.staging import transform
@@ -57,9 +57,7 @@ class Expected:
 
     def _snapshot_and_log(self, table: SinkTable, at: Checkpoint) -> DataFrame:
         """The consumed part of each split, with the keys that the log changed replaced by their changed rows."""
-        (source,) = [
-            one for one in self.config.tables if table.name == (side_name(one.name) if table.side else one.name)
-        ]
+        source = self._source_of(table)
         name, shape = source.name, self.config.transform_of(source.name)
         rows_at = self.upstream.extras.rows_at
         if rows_at is not None and at.phase != Phase.SNAPSHOT:
@@ -86,6 +84,12 @@ class Expected:
         untouched = base.join(last.select(*table.key), list(table.key), "left_anti")
         changed = last.where(f"{own.OP} = 'U'").select(*_columns(table))
         return untouched.unionByName(changed, allowMissingColumns=True)
+
+    def _source_of(self, table: SinkTable) -> Table:
+        (source,) = [
+            one for one in self.config.tables if table.name == (side_name(one.name) if table.side else one.name)
+        ]
+        return source
 
     def _scanned(self, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
         """The rows of these reads. Raises Fatal if metadata says that there are more, or fewer.
@@ -115,9 +119,10 @@ class Expected:
         refuse_duplicates(table, rows, "the upstream at this checkpoint")
         return rows
 
-    def _log(self, table: SinkTable, at: Checkpoint, appends: bool) -> DataFrame:
-        """Every partition from where the job began it up to the checkpoint's offset."""
-        (source,) = self.config.tables
+    def _log(self, table: SinkTable, at: Checkpoint, events: frozenset[str]) -> DataFrame:
+        """Every partition of the table from where the job began it up to the checkpoint's offset."""
+        source = self._source_of(table)
+        appends = source.name in events
         reads = self._ranges(source.name, at)
         if not reads:
             return _empty(self.spark, table)
@@ -140,7 +145,8 @@ class Expected:
         begun = dict(self.pin.position)
         reads = [
             SnapshotRead(table, split, begun.get(split, progress.target or 0), progress.cursor)
-            for (_, split), progress in at.splits.items()
+            for (of, split), progress in at.splits.items()
+            if of == table
         ]
         return [read for read in reads if read.up_to != read.after]
 

@@ -32,7 +32,7 @@ def _open_changes(options: ChangesOptions, tables: Sequence[TableSpec]) -> Chang
 
 def _fingerprint(options: KafkaOptions) -> Mapping[str, Any]:
     """The options that decide which records are read, and what their columns hold. The cluster is known by id."""
-    decides = {"topic", "from_", "value", "isolation", "archive", "compacted", "transactional"}
+    decides = {*_place(options), "from_", "value", "isolation", "archive", "compacted", "transactional"}
     told: dict[str, Any] = options.model_dump(mode="json", by_alias=True, include=decides)
     told["value"]["format"] = _stored_format(options)
     if not options.value.tables:  # jobs created before this option existed are the same jobs
@@ -42,7 +42,7 @@ def _fingerprint(options: KafkaOptions) -> Mapping[str, Any]:
 
 def _changes_fingerprint(options: ChangesOptions) -> Mapping[str, Any]:
     """As for a topic alone, without the options that let a job continue after a new column or another table."""
-    decides = {"topic", "from_", "complete_at", "value", "isolation"}
+    decides = {*_place(options), "from_", "complete_at", "value", "isolation"}
     told: dict[str, Any] = options.model_dump(mode="json", by_alias=True, include=decides)
     told["value"]["format"] = _stored_format(options)
     del told["value"]["tables"]
@@ -52,6 +52,10 @@ def _changes_fingerprint(options: ChangesOptions) -> Mapping[str, Any]:
 def _stored_format(options: TopicOptions) -> str:
     """rows and events had one name when the first jobs were created; the table's key tells which of them it is."""
     return "json" if options.value.format in JSON_FORMATS else options.value.format
+
+
+def _place(options: TopicOptions) -> set[str]:
+    return {"topic" if options.topics is None else "topics"}
 
 
 def _key_fingerprint(options: TopicOptions) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from backfill_cli.contracts.options import Example
 from backfill_cli.upstreams.kafka.options import ChangedRows, TopicOptions, ms_of, require_time
 
 Offsets = dict[str, int]
-"""partition (a string, as keys are in TOML) → offset"""
+"""partition (a string, as keys are in TOML; of several tables `table/partition`) → offset"""
 
 _PLACES = (
     'must be earliest, a time like "2026-01-31T00:00:00Z", or a table of offsets like { "0" = 120, "1" = 97 }'
@@ -18,7 +18,7 @@ _PLACES = (
 
 def _a_place(told: Any) -> Any:
     offsets = isinstance(told, dict) and all(type(one) is int and one >= 0 for one in told.values())
-    if offsets and told and all(re.fullmatch("0|[1-9][0-9]*", str(p)) for p in told):
+    if offsets and told and all(re.fullmatch("(.+/)?(0|[1-9][0-9]*)", str(p)) for p in told):
         return told
     if not isinstance(told, str):
         raise ValueError(_PLACES)
@@ -38,7 +38,8 @@ class ChangesOptions(TopicOptions):
     from_: Annotated[str | Offsets, BeforeValidator(_a_place), Example("2026-01-31T00:00:00Z")] = Field(
         alias="from",
         description="where the log continues the snapshot: the next offset of every partition, as in "
-        '{ "0" = 120, "1" = 97 }, if the snapshot is exactly that state; otherwise a time before the snapshot was '
+        '{ "0" = 120, "1" = 97 } (of several tables: "orders/0"), if the snapshot is exactly that '
+        "state; otherwise a time before the snapshot was "
         'begun, like "2026-01-31T00:00:00Z" (UTC without a zone), or earliest: what it holds already is replayed',
     )
     complete_at: Annotated[str | Offsets, BeforeValidator(_a_place)] | None = Field(

@@ -28,9 +28,9 @@ def of_source(options: KafkaOptions, topic: Topic, archive: Archive | None, seen
         fault = f"tables: '{table.name}' has key {', '.join(table.key)}, but each event is a row of its own"
         correct = 'leave key out of [[tables]]; for the newest row of each key: upstream.value.format = "rows"'
         raise ConfigError("config", [fault], in_config(correct))
-    found = topic.columns(seen, topic.asked(_declared(options, archive)))
+    found = topic.columns(seen, topic.asked(_declared(topic, archive)))
     value = found.columns
-    _refuse_names(f"topic '{options.topic}'", value)
+    _refuse_names(f"topic '{topic.name}'", value)
     missing = [name for name in table.key if name not in value and name not in EVENT_KEY]
     if missing:
         near = near_names(missing[0], value) or list(value)
@@ -38,7 +38,7 @@ def of_source(options: KafkaOptions, topic: Topic, archive: Archive | None, seen
         raise ConfigError("config", [fault], f"name one of its columns: {', '.join(near)}")
     if not topic.decoder.changes and table.key and value.keys() >= set(table.key):
         topic.of_key(value)
-    if archive is not None and options.value.ddl is not None and archive.holds_columns:
+    if archive is not None and topic.ddl is not None and archive.holds_columns:
         archive.columns()
         archive.read_as(value)
     return {**PLACE, **value}, found
@@ -49,7 +49,7 @@ def of_changes(options: ChangesOptions, topic: Topic, snapshot: Columns, seen: S
 
     Raises ConfigError for columns that one of the two lacks, and for those whose values could not be read exactly.
     """
-    at, name = options.at, f"topic '{options.topic}'"
+    at, name = options.at, f"topic '{topic.name}'"
     _refuse_names(name, snapshot)
     found = topic.columns(seen, topic.asked(snapshot, whole(options, snapshot)))
     faults = []
@@ -92,13 +92,13 @@ def of_value(source: Columns) -> Columns:
     return {name: column for name, column in source.items() if name not in PLACE}
 
 
-def _declared(options: KafkaOptions, archive: Archive | None) -> Columns | None:
+def _declared(topic: Topic, archive: Archive | None) -> Columns | None:
     """The columns by the schema that the options give, or that a Parquet archive of columns has."""
-    if options.value.ddl is None:
+    if topic.ddl is None:
         if archive is None or not archive.holds_columns:
             return None
         return {name: c for name, c in archive.columns().items() if name not in archive.place_names}
     try:
-        return schemas.of_ddl(options.value.ddl)
+        return schemas.of_ddl(topic.ddl)
     except schemas.Unsupported as exc:
         raise ConfigError("upstream", [f"upstream.value.schema: {exc}"], DECLARE) from exc

@@ -141,13 +141,12 @@ def _looking(named: Named) -> Looking:
         url = replace(url, properties=known)
     _require_listener(url.servers)
     connection = Connection(_options(url))
-    cluster = Cluster(connection, url.topic, ANSWER_S)
+    cluster = Cluster(connection, [url.topic], ANSWER_S)
     try:
         with _by_url(url, written):
-            if not url.topic or not cluster.exists():
+            if not url.topic or cluster.missing():
                 raise _which(written, cluster.topics())
-            seen = cluster.look()
-            compacted = cluster.is_compacted()
+            seen, compacted = cluster.look()[url.topic], cluster.compacted()[url.topic]
             messages = samples.glimpse(connection, url.topic, seen, SAMPLE_S)
     finally:
         cluster.close()

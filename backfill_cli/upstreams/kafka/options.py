@@ -1,5 +1,7 @@
 """The `[upstream]` part of a config with `type = "kafka"`: what a user may write, with units and help."""
 
+import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -16,7 +18,7 @@ from pydantic import (
 )
 
 from backfill_cli.contracts.options import STORED, Example, FilePath, NoSecret, SecretKeys
-from backfill_cli.errors import in_config
+from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.kafka.client_properties import CLIENT_PROPERTIES, FILES, SECRETS
 from backfill_cli.model.units import nearest_first, spell_known
 from backfill_cli.registry import DECODERS, decoder, known
@@ -113,11 +115,12 @@ class ValueOptions(Values):
         "block; maxwell, canal: changes as Maxwell, or Canal and TiCDC (canal-json), write them; bytes: the value "
         "as it is, in the column `value`",
     )
-    ddl: Annotated[str | None, NoSecret(), Example("id BIGINT, note STRING")] = Field(
+    ddl: Annotated[str | dict[str, str] | None, NoSecret(), Example("id BIGINT, note STRING")] = Field(
         default=None,
         alias="schema",
-        description='the table\'s columns as Spark DDL ("id BIGINT, note STRING"); can be left out if the '
-        "archive is Parquet, or Debezium's records have their schema block",
+        description='the table\'s columns as Spark DDL ("id BIGINT, note STRING"), or a table of these by the '
+        "names in [[tables]]; can be left out if the archive is Parquet, or Debezium's records have their schema "
+        "block",
     )
 
     @model_validator(mode="after")
@@ -200,6 +203,18 @@ class ArchiveOptions(_Options):
         return self
 
 
+_TOPIC = re.compile("[A-Za-z0-9._-]{1,249}")
+
+
+def _topics(told: str | dict[str, str] | None) -> str | dict[str, str] | None:
+    if isinstance(told, str) and "{table}" not in told:
+        raise ValueError("must have {table} in it, or be a table of topics by the names of tables")
+    for topic in told.values() if isinstance(told, dict) else ():
+        if not _TOPIC.fullmatch(topic):
+            raise ValueError("a topic's name is up to 249 of A-Z, a-z, 0-9, ., _ and -")
+    return told
+
+
 class TopicOptions(_Options):
     """How a topic is reached and read. at: where these options are in the config, for errors."""
 
@@ -209,8 +224,17 @@ class TopicOptions(_Options):
     bootstrap_servers: Annotated[str, Example("127.0.0.1:9092")] = Field(
         min_length=1, description="`host:port`; several are separated by commas"
     )
-    topic: Annotated[str, Example("orders")] = Field(
-        min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$", description="the topic's name"
+    topic: Annotated[str | None, Example("orders")] = Field(
+        default=None,
+        min_length=1,
+        max_length=249,
+        pattern=r"^[A-Za-z0-9._-]+$",
+        description="the topic's name; of several tables, each reads the records whose source ends with its name",
+    )
+    topics: Annotated[str | dict[str, str] | None, AfterValidator(_topics)] = Field(
+        default=None,
+        description='instead of topic, a topic for each table: "shop.public.{table}", or a table of topics by the '
+        "names in [[tables]]",
     )
     value: ValueOptions | ChangedRows
     key: KeyOptions = Field(default=KeyOptions(), description="what the records' keys are")
@@ -241,6 +265,31 @@ class TopicOptions(_Options):
         description="tables with a key: continue when partitions are added to the topic, because every key stays "
         "in the partition that it was in",
     )
+
+    @model_validator(mode="after")
+    def _names_topics(self) -> Self:
+        if (self.topic is None) == (self.topics is None):
+            raise ValueError("name a topic, or topics")
+        return self
+
+    def topic_of(self, tables: Sequence[str]) -> dict[str, str]:
+        """Each table's topic. Raises ConfigError for a table that none is named for, or that has no table."""
+        if self.topics is None:
+            assert self.topic is not None, "there is a topic, or there are topics"
+            return dict.fromkeys(tables, self.topic)
+        if isinstance(self.topics, str):
+            found = {table: self.topics.replace("{table}", table) for table in tables}
+            at, wrong = f"{self.at}.topics", [one for one in found.values() if not _TOPIC.fullmatch(one)]
+            faults = [f"{at}: '{one}' is no name of a topic" for one in wrong]
+            hint = f"write {at} as a table, with each table's topic by its name"
+        else:
+            at, found = f"{self.at}.topics", dict(self.topics)
+            faults = [f"{at}: no topic for table '{one}'" for one in tables if one not in found]
+            faults += [f"{at}: there is no table '{one}' in [[tables]]" for one in found if one not in tables]
+            hint = f"name one topic for each of the tables: {', '.join(tables)}"
+        if faults:
+            raise ConfigError("upstream", faults, in_config(hint))
+        return {table: found[table] for table in tables}
 
     @field_validator("options")
     @classmethod
@@ -305,6 +354,8 @@ class KafkaOptions(TopicOptions):
                 f'value: {self.value.format} do not say their types: give schema = "<Spark DDL>", '
                 'for example "id BIGINT, note STRING"'
             )
+        if archive is not None and self.topics is not None:
+            raise ValueError("archive: holds the records of one topic: name it, instead of topics")
         if archive is not None and self.from_ != "earliest":
             raise ValueError(
                 'from: with an archive, history begins at its first record: leave from out, or set "earliest"'

@@ -70,6 +70,11 @@ class Reading:
         }
 
     @property
+    def has_beside(self) -> bool:
+        """Whether rows have what a check of all of a window's needs beside the table's columns."""
+        return bool(self.key) and not self.decode.beside.keys() <= {own.UNSENT}
+
+    @property
     def _marks(self) -> dict[str, str]:
         return _MARKS | _FAULTS if self.faults else _MARKS
 

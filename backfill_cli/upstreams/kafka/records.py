@@ -20,15 +20,13 @@ from backfill_cli.upstreams.kafka.reading import PLACE, Reading, of_archived_row
 class Records:
     """Ranges of offsets as frames, whether the archive or the log holds them."""
 
-    def __init__(self, options: TopicOptions, connection: Connection, archive: Archive | None) -> None:
-        self._options, self._connection, self.archive = options, connection, archive
+    def __init__(self, options: TopicOptions, topic: str, connection: Connection, archive: Archive | None) -> None:
+        self._options, self._topic, self._connection, self.archive = options, topic, connection, archive
 
-    def log_tasks(
-        self, ranges: Sequence[Range], oldest: Callable[[], Mapping[int, int]], cores: int
-    ) -> tuple[Range, ...] | None:
-        """The tasks that read all of these ranges from the log; None if the archive delivers some of them."""
+    def of_log(self, ranges: Sequence[Range], oldest: Callable[[], Mapping[int, int]]) -> Sequence[Range] | None:
+        """What the log delivers of these ranges; None if the archive delivers some of them."""
         archived, logged = self._parts(ranges, oldest)
-        return None if archived else cut(logged, cores)
+        return None if archived else logged
 
     def decoded(
         self,
@@ -78,9 +76,9 @@ class Records:
         cores = arrow_tasks.cores(spark)
         there = [r for r in ranges if r.after < r.up_to]
         if self._options.reader == "spark" and there:
-            return of_records(spark_source.frame(spark, self._options, there, cores), reading)
+            return of_records(spark_source.frame(spark, self._options, self._topic, there, cores), reading)
         parts = cut(there, cores)
-        return reader.tasks(self._connection, self._options.topic, parts, reading, cores).frame(spark)
+        return reader.tasks(self._connection, self._topic, parts, reading, cores).frame(spark)
 
 
 def of_records(records: DataFrame, reading: Reading) -> DataFrame:

@@ -1,7 +1,7 @@
-"""A topic: which one it is, what it holds, and its records as changes of a table."""
+"""The topic of a table: which one it is, what it holds, and its records as changes of the table."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
@@ -9,17 +9,18 @@ from typing import Any
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.decoder import Asked, Found, Opened
 from backfill_cli.decode.unwrapped import DELETED
-from backfill_cli.errors import START_OVER, ConfigError, Fatal, StateConflict
-from backfill_cli.kafka.cluster import Cluster, Connection, Offsets, Seen
+from backfill_cli.errors import START_OVER, Fatal, StateConflict
+from backfill_cli.kafka.cluster import Connection, Seen
 from backfill_cli.kafka.messages import messages
 from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import Columns, schema_text
+from backfill_cli.model.split import partition_id, partition_number, partition_table
 from backfill_cli.registry import decoder
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.log import samples
-from backfill_cli.upstreams.kafka.options import JSON_FORMATS, TopicOptions
+from backfill_cli.upstreams.kafka.options import EVENT_KEY, JSON_FORMATS, TopicOptions
 from backfill_cli.upstreams.kafka.reading import Reading, named
 from backfill_cli.upstreams.kafka.records import Records
 
@@ -28,45 +29,83 @@ _ASKED = 8
 
 
 class Topic:
-    """One topic and the one table that it fills. Nothing is asked of the cluster before `begin` or `look`."""
+    """One table and its topic. See Topics, which looks at the cluster for all.
 
-    def __init__(self, options: TopicOptions, tables: Sequence[TableSpec], archive: Archive | None = None) -> None:
-        if len(tables) != 1:
-            names = ", ".join(table.name for table in tables)
-            raise ConfigError("tables", [f"tables: a topic fills one table, not {len(tables)} ({names})"])
-        self._options, self.table = options, tables[0]
-        self.connection = Connection(options)
-        self.cluster = Cluster(self.connection, options.topic)
-        self.records = Records(options, self.connection, archive)
+    name: the topic's. shared: other tables have records in it, too. alone: the job has no other table: partitions
+    are named by their numbers. seen: the topic at the last look. others: tables that a sample has shown, too.
+    """
+
+    def __init__(
+        self,
+        options: TopicOptions,
+        table: TableSpec,
+        name: str,
+        connection: Connection,
+        look: Callable[[], object],
+        shared: bool = False,
+        alone: bool = True,
+        archive: Archive | None = None,
+    ) -> None:
+        self._options, self.table, self.name, self.shared = options, table, name, shared
+        self.connection, self._look = connection, look
+        self._named = None if alone else table.name
+        self.records = Records(options, name, connection, archive)
         self.decoder = decoder(options.value.format)
-        self._seen: Seen | None = None
+        self.seen: Seen | None = None
+        self.others = frozenset[str]()
         self._opened: dict[str, Opened] = {}
 
-    def begin(self) -> Seen:
-        """A first look. Raises UsageError listing topics with similar names if this one does not exist."""
-        self.cluster.must_exist()
-        return self.look()
+    @property
+    def appends(self) -> bool:
+        """Whether each record is a row by itself."""
+        return self.table.key in ((), EVENT_KEY) and not self.decoder.changes
 
-    def look(self, read: Offsets | None = None) -> Seen:
-        """The topic as it is now; `read` as Cluster.look says."""
-        self._seen = self.cluster.look(read)
-        return self._seen
+    @property
+    def ddl(self) -> str | None:
+        """The table's columns, if the config has them."""
+        told = self._options.value.ddl
+        return told.get(self.table.name) if isinstance(told, Mapping) else told
+
+    def now(self) -> Seen:
+        """The topic at the last look."""
+        if self.seen is None:
+            self._look()
+        assert self.seen is not None
+        return self.seen
 
     def oldest(self) -> Mapping[int, int]:
         """Where the log began at the last look."""
-        return (self._seen or self.look()).oldest
+        return self.now().oldest
+
+    def logs(self, offsets: Mapping[int, int]) -> dict[str, int]:
+        """Offsets by the names that partitions have in positions."""
+        return {partition_id(self._named, p): offset for p, offset in offsets.items()}
+
+    def offsets(self, position: Position) -> dict[int, int]:
+        """Those of a position that are of this table, by partition."""
+        return {partition_number(log): int(at) for log, at in position if partition_table(log) == self._named}
 
     def asked(self, declared: Columns | None, whole: tuple[frozenset[str], frozenset[str]] | None = None) -> Asked:
         """What the options say about the values. whole: see Asked."""
-        options, topic = self._options, self._options.topic
+        options, topic = self._options, self.name
         told = options.value.model_dump(include={"timestamps", "decimals", "tables"})
+        if self.shared:
+            told["tables"] = (self.table.name,)
         at = f"{options.at}.value"
-        return Asked(f"topic '{topic}'", topic, self.table.name, self.table.key, declared, told, at, whole)
+        name, key = self.table.name, self.table.key
+        return Asked(f"topic '{topic}'", topic, name, key, declared, told, at, whole, shared=self.shared)
 
     def columns(self, seen: Seen, asked: Asked) -> Found:
         """The value's columns, by the options and a few records."""
-        topic = self._options.topic
-        return self.decoder.columns(asked, lambda: samples.of_topic(self.connection, topic, seen))
+        read = samples.many_of_topic if self.shared else samples.of_topic
+        found = self.decoder.columns(asked, lambda: read(self.connection, self.name, seen))
+        self.others = found.others
+        return found
+
+    def behind(self, position: Position) -> int:
+        """How many offsets are after a position."""
+        reached = self.offsets(position)
+        return sum(max(0, end - reached.get(p, 0)) for p, end in self.now().ends.items())
 
     def written_ms(self, reached: Mapping[int, int], seen: Seen) -> int | None:
         """When the oldest record after a job's position was written; None if there is none, or none has a time.
@@ -78,14 +117,19 @@ class Topic:
         for p in sorted(pending, key=lambda p: -pending[p])[:_ASKED]:
             first = max(reached.get(p, 0), seen.oldest.get(p, 0))
             one = Range(0, p, first, min(first + 100, seen.ends[p]))
-            read = next((part for part in messages(self.connection, self._options.topic, one) if part), ())
+            read = next((part for part in messages(self.connection, self.name, one) if part), ())
             found += [ms for message in read[:1] if (ms := int(message.timestamp()[1])) > 0]
         return min(found, default=None)
 
     def identity(self, seen: Seen, found: Found) -> dict[str, Any]:
         """What must never change."""
-        told = {"cluster": seen.cluster, "topic": self._options.topic, "topic_id": seen.topic_id}
+        told = {"cluster": seen.cluster, "topic": self.name, "topic_id": seen.topic_id}
         return {**told, **found.facts, **told}
+
+    def known(self, identity: str) -> Mapping[str, Any]:
+        """The table's part of what must never change."""
+        told: dict[str, Any] = json.loads(identity)
+        return told if self._named is None else told["topics"][self.table.name]
 
     def same(self, seen: Seen, identity: Mapping[str, Any]) -> None:
         """The topic is the one that the job began with. Raises StateConflict for another one."""
@@ -97,18 +141,18 @@ class Topic:
             )
         if identity["topic_id"] != str(seen.topic_id):
             raise StateConflict(
-                f"topic '{self._options.topic}' was recreated: its id is {seen.topic_id}, but was "
+                f"topic '{self.name}' was recreated: its id is {seen.topic_id}, but was "
                 f"{identity['topic_id']} when the job began; its offsets start from 0 again",
                 START_OVER,
             )
 
-    def refuse_growth(self, seen: Seen, known: AbstractSet[str]) -> None:
+    def refuse_growth(self, seen: Seen, known: AbstractSet[int]) -> None:
         """Raises Fatal for an unknown partition: its records may have the keys of older records elsewhere."""
-        new = sorted(p for p in seen.ends if str(p) not in known)
+        new = sorted(seen.ends.keys() - known)
         if self._options.accept_growth or not new:
             return
         raise Fatal(
-            f"topic '{self._options.topic}' has a new partition {new[0]}: it had {len(known)}, now it has "
+            f"topic '{self.name}' has a new partition {new[0]}: it had {len(known)}, now it has "
             f"{len(seen.ends)}; records of a key may have gone to another partition before and go to this one "
             "now, and there is no order across partitions",
             "if every key stays in the partition that it was in (only new keys go to the new ones), set "
@@ -122,7 +166,7 @@ class Topic:
         if self._options.accept_growth or partitions == 1:
             return []
         return [
-            f"topic '{self._options.topic}' has {partitions} partitions and rows have a key: if partitions were "
+            f"topic '{self.name}' has {partitions} partitions and rows have a key: if partitions were "
             "ever added, a key may have records in two of them, without an order between them: older ones may "
             "overwrite newer ones; if one is added later, the job stops, unless "
             f"{self._options.at}.accept_growth = true says that every key stays in its partition"
@@ -135,11 +179,11 @@ class Topic:
         """
         if self._options.value.format not in JSON_FORMATS:
             return []
-        found = samples.unwrapped(self.connection, self._options.topic, self._seen or self.look())
+        found = samples.unwrapped(self.connection, self.name, self.now())
         if not found or set(found) & set(columns):
             return []
         what = (
-            f"topic '{self._options.topic}' holds rows that Debezium's ExtractNewRecordState has unwrapped (they "
+            f"topic '{self.name}' holds rows that Debezium's ExtractNewRecordState has unwrapped (they "
             f"have {', '.join(found)})"
         )
         whole = f'or take that transform out, and set {self._options.at}.value.format = "debezium"'
@@ -158,20 +202,27 @@ class Topic:
     def changes(
         self, spark: SparkSession, after: Position, up_to: Position, value: Columns, identity: str, asked: Asked
     ) -> DataFrame:
-        """The partitions of `up_to`, each from its offset in `after`, as changes with `own.ERROR` and `own.RAW`.
+        """The table's partitions of `up_to`, each from its offset in `after`, as changes.
 
-        Where rows must be whole (see Asked), with `own.FAULT`, too.
+        They have `own.ERROR` and `own.RAW`. Where rows must be whole (see Asked), with `own.FAULT`, too.
         Raises StateConflict if this is the first look, and finds another topic.
         """
-        if self._seen is None:
-            self.same(self.look(), json.loads(identity))
-        ranges = [Range(index, int(p), int(after.get(p) or 0), int(end)) for index, (p, end) in enumerate(up_to)]
-        opened = self._reads(asked, value, identity)
-        decode = opened.decode(lambda: self._recent(ranges))
-        of_key = None if self.decoder.changes else self.of_key(value).decode(lambda: ())
-        reading = Reading(schema_text(value), decode, self.table.key, of_key, asked.whole is not None)
+        if self.seen is None:
+            self.same(self.now(), self.known(identity))
+        begun = self.offsets(after)
+        ends = self.offsets(up_to).items()
+        ranges = [Range(index, p, begun.get(p, 0), end) for index, (p, end) in enumerate(ends)]
+        reading = self.reading(ranges, value, identity, asked)
         found = self.records.decoded(spark, ranges, self.oldest, reading)
-        return opened.checked(found, decode, named())
+        return self._reads(asked, value, identity).checked(found, reading.decode, named())
+
+    def reading(self, ranges: Sequence[Range], value: Columns, identity: str, asked: Asked) -> Reading:
+        """How the records of these ranges become rows, or changes of the table."""
+        if self.appends:
+            return self.events(value, identity)
+        decode = self._reads(asked, value, identity).decode(lambda: self._recent(ranges))
+        of_key = None if self.decoder.changes else self.of_key(value).decode(lambda: ())
+        return Reading(schema_text(value), decode, self.table.key, of_key, asked.whole is not None)
 
     def of_key(self, value: Columns) -> Opened:
         """What reads the key columns from the records' keys. Raises ConfigError if the format cannot."""
@@ -184,8 +235,10 @@ class Topic:
         """The format's reading of these columns, the same one for the life of the process."""
         schema = schema_text(value)
         if schema not in self._opened:
-            told = json.loads(identity)
+            told = self.known(identity)
             facts = {name: told[name] for name in told if name not in ("cluster", "topic", "topic_id")}
+            if self.shared and facts.get("source"):  # not any table whose name ends with that of ours
+                asked = replace(asked, options={**asked.options, "tables": (facts["source"],)})
             self._opened[schema] = self.decoder.open(asked, value, facts)
         return self._opened[schema]
 
@@ -193,8 +246,4 @@ class Topic:
         """A few values of these ranges."""
         oldest = self.oldest()
         there = [replace(one, after=max(one.after, oldest.get(one.partition, 0))) for one in ranges]
-        return samples.of_ranges(self.connection, self._options.topic, there)
-
-
-def position_of(offsets: Mapping[int, int]) -> Position:
-    return Position.of({str(p): offset for p, offset in offsets.items()})
+        return samples.of_ranges(self.connection, self.name, there)

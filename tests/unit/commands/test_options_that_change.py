@@ -54,7 +54,13 @@ def with_sides(upstream: Tree, sink: Tree | None = None, key: list[str] | None =
 TOPIC = {"bootstrap_servers": "127.0.0.1:1", "topic": "orders"}
 VALUE = {"format": "events", "schema": "id BIGINT"}
 DEBEZIUM_VALUE = {"format": "debezium", "schema": "id BIGINT"}
-SAME = {"debezium": "files", "debezium in kafka": "kafka"}
+TOPICS = {"bootstrap_servers": "127.0.0.1:1", "topics": "{table}"}
+SAME = {
+    "debezium": "files",
+    "debezium in kafka": "kafka",
+    "topics": "kafka",
+    "files and topics": "files and kafka",
+}
 """Jobs whose upstream's options are those of another."""
 JOBS: dict[str, Tree] = {
     "files": FILES,
@@ -63,6 +69,14 @@ JOBS: dict[str, Tree] = {
         {"type": "kafka", **TOPIC, "value": VALUE, "archive": {"path": "/d/a", "format": "parquet"}}
     ),
     "debezium in kafka": with_sides({"type": "kafka", **TOPIC, "value": DEBEZIUM_VALUE}, key=["id"]),
+    "topics": with_sides({"type": "kafka", **TOPICS, "value": VALUE}),
+    "files and topics": with_sides(
+        {
+            "snapshot": {**FILES["upstream"]["snapshot"], "type": "files"},
+            "changes": {"type": "kafka", **TOPICS, "from": "earliest", "value": {"format": "debezium"}},
+        },
+        key=["id"],
+    ),
     "files and kafka": with_sides(
         {
             "snapshot": {**FILES["upstream"]["snapshot"], "type": "files"},
@@ -134,6 +148,8 @@ REFUSED |= {
     "upstream.files and kafka.changes.from": Change("files and kafka", "2026-01-01T00:00:00Z"),
     "upstream.files and kafka.changes.complete_at": Change("files and kafka", "2026-01-02T00:00:00Z"),
     "upstream.kafka.topic": Change("kafka", "others"),
+    "upstream.kafka.topics": Change("topics", "shop.{table}"),
+    "upstream.files and kafka.changes.topics": Change("files and topics", "shop.{table}"),
     "upstream.files and kafka.changes.key.format": Change("files and kafka", "bytes"),
     "upstream.kafka.key.format": Change("kafka", "bytes"),
     "upstream.kafka.value.tables": Change("debezium in kafka", ["public.orders"]),

@@ -118,7 +118,9 @@ def planted(place: Path, value: Any) -> dict[str, Any]:
         tree[part] = json.loads(json.dumps((UPSTREAMS if part == "upstream" else SINKS)[kind]))
     at = tree[part]
     for step in path[:-1]:
-        at = at.setdefault(step, {})
+        if not isinstance(at.get(step), dict):
+            at[step] = {}
+        at = at[step]
         at |= BESIDE.get((step,), {}) | BESIDE.get((step, path[-1]), {})
     at[path[-1]] = value
     return tree

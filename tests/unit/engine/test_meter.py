@@ -15,7 +15,7 @@ from backfill_cli.strategies.snapshot import SnapshotState, SnapshotStrategy
 from backfill_cli.strategies.source import SourceState, SourceStrategy
 
 SPLITS = (Split("t", "0", 100, 0, first=50), Split("t", "1", 0, 0, first=9), Split("t", "2", 300, 0))
-STRATEGY = SourceStrategy(SPLITS, "t")
+STRATEGY = SourceStrategy(SPLITS)
 
 
 def state(*progress: SplitProgress, control: Control | None = None, reported_ms: int | None = None) -> SourceState:
@@ -98,7 +98,7 @@ def test_states_are_counted_partitions_newer_than_the_pin_too() -> None:
 def test_a_job_without_history_has_read_all_of_it() -> None:
     made = Meter("job", "time", 1000)
     progress = made.progress(
-        SourceStrategy(SPLITS[1:2], "t"),
+        SourceStrategy(SPLITS[1:2]),
         SourceState(Control(), {("t", "1"): SplitProgress(SplitStatus.FINISHED, 9, target=9)}),
         1,
         None,
@@ -133,10 +133,10 @@ def test_a_target_that_was_raised_counts() -> None:
 def test_each_partition_tells_where_it_is_those_furthest_behind_first() -> None:
     lines = told(HALF, meter({"0": 160, "1": 140, "2": 300, "3": 7})).partitions
     assert lines == (
-        PartitionProgress("2", "backfilling", 150, 300, 150),
-        PartitionProgress("1", "finished", 40, 9, 100),
-        PartitionProgress("0", "backfilling", 100, 150, 60),
-        PartitionProgress("3", "finished", 7, None, 0),
+        PartitionProgress("2", "backfilling", 150, 300, 150, "t"),
+        PartitionProgress("1", "finished", 40, 9, 100, "t"),
+        PartitionProgress("0", "backfilling", 100, 150, 60, "t"),
+        PartitionProgress("3", "finished", 7, None, 0, "t"),
     )
 
 
@@ -147,7 +147,7 @@ def test_lag_is_not_known_before_the_first_look() -> None:
 def test_only_the_partitions_furthest_behind_are_listed() -> None:
     many = {("t", str(i)): SplitProgress(SplitStatus.FINISHED, 0, target=0) for i in range(200)}
     made = Meter("job", "time", 1000)
-    strategy = SourceStrategy(tuple(Split("t", str(i), 0, 0) for i in range(200)), "t")
+    strategy = SourceStrategy(tuple(Split("t", str(i), 0, 0) for i in range(200)))
     made.observed(EpochPlan(latest=Position.of({str(i): i for i in range(200)})), 1, UpstreamView("{}", START))
     lines = made.progress(strategy, SourceState(Control(), many), 1, None, None).partitions
     assert [line.lag for line in lines] == list(range(199, 199 - PARTITIONS_SHOWN, -1))

@@ -16,7 +16,7 @@ RATE_5 = Control(rate=5.0)
 def source(*histories: tuple[int, int], accept_gap: bool = False) -> SourceStrategy:
     """Over partitions 0, 1, … with these histories [first, target)."""
     splits = (Split("t", str(i), target - first, 0, first=first) for i, (first, target) in enumerate(histories))
-    return SourceStrategy(tuple(splits), "t", accept_gap)
+    return SourceStrategy(tuple(splits), accept_gap)
 
 
 def started(strategy: SourceStrategy, control: Control | None = None) -> SourceState:

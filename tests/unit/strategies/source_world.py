@@ -72,7 +72,7 @@ class SourceWorld(RuleBasedStateMachine):
             for name, p in self.world.items()
             if p.pinned
         )
-        self.strategy = SourceStrategy(splits, TABLE, accept_gap)
+        self.strategy = SourceStrategy(splits, accept_gap)
         self.state: SourceState = self.strategy.start(Pin(Position(), None, None, splits), Control())
         self.oracle: dict[str, Row] = {
             name: Backfilling(None, p.pinned[1] - 1) if p.pinned and p.pinned[0] < p.pinned[1] else Finished()

@@ -19,7 +19,7 @@ BEGUN_MS = 1_700_000_000_000
 @pytest.mark.parametrize("partitions", [1, 40, 400])
 def test_a_backlog_that_drains_ten_times_as_fast_as_it_grows_converges(partitions: int) -> None:
     """5 million records from one hour, 15,000 more per barrier; an epoch has room for 150,000."""
-    growth, at = Growth(50_000), dict.fromkeys(range(partitions), 0)
+    growth, at = Growth(50_000), dict.fromkeys(map(str, range(partitions)), 0)
     strategy = SnapshotStrategy((Split("t", "0", 10, 100),))
     position = Position.of({str(p): 0 for p in range(partitions)})
     state = strategy.start(Pin(position, BEGUN_MS, None, strategy.splits), Control())

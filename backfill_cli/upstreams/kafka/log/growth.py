@@ -23,8 +23,8 @@ KEPT_ENDS = 8_000
 APART_MS = 5_000
 """After a longer time without a look, as while a large epoch is staged, records count from the look before."""
 
-Offsets = Mapping[int, int]
-"""partition → offset"""
+Offsets = Mapping[str, int]
+"""partition → offset. Its name is that in positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class Growth:
     def __init__(self, part_rows: int | None = None) -> None:
         self._part_rows = part_rows
         self._seen: list[_Grown] = []
-        self._ends: dict[int, int] = {}
-        self._begin: dict[int, int] = {}  # where each partition's log began when it was first seen
+        self._ends: dict[str, int] = {}
+        self._begin: dict[str, int] = {}  # where each partition's log began when it was first seen
         self._last_ms = 0
         self._looked_ms: int | None = None
         self._asked: Position | None = None  # the position that `_pending` is for; None if an end has moved since
@@ -120,7 +120,7 @@ class Growth:
         return self._seen[0].since_ms if self._seen else None
 
     def _not_covered(self, position: Position) -> tuple[UpstreamEpoch, ...]:
-        at = {int(p): int(offset) for p, offset in position}
+        at = {p: int(offset) for p, offset in position}
         reached = {p: max(at.get(p, first), first) for p, first in self._begin.items()}
         kept, found = [], []
         for grown in self._seen:
@@ -128,7 +128,7 @@ class Growth:
             ends = {p: end for p, end in grown.ends.items() if end > reached[p]}
             if ends:
                 rows = sum(end - reached[p] for p, end in ends.items())
-                cursors = tuple(sorted((str(p), end) for p, end in ends.items()))
+                cursors = tuple(sorted(ends.items()))
                 found.append(UpstreamEpoch(cursors, grown.ms, rows, 0))
                 kept.append(grown if len(ends) == len(grown.ends) else _Grown(grown.ms, ends, grown.since_ms))
                 reached |= ends

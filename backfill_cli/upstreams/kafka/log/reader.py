@@ -1,18 +1,18 @@
-"""Ranges of the log as Arrow batches, read by confluent-kafka in Spark's Python workers, one task per range.
+"""Ranges of the log as Arrow batches, read by confluent-kafka in Spark's Python workers.
 
 Messages become columns by lists, and rows by the formats of their values and keys.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import ArrowTasks, Piece
+from backfill_cli.contracts import ArrowTasks, Piece, RangeTasks
 from backfill_cli.kafka.cluster import Connection
 from backfill_cli.kafka.edge import client
-from backfill_cli.kafka.messages import messages
-from backfill_cli.kafka.ranges import Range
+from backfill_cli.kafka.messages import BATCH_BYTES, MESSAGES, read, whole
+from backfill_cli.kafka.ranges import Range, Span, Wanted, together
 from backfill_cli.model.schema import schema_text
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.upstreams.kafka.reading import Reading
@@ -28,15 +28,56 @@ def tasks(connection: Connection, topic: str, ranges: Sequence[Range], reading: 
     return ArrowTasks(make, arrow_tasks.packed(pieces, cores), schema_text(reading.columns))
 
 
+def range_tasks(
+    connection: Connection, wanted: Sequence[Wanted], readings: Mapping[str, Reading], cores: int
+) -> RangeTasks:
+    """What is wanted, for several tables and of several topics, with one consumer a task. readings: by table."""
+    parts = together(wanted, cores)
+    schemas = {name: schema_text(reading.columns) for name, reading in readings.items()}
+    offsets = sum(span.up_to - span.after for part in parts for span in part)
+    return RangeTasks(partial(rows_together, connection, dict(readings)), parts, schemas, offsets)
+
+
 def rows(connection: Connection, topic: str, reading: Reading, task: Range) -> "Iterator[pa.RecordBatch]":
-    """The rows of one range in order of their offsets. Raises as `messages`."""
+    """The rows of one range in order of their offsets. Raises as `kafka.messages.read`."""
+    wanted = Wanted("", topic, task)
+    for _, batch in rows_together(connection, {"": reading}, [whole(wanted)]):
+        yield batch
+
+
+def rows_together(
+    connection: Connection, readings: Mapping[str, Reading], spans: Sequence[Span]
+) -> "Iterator[tuple[int, pa.RecordBatch]]":
+    """The rows of all spans, each batch with the read that it is of, in order of a read's offsets. As `read`."""
+    held: dict[int, list[Any]] = {}
+    size = 0
+    for at, found in read(connection, spans):
+        held.setdefault(at, []).extend(found)
+        size += sum(map(len, found)) + BATCH_BYTES // MESSAGES * len(found)
+        if len(spans) == 1 or size > BATCH_BYTES:
+            for one, messages_of in held.items():
+                yield from _rows(readings, spans[one], messages_of)
+            held, size = {}, 0
+    for one, messages_of in held.items():
+        yield from _rows(readings, spans[one], messages_of)
+
+
+def _rows(
+    readings: Mapping[str, Reading], span: Span, found: Sequence[Any]
+) -> "Iterator[tuple[int, pa.RecordBatch]]":
+    """The rows of some messages of a span, for everybody who wants them."""
     import pyarrow as pa
 
     of = client().Message
-    for found in messages(connection, topic, task):
-        read = pa.repeat(pa.scalar(task.read, pa.int32()), len(found))
-        where = place(found, task.partition)
-        yield reading.rows(read, where, list(map(of.key, found)), list(map(of.value, found)))
+    first, last = found[0].offset(), found[-1].offset()
+    for one in span.wanted:
+        mine, begin, end = found, one.range.after, one.range.up_to
+        if first < begin or last >= end:
+            mine = [message for message in found if begin <= message.offset() < end]
+        if mine:
+            number = pa.repeat(pa.scalar(one.range.read, pa.int32()), len(mine))
+            keys, values = list(map(of.key, mine)), list(map(of.value, mine))
+            yield one.range.read, readings[one.table].rows(number, place(mine, span.partition), keys, values)
 
 
 def place(messages: Sequence[Any], partition: int) -> "dict[str, pa.Array]":

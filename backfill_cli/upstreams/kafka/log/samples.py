@@ -18,6 +18,8 @@ from backfill_cli.model.units import spell_duration
 _RECORDS, _PARTITIONS, _CLIENTS = 10, 16, 4
 """Offsets read at each end of a partition; how many partitions, the fullest ones; clients at once."""
 
+_MANY_S = 2.0
+
 _GLIMPSE, _GLIMPSE_BYTES = 2_000, 16 << 20
 """The most records of a glimpse, and about the most bytes."""
 
@@ -30,6 +32,12 @@ def of_ranges(connection: Connection, topic: str, ranges: Sequence[Range]) -> li
 def of_topic(connection: Connection, topic: str, seen: Seen) -> list[bytes]:
     """Values at both ends of the fullest partitions."""
     return _at_ends(connection, topic, {p: (seen.oldest[p], end) for p, end in seen.ends.items()})
+
+
+def many_of_topic(connection: Connection, topic: str, seen: Seen) -> list[bytes]:
+    """As many values as come within a second or two: of a topic in which several tables have records."""
+    of = client().Message
+    return [value for one in glimpse(connection, topic, seen, _MANY_S) if (value := of.value(one))]
 
 
 def unwrapped(connection: Connection, topic: str, seen: Seen) -> list[str]:

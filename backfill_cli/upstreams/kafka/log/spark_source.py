@@ -14,22 +14,28 @@ from backfill_cli.upstreams.kafka.archive.frames import of_ranges
 from backfill_cli.upstreams.kafka.options import TopicOptions
 
 
-def frame(spark: SparkSession, options: TopicOptions, ranges: Sequence[Range], cores: int) -> DataFrame:
-    """The records of these ranges, columns reading.RECORDS. Raises UsageError when the session has no such source.
+def frame(
+    spark: SparkSession, options: TopicOptions, topic: str, ranges: Sequence[Range], cores: int
+) -> DataFrame:
+    """The records of these ranges of a topic, columns reading.RECORDS.
 
+    Raises UsageError when the session has no such source.
     One read holds one range per partition, so ranges that share a partition are read by several.
     """
     by_partition: dict[int, list[Range]] = {}
     for one in ranges:
         by_partition.setdefault(one.partition, []).append(one)
     layers = [[one for one in layer if one is not None] for layer in zip_longest(*by_partition.values())]
-    return balanced(lambda a, b: a.unionByName(b), [_layer(spark, options, layer, cores) for layer in layers])
+    return balanced(
+        lambda a, b: a.unionByName(b), [_layer(spark, options, topic, layer, cores) for layer in layers]
+    )
 
 
-def _layer(spark: SparkSession, options: TopicOptions, ranges: Sequence[Range], cores: int) -> DataFrame:
+def _layer(
+    spark: SparkSession, options: TopicOptions, topic: str, ranges: Sequence[Range], cores: int
+) -> DataFrame:
     from pyspark.errors import AnalysisException
 
-    topic = options.topic
     told = {
         "kafka.bootstrap.servers": options.bootstrap_servers,
         "kafka.isolation.level": options.isolation,

@@ -12,7 +12,7 @@ from backfill_cli.upstreams.kafka.log.growth import KEPT, KEPT_ENDS, Growth
 def grown(*ends: int) -> Growth:
     growth = Growth()
     for turn, end in enumerate(ends):
-        growth.observe({0: 0}, {0: end}, 1000 * (turn + 1))
+        growth.observe({"0": 0}, {"0": end}, 1000 * (turn + 1))
     return growth
 
 
@@ -25,12 +25,12 @@ def test_each_observation_that_moved_is_an_epoch() -> None:
 
 def test_a_first_look_tells_since_when_what_is_pending_waits() -> None:
     growth = Growth(10)
-    growth.observe({0: 0}, {0: 40}, 9_000, {0: 20}, 1_000)
+    growth.observe({"0": 0}, {"0": 40}, 9_000, {"0": 20}, 1_000)
     assert [(e.ms, e.rows) for e in growth.pending(Position.of({"0": 20}))] == [(5_000, 10), (9_000, 10)]
     assert growth.oldest_ms == 1_000
     growth.pending(Position.of({"0": 31}))
     assert growth.oldest_ms == 5_000
-    growth.observe({0: 0}, {0: 45}, 10_000)
+    growth.observe({"0": 0}, {"0": 45}, 10_000)
     growth.pending(Position.of({"0": 40}))
     assert growth.oldest_ms is None, "it came between two looks"
     growth.pending(Position.of({"0": 45}))
@@ -40,20 +40,20 @@ def test_a_first_look_tells_since_when_what_is_pending_waits() -> None:
 
 def test_after_a_long_time_without_a_look_records_wait_at_most_since_the_look_before() -> None:
     growth = grown(3)
-    growth.observe({0: 0}, {0: 3}, 60_000)  # nothing moved for a minute, and that was seen
-    growth.observe({0: 0}, {0: 9}, 105_000)
+    growth.observe({"0": 0}, {"0": 3}, 60_000)  # nothing moved for a minute, and that was seen
+    growth.observe({"0": 0}, {"0": 9}, 105_000)
     growth.pending(Position.of({"0": 3}))
     assert growth.oldest_ms == 60_000
-    growth.observe({0: 0}, {0: 12}, 106_000)
+    growth.observe({"0": 0}, {"0": 12}, 106_000)
     growth.pending(Position.of({"0": 9}))
     assert growth.oldest_ms is None
 
 
 def test_a_clock_that_steps_back_between_two_looks_far_apart_makes_no_time_decrease() -> None:
     growth = Growth(part_rows=1)
-    growth.observe({0: 0}, {0: 2}, 1_000_500)
-    growth.observe({0: 0}, {0: 2}, 900_000)
-    growth.observe({0: 0}, {0: 6}, 1_000_000)
+    growth.observe({"0": 0}, {"0": 2}, 1_000_500)
+    growth.observe({"0": 0}, {"0": 2}, 900_000)
+    growth.observe({"0": 0}, {"0": 6}, 1_000_000)
     times = [epoch.ms for epoch in growth.pending(Position.of({"0": 0}))]
     assert times == sorted(times)
 
@@ -65,15 +65,15 @@ def test_what_a_position_covers_is_not_pending() -> None:
 
 def test_a_log_that_begins_later_is_pending_from_there() -> None:
     growth = Growth()
-    growth.observe({0: 90}, {0: 100}, 1000)
+    growth.observe({"0": 90}, {"0": 100}, 1000)
     assert [e.rows for e in growth.pending(START)] == [10]
 
 
 def test_time_never_goes_back() -> None:
     growth = Growth()
-    growth.observe({0: 0}, {0: 1}, 5000)
+    growth.observe({"0": 0}, {"0": 1}, 5000)
     assert len(growth.pending(Position.of({"0": 1}))) == 0
-    growth.observe({0: 0}, {0: 2}, 4000)
+    growth.observe({"0": 0}, {"0": 2}, 4000)
     assert [e.ms for e in growth.pending(Position.of({"0": 1}))] == [5000]
 
 
@@ -82,7 +82,7 @@ def test_time_never_goes_back() -> None:
 def test_memory_is_bounded_and_no_offset_is_forgotten(count: int, position: int) -> None:
     growth = Growth()
     for end in range(1, count + 1):
-        growth.observe({0: 0}, {0: end}, end)
+        growth.observe({"0": 0}, {"0": end}, end)
     found = growth.pending(Position.of({"0": position}))
     assert len(found) <= KEPT + 1
     assert sum(e.rows or 0 for e in found) == max(0, count - position)
@@ -93,9 +93,9 @@ class Rereading:
     """All that was ever seen, walked again each time: what is pending, and since when."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[int, dict[int, int]]] = []
+        self.seen: list[tuple[int, dict[str, int]]] = []
 
-    def pending(self, position: dict[int, int]) -> list[tuple[int, int]]:
+    def pending(self, position: dict[str, int]) -> list[tuple[int, int]]:
         reached, found = dict(position), []
         for ms, ends in self.seen:
             rows = sum(max(0, end - reached[p]) for p, end in ends.items())
@@ -116,40 +116,40 @@ STEPS = st.lists(
 def test_what_is_dropped_was_covered(steps: list[tuple[list[int], list[float]]]) -> None:
     """The log moves, then the position, by some share of what it is behind: as if nothing had been dropped."""
     growth, oracle = Growth(), Rereading()
-    ends, at = dict.fromkeys(range(3), 0), dict.fromkeys(range(3), 0)
+    ends, at = dict.fromkeys("012", 0), dict.fromkeys("012", 0)
     for turn, (moves, shares) in enumerate(steps):
         ends = {p: end + more for (p, end), more in zip(ends.items(), moves, strict=True)}
-        growth.observe(dict.fromkeys(range(3), 0), ends, turn)
+        growth.observe(dict.fromkeys("012", 0), ends, turn)
         oracle.seen.append((turn, ends))
         for _ in range(2):
-            found = growth.pending(Position.of({str(p): offset for p, offset in at.items()}))
+            found = growth.pending(Position.of(at))
             assert [(e.ms, e.rows) for e in found] == oracle.pending(at)
-        at = {p: at[p] + int((ends[p] - at[p]) * share) for p, share in zip(range(3), shares, strict=True)}
+        at = {p: at[p] + int((ends[p] - at[p]) * share) for p, share in zip("012", shares, strict=True)}
 
 
 def test_a_barrier_walks_what_is_new_and_an_idle_one_nothing() -> None:
     """400 partitions, 1,000 moves of all of them, each applied: what ever came is not walked again."""
-    growth, oldest = Growth(), dict.fromkeys(range(400), 0)
+    growth, oldest = Growth(), dict.fromkeys(map(str, range(400)), 0)
     for turn in range(1, 1001):
-        growth.observe(oldest, dict.fromkeys(range(400), turn), turn)
+        growth.observe(oldest, dict.fromkeys(map(str, range(400)), turn), turn)
         growth.pending(Position.of({str(p): turn - 1 for p in range(400)}))
     assert growth.walked <= 2 * 1000 * 400
     at = Position.of({str(p): 1000 for p in range(400)})
     assert growth.pending(at) == ()
     before = growth.walked
-    growth.observe(oldest, dict.fromkeys(range(400), 1000), 2000)
+    growth.observe(oldest, dict.fromkeys(map(str, range(400)), 1000), 2000)
     assert growth.pending(at) == ()
     assert growth.walked == before
-    growth.observe(oldest, {**dict.fromkeys(range(400), 1000), 7: 1001}, 2000)
+    growth.observe(oldest, {**dict.fromkeys(map(str, range(400)), 1000), "7": 1001}, 2000)
     assert [e.cursors for e in growth.pending(at)] == [(("7", 1001),)]
     assert growth.walked == before + 1
 
 
 def test_what_waits_for_one_held_partition_is_bounded() -> None:
     """History that is throttled covers nothing: 400 partitions move a thousand times meanwhile."""
-    growth, oldest = Growth(), dict.fromkeys(range(400), 0)
+    growth, oldest = Growth(), dict.fromkeys(map(str, range(400)), 0)
     for turn in range(1, 1001):
-        growth.observe(oldest, dict.fromkeys(range(400), turn), turn)
+        growth.observe(oldest, dict.fromkeys(map(str, range(400)), turn), turn)
     found = growth.pending(START)
     assert sum(len(e.cursors) for e in found) <= KEPT_ENDS
     assert sum(e.rows or 0 for e in found) == 400 * 1000

@@ -14,7 +14,7 @@ from backfill_cli.model.schema import Columns, field
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
 from backfill_cli.upstreams.kafka.columns import of_changes
 from backfill_cli.upstreams.kafka.log import samples
-from backfill_cli.upstreams.kafka.topic import Topic
+from backfill_cli.upstreams.kafka.topics import Topics
 
 OPTIONS = ChangesOptions.model_validate(
     {
@@ -32,7 +32,7 @@ MICROS = {"type": "int64", "name": "io.debezium.time.MicroTimestamp"}
 def read(told: dict[str, Any], kind: str) -> Columns:
     row = {"type": "struct", "field": "after", "fields": [{"field": "at", **told}]}
     record = {"schema": {"type": "struct", "fields": [row]}, "payload": {"op": "c", "after": {"at": 1}}}
-    topic, seen = Topic(OPTIONS, [TableSpec("t", ("at",))]), Seen("cluster", "topic", {}, {})
+    topic, seen = Topics(OPTIONS, [TableSpec("t", ("at",))]).of["t"], Seen("cluster", "topic", {}, {})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(samples, "of_topic", lambda *_: [json.dumps(record).encode()])
         return of_changes(OPTIONS, topic, {"at": field("at", kind)}, seen).columns
@@ -60,7 +60,7 @@ def test_a_number_since_1970_is_not_taken_for_the_text_or_the_number_of_a_snapsh
 
 
 def test_what_a_format_remembers_never_hides_which_topic_it_is() -> None:
-    topic, seen = Topic(OPTIONS, [TableSpec("t", ("at",))]), Seen("cluster", "topic", {}, {})
+    topic, seen = Topics(OPTIONS, [TableSpec("t", ("at",))]).of["t"], Seen("cluster", "topic", {}, {})
     facts = {"topic_id": "other", "cluster": "other", "topic": "other", "source": "public.t"}
     told = {"cluster": "cluster", "topic": "t", "topic_id": "topic", "source": "public.t"}
     assert topic.identity(seen, Found({}, facts=facts)) == told

@@ -21,7 +21,7 @@ from backfill_cli.model.schema import field
 from backfill_cli.upstreams.kafka import columns, connector
 from backfill_cli.upstreams.kafka.log import samples, spark_source
 from backfill_cli.upstreams.kafka.options import KafkaOptions
-from backfill_cli.upstreams.kafka.topic import Topic
+from backfill_cli.upstreams.kafka.topics import Topics
 
 ROW = [
     {"field": "id", "type": "int64"},
@@ -39,7 +39,7 @@ def records(monkeypatch: pytest.MonkeyPatch) -> None:
 def source(**value: str) -> list[str]:
     told = {"bootstrap_servers": "nowhere:1", "topic": "t", "value": value}
     options, seen = KafkaOptions.model_validate(told), Seen("cluster", "topic", {}, {})
-    return list(columns.of_source(options, Topic(options, [TableSpec("t", ("id",))]), None, seen)[0])
+    return list(columns.of_source(options, Topics(options, [TableSpec("t", ("id",))]).of["t"], None, seen)[0])
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_key_as_it_is_is_the_one_column_of_a_text() -> None:
         told = {"bootstrap_servers": "nowhere:1", "topic": "t", "key": {"format": "bytes"}}
         options = KafkaOptions.model_validate({**told, "value": {"format": "rows", "schema": schema}})
         seen = Seen("cluster", "topic", {}, {})
-        return list(columns.of_source(options, Topic(options, [TableSpec("t", key)]), None, seen)[0])
+        return list(columns.of_source(options, Topics(options, [TableSpec("t", key)]).of["t"], None, seen)[0])
 
     for schema, key in (("id BIGINT", ["id"]), ("a STRING, b STRING", ["a", "b"])):
         with pytest.raises(
@@ -131,7 +131,7 @@ def test_a_reader_whose_jars_are_missing_is_changed_in_the_config() -> None:
     told = {"bootstrap_servers": "nowhere:1", "topic": "t", "value": {"format": "rows", "schema": "id BIGINT"}}
     options, spark = KafkaOptions.model_validate(told), SimpleNamespace(read=Read())
     with pytest.raises(UsageError, match="no Kafka source") as refused:
-        spark_source.frame(spark, options, [Range(0, 0, 0, 1)], 1)  # type: ignore[arg-type]
+        spark_source.frame(spark, options, "t", [Range(0, 0, 0, 1)], 1)  # type: ignore[arg-type]
     assert str(refused.value.way_on("orders")).endswith("; then: backfill start --config FILE")
 
 

@@ -1,0 +1,245 @@
+"""Several tables in one job: a topic for each, or one topic for all."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+from hint_typed import typed
+from kafka_topics import EVENTS, new_topic
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.config import load
+from backfill_cli.contracts import Source, TableSpec
+from backfill_cli.engine.job.checks import plan
+from backfill_cli.engine.loop.run import start
+from backfill_cli.engine.verify.job import verify
+from backfill_cli.errors import ConfigError, Fatal, StateConflict, UsageError
+from backfill_cli.model.position import Position
+from backfill_cli.model.reports import PlanReport
+from backfill_cli.upstreams.kafka import connector
+
+if TYPE_CHECKING:
+    from broker import Broker
+    from pyspark.sql import SparkSession
+
+JSON = {"format": "events", "schema": "id BIGINT, name STRING"}
+
+CONFIG = """
+[job]
+name = "shop"
+staging = "{folder}/staging"
+[upstream]
+type = "kafka"
+bootstrap_servers = "{bootstrap}"
+{upstream}
+{tables}
+[sink]
+type = "duckdb"
+path = "{folder}/sink.duckdb"
+[barrier]
+interval = "100ms"
+"""
+
+
+class Job:
+    """One job over several topics, in this process."""
+
+    def __init__(self, folder: Path, broker: "Broker", upstream: str, tables: Mapping[str, str]) -> None:
+        self.folder, self.catalog, self.config = folder, Catalog(folder / "catalog.duckdb"), folder / "job.toml"
+        listed = "\n".join(f'[[tables]]\nname = "{name}"\n{more}' for name, more in tables.items())
+        told = {"folder": folder, "bootstrap": broker.bootstrap, "upstream": upstream, "tables": listed}
+        self.config.write_text(CONFIG.format(**told))
+
+    def catch_up(self) -> None:
+        start(load(self.config), self.catalog, "caught-up", False, None)
+
+    def planned(self) -> PlanReport:
+        return plan(load(self.config), self.catalog)
+
+    def rows(self, sql: str) -> list[Any]:
+        with duckdb.connect(str(self.folder / "sink.duckdb"), read_only=True) as db:
+            return db.execute(sql).fetchall()
+
+    @property
+    def position(self) -> Mapping[str, int]:
+        with duckdb.connect(str(self.folder / "catalog.duckdb"), read_only=True) as db:
+            told = db.execute("SELECT position FROM checkpoints WHERE kind = 'committed'").fetchone()
+        assert told is not None
+        return dict(json.loads(told[0])["cursors"])
+
+
+def opened(broker: "Broker", tables: Sequence[str], key: Sequence[str] = EVENTS, **options: Any) -> Source:
+    told = {"bootstrap_servers": broker.bootstrap, "value": JSON, **options}
+    return connector.open(connector.options.model_validate(told), [TableSpec(name, tuple(key)) for name in tables])
+
+
+def test_each_table_has_its_topic_and_all_commit_together(
+    spark: "SparkSession", broker: "Broker", tmp_path: Path
+) -> None:
+    people, orders = new_topic(broker, 1), new_topic(broker, 2)
+    people.write([b'{"id":1,"name":"a"}', b'{"id":2,"name":"b"}'], keys=[b'{"id":1}', b'{"id":2}'])
+    orders.write_json([{"id": n, "name": "x"} for n in range(5)], 1)
+    upstream = f"""
+    topics = {{ people = "{people.name}", orders = "{orders.name}" }}
+    value = {{ format = "rows", schema = {{ people = "id BIGINT, name STRING", orders = "id BIGINT" }} }}
+    accept_growth = true
+    """
+    job = Job(tmp_path, broker, upstream, {"people": 'key = ["id"]', "orders": 'key = ["id"]'})
+    job.catch_up()
+    assert job.rows("SELECT id, name FROM people ORDER BY id") == [(1, "a"), (2, "b")]
+    assert job.rows("SELECT kafka_partition, id FROM orders ORDER BY id") == [(1, n) for n in range(5)]
+    assert job.position == {"orders/0": 0, "orders/1": 5, "people/0": 2}
+    people.write(
+        [None, b'{"id":3,"name":"c"}', b'{"id":1,"name":"d"}'], keys=[b'{"id":2}', b'{"id":3}', b'{"id":1}']
+    )
+    orders.write_json([{"id": 7}], 0)
+    orders.grow(3)
+    orders.write_json([{"id": 8}], 2)
+    job.catch_up()
+    assert job.rows("SELECT id, name FROM people ORDER BY id") == [(1, "d"), (3, "c")]
+    assert job.rows("SELECT kafka_partition, id FROM orders ORDER BY ALL") == [
+        (0, 7),
+        *((1, n) for n in range(5)),
+        (2, 8),
+    ]
+    assert job.position == {"orders/0": 1, "orders/1": 5, "orders/2": 1, "people/0": 5}
+    assert verify("shop", job.catalog).equal
+
+
+def test_events_of_several_topics_are_kept_each_by_its_place(
+    spark: "SparkSession", broker: "Broker", tmp_path: Path
+) -> None:
+    first, second = new_topic(broker, 2), new_topic(broker)
+    first.write_json([{"id": n} for n in range(3)], 1)
+    first.write([b"no json"], 1)
+    upstream = f"""
+    topics = {{ a = "{first.name}", b = "{second.name}" }}
+    value = {{ format = "events", schema = "id BIGINT" }}
+    on_error = "quarantine"
+    """
+    job = Job(tmp_path, broker, upstream, {"a": "", "b": ""})
+    job.catch_up()
+    second.write_json([{"id": 1}, {"id": 1}])
+    first.write_json([{"id": 3}], 0)
+    job.catch_up()
+    assert job.rows("SELECT kafka_partition, kafka_offset, id FROM a ORDER BY ALL") == [
+        (0, 0, 3),
+        (1, 0, 0),
+        (1, 1, 1),
+        (1, 2, 2),
+    ]
+    assert job.rows("SELECT kafka_offset, id FROM b ORDER BY ALL") == [(0, 1), (1, 1)]
+    assert job.rows("SELECT kafka_partition, kafka_offset FROM _backfill_quarantine_a") == [(1, 3)]
+    assert verify("shop", job.catalog).equal
+
+
+def envelope(table: str, op: str, before: Any, after: Any, db: str = "shop") -> bytes:
+    source = {"connector": "postgresql", "db": db, "schema": "public", "table": table, "ts_ms": 1_700_000_000_000}
+    return json.dumps({"before": before, "after": after, "source": source, "op": op, "ts_ms": 1}).encode()
+
+
+def test_tables_that_share_a_topic_each_have_their_records_and_others_are_skipped(
+    spark: "SparkSession", broker: "Broker", tmp_path: Path
+) -> None:
+    topic = new_topic(broker, 2)
+    topic.write([envelope("people", "c", None, {"id": n, "name": f"p{n}"}) for n in range(3)], 0)
+    topic.write([envelope("orders", "c", None, {"id": n, "sum": n * 2}) for n in range(4)], 1)
+    topic.write([envelope("events", "c", None, {"id": 1})], 1)
+    upstream = f"""
+    topic = "{topic.name}"
+    value = {{ format = "debezium", schema = {{ people = "id INT, name STRING", orders = "id INT, sum BIGINT" }} }}
+    """
+    job = Job(tmp_path, broker, upstream, {"people": 'key = ["id"]', "orders": 'key = ["id"]'})
+    said = "has records of tables that the job does not have, which are skipped: shop.public.events (in a sample)"
+    assert f"topic '{topic.name}' {said}" in job.planned().warnings
+    job.catch_up()
+    assert job.rows("SELECT id, name FROM people ORDER BY id") == [(n, f"p{n}") for n in range(3)]
+    assert job.rows("SELECT id, sum FROM orders ORDER BY id") == [(n, n * 2) for n in range(4)]
+    topic.write([envelope("people", "u", {"id": 1, "name": "p1"}, {"id": 9, "name": "x"})], 0)
+    topic.write([envelope("orders", "d", {"id": 3, "sum": 6}, None)], 1)
+    topic.write([envelope("people", "c", None, {"id": 1, "name": "another database"}, db="other")], 1)
+    job.catch_up()
+    assert job.rows("SELECT id, name FROM people ORDER BY id") == [(0, "p0"), (2, "p2"), (9, "x")]
+    assert job.rows("SELECT id FROM orders ORDER BY id") == [(0,), (1,), (2,)]
+    assert job.position == {"orders/0": 4, "orders/1": 7, "people/0": 4, "people/1": 7}
+    assert verify("shop", job.catalog).equal
+
+
+def test_two_source_tables_of_one_name_are_told_apart_by_more_of_their_names(broker: "Broker") -> None:
+    topic = new_topic(broker)
+    topic.write([envelope("people", "c", None, {"id": 1, "name": "a"}, db) for db in ("shop", "other")])
+    value = {"format": "debezium", "schema": "id INT, name STRING"}
+    with pytest.raises(ConfigError, match="'people' is the end of several names") as refused:
+        opened(broker, ["people", "orders"], ["id"], topic=topic.name, value=value).pin()
+    with typed(refused.value) as hint:
+        hint.says('name = "other.public.people", target = "people"')
+        pin = opened(broker, ["other.public.people", "orders"], ["id"], topic=topic.name, value=value).pin()
+        assert {split.id for split in pin.splits} == {"other.public.people/0", "orders/0"}
+
+
+def test_a_topic_whose_records_name_no_table_fills_one(broker: "Broker") -> None:
+    topic = new_topic(broker)
+    with pytest.raises(ConfigError, match="events values do not name the table of a record") as refused:
+        opened(broker, ["a", "b"], topic=topic.name)
+    with typed(refused.value) as hint:
+        topics = hint.settings()["upstream.topics"]
+        assert opened(broker, ["a", "b"], topics=topics).capabilities.partitions is not None
+
+
+def test_a_topic_that_is_missing_is_named_before_anything_is_made(broker: "Broker") -> None:
+    topic = new_topic(broker)
+    with pytest.raises(UsageError, match=f"topic '{topic.name}x' does not exist") as refused:
+        opened(broker, ["a", "b"], topics={"a": topic.name, "b": topic.name + "x"}).pin()
+    with typed(refused.value) as hint:
+        hint.says(topic.name)
+        assert opened(broker, ["a"], topics={"a": topic.name}).pin().position == Position.of({"a/0": 0})
+
+
+def test_every_table_has_its_topic_and_its_columns(broker: "Broker") -> None:
+    topic = new_topic(broker)
+    for told, said in (
+        ({"topics": {"a": topic.name}}, "no topic for table 'b'"),
+        ({"topics": {"a": "t", "b": "t2", "c": "t3"}}, r"there is no table 'c' in \[\[tables\]\]"),
+        ({"topics": "{table}", "value": {"schema": {"a": "id INT"}}}, "no columns of table 'b'"),
+        ({"topics": "{table}", "value": {"schema": {"a": "i INT", "b": "i INT", "c": "i INT"}}}, "no table 'c'"),
+    ):
+        with pytest.raises(ConfigError, match=said) as refused:
+            opened(broker, ["a", "b"], **told)
+        with typed(refused.value) as hint:
+            hint.says("a, b")
+            both = {"topics": {"a": topic.name, "b": topic.name + "2"}}
+            schema = {"a": "id INT", "b": "id INT"}
+            assert opened(broker, ["a", "b"], **both, value={"schema": schema}).capabilities.partitions
+    with pytest.raises(ConfigError, match="is no name of a topic") as refused:
+        opened(broker, ["a", "b c"], topics="{table}")
+    with typed(refused.value) as hint:
+        hint.says("write upstream.topics as a table, with each table's topic")
+        assert opened(broker, ["a", "b c"], topics={"a": "a", "b c": "bc"}).capabilities.partitions
+    debezium = {"format": "debezium", "schema": "id INT", "tables": ["x"]}
+    with pytest.raises(ConfigError, match="is for a job of one table") as refused:
+        opened(broker, ["a", "b"], ["id"], topics="{table}", value=debezium)
+    with typed(refused.value) as hint:
+        hint.says("leave it out")
+        without = {name: told for name, told in debezium.items() if name != "tables"}
+        assert opened(broker, ["a", "b"], ["id"], topics="{table}", value=without).capabilities.partitions
+
+
+def test_growth_and_recreation_are_told_of_the_topic_that_they_are_of(broker: "Broker") -> None:
+    first, second = new_topic(broker), new_topic(broker)
+    topics = {"a": first.name, "b": second.name}
+    rows = {**JSON, "format": "rows"}
+    pin = opened(broker, ["a", "b"], ["id"], topics=topics, value=rows).pin()
+    second.grow(2)
+    later = opened(broker, ["a", "b"], ["id"], topics=topics, value=rows)
+    later.restore(pin)
+    with pytest.raises(Fatal, match=f"topic '{second.name}' has a new partition 1: it had 1, now it has 2"):
+        later.observe(pin.position, False)
+    accepted = opened(broker, ["a", "b"], ["id"], topics=topics, value=rows, accept_growth=True)
+    accepted.restore(pin)
+    assert dict(accepted.observe(pin.position, False).latest) == {"a/0": 0, "b/0": 0, "b/1": 0}
+    first.recreate()
+    with pytest.raises(StateConflict, match=f"topic '{first.name}' was recreated"):
+        accepted.observe(pin.position, False)
