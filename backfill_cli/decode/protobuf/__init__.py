@@ -59,7 +59,7 @@ class Protobuf:
 
 @lru_cache(_KNOWN)
 def reader(text: str, references: References, indexes: tuple[int, ...]) -> Protobuf:
-    """What reads messages of the type with these indexes in a schema; made once in a process. Raises Unsupported."""
+    """What reads messages of the type of these indexes in a schema; made once in a process. Raises Unsupported."""
     types = _types(text, references)
     return Protobuf(types, types.indexed(indexes))
 
