@@ -5,6 +5,7 @@ by one, by values.py, which says what is wrong with them.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -21,6 +22,7 @@ from backfill_cli.model.schema import SparkType, decimal_of
 Odd: TypeAlias = pa.Array | None
 """BOOLEAN without NULLs: whether a value has to be read again; None: none has."""
 
+_VARIABLE = pa.struct([("scale", pa.int64()), ("value", pa.binary())])
 _RAW = {"boolean": pa.bool_(), "float": pa.float64(), "double": pa.float64(), "string": pa.string()}
 
 
@@ -31,7 +33,7 @@ def read_as(kind: SparkType, how: Encoding, in_json: bool, binary: bool = False)
     binary: an encoding that has bytes, and decimals as bytes, rather than texts; nested types are read, too.
     """
     if how.kind == "variable":
-        return None
+        return _VARIABLE if binary else None
     if not isinstance(kind, str):
         return _nested_as(kind, how) if binary else None
     if binary and how.kind in ("base64", "unscaled"):
@@ -70,6 +72,8 @@ def converted(raw: pa.Array, kind: SparkType, how: Encoding) -> tuple[pa.Array, 
     """The column in its own type, NULL where a value is odd."""
     if not isinstance(kind, str):
         return _struct(raw, kind, how) if kind["type"] == "struct" else _lists(raw, kind, how)
+    if raw.type == _VARIABLE:
+        return _variable(raw, kind)
     if raw.type == pa.binary():
         return (raw, None) if how.kind == "base64" else _big_endian(raw, kind, how)
     if raw.type == pa.int64():
@@ -159,6 +163,22 @@ def _big_endian(raw: pa.Array, kind: str, how: Encoding) -> tuple[pa.Array, Odd]
     found, odd = converted(made, kind, how)
     lost = pc.and_(pc.is_null(made), pc.is_valid(raw))
     return found, either(odd, lost) if pc.any(lost).as_py() else odd
+
+
+def _variable(raw: pa.Array, kind: str) -> tuple[pa.Array, Odd]:
+    """Decimals with their scale beside them, each distinct one once."""
+    known: dict[tuple[int | None, bytes | None], Any] = {}
+    found, odd = [], []
+    for there, *pair in zip(raw.is_valid().to_pylist(), *(one.to_pylist() for one in raw.flatten()), strict=True):
+        scale, value = one = (pair[0], pair[1])
+        if one not in known:
+            known[one] = None
+            if scale is not None and value is not None:
+                with suppress(Unreadable):
+                    known[one] = values.of_big_endian(value, scale, kind)
+        found.append(known[one])
+        odd.append(there and known[one] is None)
+    return stored.array(found, kind), pa.array(odd, pa.bool_()) if any(odd) else None
 
 
 def _struct(raw: pa.Array, kind: dict[str, Any], how: Encoding) -> tuple[pa.Array, Odd]:

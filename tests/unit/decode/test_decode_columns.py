@@ -42,11 +42,21 @@ SHORT: Kind = ("short", {"type": "int16"})
 DAY: Kind = ("date", {"type": "int32", "name": "io.debezium.time.Date"})
 NANOS: Kind = ("timestamp_ntz", {"type": "int64", "name": "io.debezium.time.NanoTimestamp"})
 MONEY = decimal(9, 2)
+VARIABLE: Kind = (
+    "decimal(20,4)",
+    {
+        "type": "struct",
+        "name": "io.debezium.data.VariableScaleDecimal",
+        "fields": [{"field": "scale", "type": "int32"}, {"field": "value", "type": "bytes"}],
+    },
+)
 KINDS = [
     MONEY,
     decimal(38, 10),
     decimal(9, 2, of=3),
     decimal(38, 0),
+    VARIABLE,
+    array(VARIABLE),
     ("binary", {"type": "bytes"}),
     array(MONEY),
     array(LONG),
@@ -91,6 +101,8 @@ def token(chance: random.Random, told: dict[str, Any]) -> Token:
     if chance.random() < 0.15:
         return None
     match told["type"]:
+        case "struct" if told.get("name"):
+            return {"scale": Number(chance.choice([0, 2, 4, 6, -3, 10**6])), "value": token(chance, MONEY[1])}
         case "struct":
             return {one["field"]: token(chance, one) for one in told["fields"]}
         case "array":
