@@ -40,7 +40,7 @@ UpstreamOption = Annotated[
     ),
 ]
 SinkOption = Annotated[
-    str, typer.Option("--sink", metavar="TYPE", help="Without --to: duckdb, postgres, delta or iceberg.")
+    str, typer.Option("--sink", metavar="TYPE", help="Without --to: duckdb, postgres, delta, iceberg or kafka.")
 ]
 FullOption = Annotated[bool, typer.Option("--full", help="Write every option of this upstream and sink.")]
 

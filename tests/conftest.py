@@ -192,6 +192,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Broker]":
         "log.retention.check.interval.ms": "1000",
         "log.cleaner.backoff.ms": "500",
         "log.initial.task.delay.ms": "500",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
         "log.segment.delete.delay.ms": "1000",
         # Rights, of the user of the secured listener; whoever comes without a name has all.
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

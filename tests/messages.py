@@ -29,6 +29,7 @@ GROUPS = {
     "Kafka, on either side": ("backfill_cli/kafka/",),
     "DuckDB as the sink": ("backfill_cli/sinks/duckdb/", "backfill_cli/duckdb_errors"),
     "PostgreSQL as the sink": ("backfill_cli/sinks/postgres/",),
+    "Kafka as the sink": ("backfill_cli/sinks/kafka/",),
     "Lake tables as the sink": ("backfill_cli/sinks/delta/", "backfill_cli/sinks/iceberg/", "backfill_cli/lake/"),
     "Any sink": ("backfill_cli/sinks/", "backfill_cli/contracts/"),
     "Planning and starting a job": ("backfill_cli/engine/job/",),

@@ -43,7 +43,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"schema_registry"}
     | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors"},
     "sinks": SHARED
-    | {"contracts", "failpoint", "spark", "cdc", "formats", "lake", "kafka", "duckdb_errors", "duckdb_instance"}
+    | {"contracts", "failpoint", "spark", "cdc", "decode", "formats", "lake", "kafka"}
+    | {"duckdb_errors", "duckdb_instance"}
     | {"schema_registry"}
     | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors"},
     "catalog": SHARED | {"contracts", "failpoint", "folders", "duckdb_errors", "duckdb_instance"},

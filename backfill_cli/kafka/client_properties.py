@@ -57,6 +57,22 @@ CLIENT_PROPERTIES = frozenset(
 """How to talk to the cluster, how much to fetch at once. Nothing that runs code (plugins, `…cmd`, providers),
 turns verification off, or decides which records are read, which is up to the job."""
 
+PRODUCER_PROPERTIES = frozenset(
+    {
+        "batch.num.messages",
+        "batch.size",
+        "compression.codec",
+        "compression.level",
+        "compression.type",
+        "linger.ms",
+        "message.max.bytes",
+        "queue.buffering.max.kbytes",
+        "queue.buffering.max.messages",
+        "request.timeout.ms",
+    }
+)
+"""What a sink may set besides: nothing that decides whether, where or how often a record is written."""
+
 SECRETS = frozenset(
     {
         "sasl.oauthbearer.client.secret",

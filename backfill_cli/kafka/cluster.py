@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,7 +24,7 @@ Offsets = Mapping[int, int]
 _Places = dict[tuple[str, int], int]
 """(topic, partition) → offset"""
 
-_LEFT: list[Any] = []
+LEFT: list[Any] = []
 """Clients whose Cluster is no longer referenced, until one of our own threads ends them.
 
 librdkafka aborts the process when a client is ended by one of its own threads. Such a thread runs Python for a
@@ -61,13 +62,20 @@ class Reached(Protocol):
 class Connection:
     """How to reach the cluster: the client's settings. Never shown: they hold secrets."""
 
-    def __init__(self, options: Reached) -> None:
+    def __init__(self, options: Reached, rights: str = "Read and Describe the topic") -> None:
+        self.rights = rights
         self.at, self.servers = options.at, options.bootstrap_servers
         self.isolation = options.isolation
         self._told = dict(options.options)
 
     def __repr__(self) -> str:
         return f"Connection({self.servers})"
+
+    def of_all_records(self) -> "Connection":
+        """The same for records of open and aborted transactions, too."""
+        found = copy(self)
+        found.isolation = "read_uncommitted"
+        return found
 
     def settings(self) -> dict[str, Any]:
         return {
@@ -233,12 +241,12 @@ class Cluster:
             # an admin client does not accept the settings of consumers
             fetching = ("fetch.", "queued.", "check.crcs", "allow.auto.create.topics")
             settings = {k: v for k, v in settings.items() if not k.startswith(fetching)}
-            _LEFT.clear()
+            LEFT.clear()
             try:
                 self._admin = client().admin.AdminClient(settings, logger=told["logger"])
             except client().KafkaException as exc:
                 raise ours(exc.args[0], self._connection, "its settings") from exc
-            self._left = weakref.finalize(self, _LEFT.append, self._admin)
+            self._left = weakref.finalize(self, LEFT.append, self._admin)
             self._left.atexit = False
         return self._admin
 

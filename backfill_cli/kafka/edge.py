@@ -51,10 +51,14 @@ class Complaints:
 
 
 class Servers(Protocol):
-    """The servers that an error names, where the config has them, and how secrets are removed from its text."""
+    """The servers that an error names, where the config has them, and how secrets are removed from its text.
+
+    rights: those that the user needs.
+    """
 
     servers: str
     at: str
+    rights: str
 
     def scrubbed(self, text: str) -> str: ...
 
@@ -72,8 +76,8 @@ def ours(error: "KafkaError", of: Servers, what: str, complaints: Complaints | N
         return Fatal(f"{where}: no TLS connection: {said}", in_config(f"check {of.at}.options: ssl.*"))
     text = of.scrubbed(error.str())
     denied = {K.TOPIC_AUTHORIZATION_FAILED, K.CLUSTER_AUTHORIZATION_FAILED, K.GROUP_AUTHORIZATION_FAILED}
-    if error.code() in denied:
-        return Fatal(f"{where}: {text}", "give this user the right to Read and Describe the topic")
+    if error.code() in denied | {K.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}:
+        return Fatal(f"{where}: {text}", f"give this user the right to {of.rights}")
     if error.code() in {K._INVALID_ARG, K.UNSUPPORTED_VERSION, K.INVALID_REQUEST, K._UNSUPPORTED_FEATURE}:
         return Fatal(f"{where}: {text}", in_config(f"check {of.at}.options"))
     because = f" ({said})" if last and last != error.str() else ""

@@ -14,9 +14,11 @@ from backfill_cli.errors import (
     BackfillError,
     BadData,
     Fatal,
+    Held,
     Hint,
     HistoryGone,
     LogFirst,
+    StateConflict,
     Transient,
     UsageError,
     in_config,
@@ -36,11 +38,13 @@ _OWN = re.compile(
 """A whole message, see `ending`. An expression quotes data as it is: in it ` :try ` or ` :end` ends nothing."""
 
 _KINDS: dict[str, type[BackfillError]] = {
-    "BadData": BadData,
+    "BadData": BadData,  # those of a class before the class
+    "StateConflict": StateConflict,
     "Fatal": Fatal,
-    "LogFirst": LogFirst,  # before the class that it is of
+    "LogFirst": LogFirst,
     "Transient": Transient,
     "HistoryGone": HistoryGone,
+    "Held": Held,
     "UsageError": UsageError,
 }
 
@@ -151,6 +155,8 @@ def from_spark(exc: BaseException, way_on: Hint | str = RENAME_HINT) -> Backfill
     text = str(exc)
     if (own := _rebuilt(text)) is not None:
         return own
+    if "Python worker exited unexpectedly" in text:
+        return Transient("one of Spark's Python workers was killed, or ran out of memory", RETRIED)
     lacks = re.search(r"No module named '((?:backfill_cli|pyarrow|confluent_kafka)[\w.]*)'", text)
     if lacks:
         return Fatal(f"Spark's executors have no Python module {lacks[1]}", SAME_PACKAGE)

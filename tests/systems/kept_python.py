@@ -26,7 +26,7 @@ IMPORTED = (
     *(f"backfill_cli.commands.{verb}" for verb in ("_running", "resume", "start", "status", "throttle", "verify")),
     *(f"backfill_cli.engine.{part}" for part in ("loop.run", "verify.fix", "verify.job")),
     *(f"backfill_cli.upstreams.{kind}" for kind in ("delta", "files", "iceberg", "kafka", "postgres")),
-    *(f"backfill_cli.sinks.{kind}" for kind in ("delta", "duckdb", "iceberg", "postgres")),
+    *(f"backfill_cli.sinks.{kind}" for kind in ("delta", "duckdb", "iceberg", "kafka", "postgres")),
     "pyspark.java_gateway",
     "pyspark.sql.functions",
     "pyarrow.parquet",

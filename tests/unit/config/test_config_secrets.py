@@ -38,6 +38,7 @@ SINKS: dict[str, Any] = {
     "postgres": {"type": "postgres", "dsn": "${env:DSN}"},
     "delta": {"type": "delta", "table": "lake/{table}"},
     "iceberg": {"type": "iceberg", "table": "lake/{table}"},
+    "kafka": {"type": "kafka", "bootstrap_servers": "h:9092"},
 }
 
 BESIDE: dict[Path, dict[str, str]] = {

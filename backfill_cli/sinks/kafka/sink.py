@@ -1,0 +1,154 @@
+"""Topics as a sink: what the engine asks of it. All tables of an epoch commit in one transaction."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from backfill_cli.contracts import EpochCommit, SavedJob, Sink, SinkCapabilities, SinkExtras, SinkTable
+from backfill_cli.contracts.refusals import no_record, refuse_old_token, taken
+from backfill_cli.kafka.cluster import Connection
+from backfill_cli.lake.sink import LakeCopy
+from backfill_cli.model.checkpoint import Marker, Owner
+from backfill_cli.sinks.kafka import KafkaSinkOptions, names, reading, state, writing
+from backfill_cli.sinks.kafka.admin import Admin
+from backfill_cli.sinks.kafka.state import JobRecord, StateTopic
+from backfill_cli.sinks.kafka.topics import Topics
+from backfill_cli.sinks.kafka.transaction import Transaction
+from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.api import DataFrame, SparkSession
+from backfill_cli.spark.failures import spark_reading
+
+RIGHTS = "Create, Describe, Read and Write the topics, and to Describe and Write the transactional id"
+
+
+class KafkaSink(Sink):
+    """See contracts.Sink. Writes whole rows: a record replaces the one of its key."""
+
+    capabilities = SinkCapabilities(transactional=True, partial=False)
+
+    def __init__(self, options: KafkaSinkOptions) -> None:
+        self._options = options
+        self._connection = Connection(options, RIGHTS)
+        self._admin = Admin(self._connection)
+        self.extras = SinkExtras(copied=self.copied)
+
+    def use(self, session: Callable[[], SparkSession]) -> None:
+        self._session = session
+
+    def _state(self, job: str) -> StateTopic:
+        return StateTopic(self._admin, names.state_of(self._options, job))
+
+    @contextmanager
+    def _changing(self, job: str) -> Iterator[tuple[Transaction, JobRecord | None]]:
+        """A transaction of the job, opened, and its record, which no other process can then change."""
+        name = names.state_of(self._options, job)
+        with Transaction(self._connection, name, self._options.transaction_timeout) as transaction:
+            yield transaction, self._state(job).newest()
+
+    def _write(self, transaction: Transaction, record: JobRecord, more: state.Records = ()) -> None:
+        transaction.begin()
+        topic = self._state(record.job)
+        topic.send(transaction, [*more, state.of_job(record)])
+        topic.commit(transaction)
+
+    def _topics(self) -> Topics:
+        return Topics(self._options, self._admin)
+
+    def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        self._topics().missing(job, tables, into_existing)
+
+    def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        topics = self._topics()
+        missing = topics.missing(job, tables, into_existing)
+        if not missing:
+            return
+        topics.make(job, missing)
+        with self._changing(job) as (transaction, held):
+            record = held or JobRecord(job)
+            token = max((one.token for one in record.tables.values()), default=0)
+            claimed = {name: replace(one, token=token) for name, one in topics.claims(missing).items()}
+            schemas = [state.of_schema(one.name, one.schema) for one in missing.schemas]
+            self._write(transaction, record.with_tables(claimed), schemas)
+        topics.refuse_others(job, tables)
+
+    def owner(self, job: str) -> Owner | None:
+        record = self._state(job).newest()
+        return None if record is None else record.owner
+
+    def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
+        if owner == instead_of:
+            return
+        with self._changing(job) as (transaction, record):
+            if record is None:
+                raise no_record(job)
+            held = record.owner
+            if held is not None and held.catalog not in (owner.catalog, instead_of and instead_of.catalog):
+                raise taken(job, held)
+            self._write(transaction, replace(record, owner=owner))
+
+    def fence(self, job: str, token: int) -> None:
+        """Opening the transaction ends the one of an older runner, if it has one."""
+        if not self._state(job).exists():
+            return
+        with self._changing(job) as (transaction, record):
+            if record is None:
+                return
+            for table, marker in record.markers.items():
+                refuse_old_token(job, table, token, marker)
+            raised = {name: replace(one, token=token) for name, one in record.tables.items() if one.token < token}
+            if raised:
+                self._write(transaction, record.with_tables(raised))
+
+    def committed(self, job: str) -> Mapping[str, Marker]:
+        record = self._state(job).newest()
+        return {} if record is None else record.markers
+
+    def commit(self, commit: EpochCommit) -> None:
+        topic = self._state(commit.job)
+        record = topic.newest()
+        due = writing.tables_due(commit, record)
+        if record is None or not due:
+            return
+        work = writing.Work(
+            self._connection,
+            topic.name,
+            self._options.transaction_timeout,
+            self._options.accept_growth,
+            commit,
+        )
+        spark = self._session()
+        with spark_reading():
+            for table in due:
+                if table.name in commit.unique:
+                    held = record.tables[table.name]
+                    reading.refuse_duplicates(spark, self._connection, self._admin, commit, table, held)
+            arrow_tasks.frame(spark, partial(writing.apply, work), (0,), "rows BIGINT").toArrow()
+
+    def saved(self, job: str) -> SavedJob | None:
+        return self._state(job).saved()
+
+    @contextmanager
+    def copied(self, job: str, live: bool, folder: Path) -> Iterator[LakeCopy]:
+        """See `contracts.SinkExtras`. Nothing is copied: what is committed in a log stays as it is."""
+        topic = self._state(job)
+        found = reading.bounds(self._admin, self._connection.of_all_records(), topic.newest)
+        if found is None:
+            raise no_record(job)
+        saved = topic.saved()
+
+        def rows(spark: SparkSession, table: SinkTable) -> DataFrame:
+            held = found.record.tables[table.name]
+            return reading.Rows(self._connection, held.topic, table, held.epoch).frame(
+                spark, found.ranges(held.topic)
+            )
+
+        versions = {f"{name}/{p}": span for (name, p), span in found.spans.items()}
+        yield LakeCopy(self._session(), rows, saved, versions, lambda _table: None)
+
+    def drop(self, tables: Sequence[SinkTable]) -> None:
+        self._admin.delete(names.topic_of(self._options, table) for table in tables)
+
+    def forget(self, job: str) -> None:
+        self._admin.delete([names.state_of(self._options, job)])

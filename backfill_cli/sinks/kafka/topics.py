@@ -1,0 +1,176 @@
+"""The job's topics: which exist, whose they are, and what must be made before its first epoch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from backfill_cli.contracts import SinkTable
+from backfill_cli.contracts.refusals import belongs_to, gone, other_type, require_key, rows_of_others
+from backfill_cli.errors import BadData, UsageError, in_config
+from backfill_cli.kafka.messages import messages
+from backfill_cli.kafka.ranges import Range
+from backfill_cli.model.schema import SparkType, columns_of, same_type, shown
+from backfill_cli.sinks.kafka import KafkaSinkOptions, names, state
+from backfill_cli.sinks.kafka.admin import Admin, Found
+from backfill_cli.sinks.kafka.state import Held, StateTopic
+from backfill_cli.sinks.kafka.writing import recreated
+
+_PLAIN = {"byte", "short", "integer", "long", "float", "double", "boolean", "string", "binary", "date"}
+_TIMES = {"timestamp", "timestamp_ntz"}
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What `prepare` has to make; false if nothing.
+
+    state: the state's topic, if it does not exist. topics: those that do not exist, by table. claims: tables that
+    are not the job's yet, with their topics. schemas: tables whose columns are new.
+    """
+
+    state: str | None
+    topics: Mapping[str, str]
+    claims: Mapping[str, str]
+    schemas: Sequence[SinkTable]
+
+    def __bool__(self) -> bool:
+        return bool(self.state or self.topics or self.claims or self.schemas)
+
+
+class Topics:
+    """On one cluster."""
+
+    def __init__(self, options: KafkaSinkOptions, admin: Admin) -> None:
+        self._options, self._admin = options, admin
+
+    def missing(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> Missing:
+        """Raises for tables that the job cannot write to. Changes nothing."""
+        for table in tables:
+            _refuse_columns(table)
+        wanted = names.topics_of(self._options, tables)
+        self.refuse_others(job, tables)
+        mine = StateTopic(self._admin, names.state_of(self._options, job))
+        record = mine.newest()
+        held = {} if record is None else dict(record.tables)
+        schemas = {} if record is None else state.schemas(mine.everything())
+        there = self._admin.found([*wanted.values(), mine.name])
+        for name, topic in wanted.items():
+            self._refuse(job, topic, there.get(topic), held.get(name), into_existing)
+        lacking = {name: topic for name, topic in wanted.items() if topic not in there}
+        absent = None if mine.name in there else mine.name
+        if not self._options.create and (absent or lacking):
+            raise self._not_made([*lacking.values(), *filter(None, [absent])])
+        return Missing(
+            absent,
+            lacking,
+            {name: topic for name, topic in wanted.items() if name not in held},
+            [table for table in tables if _differs(table, schemas.get(table.name))],
+        )
+
+    def _refuse(self, job: str, topic: str, found: Found | None, held: Held | None, into_existing: bool) -> None:
+        if held is not None and held.epoch:
+            if found is None:
+                raise gone(f"topic '{topic}'", job, held.epoch)
+            if found.topic_id != held.topic_id:
+                raise recreated(job, held, found)
+        elif found is not None and not into_existing and self._has_records(topic, found.partitions):
+            raise rows_of_others(f"'{topic}' (a topic)")
+
+    def refuse_others(self, job: str, tables: Sequence[SinkTable]) -> None:
+        """No other job has one of these topics. Raises Held naming it."""
+        wanted = {topic: name for name, topic in names.topics_of(self._options, tables).items()}
+        for other, topic in names.states_in(self._options, self._admin.names()).items():
+            record = None if other == job else StateTopic(self._admin, topic).newest()
+            for table, held in (record.tables if record else {}).items():
+                if held.topic in wanted and record is not None:
+                    raise belongs_to(f"topic '{held.topic}'", other, table, record.owner)
+
+    def _has_records(self, topic: str, partitions: int) -> bool:
+        """Whether there is one that was committed: of aborted transactions, too, offsets are left."""
+        places = [(topic, p) for p in range(partitions)]
+        begins, ends = self._admin.begins(places), self._admin.ends(places, committed=True)
+        return any(
+            next(messages(self._admin.connection, topic, Range(0, p, begins[topic, p], ends[topic, p])), None)
+            for _, p in places
+            if begins[topic, p] < ends[topic, p]
+        )
+
+    def _not_made(self, topics: Sequence[str]) -> UsageError:
+        first = topics[0]
+        return UsageError(
+            f"{self._admin.connection.servers}: topic '{first}' does not exist, and sink.create is false",
+            in_config(f"create {', '.join(topics)}, or set sink.create = true"),
+        )
+
+    def make(self, job: str, missing: Missing) -> None:
+        """The topics exist."""
+        options = self._options
+        for topic in missing.topics.values():
+            self._admin.create(topic, options.partitions, options.replication, options.properties)
+        if missing.state is not None:
+            self._admin.create(missing.state, 1, options.replication, state.SETTINGS)
+
+    def claims(self, missing: Missing) -> dict[str, Held]:
+        """The tables that the job takes, as their topics are now; and those that were made again."""
+        taken = {**missing.claims, **missing.topics}
+        there = self._admin.found(taken.values())
+        places = [(topic, p) for topic, found in there.items() for p in range(found.partitions)]
+        ends = self._admin.ends(places, committed=False)
+        return {
+            name: Held(
+                topic,
+                there[topic].topic_id,
+                there[topic].partitions,
+                {p: ends[topic, p] for p in range(there[topic].partitions)},
+            )
+            for name, topic in taken.items()
+        }
+
+
+def _differs(table: SinkTable, known: str | None) -> bool:
+    """Whether the table's columns are new. Raises BadData for one of another type than it was written with."""
+    if known is None:
+        return True
+    there = columns_of(known)
+    for name, column in columns_of(table.schema).items():
+        if name in there and not same_type(there[name]["type"], column["type"]):
+            raise other_type(name, table.target, shown(there[name]["type"]), shown(column["type"]))
+    return bool(columns_of(table.schema).keys() - there.keys())
+
+
+def _refuse_columns(table: SinkTable) -> None:
+    """Raises BadData or UsageError for a column that a record cannot have."""
+    columns = columns_of(table.schema)
+    require_key(table, columns)
+    for name, column in columns.items():
+        if (odd := _odd(column["type"])) is not None:
+            raise BadData(
+                f"table {table.name!r}: column {name!r}: {odd} has no counterpart in JSON",
+                "cast it in the transform's select, or leave it out",
+            )
+    for name in table.key:
+        if _in_key(columns[name]["type"]):
+            raise BadData(
+                f"table {table.name!r}: key column {name!r} is {shown(columns[name]['type'])}: records of one key "
+                "could have keys of different bytes",
+                "choose other columns: tables.key; or cast it in the transform's select",
+            )
+
+
+def _in_key(kind: SparkType) -> bool:
+    """Whether equal values can have different bytes."""
+    return kind in ("float", "double") or isinstance(kind, dict)
+
+
+def _odd(kind: SparkType) -> str | None:
+    """The first type in this one that JSON has no form for."""
+    if isinstance(kind, str):
+        return None if kind in _PLAIN | _TIMES or kind.startswith("decimal") else kind
+    match kind["type"]:
+        case "array":
+            return _odd(kind["elementType"])
+        case "map":
+            if isinstance(kind["keyType"], dict):
+                return f"a map by {shown(kind['keyType'])}"
+            return _odd(kind["keyType"]) or _odd(kind["valueType"])
+        case "struct":
+            return next(filter(None, (_odd(one["type"]) for one in kind["fields"])), None)
+    return str(kind["type"])

@@ -1,0 +1,157 @@
+"""A transaction of the job's own producer. Who opens one ends all others of the job: it fences their producers.
+
+So what a process reads of the job's state once it has opened one stays true, or its transaction cannot commit.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from backfill_cli.errors import RETRIED, BackfillError, BadData, Fatal, Transient, in_config
+from backfill_cli.kafka.cluster import Connection
+from backfill_cli.kafka.edge import Complaints, client, ours
+from backfill_cli.model.units import spell_duration
+
+Headers = list[tuple[str, bytes]]
+
+_OF_CONSUMERS = ("fetch.", "queued.", "check.crcs", "allow.auto.create.topics")
+
+OPEN_S = 60.0
+"""A broker that restarts is back within seconds; so is a coordinator that moves."""
+
+
+class Transaction:
+    """A producer of the job, opened: no other one can commit. Left without a commit, it is aborted.
+
+    name: its transactional id. timeout_s: after which the broker aborts what was begun.
+    """
+
+    def __init__(self, connection: Connection, name: str, timeout_s: float) -> None:
+        self._connection, self._name, self._timeout_s = connection, name, timeout_s
+        self._complaints = Complaints()
+        self._begun_s: float | None = None
+
+    def __enter__(self) -> Self:
+        kafka = client()
+        try:
+            self._producer = kafka.Producer(self._settings())
+            self._producer.init_transactions(OPEN_S)
+        except kafka.KafkaException as exc:
+            raise self._failed(exc.args[0], "opening a transaction") from exc
+        return self
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "linger.ms": 20,
+            "queue.buffering.max.messages": 200_000,
+            "queue.buffering.max.kbytes": 128 * 1024,
+            "compression.type": "lz4",
+            **{k: v for k, v in self._connection.settings().items() if not k.startswith(_OF_CONSUMERS)},
+            **self._complaints.settings(),
+            "transactional.id": self._name,
+            "transaction.timeout.ms": round(self._timeout_s * 1000),
+            # no less than the time that the transaction has: only it decides when to give up
+            "delivery.timeout.ms": round(self._timeout_s * 1000),
+            "delivery.report.only.error": True,
+            # as Java's clients: a key's partition is that of other producers of the topic
+            "partitioner": "murmur2_random",
+        }
+
+    def begin(self) -> None:
+        try:
+            self._producer.begin_transaction()
+        except client().KafkaException as exc:
+            raise self._failed(exc.args[0], "beginning a transaction") from exc
+        self._begun_s = time.monotonic()
+
+    def send(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes],
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """These records are on their way, in this order."""
+        told: dict[str, Any] = {} if headers is None else {"headers": headers}
+        told |= {} if partition is None else {"partition": partition}
+        send = partial(self._producer.produce, topic, **told)
+        for value, key in zip(values, keys, strict=True):
+            try:
+                send(value, key)
+            except BufferError:
+                self._send_when_free(send, value, key)
+            except client().KafkaException as exc:
+                raise self._failed(exc.args[0], f"writing to topic '{topic}'", key) from exc
+        self._producer.poll(0)
+
+    def _send_when_free(
+        self, send: Callable[[bytes | None, bytes], None], value: bytes | None, key: bytes
+    ) -> None:
+        while True:
+            self._producer.poll(0.05)
+            try:
+                return send(value, key)
+            except BufferError:
+                if self._is_late():
+                    raise self._late() from None
+
+    def commit(self) -> None:
+        """All that was sent is in the topics, and visible to who reads what is committed."""
+        while True:
+            try:
+                self._producer.commit_transaction(self._timeout_s)
+                self._begun_s = None
+                return
+            except client().KafkaException as exc:
+                error = exc.args[0]
+                if not error.retriable() or error.txn_requires_abort() or self._is_late():
+                    raise self._failed(error, "committing a transaction") from exc
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._begun_s is not None:
+            self._producer.purge()
+            try:
+                self._producer.abort_transaction(5)
+            except client().KafkaException:
+                pass  # the next one to open a transaction of the job aborts this one
+        del self._producer
+
+    def _is_late(self) -> bool:
+        return self._begun_s is not None and time.monotonic() - self._begun_s > self._timeout_s
+
+    def _failed(self, error: Any, doing: str, key: bytes | None = None) -> BackfillError:
+        """The BackfillError for an error of the client. key: the record's that was being sent."""
+        K, servers = client().KafkaError, self._connection.servers
+        if self._is_late():
+            return self._late()
+        what = f"{servers}: {doing}: {self._connection.scrubbed(error.str())}"
+        match error.code():
+            case K._FENCED | K.INVALID_PRODUCER_EPOCH | K._STATE:
+                return Transient(f"{what}: another process has opened a transaction {self._name!r}", RETRIED)
+            case K.INVALID_TRANSACTION_TIMEOUT:
+                return Fatal(
+                    f"{what}: the brokers allow less than {spell_duration(self._timeout_s)}",
+                    in_config("lower sink.transaction_timeout, or raise the brokers' transaction.max.timeout.ms"),
+                )
+            case K.MSG_SIZE_TOO_LARGE | K.RECORD_LIST_TOO_LARGE:
+                of = "" if key is None else f": the record with the key {key.decode(errors='replace')[:200]}"
+                return BadData(
+                    f"{what}{of}",
+                    in_config(
+                        "raise max.message.bytes of the topic and sink.options.'message.max.bytes'; or leave the "
+                        "large column out in the transform's select"
+                    ),
+                )
+        return ours(error, self._connection, doing, self._complaints)
+
+    def _late(self) -> BackfillError:
+        return Transient(
+            f"{self._connection.servers}: a commit takes longer than {spell_duration(self._timeout_s)}, and was "
+            "aborted",
+            in_config("raise sink.transaction_timeout, or lower barrier.target for smaller commits"),
+        )
