@@ -4,6 +4,7 @@
     python benchmarks/kafka.py --quick               200,000 records: only checks that it works
     python benchmarks/kafka.py --only pairs
     python benchmarks/kafka.py --only debezium       2 million changes of a table, and with 1 % of odd ones
+    python benchmarks/kafka.py --only topics         the lag of 50 topics in one job
     python benchmarks/kafka.py --only shown --quick  the lag that status shows against the lag from outside
 
 A broker is started for it. Each variant parses the same JSON into the same columns, in one Spark session. The
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
     from broker import Broker
     from pyspark.sql import DataFrame, SparkSession
 
-SECTIONS = ("pairs", "debezium", "live", "shown")
+SECTIONS = ("pairs", "debezium", "live", "shown", "topics")
 BATCH = 250
 PARTITIONS = 4
 TOPIC = "orders"
+TABLES = tuple(f"t{number}" for number in range(50))
 COLUMNS = "id BIGINT, customer BIGINT, status STRING, amount DECIMAL(10,2), note STRING"
 CHANGED = f"{COLUMNS}, created TIMESTAMP_NTZ, due DATE"
 CHANGES = 2_000_000
@@ -265,11 +267,13 @@ def debezium(folder: Path, kafka: "Broker", records: int, rounds: int) -> list[F
     ]
 
 
-def live(folder: Path, bootstrap: str, records: int, seconds: float) -> list[Figure]:
-    """From the acknowledgement of 250 records, every quarter second, to the commit that has them."""
+def lags(job: TopicJob, send: Callable[[int], None], seconds: float) -> tuple[list[float], int]:
+    """Seconds from a batch's acknowledgement, one each quarter second, to its commit; and how many records in all.
+
+    send: writes BATCH records, of which the first has this number.
+    """
     from backfill_cli.catalog import Catalog
 
-    job = TopicJob(folder / "live", folder, bootstrap=bootstrap, begin="latest").write()
     landed: list[tuple[int, float]] = []
     with job.runner("start", "--config", str(job.config)):
         wait_for(job, "running", "upstream")
@@ -277,8 +281,8 @@ def live(folder: Path, bootstrap: str, records: int, seconds: float) -> list[Fig
         end = due + seconds
         sent = 0
         while due < end:
-            produce(bootstrap, records + sent, 250)
-            sent += 250
+            send(sent)
+            sent += BATCH
             landed.append((sent, time.time() * 1000))
             due += 0.25
             time.sleep(max(0.0, due - time.monotonic()))
@@ -288,11 +292,54 @@ def live(folder: Path, bootstrap: str, records: int, seconds: float) -> list[Fig
         done += line.changes_read
         commits.append((done, line.committed_ms))
     assert done == sent, f"{done} of {sent} records committed"
-    lags = [(next(ms for rows, ms in commits if rows >= upto) - at) / 1000 for upto, at in landed]
-    lags = lags[len(lags) // 5 :]  # the first ones meet a cold JVM
-    middle, most = statistics.median(lags), percentile(lags, 0.95)
+    found = [(next(ms for rows, ms in commits if rows >= upto) - at) / 1000 for upto, at in landed]
+    return found[len(found) // 5 :], sent  # the first ones meet a cold JVM
+
+
+def live(folder: Path, bootstrap: str, records: int, seconds: float) -> list[Figure]:
+    """The lag of following one topic of events."""
+    job = TopicJob(folder / "live", folder, bootstrap=bootstrap, begin="latest").write()
+    found, sent = lags(job, lambda begin: produce(bootstrap, records + begin, BATCH), seconds)
+    middle, most = statistics.median(found), percentile(found, 0.95)
     note = f"{sent} records, 1000 a second, over {seconds:.0f} s; p95 {most:.2f} s"
     return [Figure("live lag, median", middle, "s", "≤ 2", middle <= 2, (), note)]
+
+
+@dataclass(frozen=True)
+class TopicsJob(TopicJob):
+    """A job of many tables, each with a topic of its own, whose rows have a key."""
+
+    def write(self) -> "TopicsJob":
+        super().write()
+        head, sink = self.config.read_text().split("[[tables]]")[0], CONFIG[CONFIG.index("[sink]") :]
+        tables = "".join(f'[[tables]]\nname = "{name}"\nkey = ["id"]\n' for name in TABLES)
+        head = head.replace(f'topic = "{self.topic}"', 'topics = "shop.{table}"')
+        self.config.write_text(head + tables + sink.format(folder=self.folder))
+        return self
+
+
+def topics(folder: Path, kafka: "Broker", seconds: float) -> list[Figure]:
+    """The lag of following 50 topics of two partitions in one job: 1,000 records a second in all, rows by key."""
+    from confluent_kafka import Producer
+
+    for name in TABLES:
+        kafka.create(f"shop.{name}", 2)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 5})
+
+    def send(begin: int) -> None:
+        for number in range(begin, begin + BATCH):
+            producer.produce(f"shop.{TABLES[number % len(TABLES)]}", record(number), partition=number // 50 % 2)
+        assert producer.flush(30) == 0
+
+    value = f'format = "rows", schema = "{COLUMNS}"'
+    job = TopicsJob(folder / "topics", folder, bootstrap=kafka.bootstrap, value=value).write()
+    found, sent = lags(job, send, seconds)
+    with duckdb.connect(str(job.warehouse), read_only=True) as db:
+        counted = sum(db.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in TABLES)
+    assert counted == sent, f"{counted} of {sent} rows are in the sink"
+    middle, most = statistics.median(found), percentile(found, 0.95)
+    note = f"{len(TABLES)} topics, {sent} records, 1000 a second in all, over {seconds:.0f} s; p95 {most:.2f} s"
+    return [Figure("lag of 50 topics in one job, median", middle, "s", "≤ 1.5", middle <= 1.5, (), note)]
 
 
 def shown(folder: Path, bootstrap: str, records: int, seconds: float) -> list[Figure]:
@@ -330,6 +377,8 @@ def main() -> int:
             figures += live(folder, kafka.bootstrap, records, seconds)
         if "shown" in given.only:
             figures += shown(folder, kafka.bootstrap, records, seconds)
+        if "topics" in given.only:
+            figures += topics(folder, kafka, seconds)
     sizes = {"records": records, "bytes": len(record(0)), "partitions": PARTITIONS, "rounds": rounds}
     return 0 if measure.report("kafka", figures, sizes) or given.quick else 1
 

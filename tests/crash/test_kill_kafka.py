@@ -111,3 +111,58 @@ def test_a_death_at_any_point_loses_and_repeats_nothing(
     with duckdb.connect(str(tmp_path / "sink.duckdb"), read_only=True) as db:
         held: list[Any] = db.execute("SELECT kafka_partition, id FROM t ORDER BY ALL").fetchall()
     assert held == sorted(expected)
+
+
+TOPICS = """
+[job]
+name = "crash"
+[upstream]
+type = "kafka"
+bootstrap_servers = "{bootstrap}"
+topics = {{ a = "{a}", b = "{b}" }}
+value = {{ format = "rows", schema = "id BIGINT" }}
+[[tables]]
+name = "a"
+key = ["id"]
+[[tables]]
+name = "b"
+key = ["id"]
+[sink]
+type = "duckdb"
+path = "sink.duckdb"
+[barrier]
+interval = "100ms"
+[spark]
+master = "local[2]"
+"""
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        *(pytest.param(point, marks=pytest.mark.long) for point in POINTS if point != "sink-before-commit"),
+        "sink-before-commit",  # one table is in the transaction, the other is not yet
+    ],
+)
+def test_two_topics_commit_together_whatever_dies(broker: "Broker", tmp_path: Path, point: str) -> None:
+    """Each table holds every record once; of an epoch, the sink has both tables or none."""
+    topics = {"a": new_topic(broker, 2), "b": new_topic(broker, 1)}
+    told = {name: topic.name for name, topic in topics.items()}
+    (tmp_path / "job.toml").write_text(TOPICS.format(bootstrap=broker.bootstrap, **told))
+    expected = {"a": write(topics["a"], range(30), 0) + write(topics["a"], range(30, 50), 1)}
+    expected["b"] = write(topics["b"], range(40), 0)
+    if point.startswith("recovery"):
+        assert run(tmp_path, "after-prepare").returncode == -signal.SIGKILL
+    assert run(tmp_path, point).returncode == -signal.SIGKILL
+    with duckdb.connect(str(tmp_path / "sink.duckdb"), read_only=True) as db:
+        there = {name for (name,) in db.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+        held = [db.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in told if name in there]
+    assert held in ([], [0, 0], [50, 40])
+    expected["a"] += write(topics["a"], range(100, 110), 0)
+    expected["b"] += write(topics["b"], range(100, 105), 0)
+    ended = run(tmp_path, "")
+    assert ended.returncode == 0, ended.stderr
+    with duckdb.connect(str(tmp_path / "sink.duckdb"), read_only=True) as db:
+        for name, rows in expected.items():
+            found: list[Any] = db.execute(f"SELECT kafka_partition, id FROM {name} ORDER BY ALL").fetchall()
+            assert found == sorted(rows)

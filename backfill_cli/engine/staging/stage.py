@@ -177,7 +177,7 @@ class SparkStager:
                 done, counts = self._latest_of(table, there, history, schemas[table.name], folder)
             tables |= done
             rows |= dict(zip(mine, counts, strict=False))
-            hit("table-staged")
+        hit("table-staged")
         if tables:
             sync(folder)
         history = len(plan.reads)
@@ -213,7 +213,7 @@ class SparkStager:
             return {}, {}
         by = {read.table for read in mine}
         targets = {
-            table.name: target(table.name, () if table.name in self._appends else table.key, folder)
+            table.name: target(() if table.name in self._appends else table.key, folder)
             for table in plain
             if table.name in by
         }
@@ -225,7 +225,6 @@ class SparkStager:
             if table.name in done.changes:
                 shape, found = self._config.transform_of(table.name), done.changes[table.name]
                 tables[table.name] = staged(self._spark, self._upstream, table, found, shape, folder).table
-        hit("table-staged")
         return tables, {at[read]: count for read, count in done.rows.items()}
 
     def _latest_of(
