@@ -7,7 +7,7 @@ from typing import Any
 from backfill_cli.catalog.lease import Lease
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.duckdb_instance import DuckDBPyConnection
-from backfill_cli.model.checkpoint import PartitionProgress, Progress, Written
+from backfill_cli.model.checkpoint import PartitionProgress, Progress, TablePartitions, Written
 from backfill_cli.model.job import ENDED, Command, Control, JobState, Phase, apply_command
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.split import SplitStatus
@@ -132,6 +132,10 @@ def read_progress(text: str) -> Progress:
     shaped = {
         "eta_s": eta_s and tuple(eta_s),
         "partitions": tuple(PartitionProgress(**one | {"state": SplitStatus(one["state"])}) for one in listed),
+        "tables": tuple(
+            TablePartitions(**one | {"furthest": one["furthest"] and tuple(one["furthest"])})
+            for one in told.get("tables", ())
+        ),
         "spool": spool and SpoolView(**spool | {"waits": spool["waits"] and Limit.read(spool["waits"])}),
         "written_per_s": written and Written(**written),
     }

@@ -1,7 +1,7 @@
 """What the catalog and the sink keep of a job between two barriers."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import START, Position
-from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
+from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus, partition_number
 from backfill_cli.model.upstream import SpoolView
 
 
@@ -92,6 +92,36 @@ class PartitionProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class TablePartitions:
+    """How far the partitions of one table are together, for display.
+
+    live: how many of them have no history left. lag: offsets that they are behind, None before the first
+    observation. furthest: the number of the one furthest behind, and how far it is; None if none is behind.
+    """
+
+    table: str
+    partitions: int
+    live: int
+    lag: int | None
+    furthest: tuple[int, int] | None = None
+
+
+def by_table(partitions: Sequence[PartitionProgress]) -> tuple[TablePartitions, ...]:
+    """What is together said of these, table by table, furthest behind first; empty if all are of one table."""
+    of: dict[str, list[PartitionProgress]] = {}
+    for one in partitions:
+        of.setdefault(one.table, []).append(one)
+    found = []
+    for table, mine in of.items() if len(of) > 1 else ():
+        lags = [(one.lag, -partition_number(one.partition)) for one in mine if one.lag is not None]
+        lag, number = max(lags, default=(0, 0))
+        live = sum(one.state == SplitStatus.FINISHED for one in mine)
+        behind = sum(lag for lag, _ in lags) if lags else None
+        found.append(TablePartitions(table, len(mine), live, behind, (-number, lag) if lag else None))
+    return tuple(sorted(found, key=lambda one: (-(one.lag or 0), one.table)))
+
+
+@dataclass(frozen=True, slots=True)
 class Written:
     """Rows written to the sink per second, by what it does with them; see EpochRecord."""
 
@@ -108,8 +138,9 @@ class Progress:
     the last epochs. lag_ms: how far the sink is behind, None before the log is followed.
     limited_by: what limits the job now, and the command that changes it. share: 0 to 1 of a
     history, by offsets; None if rows and bytes tell. partitions: of a partitioned log, the 64 furthest behind, in
-    that order. token: the runner that reports. caught_up_ms: since when, in its run. held_bytes: log that the
-    upstream keeps for the job, as last observed; None if it keeps none for it. spool: what was taken of the log
+    that order; tables: all of them, table by table, if there are several.
+    token: the runner that reports. caught_up_ms: since when, in its run. held_bytes: log that the upstream
+    keeps for the job, as last observed; None if it keeps none for it. spool: what was taken of the log
     and is not in the sink yet; None if the log is read directly. looked_ms: when the runner last observed the
     upstream. interval_ms: between two observations. oldest_ms: upstream time of the oldest change that the sink
     lacks. settled_ms: everything that the upstream had then, by the runner's clock, is in the sink.
@@ -141,6 +172,7 @@ class Progress:
     waiting_for: Limit | None = None
     share: float | None = None
     partitions: tuple[PartitionProgress, ...] = ()
+    tables: tuple[TablePartitions, ...] = ()
     token: int = 0
     held_bytes: int | None = None
     spool: SpoolView | None = None

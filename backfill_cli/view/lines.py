@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from backfill_cli.catalog import SplitGroup
-from backfill_cli.model.checkpoint import PartitionProgress, Totals, Written
+from backfill_cli.model.checkpoint import PartitionProgress, TablePartitions, Totals, Written
 from backfill_cli.model.limit import Kind
 from backfill_cli.model.units import spell_count, spell_duration, spell_epoch, spell_moment, spell_rate, spell_size
 from backfill_cli.model.upstream import SpoolView
@@ -20,6 +20,9 @@ from backfill_cli.view.model import (
 
 FOLLOWED, LIVE = "finished", "live"
 """A partition whose history is finished: the catalog's word for it, and the one that people see."""
+
+TABLES_SHOWN = 20
+"""The tables furthest behind that are listed."""
 
 PART_WORDS = {"consumed": "read", "consuming": "being read"}
 PARTITION_WORDS = {FOLLOWED: LIVE}
@@ -73,6 +76,7 @@ def _facts_of_start(view: JobView) -> list[tuple[str, str]]:
 
 
 def _facts(view: JobView) -> list[tuple[str, str]]:
+    others = len(view.tables) - TABLES_SHOWN
     return [
         ("job", view.name),
         ("state", f"{view.state} ({view.reason})" if view.reason else view.state),
@@ -80,7 +84,9 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         ("last commit", spell_epoch(view.epoch) if view.epoch else "none yet"),
         ("snapshot", f"{spell_share(view.share)}, {spell_read(view)}"),
         *((f"  {group.label}", spell_rows(group, view.rows_estimated)) for group in view.groups),
-        *((f"  partition {p.partition}", spell_partition(p)) for p in view.partitions),
+        *((f"  table {one.table}", spell_table(one)) for one in view.tables[:TABLES_SHOWN]),
+        *((("  others", f"{others:,} tables, less behind"),) if others > 0 else ()),
+        *((f"  partition {p.partition}", spell_partition(p)) for p in view.partitions if not view.tables),
         ("parts", spell_splits(view)),
         ("reads", spell_reads(view)),
         *((("writes", spell_written(view.written_per_s)),) if view.written_per_s is not None else ()),
@@ -108,6 +114,15 @@ def spell_splits(view: JobView) -> str:
     words = PARTITION_WORDS if view.partitions else PART_WORDS
     told = ((count, words.get(status, status)) for status, count in view.splits.items())
     return ", ".join(f"{count:,} {word}" for count, word in told if count) or "none"
+
+
+def spell_table(one: TablePartitions) -> str:
+    """`4 partitions, 3 live; 1,200 behind, 1,000 of it in partition 2`."""
+    held = spell_count(one.partitions, "partition")
+    live = LIVE if one.live == one.partitions else f"{one.live:,} {LIVE}"
+    lag = "" if one.lag is None else f"; {one.lag:,} behind"
+    most = "" if one.furthest is None else f", {one.furthest[1]:,} of it in partition {one.furthest[0]}"
+    return f"{held}, {live}{lag}{most}"
 
 
 def spell_partition(partition: PartitionProgress) -> str:

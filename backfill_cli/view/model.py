@@ -8,11 +8,11 @@ from enum import StrEnum
 from backfill_cli.catalog import Catalog, JobRow, SplitGroup, Taken, wall_clock_ms
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.errors import Hint, NoSuchJob, command, sql
-from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, Written
+from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, TablePartitions, Written
 from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
-from backfill_cli.model.split import SplitStatus
+from backfill_cli.model.split import SplitStatus, partition_number, partition_table
 from backfill_cli.model.units import spell_count, spell_duration, spell_moment
 from backfill_cli.model.upstream import SpoolView
 from backfill_cli.view.answers import UNTOLD
@@ -114,6 +114,7 @@ class JobView:
     runner: RunnerView
     groups: Sequence[SplitGroup] = ()
     partitions: Sequence[PartitionProgress] = ()
+    tables: Sequence[TablePartitions] = ()
     recent_lag_s: Sequence[float] = field(default=())
     held_bytes: int | None = None
     spool: SpoolView | None = None
@@ -186,7 +187,8 @@ def job_view(
         pending_commands=tuple(command.verb for command in row.waiting),
         runner=RunnerView(row.lease.host, row.lease.pid, row.lease.renewed_ms, row.live, row.lease.claimed_ms),
         groups=() if progress.partitions else tuple(groups),
-        partitions=tuple(sorted(progress.partitions, key=lambda p: (len(p.partition), p.partition))),
+        partitions=tuple(sorted(progress.partitions, key=_in_order)),
+        tables=progress.tables,
         recent_lag_s=tuple(one.lag_ms / 1000 for one in ledger[-LAGS:] if one.lag_ms is not None),
         held_bytes=progress.held_bytes,
         spool=progress.spool,
@@ -206,6 +208,10 @@ def job_view(
         ledger=tuple(ledger),
         taken=tuple(taken),
     )
+
+
+def _in_order(one: PartitionProgress) -> tuple[str, int]:
+    return partition_table(one.partition) or "", partition_number(one.partition)
 
 
 def shown_state(row: JobRow) -> JobState | Dead:

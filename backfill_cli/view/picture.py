@@ -551,7 +551,9 @@ class Columns:
 
 
 def _partitions(view: JobView) -> list[tuple[Text, ...]]:
-    """The state of each partition; those that do not fit are counted."""
+    """The state of each partition, or of each table's; those that do not fit are counted."""
+    if view.tables:
+        return _tables(view)
     names = ("  partition", "state", "next offset", "history ends", "behind")
     lines: list[tuple[Text, ...]] = [tuple(Text(name, style=QUIET) for name in names)]
     for one in view.partitions[:PARTITIONS_SHOWN]:
@@ -561,6 +563,24 @@ def _partitions(view: JobView) -> list[tuple[Text, ...]]:
     more = len(view.partitions) - PARTITIONS_SHOWN
     if more > 0:
         lines.append((Text(f"  and {more} more", style=QUIET),))
+    return lines
+
+
+def _tables(view: JobView) -> list[tuple[Text, ...]]:
+    """The partitions of each table together, furthest behind first."""
+    names = ("  table", "live", "partitions", "behind", "most in", "")
+    lines: list[tuple[Text, ...]] = [tuple(Text(name, style=QUIET) for name in names)]
+    for one in view.tables[:PARTITIONS_SHOWN]:
+        number, most = (
+            ("", "") if one.furthest is None else (f"partition {one.furthest[0]}", f"{one.furthest[1]:,}")
+        )
+        behind = "" if one.lag is None else f"{one.lag:,}"
+        live = Text(f"{one.live:,}", style=DONE if one.live == one.partitions else CALM)
+        told = (f"{one.partitions:,}", behind, number, most)
+        lines.append((Text(f"  {shown(one.table)}"), live, *map(Text, told)))
+    more = len(view.tables) - PARTITIONS_SHOWN
+    if more > 0:
+        lines.append((Text(f"  and {more} more, less behind", style=QUIET),))
     return lines
 
 

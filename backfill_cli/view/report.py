@@ -24,6 +24,7 @@ from backfill_cli.view.lines import (
     spell_read,
     spell_rows,
     spell_spool,
+    spell_table,
     spell_written,
 )
 from backfill_cli.view.model import (
@@ -285,7 +286,8 @@ def _events(told: Reported) -> str:
 def _parts(view: JobView) -> str:
     """A bar for each group of splits, or for each partition."""
     bars = [(group.label, group.share, spell_rows(group, view.rows_estimated)) for group in view.groups]
-    for one in view.partitions:
+    bars += [(f"table {one.table}", one.live / one.partitions, spell_table(one)) for one in view.tables]
+    for one in view.partitions if not view.tables else ():
         share = 1.0 if one.target is None else min(1.0, one.offset / max(1, one.target))
         bars.append((f"partition {one.partition}", share, spell_partition(one)))
     if not bars:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from backfill_cli.errors import command
-from backfill_cli.model.checkpoint import EpochRecord, Progress, Written
+from backfill_cli.model.checkpoint import EpochRecord, Progress, Written, by_table
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.plan import EpochPlan
@@ -206,6 +206,7 @@ class Meter:
         self._told_oldest_ms = oldest_ms
         doing = self._told
         changes_per_s, written_per_s = self._log_rates(steady_ms) or (None, None)
+        partitions = strategy.partitions(state, self._plan.latest)
         follows = state.phase != Phase.SNAPSHOT
         return Progress(
             phase=state.phase,
@@ -230,7 +231,8 @@ class Meter:
             caught_up_ms=caught_up_ms,
             waiting_for=waiting,
             share=read.share,
-            partitions=strategy.partitions(state, self._plan.latest)[:PARTITIONS_SHOWN],
+            partitions=partitions[:PARTITIONS_SHOWN],
+            tables=by_table(partitions),
             held_bytes=self._view.held_bytes,
             spool=self._view.spool,
             oldest_ms=oldest_ms,

@@ -45,8 +45,8 @@ HERE = 10_000
 class Target:
     """Where one table's rows go. key: by which changes are netted; empty for events.
 
-    path, apart: folders, the latter for rows that cannot be read. Tables share them, as each is synced: at 50 tables,
-    four folders of its own for each took 0.7 s of a commit.
+    path, apart: folders, the latter for rows that cannot be read. Tables share them, as each is synced: at 50
+    tables, four folders for each took 0.7 s of a commit.
     """
 
     key: tuple[str, ...]

@@ -12,9 +12,10 @@ from view_builders import GROUPS, drawn, ledger, progress, row
 
 from backfill_cli.catalog import Lease, SplitGroup
 from backfill_cli.errors import Hint, command, shell
-from backfill_cli.model.checkpoint import PartitionProgress, Written
+from backfill_cli.model.checkpoint import PartitionProgress, Written, by_table
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.limit import Kind, Limit
+from backfill_cli.model.split import SplitStatus
 from backfill_cli.view.console import shown, shown_lines
 from backfill_cli.view.lines import job_details, jobs_table, spell_progress
 from backfill_cli.view.model import JobView, job_view
@@ -265,6 +266,50 @@ def test_a_partition_that_is_followed_is_live_and_keeps_its_name_in_json() -> No
     for text in (job_details(view), drawn(Picture(view))):
         assert "live" in text
         assert "finished" not in text
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abc"), st.sampled_from(["finished", "backfilling"]), st.none() | st.integers(0, 9)
+        ),
+        max_size=20,
+    )
+)
+def test_partitions_of_several_tables_are_told_together_and_none_is_lost(
+    told: list[tuple[str, str, int | None]],
+) -> None:
+    each = [
+        PartitionProgress(f"{t}/{n}", SplitStatus(state), 9, 9, lag, t) for n, (t, state, lag) in enumerate(told)
+    ]
+    tables = by_table(each)
+    assert bool(tables) == (len({one.table for one in each}) > 1)
+    for one in tables:
+        mine = [p for p in each if p.table == one.table]
+        lags = {int(p.partition.split("/")[1]): p.lag for p in mine if p.lag is not None}
+        assert (one.partitions, one.live) == (len(mine), sum(p.state == "finished" for p in mine))
+        assert one.lag == (sum(lags.values()) if lags else None)
+        assert (
+            one.furthest is None if not one.lag else lags[one.furthest[0]] == one.furthest[1] == max(lags.values())
+        )
+    assert [one.lag or 0 for one in tables] == sorted((one.lag or 0 for one in tables), reverse=True)
+
+
+def test_fifty_partitions_of_fifty_tables_fit_a_screen_and_the_furthest_behind_is_named() -> None:
+    each = [
+        PartitionProgress(
+            f"t{n % 50}/{n // 50}", SplitStatus.FINISHED, 9, 9, (n == 7 and 1_200) or 0, f"t{n % 50}"
+        )
+        for n in range(2_500)
+    ]
+    shown = progress(partitions=tuple(each[:64]), tables=by_table(each), splits={"finished": 2_500})
+    view = job_view(row(progress=shown))
+    for text in (job_details(view), drawn(Picture(view))):
+        assert len(text.splitlines()) < 60
+        assert "t7" in text
+        assert "partition 0" in text
+        assert "1,200" in text
+        assert "less behind" in text
 
 
 def test_phases_and_epochs_are_told_in_words_and_times() -> None:

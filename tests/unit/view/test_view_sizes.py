@@ -14,7 +14,7 @@ from view_builders import PROGRESS, ROW
 
 from backfill_cli.catalog import Lease, SplitGroup, Taken
 from backfill_cli.errors import Hint, command
-from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Written
+from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Written, by_table
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.split import SplitStatus
@@ -55,7 +55,10 @@ def views(draw: st.DrawFn) -> JobView:
     strategy = draw(st.sampled_from(["snapshot", "chain", "source", "arrangement"]))
     some = st.none() | counts
     places = draw(st.lists(st.tuples(st.sampled_from(list(SplitStatus)), counts, some, some), max_size=9))
-    partitions = tuple(PartitionProgress(str(n), *told) for n, told in enumerate(places))
+    tables = draw(st.integers(1, 12))
+    partitions = tuple(
+        PartitionProgress(f"t{n % tables}/{n}", *at, f"t{n % tables}") for n, at in enumerate(places)
+    )
     told = replace(
         PROGRESS,
         phase=draw(st.sampled_from(phases_of(strategy))),
@@ -75,6 +78,7 @@ def views(draw: st.DrawFn) -> JobView:
         looked_ms=draw(st.none() | st.integers(NOW_MS - 10**7, NOW_MS)),
         oldest_ms=draw(st.none() | st.integers(NOW_MS - 10**9, NOW_MS)),
         partitions=partitions,
+        tables=by_table(partitions),
         quarantined=draw(st.dictionaries(st.just("quarantine_orders"), counts, max_size=1)),
         doing=draw(st.none() | words),
         doing_ms=draw(st.integers(0, NOW_MS)),
