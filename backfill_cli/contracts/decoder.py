@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
+    from backfill_cli.decode.registered import Registered
+
 
 class Fault(StrEnum):
     """Faults of a record for which its place (a topic, a folder of files) has a way on of its own."""
@@ -83,6 +85,7 @@ class Asked:
     snapshot's, in which a column that is left out would become NULL.
     of_keys: the records are other records' keys, and a scalar stands for the one column.
     shared: other tables of the job have records there, too; the name of this one's at its source ends with its.
+    documents: an encoding other than JSON, opened; a format that knows the option `encoding` reads its documents.
     """
 
     place: str
@@ -95,6 +98,7 @@ class Asked:
     whole: tuple[frozenset[str], frozenset[str]] | None = None
     of_keys: bool = False
     shared: bool = False
+    documents: "Registered | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ class Decoder(Protocol):
 
     changes: whether records are changes of a table's rows, which need a key; otherwise each is a row, and for a
     table with a key the newest of a key counts, and a record without a value deletes by its own key.
-    options: which of `timestamps`, `decimals` and `tables` it knows; a format has no options of its own.
+    options: which of `timestamps`, `decimals`, `tables` and `encoding` it knows; it has no options of its own.
     """
 
     changes: bool

@@ -12,7 +12,7 @@ from typing import Any
 from backfill_cli.contracts.decoder import Fault
 from backfill_cli.decode.connect import DECIMAL, INTS, Connect, encoding, forms, holds, own_type
 from backfill_cli.decode.encodings import Encoding, schemaless
-from backfill_cli.decode.whole import IN_BLOCK, new_column
+from backfill_cli.decode.whole import new_column
 from backfill_cli.errors import BadData, Hint
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.schema import Columns, SparkType, field, shown
@@ -91,6 +91,42 @@ def together(place: str, blocks: Iterable[Mapping[str, Any]]) -> dict[str, Conne
     return found
 
 
+def pinned(place: str, schemas: Iterable[tuple[str, Sequence[Connect]]]) -> dict[str, Connect]:
+    """The columns of these schemas, newest first, each with the type that holds the values of all of them.
+
+    schemas: (what names one, its fields). A field that a newer schema has under another name, by its aliases, is
+    that column. Raises BadData for a column of two types neither of which holds the other's values.
+    """
+    found: dict[str, tuple[str, Connect]] = {}
+    for written, fields in schemas:
+        renamed = {old: name for name, (_, one) in found.items() for old in one.get("aliases") or ()}
+        for one in fields:
+            field_name = str(one["field"])
+            name = field_name if field_name in found else renamed.get(field_name, field_name)
+            known = found.setdefault(name, (written, one))
+            wider = _wider(known[1], one)
+            if wider is None:
+                both = f"{known[0]} says {_said(known[1])}, but {written} says {_said(one)}"
+                hint = "write a new topic of records with one type of the column, and fill the table from it"
+                raise BadData(f"{place}: column '{name}' changes its type: {both}", hint)
+            if wider is one:
+                found[name] = written, {**known[1], **meaning(one), "field": name}
+    return {name: one for name, (_, one) in found.items()}
+
+
+def _wider(one: Connect, other: Connect) -> Connect | None:
+    """Which of two fields has a type that holds the other's values, the first one if both do; None: neither."""
+    if _kind(one) == _kind(other):
+        return one
+    for wide, narrow in ((one, other), (other, one)):
+        try:
+            encoding(narrow, own_type(wide)[0])
+        except Unsupported:
+            continue
+        return wide
+    return None
+
+
 def columns_of(place: str, told: Mapping[str, Connect], declare: Hint | str) -> Columns:
     """The columns that the blocks describe. Raises BadData for one whose block gives no exact type."""
     columns: Columns = {}
@@ -140,22 +176,25 @@ def disagreement(
     how: Mapping[str, Encoding],
     allowed: frozenset[str] | None,
     may_lack: bool,
+    written: str | None = None,
 ) -> tuple[str, Fault] | None:
     """How a record's block differs from how the record is read; None for no difference.
 
     row: the block's fields of the row. allowed: the columns that the table may have; None: any. may_lack: whether
-    a block can lack any column, which is then NULL.
+    a block can lack any column, which is then NULL. written: what the schema is, if it is not in the record.
     """
+    says = written or "its schema block"
+    within = f"in {says}"
     by_name = {str(one.get("field")): one for one in reversed(row or ())}
     for name, column in columns.items():
         mine = by_name.get(name)
         if mine is not None and not _agrees(mine, how[name], column["type"]):
             read = _shown(column, how[name])
-            said = f"column '{name}': its schema block says {_said(mine)}, but it is read as {read}"
+            said = f"column '{name}': {says} says {_said(mine)}, but it is read as {read}"
             return said, Fault.SCHEMA_BLOCK
         if mine is None and not may_lack and told_of(column) is None:
-            return f"column '{name}' is not {IN_BLOCK}", Fault.BLOCK_COLUMNS
-    more = None if allowed is None else new_column(by_name, allowed, (), IN_BLOCK)
+            return f"column '{name}' is not {within}", Fault.BLOCK_COLUMNS
+    more = None if allowed is None else new_column(by_name, allowed, (), within)
     return None if more is None else (more, Fault.BLOCK_COLUMNS)
 
 

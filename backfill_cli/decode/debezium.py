@@ -6,6 +6,7 @@ to the delete before them.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
@@ -14,10 +15,11 @@ from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Asked, Decode, Decoded, Fault, Found, Opened
 from backfill_cli.decode import block, debezium_forms, order, stored, values
 from backfill_cli.decode.connect import Connect, encoding, is_time
-from backfill_cli.decode.documents import Document, Documents
+from backfill_cli.decode.documents import Document, Documents, Group
 from backfill_cli.decode.encodings import Encoding, Undecided, schemaless
 from backfill_cli.decode.json_documents import IN_BLOCKS
 from backfill_cli.decode.order import blanks, can_be_late, comparable
+from backfill_cli.decode.registered import Registered
 from backfill_cli.decode.source_table import Known, matching, one_source, others, source_of
 from backfill_cli.decode.tokens import DEEP, Token, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unreadable
@@ -135,21 +137,22 @@ class OneByOne:
         self._there = [name for name in self.columns if of.allowed is None or name in of.allowed]
         self._blocks: dict[int, tuple[Connect, Block]] = {}
 
-    def block_of(self, schema: Connect | None) -> Block | None:
+    def block_of(self, of: Group | Document) -> Block | None:
         """What an envelope's schema says; None if it has none."""
+        schema = of.schema
         if schema is None:
             return None
         known = self._blocks.get(id(schema))
         if known is None or known[0] is not schema:
             if len(self._blocks) >= _KNOWN_SCHEMAS:
                 self._blocks.clear()
-            known = self._blocks[id(schema)] = (schema, self._block(schema))
+            known = self._blocks[id(schema)] = (schema, self._block(schema, of.written))
         return known[1]
 
-    def _block(self, schema: Connect) -> Block:
+    def _block(self, schema: Connect, written: str | None) -> Block:
         try:
             row = block.row_of(schema)
-            fault = block.disagreement(row, self.columns, self.how, self.of.allowed, self.of.at is None)
+            fault = block.disagreement(row, self.columns, self.how, self.of.allowed, self.of.at is None, written)
             by_name = {str(one.get("field")): one for one in row or ()}
             certain = {n: found for n, one in by_name.items() if (found := blanks(one)) is not None}
         except (*block.MALFORMED, Unreadable):
@@ -346,7 +349,7 @@ class OneByOne:
             made: list[Change | None] = [None]
             fault = None
             try:
-                made = [*self._of_envelope(document.token(), self.block_of(document.schema))]
+                made = [*self._of_envelope(document.token(), self.block_of(document))]
             except Unreadable as exc:
                 fault = exc
             except RecursionError:  # nested hundreds deep
@@ -451,8 +454,17 @@ class _Opened:
         others, required = (others, frozenset[str]()) if asked.whole is None else asked.whole
         allowed = None if others is None else others | frozenset(columns)
         known = Known(tuple(options.get("tables") or ()), facts.get("source"), named)
+        self._documents = asked.documents
         self._envelopes = Envelopes(
-            schema_text(columns), asked.key, tuple(how.items()), asked.at, known, allowed, required, blockless
+            schema_text(columns),
+            asked.key,
+            tuple(how.items()),
+            asked.at,
+            known,
+            allowed,
+            required,
+            blockless,
+            documents=IN_BLOCKS if asked.documents is None else asked.documents,
         )
         self._late: bool | None = None
 
@@ -463,7 +475,7 @@ class _Opened:
     def _can_be_late(self, recent: Callable[[], Sequence[bytes]]) -> bool:
         """Whether the order can prove that the source checks keys late, by the first window that has a change."""
         if self._late is None:
-            found = [one[0] for one in map(block.envelope_of, recent()) if one is not None]
+            found = [envelope for envelope, _ in _seen(self._documents, recent())]
             if not any(one.get("op") in ("c", "u", "d") for one in found):
                 return True
             self._late = can_be_late(found)
@@ -477,18 +489,42 @@ class _Opened:
         return order.refusing(rows, self._key, decode.images, told, place)
 
 
+def _seen(
+    documents: Registered | None, values: Sequence[bytes]
+) -> list[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
+    """(envelope, its schema if it has one) of each of these values that is one."""
+    if documents is None:
+        return [one for one in map(block.envelope_of, values) if one is not None]
+    found: list[tuple[Mapping[str, Any], Mapping[str, Any] | None]] = []
+    for group in documents.groups(values)[0]:
+        for number in range(len(group.at)):
+            with suppress(Unreadable):
+                envelope = group.token(number)
+                if isinstance(envelope, dict) and "op" in envelope:
+                    found.append((envelope, group.schema))
+    return found
+
+
 class Debezium:
     """See contracts.decoder.Decoder."""
 
     changes: ClassVar[bool] = True
-    options: ClassVar[frozenset[str]] = frozenset(("timestamps", "decimals", "tables"))
+    options: ClassVar[frozenset[str]] = frozenset(("timestamps", "decimals", "tables", "encoding"))
 
     def columns(self, asked: Asked, samples: Callable[[], Sequence[bytes]]) -> Found:
         tables = asked.options.get("tables") or ()
-        found = [one for one in map(block.envelope_of, samples()) if one is not None]
+        values = samples()
+        found = _seen(asked.documents, values)
         mine = [one for one in found if not tables or re.search(matching(tables), source_of(one[0]))]
         source = one_source(asked, (source_of(envelope) for envelope, _ in mine))
-        told = block.together(asked.place, [one for _, one in mine if one is not None and block.is_sound(one)])
+        if asked.documents is None:
+            told = block.together(asked.place, [one for _, one in mine if one is not None and block.is_sound(one)])
+        else:
+            schemas = asked.documents.schemas(values, f"{asked.name}-value")
+            rows = [
+                (w, block.row_of(s) or ()) for w, s in schemas if not tables or any(s is one for _, one in mine)
+            ]
+            told = {name: block.meaning(one) for name, one in block.pinned(asked.place, rows).items()}
         images = [envelope.get("after") for envelope, _ in mine]
         names = frozenset(name for image in images if isinstance(image, dict) for name in image) | told.keys()
         facts = {"source": source}

@@ -15,6 +15,7 @@ from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Decoded
 from backfill_cli.decode import arrow_values, unsent_arrow
 from backfill_cli.decode.arrow_values import Odd, either
+from backfill_cli.decode.connect import INTS, Connect
 from backfill_cli.decode.debezium import Block, Envelopes, OneByOne
 from backfill_cli.decode.documents import Document, Group
 from backfill_cli.decode.merged import merged
@@ -34,22 +35,29 @@ class ByArrow:
 
     def __init__(self, of: Envelopes, slow: OneByOne) -> None:
         self._of, self._slow = of, slow
-        raw = {n: arrow_values.read_as(c["type"], slow.how[n], False) for n, c in slow.columns.items()}
-        self._raw: dict[str, pa.DataType] | None = None
-        if None not in raw.values():
-            self._raw = {name: kind for name, kind in raw.items() if kind is not None}
+        self._raw = {binary: self._raw_types(binary) for binary in (False, True)}
         told = {name: (slow.how[name], column["type"]) for name, column in slow.columns.items()}
         self._placeholders = unsent_arrow.Placeholders(told)
+
+    def _raw_types(self, binary: bool) -> dict[str, pa.DataType] | None:
+        """What is read for each column; None if one of them is read one by one."""
+        columns, how = self._slow.columns, self._slow.how
+        raw = {n: arrow_values.read_as(c["type"], how[n], False, binary) for n, c in columns.items()}
+        found = {name: kind for name, kind in raw.items() if kind is not None}
+        return found if len(found) == len(raw) else None
 
     def decoded(self, records: Sequence[bytes | None]) -> Decoded:
         groups, faults = self._slow.of.documents.groups(records)
         odd = {i: Document(fault) for i, fault in faults.items()}
         parts = []
         for group in groups:
-            known = self._slow.block_of(group.schema)
+            known = self._slow.block_of(group)
             part: Decoded | None = None
             left: Sequence[int] = range(len(group.at))
-            if self._raw is not None and (self._of.blockless if known is None else known.fault) is None:
+            if (
+                self._raw[group.binary] is not None
+                and (self._of.blockless if known is None else known.fault) is None
+            ):
                 part, left = self._group(group, known)
             parts += [] if part is None else [part]
             odd |= {group.at[number]: Document(group, number) for number in left}
@@ -123,9 +131,10 @@ class ByArrow:
 
     def _seen_types(self, group: Group) -> tuple[dict[str, pa.DataType], dict[str, pa.DataType]]:
         """What is read for each column, and for the place in the source's log, as a few envelopes show it."""
-        assert self._raw is not None
-        raw = dict(self._raw)
+        raw = dict(self._raw[group.binary] or {})
         places = dict.fromkeys(PLACE, pa.string()) if self._of.images is not None else {}
+        if group.binary:
+            return raw, {name: _place_type(group.schema, name) for name in places}
         # a number of no known unit is no time: it is left to plain Python
         open_ = {n for n, how in self._slow.how.items() if how.kind == "instant" and how.unit is not None}
         left = set(places)
@@ -249,6 +258,14 @@ class _Rows:
 
     def old(self, column: int) -> pa.Array:
         return pc.struct_field(self.before, [column])
+
+
+def _place_type(schema: Connect | None, name: str) -> pa.DataType:
+    """What a schema has for a place in the source's log: a number or a text."""
+    none: Connect = {}
+    source = next((one for one in (schema or none).get("fields") or () if one.get("field") == "source"), none)
+    of = next((one for one in source.get("fields") or () if one.get("field") == name), none)
+    return pa.int64() if of.get("type") in INTS else pa.string()
 
 
 def _is_in(array: pa.Array, values: pa.Array) -> pa.Array:

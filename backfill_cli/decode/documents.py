@@ -86,15 +86,19 @@ class Document(NamedTuple):
     def schema(self) -> Connect | None:
         return None if isinstance(self.group, Unreadable) else self.group.schema
 
+    @property
+    def written(self) -> str | None:
+        return None if isinstance(self.group, Unreadable) else self.group.written
+
     def token(self) -> Token:
         """Raises Unreadable."""
         if isinstance(self.group, Unreadable):
             raise self.group
         return self.group.token(self.number)
 
-    def members(self) -> dict[str, Token]:
-        """Those of a document that is an object. Raises Unreadable."""
-        found = self.token()
-        if not isinstance(found, dict):
-            raise Unreadable(NO_OBJECT)
-        return found
+
+def as_members(document: Token) -> dict[str, Token]:
+    """The members of a document that is an object. Raises Unreadable."""
+    if not isinstance(document, dict):
+        raise Unreadable(NO_OBJECT)
+    return document

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Asked, Decoded, Fault, Found
-from backfill_cli.decode import foreign, unwrapped, values
-from backfill_cli.decode.documents import Document, Documents, Group
-from backfill_cli.decode.encodings import textual
+from backfill_cli.decode import block, foreign, resolved, unwrapped
+from backfill_cli.decode.connect import Connect
+from backfill_cli.decode.documents import Document, Documents, Group, as_members
 from backfill_cli.decode.json_documents import PLAIN
+from backfill_cli.decode.resolved import Resolved
 from backfill_cli.decode.rows import Rows, one_by_one
-from backfill_cli.decode.tokens import Token, is_registered
+from backfill_cli.decode.tokens import is_registered
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.decode.unsent import NAMES, UNAVAILABLE, is_placeholder
 from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
@@ -32,7 +33,8 @@ class JsonRows:
     """A `Decode` of one object a record. schema: of the columns. whole, key: as in `Asked`.
 
     kept_apart: whether what is no row of a table is refused (foreign.py): in a topic, not in a file.
-    scalar: whether a record that is no object stands for the one column: so are the keys of records written.
+    scalar: whether a document that is no object stands for the one column: so are the keys of records written.
+    closed: whether a document's schema must have no other columns.
     """
 
     schema: str
@@ -41,6 +43,7 @@ class JsonRows:
     kept_apart: bool = True
     scalar: bool = False
     documents: Documents = PLAIN
+    closed: bool = False
 
     @property
     def changed(self) -> bool:
@@ -53,7 +56,7 @@ class JsonRows:
 
     def __call__(self, records: Sequence[bytes | None]) -> Decoded:
         told = records
-        if self.scalar:
+        if self.scalar and self.documents == PLAIN:
             columns = columns_of(self.schema)
             told = [None if record is None else as_object(record, columns) for record in records]
         return _reading(self)(told)
@@ -71,28 +74,13 @@ def _reading(of: JsonRows) -> Callable[[Sequence[bytes | None]], Decoded]:
 
 class _Reading:
     def __init__(self, of: JsonRows) -> None:
-        import pyarrow as pa
-
-        from backfill_cli.decode import arrow_values, unsent_arrow
-
-        self._columns = columns_of(of.schema)
+        self._of, self._columns = of, columns_of(of.schema)
         self._key, self._whole, self._documents = of.key, of.whole, of.documents
         self._foreign = foreign.kinds(self._columns) if of.kept_apart else ()
         self._changed, self._marks = of.changed, unwrapped.marks(self._columns) if of.changed else ()
-        self._how = {name: textual(column["type"]) for name, column in self._columns.items()}
-        self._readers = [
-            (name, column["type"], values.of_json(column["type"], self._how[name]))
-            for name, column in self._columns.items()
-        ]
         self._folded = {name.lower() for name in self._columns}
-        parts = {
-            name: arrow_values.read_as(column["type"], self._how[name], True)
-            for name, column in self._columns.items()
-        }
-        marks = dict.fromkeys(self._marks, pa.string())
-        self._schema = pa.schema(list((parts | marks).items())) if None not in parts.values() else None
-        told = {name: (self._how[name], kind) for name, kind, _ in self._readers} if of.changed else {}
-        self._placeholders = unsent_arrow.Placeholders(told)
+        self._plain = resolved.plain(self._columns)
+        self._known: dict[int, tuple[Connect, Resolved]] = {}
 
     def decoded(self, records: Sequence[bytes | None]) -> Decoded:
         import pyarrow as pa
@@ -105,7 +93,7 @@ class _Reading:
         odd |= {i: None for i, record in enumerate(records) if record is None}
         for group in groups:
             left: Sequence[int] = range(len(group.at))
-            if self._schema is not None:
+            if self._resolved(group).wanted(group.binary, self._marks) is not None:
                 fast, left = self._by_arrow(group)
                 if fast.record is not None and len(fast.record) == len(records):
                     return replace(fast, record=None)
@@ -113,8 +101,7 @@ class _Reading:
             odd |= {group.at[number]: Document(group, number) for number in left}
         if odd or not parts:
             slow = sorted(odd)
-            columns = _MARKS | self._columns
-            told = one_by_one(columns, [odd[i] for i in slow], lambda one: self._row(one.members()))
+            told = one_by_one(_MARKS | self._columns, [odd[i] for i in slow], self._row)
             parts.append(replace(self._with_marks(told), record=pa.array(slow, pa.int32())))
         return merged(parts)
 
@@ -126,6 +113,23 @@ class _Reading:
             return replace(found, columns=columns)
         return replace(found, columns=columns, op=op, beside={own.UNSENT: unsent})
 
+    def _resolved(self, of: Group | Document) -> Resolved:
+        """How documents become rows, by their schema."""
+        schema = of.schema
+        if schema is None:
+            return self._plain
+        known = self._known.get(id(schema))
+        if known is None or known[0] is not schema:
+            if len(self._known) >= _KNOWN_SCHEMAS:
+                self._known.clear()
+            fields = frozenset(str(one.get("field")) for one in schema.get("fields") or ())
+            names = unwrapped.own_names(fields, self._columns) if self._changed else fields
+            made = resolved.by_schema(
+                self._columns, schema, str(of.written), names if self._of.closed else (), self._of.scalar
+            )
+            known = self._known[id(schema)] = schema, made
+        return known[1]
+
     def _by_arrow(self, group: Group) -> tuple[Decoded, Sequence[int]]:
         """The rows that are read by columns, and the numbers of the group's other documents."""
         import pyarrow as pa
@@ -133,22 +137,23 @@ class _Reading:
 
         from backfill_cli.decode import arrow_values, unsent_arrow
 
-        assert self._schema is not None
-        raw, kept = group.read(self._schema)
+        by = self._resolved(group)
+        wanted = by.wanted(group.binary, self._marks)
+        assert wanted is not None
+        raw, kept = group.read(wanted)
         columns: dict[str, pa.Array] = {}
         unsent: dict[str, pa.Array] = {}
         gone = self._says(raw, unwrapped.DELETED, "true"), self._says(raw, unwrapped.OP, "d", "t")
         odd = arrow_values.either(*gone)  # to say which values of a deleted row count is not worth columns
         is_new = self._says(raw, unwrapped.OP, "c", "r")
-        for name, kind, _ in self._readers:
-            new = raw[name]
-            lacks = self._placeholders.lacks(name, new)
+        for name in self._columns:
+            lacks = by.lacks(name, raw) if self._changed else None
             if lacks is not None:
                 odd = arrow_values.either(
                     odd, lacks if name in self._key or is_new is None else pc.and_(lacks, is_new)
                 )
-                unsent[name], new = lacks, pc.if_else(lacks, pa.scalar(None, new.type), new)
-            columns[name], bad = arrow_values.converted(new, kind, self._how[name])
+                unsent[name] = lacks
+            columns[name], bad = by.column(name, raw, len(kept), lacks)
             odd = arrow_values.either(odd, bad)
         suspects = self._suspects(group, kept, columns)
         good = pa.array([number not in suspects for number in kept], pa.bool_()) if suspects else None
@@ -183,25 +188,30 @@ class _Reading:
             found.update(group.recased(self._columns))
         return found
 
-    def _row(self, members: dict[str, Token]) -> tuple[Any, ...]:
+    def _row(self, document: Document) -> tuple[Any, ...]:
+        by = self._resolved(document)
+        if by.fault is not None:
+            raise Unreadable(*by.fault)
+        whole = document.token()
+        members = {next(iter(self._columns)): whole} if by.is_scalar else as_members(whole)
         foreign.refuse(members, self._foreign)
         gone = unwrapped.is_gone(members, self._marks)
         row: list[Any] = []
         unsent = []
-        for name, kind, read in self._readers:
-            told = None if gone and name not in self._key else members.get(name)
-            if self._changed and told is not None and is_placeholder(told, self._how[name], kind):
+        for name, column in self._columns.items():
+            told = by.token(name, members) if not gone or name in self._key else None
+            if self._changed and told is not None and is_placeholder(told, by.members[name].how, column["type"]):
                 if name in self._key or members.get(unwrapped.OP) in ("c", "r"):
                     raise Unreadable(f"column '{name}': {UNAVAILABLE}: the value was not sent", Fault.NOT_SENT)
                 unsent.append(name)
                 told = None
             try:
-                row.append(read(told))
+                row.append(by.value(name, told, gone))
             except Unreadable as exc:
                 raise Unreadable(f"column '{name}{exc.member}': {exc.args[0]}") from None
         if gone:
             return "D", None, *row
-        for name in members if None in row else ():
+        for name in members if None in row and document.schema is None else ():
             if name not in self._columns and name.lower() in self._folded:
                 raise Unreadable(f"member '{name}' differs from a column only in case: it would be NULL")
         fault = self._fault(members)
@@ -218,23 +228,33 @@ class _Reading:
         return new_column(names, self._columns, others, IN_ROW) or lacking_column(names, required)
 
 
-class Json:
+class RowsFormat:
     """See contracts.decoder.Decoder."""
 
     changes: ClassVar[bool] = False
-    options: ClassVar[frozenset[str]] = frozenset()
+    options: ClassVar[frozenset[str]] = frozenset({"encoding"})
 
     def columns(self, asked: Asked, samples: Callable[[], Sequence[bytes]]) -> Found:
-        assert asked.declared is not None, "the options demand a schema"
-        return Found(asked.declared)
+        if asked.documents is None:
+            assert asked.declared is not None, "the options demand a schema"
+            return Found(asked.declared)
+        schemas = asked.documents.schemas(samples(), f"{asked.name}-value")
+        told = block.pinned(asked.place, [(written, schema.get("fields") or ()) for written, schema in schemas])
+        if set(asked.key) <= told.keys():  # not of events, each of which is a row with what the transform added
+            told = {name: told[name] for name in unwrapped.own_names(told, ())}
+        return Found(resolved.columns_of(asked, told), frozenset(told))
 
     def open(self, asked: Asked, columns: Columns, facts: Mapping[str, Any]) -> Rows:
+        documents = PLAIN if asked.documents is None else asked.documents
         if asked.of_keys:
-            return Rows(JsonRows(schema_text(columns), kept_apart=False, scalar=True))
-        return Rows(JsonRows(schema_text(columns), asked.key, asked.whole))
+            return Rows(JsonRows(schema_text(columns), kept_apart=False, scalar=True, documents=documents))
+        closed = asked.documents is not None and asked.declared is None
+        return Rows(JsonRows(schema_text(columns), asked.key, asked.whole, documents=documents, closed=closed))
 
 
-decoder = Json()
+decoder = RowsFormat()
+
+_KNOWN_SCHEMAS = 64
 
 
 _BARE = ("byte", "short", "integer", "long", "float", "double", "boolean", "decimal")

@@ -14,7 +14,7 @@ DEEP = "nested too deep"
 _HALF = "half of a surrogate pair (\\ud800 to \\udfff) is not a character"
 NO_TEXT = "not UTF-8 text"
 _REGISTERED = (
-    "written with a schema registry (schema id {}): Avro, Protobuf and a registry's JSON are not supported; write "
+    'written with a schema registry (schema id {}): for Avro set value.encoding = "avro"; for others write '
     "plain JSON (Kafka Connect's JsonConverter), or copy the topic to one that has it"
 )
 _LONE_SURROGATE = re.compile(

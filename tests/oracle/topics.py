@@ -66,6 +66,7 @@ def read(
     on_error: str = "quarantine",
     key: Sequence[str] = (),
     transform: Mapping[str, Any] | None = None,
+    keys: str = "json",
     **upstream: Any,
 ) -> Found:
     """What a job makes of the topic's records, run until it is caught up. Raises what the job raises."""
@@ -75,7 +76,7 @@ def read(
         "upstream": {
             "type": "kafka", "bootstrap_servers": topic.broker.bootstrap, "topic": topic.name,
             "value": dict(value),
-            "on_error": on_error, **upstream,
+            "key": {"format": keys}, "on_error": on_error, **upstream,
         },
         "tables": [{"name": "t", **({"key": list(key)} if key else {})}],
         "sink": {"type": "duckdb", "path": str(folder / "sink.duckdb")},

@@ -15,7 +15,7 @@ from backfill_cli.contracts import (
 from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.registry import decoder
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
-from backfill_cli.upstreams.kafka.options import EVENT_KEY, JSON_FORMATS, KafkaOptions, TopicOptions
+from backfill_cli.upstreams.kafka.options import EVENT_KEY, JSON_FORMATS, WIRE, KafkaOptions, TopicOptions
 
 
 def _open(options: KafkaOptions, tables: Sequence[TableSpec]) -> Source:
@@ -34,7 +34,7 @@ def _fingerprint(options: KafkaOptions) -> Mapping[str, Any]:
     """The options that decide which records are read, and what their columns hold. The cluster is known by id."""
     decides = {*_place(options), "from_", "value", "isolation", "archive", "compacted", "transactional"}
     told: dict[str, Any] = options.model_dump(mode="json", by_alias=True, include=decides)
-    told["value"]["format"] = _stored_format(options)
+    _value_fingerprint(told, options)
     if not options.value.tables:  # jobs created before this option existed are the same jobs
         del told["value"]["tables"]
     return told | _key_fingerprint(options)
@@ -44,9 +44,16 @@ def _changes_fingerprint(options: ChangesOptions) -> Mapping[str, Any]:
     """As for a topic alone, without the options that let a job continue after a new column or another table."""
     decides = {*_place(options), "from_", "complete_at", "value", "isolation"}
     told: dict[str, Any] = options.model_dump(mode="json", by_alias=True, include=decides)
-    told["value"]["format"] = _stored_format(options)
+    _value_fingerprint(told, options)
     del told["value"]["tables"]
     return told | _key_fingerprint(options)
+
+
+def _value_fingerprint(told: dict[str, Any], options: TopicOptions) -> None:
+    """Options that did not exist when the first jobs were created are left out where they say what held then."""
+    told["value"]["format"] = _stored_format(options)
+    if options.value.encoding == "json":
+        del told["value"]["encoding"]
 
 
 def _stored_format(options: TopicOptions) -> str:
@@ -70,10 +77,16 @@ def _event_key(options: KafkaOptions) -> tuple[str, ...]:
 
 
 def _primary_keys(options: KafkaOptions, tables: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """Raises ConfigError for rows, whose key nothing says."""
-    if options.value.format != "rows":
-        return {}
-    fault = f"tables: '{tables[0]}' needs key: of rows, the newest of each key counts"
+    """By the registry's schema of the records' keys. Raises ConfigError for rows whose key nothing says."""
+    found: dict[str, Sequence[str]] = {}
+    if options.key.format in WIRE:
+        from backfill_cli.upstreams.kafka.keys import of_registry
+
+        found = of_registry(options, tables)
+    unknown = [table for table in tables if table not in found]
+    if options.value.format != "rows" or not unknown:
+        return found
+    fault = f"tables: '{unknown[0]}' needs key: of rows, the newest of each key counts"
     key = 'name it in [[tables]], for example key = ["id"]'
     raise ConfigError(
         "config", [fault], in_config(f'{key}; for a row per record: upstream.value.format = "events"')

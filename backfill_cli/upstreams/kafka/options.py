@@ -43,6 +43,9 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) else value
 
 
+WIRE = ("avro", "protobuf")
+"""Encodings whose records name their schemas by a registry's ids."""
+
 _OURS = ("bytes", "canal", "debezium", "events", "json", "long", "maxwell", "rows", "string")
 
 
@@ -68,7 +71,7 @@ _VALUE, _CHANGE, _KEY = (
     for names in (
         ("rows", "events", "debezium", "maxwell", "canal", "bytes"),
         ("debezium", "maxwell", "canal", "rows"),
-        ("json", "string", "long", "bytes"),
+        ("json", *WIRE, "string", "long", "bytes"),
     )
 )
 
@@ -97,9 +100,16 @@ class Values(_Options):
         "topic holds one table, and a record of another one is an error",
     )
 
+    encoding: Literal["json", *WIRE] = Field(  # type: ignore[valid-type]
+        default="json",
+        description="rows, events, debezium: how they are written: json; avro, protobuf: with the id of "
+        "their schema in the registry",
+    )
+
     def _refuse_others(self, form: str) -> None:
         """Raises ValueError for an option that the format does not know."""
         given = {name for name in ("timestamps", "decimals", "tables") if getattr(self, name)}
+        given |= {"encoding"} if self.encoding != "json" else set()
         if given and given - decoder(form).options:
             said = ", ".join(sorted(given - decoder(form).options))
             raise ValueError(f"{said}: not an option of {form}")
@@ -155,8 +165,9 @@ class KeyOptions(_Options):
     format: Annotated[str, *_KEY] = Field(
         default="json",
         description="rows: how the key of a record without a value is written; json: an object with the key's "
-        "columns, or the value of the one key column; string, long: that value, as Kafka's serializers of these "
-        "names write it; bytes: that column's text or bytes as they are",
+        "columns, or the value of the one key column; avro, protobuf: the same, with the id of their schema in "
+        "the registry; string, long: that value, as Kafka's serializers of these names write it; bytes: that "
+        "column's text or bytes as they are",
     )
 
 
@@ -302,6 +313,9 @@ class TopicOptions(_Options):
 
     @model_validator(mode="after")
     def _reader_fits(self) -> Self:
+        for name, wire in (("value.encoding", self.value.encoding), ("key.format", self.key.format)):
+            if wire in WIRE and self.registry is None:
+                raise ValueError(f"registry: missing: {name} = {wire!r} names schemas by a schema registry's ids")
         if self.reader == "spark" and self.options:
             raise ValueError('options: these are librdkafka\'s: leave them out with reader = "spark"')
         return self
@@ -349,6 +363,7 @@ class KafkaOptions(TopicOptions):
     def _parts_fit(self) -> Self:
         archive = self.archive
         says_types = archive is not None and archive.format == "parquet" and archive.value is None
+        says_types = says_types or self.value.encoding != "json"
         if self.value.format in JSON_FORMATS and self.value.ddl is None and not says_types:
             raise ValueError(
                 f'value: {self.value.format} do not say their types: give schema = "<Spark DDL>", '

@@ -8,6 +8,7 @@ from typing import Any
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.decoder import Asked, Found, Opened
+from backfill_cli.decode.registered import Registered
 from backfill_cli.decode.unwrapped import DELETED
 from backfill_cli.errors import START_OVER, Fatal, StateConflict
 from backfill_cli.kafka.cluster import Connection, Seen
@@ -17,10 +18,11 @@ from backfill_cli.model.position import Position
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.model.split import partition_id, partition_number, partition_table
 from backfill_cli.registry import decoder
+from backfill_cli.schema_registry.registry import SchemaRegistry
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.log import samples
-from backfill_cli.upstreams.kafka.options import EVENT_KEY, JSON_FORMATS, TopicOptions
+from backfill_cli.upstreams.kafka.options import EVENT_KEY, JSON_FORMATS, WIRE, TopicOptions
 from backfill_cli.upstreams.kafka.reading import Reading, named
 from backfill_cli.upstreams.kafka.records import Records
 
@@ -93,7 +95,16 @@ class Topic:
             told["tables"] = (self.table.name,)
         at = f"{options.at}.value"
         name, key = self.table.name, self.table.key
-        return Asked(f"topic '{topic}'", topic, name, key, declared, told, at, whole, shared=self.shared)
+        documents = self._documents(options.value.encoding, f"{at}.encoding")
+        asked = Asked(f"topic '{topic}'", topic, name, key, declared, told, at, whole, shared=self.shared)
+        return replace(asked, documents=documents)
+
+    def _documents(self, encoding: str, at: str) -> Registered | None:
+        """An encoding by a registry's schemas, opened; None for any other."""
+        registry = self._options.registry
+        if encoding not in WIRE or registry is None:
+            return None
+        return Registered(SchemaRegistry.of(registry, f"{self._options.at}.registry"), encoding, at)
 
     def columns(self, seen: Seen, asked: Asked) -> Found:
         """The value's columns, by the options and a few records."""
@@ -177,7 +188,7 @@ class Topic:
 
         columns: that are declared; who declares Debezium's fields knows them. appends: each record is a row.
         """
-        if self._options.value.format not in JSON_FORMATS:
+        if self._options.value.format not in JSON_FORMATS or self._options.value.encoding != "json":
             return []
         found = samples.unwrapped(self.connection, self.name, self.now())
         if not found or set(found) & set(columns):
@@ -228,8 +239,10 @@ class Topic:
         """What reads the key columns from the records' keys. Raises ConfigError if the format cannot."""
         keys = {name: value[name] for name in self.table.key}
         at = f"{self._options.at}.key"
-        asked = replace(self.asked(keys), options={}, at=at, of_keys=True)
-        return decoder(self._options.key.format).open(asked, keys, {})
+        form = self._options.key.format
+        documents = self._documents(form, f"{at}.format")
+        asked = replace(self.asked(keys), options={}, at=at, of_keys=True, documents=documents)
+        return decoder("rows" if documents is not None else form).open(asked, keys, {})
 
     def _reads(self, asked: Asked, value: Columns, identity: str) -> Opened:
         """The format's reading of these columns, the same one for the life of the process."""

@@ -51,7 +51,14 @@ def with_sides(upstream: Tree, sink: Tree | None = None, key: list[str] | None =
     return {**FILES, "upstream": upstream, "tables": [table], "sink": sink or FILES["sink"]}
 
 
-TOPIC = {"bootstrap_servers": "127.0.0.1:1", "topic": "orders"}
+REGISTRY = {
+    "url": "https://r:1/apis/ccompat/v7",
+    "user": "u",
+    "password": "p",
+    "certificate": "/d/c.pem",
+    "global_ids": False,
+}
+TOPIC = {"bootstrap_servers": "127.0.0.1:1", "topic": "orders", "registry": REGISTRY}
 VALUE = {"format": "events", "schema": "id BIGINT"}
 DEBEZIUM_VALUE = {"format": "debezium", "schema": "id BIGINT"}
 TOPICS = {"bootstrap_servers": "127.0.0.1:1", "topics": "{table}"}
@@ -154,6 +161,8 @@ REFUSED |= {
     "upstream.kafka.key.format": Change("kafka", "bytes"),
     "upstream.kafka.value.tables": Change("debezium in kafka", ["public.orders"]),
     "upstream.kafka.value.format": Change("debezium in kafka", "rows"),
+    "upstream.kafka.value.encoding": Change("kafka", "avro"),
+    "upstream.files and kafka.changes.value.encoding": Change("files and kafka", "avro"),
     "upstream.kafka.value.schema": Change("kafka", "id BIGINT, note STRING"),
     "upstream.kafka.isolation": Change("kafka", "read_uncommitted"),
     "upstream.kafka.from": Change("kafka", "latest"),
@@ -221,6 +230,18 @@ USED: dict[str, Change] = {
     "upstream.kafka.accept_growth": Change("kafka", True),
     "upstream.kafka.accept_gap": Change("kafka", True),
     "upstream.kafka.on_error": Change("kafka", "quarantine"),
+    **{
+        f"upstream.{job}.registry{name}": Change(job.removesuffix(".changes"), value)
+        for job in ("kafka", "files and kafka.changes")
+        for name, value in {
+            "": None,
+            ".url": "https://r:2",
+            **{f".{name}": "other" for name in ("user", "password", "token", "key_password")},
+            **{f".{name}": "/e/r.pem" for name in ("ca", "certificate", "key")},
+            ".id_bytes": 8,
+            ".global_ids": True,
+        }.items()
+    },
     "upstream.postgres.dsn": Change("postgres", "host=c dbname=b"),
     "upstream.postgres.accept_partition_changes": Change("postgres", True),
     "upstream.postgres.max_retained": Change("postgres", 1000),
@@ -306,6 +327,8 @@ def changed(option: str, change: Change) -> Tree:
         del at[last]
     else:
         at[last] = change.to
+    if option.endswith("registry.token"):  # instead of user and password
+        at.update({"user": None, "password": None})
     if option.startswith("hooks."):  # each needs the others
         tree["hooks"] = {"on": ["lagging"], "max_lag": 9.0, "command": ["./y"], "timeout": 30.0} | tree["hooks"]
         tree["hooks"] |= {"on": ["failed", "lagging"]} if option == "hooks.on" else {}

@@ -1,0 +1,175 @@
+"""Documents of records that name their schema by a registry's id. Workers fetch the schemas themselves."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
+
+from backfill_cli.decode.connect import Connect
+from backfill_cli.decode.documents import Group
+from backfill_cli.decode.tokens import Token
+from backfill_cli.decode.unreadable import Unreadable
+from backfill_cli.errors import BadData
+from backfill_cli.formats.schemas import Unsupported
+from backfill_cli.schema_registry.registry import Schema, SchemaRegistry, UnknownSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF"}
+"""The encodings, and what a registry calls their schemas."""
+
+Indexes = tuple[int, ...]
+FIRST: Indexes = (0,)
+_Parts = dict[Indexes, tuple[list[int], list[bytes]]]
+
+_READERS = 1_000
+"""Schemas whose readers are kept in a process."""
+
+
+class Reader(Protocol):
+    """Reads records that were written by one schema, without what stands before their bytes; see `Group`."""
+
+    @property
+    def schema(self) -> Connect: ...
+
+    def read(
+        self, payloads: Sequence[bytes], wanted: "pa.Schema"
+    ) -> "tuple[dict[str, pa.Array], Sequence[int]]": ...
+
+    def token(self, payload: bytes) -> Token: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """`Documents` of an encoding by its name. at: the option that names it, for errors."""
+
+    registry: SchemaRegistry
+    encoding: str
+    at: str
+
+    def groups(self, records: Sequence[bytes | None]) -> tuple[Sequence[Group], Mapping[int, Unreadable]]:
+        by_id, without = self.registry.wire.grouped(records)
+        faults = {index: Unreadable(str(exc.args[0])) for index, exc in without.items()}
+        found: list[Group] = []
+        for id, all_of in by_id.items():
+            payloads = [(records[i] or b"")[self.registry.wire.length :] for i in all_of]
+            parts, bad = self._parts(all_of, payloads)
+            faults |= bad
+            for indexes, (at, texts) in parts.items():
+                try:
+                    reader = self.reader(self.registry.by_id(id), indexes)
+                except (UnknownSchema, Unsupported) as exc:
+                    faults |= dict.fromkeys(at, Unreadable(str(exc.args[0])))
+                else:
+                    found.append(Written(at, texts, reader, named(id)))
+        return found, faults
+
+    def _parts(self, at: Sequence[int], payloads: Sequence[bytes]) -> tuple[_Parts, dict[int, Unreadable]]:
+        """(by what stands before the bytes of each: the message's indexes in its schema; why others have none)."""
+        if self.encoding != "protobuf":
+            return {FIRST: (list(at), list(payloads))}, {}
+        from backfill_cli.decode.protobuf.messages import by_indexes
+
+        found, without = by_indexes(payloads)
+        parts = {indexes: ([at[i] for i in numbers], texts) for indexes, (numbers, texts) in found.items()}
+        return parts, {at[i]: Unreadable(str(exc.args[0])) for i, exc in without.items()}
+
+    def schemas(self, records: Sequence[bytes], subject: str) -> list[tuple[str, Connect]]:
+        """(what names one, the schema) of these records and of the subject's newest, newest first.
+
+        Raises BadData if none of them can be read, naming why.
+        """
+        groups, without = self.groups(records)
+        found = [(str(group.written), group.schema or {}) for group in groups]
+        why = next(map(str, without.values()), f"there are no records yet, and no subject '{subject}'")
+        latest = self.registry.latest(subject)
+        if latest is not None and named(latest.id) not in dict(found):
+            try:
+                found.append((named(latest.id), self.reader(latest).schema))
+            except Unsupported as exc:
+                why = str(exc)
+        if not found:
+            raise BadData(f"{self.registry.connection.urls[0]}: no schema to read: {why}", "")
+        return sorted(found, key=lambda one: _id_of(one[0]), reverse=True)
+
+    def reader(self, schema: Schema, indexes: Indexes = FIRST) -> Reader:
+        """What reads the records of a schema. Raises Unsupported, naming the schema.
+
+        indexes: of the message of a Protobuf schema.
+        """
+        if schema.kind != _KINDS[self.encoding]:
+            raise Unsupported(f"{named(schema.id)} is {schema.kind}, but {self.at} = '{self.encoding}'")
+        try:
+            return _reader(schema, indexes)
+        except Unsupported as exc:
+            raise Unsupported(f"{named(schema.id)}: {exc}") from exc
+
+
+def named(id: int) -> str:
+    """A schema, as messages name it."""
+    return f"schema id {id}"
+
+
+def _id_of(name: str) -> int:
+    return int(name.rpartition(" ")[2])
+
+
+@lru_cache(_READERS)
+def _reader(schema: Schema, indexes: Indexes) -> Reader:
+    if schema.kind == "PROTOBUF":
+        from backfill_cli.decode import protobuf
+
+        return protobuf.reader(schema.text, tuple((one.name, one.text) for one in schema.references), indexes)
+    from backfill_cli.decode import avro
+
+    return avro.reader(schema.text, tuple(one.text for one in schema.references))
+
+
+class Written:
+    """A `Group` of records of one schema, all of which have the schema's members."""
+
+    binary = True
+
+    def __init__(self, at: Sequence[int], payloads: Sequence[bytes], reader: Reader, written: str) -> None:
+        self.at, self.payloads, self.written = at, payloads, written
+        self._reader = reader
+
+    @property
+    def schema(self) -> Connect:
+        return self._reader.schema
+
+    def read(self, wanted: "pa.Schema") -> "tuple[dict[str, pa.Array], Sequence[int]]":
+        try:
+            return self._reader.read(self.payloads, wanted)
+        except Unsupported:  # a member of another type: one by one, each says so
+            return {one.name: one.type and _none(one.type) for one in wanted}, []
+
+    def token(self, number: int) -> Token:
+        return self._reader.token(self.payloads[number])
+
+    def unlike(
+        self, those: Sequence[int], path: Sequence[str], is_right: Callable[[frozenset[str]], bool]
+    ) -> Collection[int]:
+        return () if is_right(members(self.schema, path)) else those
+
+    def holding(self, names: Collection[str]) -> Collection[int]:
+        return range(len(self.at)) if members(self.schema) >= set(names) else ()
+
+    def recased(self, names: Collection[str]) -> Collection[int]:
+        folded = {name.lower() for name in names}
+        is_one = any(name not in names and name.lower() in folded for name in members(self.schema))
+        return range(len(self.at)) if is_one else ()
+
+
+def members(schema: Connect, path: Sequence[str] = ()) -> frozenset[str]:
+    """The names of the members of the object at a path."""
+    for name in path:
+        schema = next((one for one in schema.get("fields") or () if one.get("field") == name), {})
+    return frozenset(str(one.get("field")) for one in schema.get("fields") or ())
+
+
+def _none(kind: "pa.DataType") -> "pa.Array":
+    import pyarrow as pa
+
+    return pa.nulls(0, kind)

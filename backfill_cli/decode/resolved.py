@@ -1,0 +1,216 @@
+"""How the members of documents become a table's columns, by the schema that wrote them, as Avro resolves schemas.
+
+A column is the member of its name, or of one of its aliases; or the member whose aliases have the column's name.
+Where the writer has none of these, it is the default that the column had when the job began, else NULL.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts.decoder import Asked, Fault
+from backfill_cli.decode import block, values
+from backfill_cli.decode.connect import Connect
+from backfill_cli.decode.encodings import Encoding, textual
+from backfill_cli.decode.tokens import Token, parsed, written
+from backfill_cli.errors import ConfigError, in_config
+from backfill_cli.formats.schemas import Unsupported, arrow_type
+from backfill_cli.model.schema import Columns, SparkType
+from backfill_cli.model.units import near_names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from backfill_cli.decode.arrow_values import Odd
+    from backfill_cli.decode.unsent_arrow import Placeholders
+
+_EXACT = {"double": ("int8", "int16", "int32"), "float": ("int8", "int16")}
+"""Whole numbers of which a floating one holds every value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The member that a column is read from. is_whole: a whole number, for a column of floating ones."""
+
+    name: str
+    how: Encoding
+    read: values.Reader
+    is_whole: bool = False
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """members: by column, what it is read from; absent: by column, the stored value where there is no member.
+
+    fault: why no document of the schema can be read. is_scalar: a document is the value of the one column.
+    is_json: values are as plain JSON has them, and not as a schema says.
+    """
+
+    columns: Columns
+    members: Mapping[str, Member]
+    absent: Mapping[str, Any]
+    fault: tuple[str, Fault | None] | None = None
+    is_scalar: bool = False
+    is_json: bool = False
+
+    def wanted(self, binary: bool, marks: Sequence[str] = ()) -> "pa.Schema | None":
+        """What a group is asked for; None if they are read one by one. marks: texts beside the columns."""
+        import pyarrow as pa
+
+        from backfill_cli.decode import arrow_values
+
+        if self.fault is not None:
+            return None
+        kinds: dict[str, pa.DataType] = {}
+        for name, member in self.members.items():
+            kind = arrow_values.read_as(self.columns[name]["type"], member.how, self.is_json, binary)
+            if kind is None or member.name in kinds:
+                return None
+            kinds[member.name] = pa.int64() if member.is_whole else kind
+        return pa.schema(list((kinds | dict.fromkeys(marks, pa.string())).items()))
+
+    def column(
+        self, name: str, raw: "Mapping[str, pa.Array]", rows: int, lacks: "pa.Array | None" = None
+    ) -> "tuple[pa.Array, Odd]":
+        """A column in its own type, NULL where a value is odd, or where it lacks one. raw: what a group gave."""
+        import pyarrow as pa
+
+        from backfill_cli.decode import arrow_values, stored
+        from backfill_cli.formats.compute import pc
+
+        kind, member = self.columns[name]["type"], self.members.get(name)
+        if member is None:
+            return stored.array([self.absent.get(name)] * rows, kind), None
+        told = raw[member.name]
+        if lacks is not None:
+            told = pc.if_else(lacks, pa.scalar(None, told.type), told)
+        if member.is_whole:
+            return told.cast(arrow_type(kind)), None
+        return arrow_values.converted(told, kind, member.how)
+
+    def lacks(self, name: str, raw: "Mapping[str, pa.Array]") -> "pa.Array | None":
+        """Whether a placeholder stands for each value of a column (unsent.py); None if none does."""
+        member = self.members.get(name)
+        return None if member is None else self._placeholders.lacks(name, raw[member.name])
+
+    @cached_property
+    def _placeholders(self) -> "Placeholders":
+        from backfill_cli.decode.unsent_arrow import Placeholders
+
+        return Placeholders({name: (one.how, self.columns[name]["type"]) for name, one in self.members.items()})
+
+    def token(self, name: str, members: Mapping[str, Token]) -> Token:
+        """What a document has for a column."""
+        return members.get(self.members[name].name) if name in self.members else None
+
+    def value(self, name: str, token: Token, gone: bool) -> Any:
+        """A column's value in its stored form. gone: of a row that was deleted. Raises Unreadable."""
+        if name in self.members:
+            return self.members[name].read(token)
+        return None if gone else self.absent.get(name)
+
+
+def plain(columns: Columns) -> Resolved:
+    """Documents without a schema: each column is the member of its name."""
+    found = {}
+    for name, column in columns.items():
+        how = textual(column["type"])
+        found[name] = Member(name, how, values.of_json(column["type"], how))
+    return Resolved(columns, found, {}, is_json=True)
+
+
+def by_schema(columns: Columns, schema: Connect, named: str, closed: Collection[str], scalar: bool) -> Resolved:
+    """Documents of a schema. named: as messages name it. closed: the members that must be columns.
+
+    scalar: one that is no object is the value of the one column.
+    """
+    if schema.get("type") != "struct":
+        name = next(iter(columns))
+        if not scalar or len(columns) > 1:
+            return Resolved(columns, {}, {}, (f"{named} is no record, but {schema.get('type')}", None))
+        made, fault = _members(columns, {name: {**schema, "field": name}}, named)
+        return Resolved(columns, made, {}, fault, is_scalar=True)
+    fields = {str(one["field"]): one for one in schema.get("fields") or ()}
+    found = {name: one for name, column in columns.items() if (one := _field(name, column, fields)) is not None}
+    made, fault = _members(columns, found, named)
+    taken = {one["field"] for one in found.values()}
+    new = next((name for name in fields if name in closed and name not in taken), None)
+    if fault is None and new is not None:
+        fault = f"column '{new}' is new in {named}", Fault.BLOCK_COLUMNS
+    absent = {
+        name: values.of_debezium(c["type"], _how(block.told_of(c), c["type"]))(parsed(c["metadata"]["absent"]))
+        for name, c in columns.items()
+        if "absent" in c["metadata"] and name not in found
+    }
+    return Resolved(columns, made, absent, fault)
+
+
+def _field(name: str, column: Mapping[str, Any], fields: Mapping[str, Connect]) -> Connect | None:
+    """The field that a column is read from."""
+    for one in (name, *column["metadata"].get("aliases", ())):
+        if one in fields:
+            return fields[one]
+    return next((one for one in fields.values() if name in (one.get("aliases") or ())), None)
+
+
+def _members(
+    columns: Columns, fields: Mapping[str, Connect], named: str
+) -> tuple[dict[str, Member], tuple[str, Fault | None] | None]:
+    found, fault = {}, None
+    for name, one in fields.items():
+        kind = columns[name]["type"]
+        try:
+            how = _how(one, kind)
+        except Unsupported as exc:
+            fault = f"column '{name}': {exc}, in {named}", Fault.SCHEMA_BLOCK
+            continue
+        found[name] = Member(str(one["field"]), how, values.of_debezium(kind, how), _is_whole(one, kind))
+    return found, fault
+
+
+def _how(told: Connect | None, kind: SparkType) -> Encoding:
+    """How a field is written that is read into a type. Raises Unsupported."""
+    if told is None:
+        return textual(kind)
+    return Encoding("plain") if _is_whole(told, kind) else block.encoding_of(told, kind)
+
+
+def _is_whole(told: Connect, kind: SparkType) -> bool:
+    return isinstance(kind, str) and not told.get("name") and told.get("type") in _EXACT.get(kind, ())
+
+
+# On the driver
+
+
+def columns_of(asked: Asked, told: Mapping[str, Connect]) -> Columns:
+    """The declared columns, or else those of the schemas, each with what reading it needs. told: see block.pinned.
+
+    Raises ConfigError for a declared column that no schema has, or whose type does not hold its values; BadData
+    for a column without an exact type.
+    """
+    declare = in_config(f'declare all columns, each with its type: {asked.at}.schema = "id BIGINT, note STRING"')
+    if asked.declared is None:
+        columns = block.columns_of(asked.place, told, declare)
+    else:
+        columns = asked.declared
+        unknown = [name for name in columns if name not in told]
+        if unknown:
+            near = near_names(unknown[0], sorted(told)) or sorted(told)
+            fault = f"{asked.at}.schema: no schema of {asked.place} has a column '{unknown[0]}'"
+            raise ConfigError("upstream", [fault], f"its columns are: {', '.join(near[:10])}")
+        for name, column in columns.items():
+            try:
+                _how(told[name], column["type"])
+            except Unsupported as exc:
+                raise ConfigError("upstream", [f"{asked.at}.schema: column '{name}': {exc}"], declare) from exc
+    return {name: {**c, "metadata": {**c["metadata"], **_metadata(told[name])}} for name, c in columns.items()}
+
+
+def _metadata(told: Connect) -> dict[str, Any]:
+    found: dict[str, Any] = {"connect": block.meaning(told)}
+    if told.get("default") is not None:
+        found["absent"] = written(told["default"])
+    if told.get("aliases"):
+        found["aliases"] = list(told["aliases"])
+    return found

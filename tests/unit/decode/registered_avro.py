@@ -1,0 +1,56 @@
+"""Records in Avro with a registry's ids, written by fastavro, and what a format makes of them."""
+
+import io
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+from toy_registry import ToyRegistry
+
+from backfill_cli.contracts.decoder import Asked, Decoded
+from backfill_cli.decode.registered import Registered
+from backfill_cli.model.schema import Columns
+from backfill_cli.registry import decoder
+from backfill_cli.schema_registry.options import RegistryOptions
+from backfill_cli.schema_registry.registry import SchemaRegistry
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic `orders` and a toy registry of its schemas."""
+
+    registry: ToyRegistry
+    subject: str = "orders-value"
+
+    def record(self, schema: Any, value: Any) -> bytes:
+        """A record as the registry's serializer writes it."""
+        id, out = self.registry.add(self.subject, json.dumps(schema)), io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+        return b"\0" + struct.pack(">I", id) + out.getvalue()
+
+    def asked(self, key: Sequence[str] = (), declared: Columns | None = None, **more: Any) -> Asked:
+        registry = SchemaRegistry.of(RegistryOptions(url=self.registry.url), "upstream.registry")
+        documents = Registered(registry, "avro", "upstream.value.encoding")
+        names = ("topic 'orders'", "orders", "orders", tuple(key))
+        return Asked(*names, declared, {}, "upstream.value", documents=documents, **more)
+
+    def read(
+        self, form: str, records: Sequence[bytes], key: Sequence[str] = (), seen: Sequence[bytes] | None = None
+    ) -> tuple[Columns, Decoded]:
+        """(the columns that these records show, or those seen when the job began; the records' rows)."""
+        asked, of = self.asked(key), decoder(form)
+        found = of.columns(asked, lambda: records if seen is None else seen)
+        opened = of.open(asked, found.columns, found.facts)
+        return found.columns, opened.decode(lambda: records)(records)
+
+
+def rows(found: Decoded) -> list[Mapping[str, Any]]:
+    """The rows of what was read; an error is its text."""
+    errors = found.error.to_pylist() if found.error is not None else []
+    columns = {name: column.to_pylist() for name, column in found.columns.items()}
+    count = len(next(iter(columns.values())))
+    made = [{name: values[i] for name, values in columns.items()} for i in range(count)]
+    return [{"error": errors[i]} if errors and errors[i] else row for i, row in enumerate(made)]
