@@ -130,6 +130,7 @@ def of_arrow(value: Any, kind: pa.DataType, like: Any) -> Any:
     if pa.types.is_struct(kind):
         return {f.name: of_arrow(value[f.name], f.type, (like or {}).get(f.name)) for f in kind}
     if pa.types.is_map(kind):
+        assert len({k for k, _ in value}) == len(value), "a key twice"
         return {k: of_arrow(v, kind.item_type, (like or {}).get(k)) for k, v in value}
     if pa.types.is_list(kind):
         likes = like if isinstance(like, list) and len(like) == len(value) else [None] * len(value)

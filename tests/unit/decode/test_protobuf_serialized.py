@@ -15,8 +15,7 @@ from oracle.readers.protobuf_rows import row
 from oracle.test_protobuf import asked, of_arrow
 
 from backfill_cli.decode.protobuf import Protobuf, reader
-from backfill_cli.decode.protobuf.messages import by_indexes
-from backfill_cli.schema_registry.wire import Wire
+from backfill_cli.schema_registry.wire import Wire, message_indexes
 
 WIRE = Wire(4, "upstream.registry")
 
@@ -28,10 +27,8 @@ def serialized(kind: Any, messages: list[Any]) -> tuple[Protobuf, list[bytes]]:
     records = [serializer(one, SerializationContext("t", MessageField.VALUE)) for one in messages]
     ((id, payloads),) = {id: [records[i][5:] for i in at] for id, at in WIRE.grouped(records)[0].items()}.items()
     schema = registry.get_schema(id)
-    found, faults = by_indexes(payloads)
-    assert not faults
-    ((indexes, (_, raws)),) = found.items()
-    return reader(schema.schema_str, references(registry, schema), indexes), raws
+    ((indexes, length),) = {message_indexes(payload) for payload in payloads}
+    return reader(schema.schema_str, references(registry, schema), indexes), [one[length:] for one in payloads]
 
 
 def references(registry: Any, schema: Any) -> tuple[tuple[str, str], ...]:
