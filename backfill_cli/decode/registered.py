@@ -20,7 +20,7 @@ _KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF"}
 """The encodings, and what a registry calls their schemas."""
 
 Indexes = tuple[int, ...]
-FIRST: Indexes = (0,)
+ALL: Indexes = ()
 _Parts = dict[Indexes, tuple[list[int], list[bytes]]]
 
 _READERS = 1_000
@@ -68,7 +68,7 @@ class Registered:
     def _parts(self, at: Sequence[int], payloads: Sequence[bytes]) -> tuple[_Parts, dict[int, Unreadable]]:
         """(by what stands before the bytes of each: the message's indexes in its schema; why others have none)."""
         if self.encoding != "protobuf":
-            return {FIRST: (list(at), list(payloads))}, {}
+            return {ALL: (list(at), list(payloads))}, {}
         from backfill_cli.decode.protobuf.messages import by_indexes
 
         found, without = by_indexes(payloads)
@@ -86,22 +86,23 @@ class Registered:
         latest = self.registry.latest(subject)
         if latest is not None and named(latest.id) not in dict(found):
             try:
-                found.append((named(latest.id), self.reader(latest).schema))
+                newest = max(found, key=lambda one: _id_of(one[0]), default=("", {}))[1]
+                found.append((named(latest.id), self.reader(latest, newest.get("name")).schema))
             except Unsupported as exc:
                 why = str(exc)
         if not found:
             raise BadData(f"{self.registry.connection.urls[0]}: no schema to read: {why}", "")
         return sorted(found, key=lambda one: _id_of(one[0]), reverse=True)
 
-    def reader(self, schema: Schema, indexes: Indexes = FIRST) -> Reader:
+    def reader(self, schema: Schema, message: Indexes | str | None = None) -> Reader:
         """What reads the records of a schema. Raises Unsupported, naming the schema.
 
-        indexes: of the message of a Protobuf schema.
+        message: of a Protobuf schema, by its indexes or its name; None: the only one.
         """
         if schema.kind != _KINDS[self.encoding]:
             raise Unsupported(f"{named(schema.id)} is {schema.kind}, but {self.at} = '{self.encoding}'")
         try:
-            return _reader(schema, indexes)
+            return _reader(schema, message)
         except Unsupported as exc:
             raise Unsupported(f"{named(schema.id)}: {exc}") from exc
 
@@ -116,11 +117,11 @@ def _id_of(name: str) -> int:
 
 
 @lru_cache(_READERS)
-def _reader(schema: Schema, indexes: Indexes) -> Reader:
+def _reader(schema: Schema, message: Indexes | str | None) -> Reader:
     if schema.kind == "PROTOBUF":
         from backfill_cli.decode import protobuf
 
-        return protobuf.reader(schema.text, tuple((one.name, one.text) for one in schema.references), indexes)
+        return protobuf.reader(schema.text, tuple((one.name, one.text) for one in schema.references), message)
     from backfill_cli.decode import avro
 
     return avro.reader(schema.text, tuple(one.text for one in schema.references))

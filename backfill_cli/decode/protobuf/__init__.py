@@ -58,10 +58,13 @@ class Protobuf:
 
 
 @lru_cache(_KNOWN)
-def reader(text: str, references: References, indexes: tuple[int, ...]) -> Protobuf:
-    """What reads messages of the type of these indexes in a schema; made once in a process. Raises Unsupported."""
+def reader(text: str, references: References, message: tuple[int, ...] | str | None) -> Protobuf:
+    """What reads messages of one type of a schema. Made once in a process. Raises Unsupported.
+
+    message: the indexes of the type; or its full name; None: the only one that there is.
+    """
     types = _types(text, references)
-    return Protobuf(types, types.indexed(indexes))
+    return Protobuf(types, types.chosen(message))
 
 
 @lru_cache(_KNOWN)

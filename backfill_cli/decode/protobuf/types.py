@@ -68,6 +68,24 @@ class Types:
     enums: Mapping[str, Enum]
     root: File
 
+    def chosen(self, message: Sequence[int] | str | None) -> str:
+        """The full name of a message type. Raises Unsupported.
+
+        message: the indexes that a record has; or a full name; None: the only one that the file defines.
+        """
+        if message is not None and not isinstance(message, str):
+            return self.indexed(message)
+        defined = [_inside(self.root.package, one.name) for one in self.root.messages]
+        if message is None and len(defined) == 1:
+            return defined[0]
+        if message is None:
+            raise Unsupported(
+                f"it defines {', '.join(defined) or 'no message'}; only records say which one they are"
+            )
+        if message not in self.messages:
+            raise Unsupported(f"it does not define the message {message}")
+        return message
+
     def indexed(self, indexes: Sequence[int]) -> str:
         """The full name of the message type that a record's message indexes name. Raises Unsupported.
 
