@@ -34,6 +34,16 @@ def registry() -> Path:
     return fetched(_POMS / "registry.xml", "registry")
 
 
+def connect() -> Path:
+    """The folder of Kafka Connect's jars (33 MB). Raises NoJars."""
+    return fetched(_POMS / "connect.xml", "connect")
+
+
+def plugins() -> tuple[Path, ...]:
+    """The folders of Debezium's connector and of Apicurio's converters (16 MB). Raises NoJars."""
+    return fetched(_POMS / "debezium.xml", "debezium"), fetched(_POMS / "converters.xml", "converters")
+
+
 def fetched(pom: Path, name: str) -> Path:
     """The folder `name-version` of a pom's jars; the version is that of the first one. Raises NoJars."""
     version = ET.parse(pom).getroot().findtext(".//{*}dependency/{*}version")
