@@ -18,6 +18,7 @@ from backfill_cli.decode import json_rows
 from backfill_cli.decode.debezium import OneByOne
 from backfill_cli.decode.registered import Registered
 from backfill_cli.errors import BadData
+from backfill_cli.formats.schemas import of_ddl
 from backfill_cli.model.schema import Columns
 from backfill_cli.registry import decoder
 from backfill_cli.schema_registry.options import RegistryOptions
@@ -146,16 +147,18 @@ class Topic:
         message = json_format.ParseDict(value, LIBRARY[name]())
         return b"\0" + struct.pack(">I", id) + INDEXES[name] + message.SerializeToString()
 
-    def asked(self, key: Sequence[str]) -> Asked:
+    def asked(self, key: Sequence[str], declared: Columns | None) -> Asked:
         registry = SchemaRegistry.of(RegistryOptions(url=self.registry.url), "upstream.registry")
         documents = Registered(registry, "protobuf", "upstream.value.encoding")
         return Asked(
-            "topic 'orders'", "orders", "orders", tuple(key), None, {}, "upstream.value", documents=documents
+            "topic 'orders'", "orders", "orders", tuple(key), declared, {}, "upstream.value", documents=documents
         )
 
-    def read(self, form: str, records: Sequence[bytes], key: Sequence[str] = ()) -> tuple[Columns, Decoded]:
+    def read(
+        self, form: str, records: Sequence[bytes], key: Sequence[str] = (), declared: Columns | None = None
+    ) -> tuple[Columns, Decoded]:
         """(the columns that these records show, the records' rows)."""
-        asked, of = self.asked(key), decoder(form)
+        asked, of = self.asked(key, declared), decoder(form)
         found = of.columns(asked, lambda: records)
         opened = of.open(asked, found.columns, found.facts)
         return found.columns, opened.decode(lambda: records)(records)
@@ -284,3 +287,31 @@ def test_which_of_several_messages_a_topic_has_only_its_records_show() -> None:
             BadData, match=r"it defines shop\.public\.orders\.Key, shop\.public\.orders\.Envelope; only records"
         ):
             topic.read("rows", [])
+
+
+ODD = """
+syntax = "proto2";
+import "confluent/type/decimal.proto";
+message Odd {
+  optional int64 id = 1;
+  optional Odd parent = 2;
+  optional group More = 3 { optional int32 x = 4; }
+  optional confluent.type.Decimal amount = 5;
+  optional uint64 wide = 6;
+}
+"""
+
+
+@pytest.mark.usefixtures("fast_alone")
+def test_columns_without_a_type_are_refused_by_name_and_passed_over_where_others_are_declared() -> None:
+    inner = b"\x08\x02"
+    payload = b"\x08\x01" + b"\x12\x02" + inner + b"\x2a\x06\x0a\x02\x04\xd2\x18\x02" + b"\x30\x05"
+    with running() as registry:
+        topic = Topic(registry)
+        id = registry.add("orders-value", ODD, "PROTOBUF")
+        record = b"\0" + struct.pack(">I", id) + b"\0" + payload
+        with pytest.raises(BadData, match="column 'parent': Odd contains itself"):
+            topic.read("rows", [record])
+        declared = of_ddl("id BIGINT, amount DECIMAL(9,2), wide BIGINT")
+        _, found = topic.read("rows", [record], (), declared)
+        assert rows(found) == [{"id": 1, "amount": Decimal("12.34"), "wide": 5}]
