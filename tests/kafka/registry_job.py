@@ -18,7 +18,14 @@ class Job:
     """A job from a topic into DuckDB, which can run again."""
 
     def __init__(
-        self, servers: str, topic: str, folder: Path, key: Sequence[str] = (), /, **upstream: Any
+        self,
+        servers: str,
+        topic: str,
+        folder: Path,
+        key: Sequence[str] = (),
+        /,
+        retry_limit: str = "0s",
+        **upstream: Any,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
@@ -30,7 +37,7 @@ class Job:
                 "tables": [{"name": "t", **({"key": list(key)} if key else {})}],
                 "sink": {"type": "duckdb", "path": str(folder / "sink.duckdb")},
                 "barrier": {"interval": "50ms"},
-                "retry": {"limit": "0s"},
+                "retry": {"limit": retry_limit},
             }
         )
 
