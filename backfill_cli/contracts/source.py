@@ -576,8 +576,8 @@ class Source(SnapshotReads, ChangeReads, Connected):
     def ranges(self, reads: Sequence[SnapshotRead], schemas: Mapping[str, str], cores: int) -> RangeTasks | None:
         """The rows of these ranges of partitions, history and live ones: of events as from `scan`, else changes.
 
-        schemas: as for LogRequest. cores: how many tasks run at once. None if workers cannot produce them: each
-        table is then read by itself.
+        schemas: as for LogRequest. cores: how many tasks run at once. Tables that the tasks' schemas lack, or all
+        for None, are read each by itself: workers cannot produce their rows.
         """
         return None
 

@@ -54,6 +54,7 @@ def read(connection: Connection, spans: Sequence[Span]) -> Iterator[tuple[int, l
         try:
             for turn in _turns(spans):
                 consumer.assign([one.where for one in turn])
+                consumer.resume([one.where for one in turn])  # another assignment does not, if one was paused
                 yield from _messages(consumer, turn, connection, complaints)
         finally:
             consumer.close()

@@ -184,7 +184,7 @@ class _Tried:
         """Records of a partitioned log are read, and decoded, here or in Spark."""
         here = all(map(self._is_plain, _moved(self.config, plan)))
         tasks = self.upstream.ranges(plan.reads, self.pin.schema, 1) if here else None
-        if tasks is None:
+        if tasks is None or not {read.table for read in plan.reads} <= tasks.schemas.keys():
             self.stage(plan, self.pin.schema)
             return
         found = _Readable(self.upstream.capabilities)

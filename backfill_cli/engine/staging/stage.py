@@ -211,11 +211,10 @@ class SparkStager:
         tasks = self._upstream.ranges(mine, schemas, cores)
         if tasks is None:
             return {}, {}
-        by = {read.table for read in mine}
         targets = {
             table.name: target(() if table.name in self._appends else table.key, folder)
             for table in plain
-            if table.name in by
+            if table.name in tasks.schemas
         }
         capabilities = self._upstream.capabilities
         of = [read.table for read in mine]

@@ -117,7 +117,7 @@ class KafkaUpstream(Source):
         return [*self._topics.each(told), *self._topics.skipped()]
 
     def ranges(self, reads: Sequence[SnapshotRead], schemas: Mapping[str, str], cores: int) -> RangeTasks | None:
-        """None for what an archive delivers, Spark's own reader, and changes whose order Spark has to check."""
+        """Without what an archive delivers, Spark's own reader, and changes whose order Spark has to check."""
         if self._options.reader != "confluent":
             return None
         readings, wanted, identity = {}, [], self._taken().identity
@@ -126,10 +126,12 @@ class KafkaUpstream(Source):
             topic, value = self._topics.of[name], columns.of_value(columns_of(schemas[name]))
             mine = topic.records.of_log([one for read, one in ranges if read.table == name], topic.oldest)
             if mine is None:
-                return None
-            readings[name] = topic.reading(mine, value, identity, self._asked(topic, value))
-            wanted += [Wanted(name, topic.name, one) for one in mine]
-        if any(reading.has_beside for reading in readings.values()):
+                continue
+            reading = topic.reading(mine, value, identity, self._asked(topic, value))
+            if not reading.has_beside:
+                readings[name] = reading
+                wanted += [Wanted(name, topic.name, one) for one in mine]
+        if not readings:
             return None
         return reader.range_tasks(self._topics.connection, wanted, readings, cores)
 
