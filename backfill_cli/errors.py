@@ -14,6 +14,7 @@ BackfillError
 ├── VerifyMismatch          3
 └── Fatal                   1  commit nothing, keep the last epoch
     ├── BadData             1  a row, a file or a schema that cannot be applied
+    │   └── ColumnAdded     1  rows have a column that the table does not have yet
     ├── SpoolFull           6  no more of the change log can be taken until there is room
     ├── SparkEnded          6  Spark's Java process was killed: a new run starts another one
     └── StateConflict       1  sink and catalog contradict each other: refuse to guess
@@ -360,6 +361,10 @@ class Fatal(BackfillError):
 
 class BadData(Fatal):
     pass
+
+
+class ColumnAdded(BadData):
+    """Rows have a column that the table does not have yet: they are read again if their source knows it."""
 
 
 def thread_failed(job: str, what: str, exc: Exception) -> Fatal:

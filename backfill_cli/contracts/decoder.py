@@ -32,6 +32,7 @@ class Fault(StrEnum):
     SCHEMA_BLOCK = auto()
     COLUMNS = auto()
     BLOCK_COLUMNS = auto()
+    NEW_COLUMN = auto()
 
 
 @dataclass(frozen=True, slots=True)

@@ -581,6 +581,14 @@ class Source(SnapshotReads, ChangeReads, Connected):
         """
         return None
 
+    def widened(self, schemas: Mapping[str, str], reads: Sequence[SnapshotRead]) -> Mapping[str, str] | None:
+        """The tables' columns with those that rows have beside; None if none are known.
+
+        Called after these reads of a partitioned log raised ColumnAdded: each call finds more, or ends with None.
+        schemas: those in force, table -> Spark schema as JSON.
+        """
+        return None
+
     def snapshot_only(self, begun: bool) -> None:
         """Another object takes the log (strategy chain): columns that are added are left out, it delivers them.
 

@@ -17,6 +17,8 @@ from backfill_cli.errors import BadData, Hint
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.schema import Columns, SparkType, field, shown
 
+_EXACT = {"double": ("int8", "int16", "int32"), "float": ("int8", "int16")}
+
 MALFORMED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 """What is raised where a block is read that is not Kafka Connect's."""
 
@@ -120,11 +122,18 @@ def _wider(one: Connect, other: Connect) -> Connect | None:
         return one
     for wide, narrow in ((one, other), (other, one)):
         try:
-            encoding(narrow, own_type(wide)[0])
+            kind = own_type(wide)[0]
+            if not is_whole(narrow, kind):
+                encoding(narrow, kind)
         except Unsupported:
             continue
         return wide
     return None
+
+
+def is_whole(told: Connect, kind: SparkType) -> bool:
+    """Whether a field of whole numbers is read into a column of floating ones, which holds every one of them."""
+    return isinstance(kind, str) and not told.get("name") and told.get("type") in _EXACT.get(kind, ())
 
 
 def columns_of(place: str, told: Mapping[str, Connect], declare: Hint | str) -> Columns:
@@ -195,7 +204,9 @@ def disagreement(
         if mine is None and not may_lack and told_of(column) is None:
             return f"column '{name}' is not {within}", Fault.BLOCK_COLUMNS
     more = None if allowed is None else new_column(by_name, allowed, (), within)
-    return None if more is None else (more, Fault.BLOCK_COLUMNS)
+    if more is None:
+        return None
+    return more, Fault.BLOCK_COLUMNS if written is None else Fault.NEW_COLUMN
 
 
 def _agrees(mine: Connect, how: Encoding, target: SparkType) -> bool:

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from backfill_cli.decode.arrow_values import Odd
     from backfill_cli.decode.unsent_arrow import Placeholders
 
-_EXACT = {"double": ("int8", "int16", "int32"), "float": ("int8", "int16")}
-"""Whole numbers of which a floating one holds every value."""
-
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -137,7 +134,7 @@ def by_schema(columns: Columns, schema: Connect, named: str, closed: Collection[
     taken = {one["field"] for one in found.values()}
     new = next((name for name in fields if name in closed and name not in taken), None)
     if fault is None and new is not None:
-        fault = f"column '{new}' is new in {named}", Fault.BLOCK_COLUMNS
+        fault = f"column '{new}' is new in {named}", Fault.NEW_COLUMN
     absent = {
         name: values.of_debezium(c["type"], _how(block.told_of(c), c["type"]))(parsed(c["metadata"]["absent"]))
         for name, c in columns.items()
@@ -165,7 +162,7 @@ def _members(
         except Unsupported as exc:
             fault = f"column '{name}': {exc}, in {named}", Fault.SCHEMA_BLOCK
             continue
-        found[name] = Member(str(one["field"]), how, values.of_debezium(kind, how), _is_whole(one, kind))
+        found[name] = Member(str(one["field"]), how, values.of_debezium(kind, how), block.is_whole(one, kind))
     return found, fault
 
 
@@ -173,11 +170,7 @@ def _how(told: Connect | None, kind: SparkType) -> Encoding:
     """How a field is written that is read into a type. Raises Unsupported."""
     if told is None:
         return textual(kind)
-    return Encoding("plain") if _is_whole(told, kind) else block.encoding_of(told, kind)
-
-
-def _is_whole(told: Connect, kind: SparkType) -> bool:
-    return isinstance(kind, str) and not told.get("name") and told.get("type") in _EXACT.get(kind, ())
+    return Encoding("plain") if block.is_whole(told, kind) else block.encoding_of(told, kind)
 
 
 # On the driver

@@ -13,6 +13,7 @@ from backfill_cli.errors import (
     RETRIED,
     BackfillError,
     BadData,
+    ColumnAdded,
     Fatal,
     Held,
     Hint,
@@ -38,7 +39,8 @@ _OWN = re.compile(
 """A whole message, see `ending`. An expression quotes data as it is: in it ` :try ` or ` :end` ends nothing."""
 
 _KINDS: dict[str, type[BackfillError]] = {
-    "BadData": BadData,  # those of a class before the class
+    "ColumnAdded": ColumnAdded,  # those of a class before the class
+    "BadData": BadData,
     "StateConflict": StateConflict,
     "Fatal": Fatal,
     "LogFirst": LogFirst,

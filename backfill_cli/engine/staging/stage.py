@@ -34,6 +34,7 @@ from backfill_cli.engine.staging.ranges import write as write_ranges
 from backfill_cli.engine.staging.scratch import sweep as sweep_copies
 from backfill_cli.engine.staging.transform import evolved, require_apart, require_same_meaning, sink_schema
 from backfill_cli.engine.staging.values import refuse_null_keys_of_snapshot
+from backfill_cli.errors import ColumnAdded
 from backfill_cli.failpoint import hit
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
@@ -159,11 +160,32 @@ class SparkStager:
     def _stage_partitions(
         self, plan: EpochPlan, attempt: str, folder: Path, schemas: Mapping[str, str]
     ) -> StagedEpoch:
-        """Ranges of a partitioned log, history and live ones together.
+        """Ranges of a partitioned log, history and live ones together, read again when a column is added."""
+        ranges, now = (*plan.reads, *_live(self._config.tables[0].name, plan)), dict(schemas)
+        while True:
+            try:
+                with explaining(self._upstream, self._config):
+                    made = self._stage_ranges(plan, ranges, attempt, folder, now)
+            except ColumnAdded:
+                wider = self._upstream.widened(now, ranges)
+                if wider is None:
+                    raise
+                now = evolved(now, wider)
+                for path in folder.glob("*"):
+                    shutil.rmtree(path)
+                continue
+            sinks = self._sink_schemas(now, {table.name: schemas[table.name] for table in self._config.tables})
+            return StagedEpoch(made, now, sinks)
 
-        Events (`appends`) are inserts; keyed rows are changes, netted by key, including those of history.
-        """
-        ranges = (*plan.reads, *_live(self._config.tables[0].name, plan))
+    def _stage_ranges(
+        self,
+        plan: EpochPlan,
+        ranges: Sequence[SnapshotRead],
+        attempt: str,
+        folder: Path,
+        schemas: Mapping[str, str],
+    ) -> Staged:
+        """Events (`appends`) are inserts; keyed rows are changes, netted by key, including those of history."""
         tables, rows = self._by_ranges(ranges, schemas, folder)
         for table in self._config.tables:
             mine = {at: read for at, read in enumerate(ranges) if read.table == table.name}
@@ -183,8 +205,7 @@ class SparkStager:
         history = len(plan.reads)
         reads = tuple((read, rows.get(at, 0)) for at, read in enumerate(plan.reads))
         live = sum(count for at, count in rows.items() if at >= history)
-        sinks = self._sink_schemas(schemas, {table.name: schemas[table.name] for table in self._config.tables})
-        return StagedEpoch(Staged(attempt, tables, reads, live, plan.window), dict(schemas), sinks)
+        return Staged(attempt, tables, reads, live, plan.window)
 
     @property
     def _appends(self) -> frozenset[str]:

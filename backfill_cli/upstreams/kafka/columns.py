@@ -30,7 +30,7 @@ def of_source(options: KafkaOptions, topic: Topic, archive: Archive | None, seen
         raise ConfigError("config", [fault], in_config(correct))
     found = topic.columns(seen, topic.asked(_declared(topic, archive)))
     value = found.columns
-    _refuse_names(f"topic '{topic.name}'", value)
+    refuse_names(f"topic '{topic.name}'", value)
     missing = [name for name in table.key if name not in value and name not in EVENT_KEY]
     if missing:
         near = near_names(missing[0], value) or list(value)
@@ -50,7 +50,7 @@ def of_changes(options: ChangesOptions, topic: Topic, snapshot: Columns, seen: S
     Raises ConfigError for columns that one of the two lacks, and for those whose values could not be read exactly.
     """
     at, name = options.at, f"topic '{topic.name}'"
-    _refuse_names(name, snapshot)
+    refuse_names(name, snapshot)
     found = topic.columns(seen, topic.asked(snapshot, whole(options, snapshot)))
     faults = []
     if found.names:
@@ -72,7 +72,7 @@ def whole(options: ChangesOptions, columns: Columns) -> tuple[frozenset[str], fr
     return frozenset(options.ignore), frozenset(columns) - frozenset(options.sparse)
 
 
-def _refuse_names(topic: str, value: Columns) -> None:
+def refuse_names(topic: str, value: Columns) -> None:
     """Raises UsageError for a column of the value that cannot stand beside those of the record's place."""
     own.refuse_names(topic, value)
     places = {own.fold(name) for name in PLACE}

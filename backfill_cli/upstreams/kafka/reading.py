@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
-from backfill_cli.contracts.decoder import Decode, Decoded
+from backfill_cli.contracts.decoder import Decode, Decoded, Fault
+from backfill_cli.errors import ColumnAdded
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.formats.schemas import arrow_type
 from backfill_cli.model.schema import Columns, SparkType, columns_of, field
 from backfill_cli.spark.api import Column, DataFrame, F
 from backfill_cli.spark.names import quoted
+from backfill_cli.upstreams.kafka.options import DECLARE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +47,8 @@ class Reading:
 
     key: the table's key columns, empty for events. of_key: reads those columns from the key of a record without a
     value; None if the format's changes have deletes of their own. faults: whether rows also have `own.FAULT
-    STRING`, which `Fault` an error is.
+    STRING`, which `Fault` an error is. follows: whether a column that is new in a record's schema is one of the
+    table from then on.
     """
 
     schema: str
@@ -53,6 +56,7 @@ class Reading:
     key: tuple[str, ...] = ()
     of_key: Decode | None = None
     faults: bool = False
+    follows: bool = False
 
     @property
     def columns(self) -> Columns:
@@ -96,6 +100,8 @@ class Reading:
         from backfill_cli.decode.merged import within
 
         found = self._decoded(keys, values)
+        if self.follows:
+            _refuse_new(found, place)
         count = len(values) if found.record is None else len(found.record)
         at, ms = place, pc.cast(place["kafka_timestamp"], pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
         if found.record is not None:
@@ -155,6 +161,20 @@ def _raw(found: Decoded, keys: Sequence[bytes | None], values: Sequence[bytes | 
         for i, is_bad in zip(record, bad, strict=True)
     ]
     return pa.array(raws, pa.binary())
+
+
+def _refuse_new(found: Decoded, place: "dict[str, pa.Array]") -> None:
+    """Raises ColumnAdded for a record whose schema has a new column: all are read again with it."""
+    import pyarrow.compute as pc
+
+    if found.fault is None or found.error is None:
+        return
+    first = pc.index(found.fault, Fault.NEW_COLUMN.value).as_py()
+    if first >= 0:
+        record = first if found.record is None else found.record[first].as_py()
+        partition, offset = (place[name][record].as_py() for name in ("kafka_partition", "kafka_offset"))
+        said = f"the record at partition {partition}, offset {offset}: {found.error[first].as_py()}"
+        raise ColumnAdded(said, DECLARE)
 
 
 def named() -> Column:

@@ -207,8 +207,30 @@ class Topic:
 
     def events(self, value: Columns, identity: str) -> Reading:
         """How each record becomes a row."""
-        opened = self._reads(replace(self.asked(value), key=()), value, identity)
-        return Reading(schema_text(value), opened.decode(lambda: ()))
+        asked = replace(self.asked(None if self.follows else value), key=())
+        opened = self._reads(asked, value, identity)
+        return Reading(schema_text(value), opened.decode(lambda: ()), follows=self.follows)
+
+    @property
+    def follows(self) -> bool:
+        """Whether a column that is new in a record's schema is one of the table from then on."""
+        return self._options.value.encoding in WIRE and self.ddl is None
+
+    def added(self, value: Columns, ranges: Sequence[Range]) -> Columns:
+        """The columns that a few records of these ranges and of the topic have beside these.
+
+        Records of older schemas have NULL there, whatever the default: the same rows whenever they are read.
+        """
+        found = self.decoder.columns(self.asked(None), lambda: self._samples(ranges))
+        new = {name: one for name, one in found.columns.items() if name not in value}
+        return {
+            name: {**one, "metadata": {k: v for k, v in one["metadata"].items() if k != "absent"}}
+            for name, one in new.items()
+            if not value.keys() & set(one["metadata"].get("aliases", ()))
+        }
+
+    def _samples(self, ranges: Sequence[Range]) -> list[bytes]:
+        return [*self._recent(ranges), *samples.of_topic(self.connection, self.name, self.now())]
 
     def changes(
         self, spark: SparkSession, after: Position, up_to: Position, value: Columns, identity: str, asked: Asked
@@ -233,7 +255,9 @@ class Topic:
             return self.events(value, identity)
         decode = self._reads(asked, value, identity).decode(lambda: self._recent(ranges))
         of_key = None if self.decoder.changes else self.of_key(value).decode(lambda: ())
-        return Reading(schema_text(value), decode, self.table.key, of_key, asked.whole is not None)
+        changes_snapshot = asked.whole is not None
+        follows = self.follows and not changes_snapshot
+        return Reading(schema_text(value), decode, self.table.key, of_key, changes_snapshot, follows)
 
     def of_key(self, value: Columns) -> Opened:
         """What reads the key columns from the records' keys. Raises ConfigError if the format cannot."""

@@ -4,6 +4,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from backfill_cli.contracts import Capabilities, Extras, Partitions, RangeTasks, Source, TableSpec
 from backfill_cli.contracts.decoder import Asked
@@ -144,6 +145,20 @@ class KafkaUpstream(Source):
         """The changes in the table's partitions of `up_to`, each from its offset in `after`."""
         topic, value = self._topics.of[table], columns.of_value(columns_of(schema))
         return topic.changes(spark, after, up_to, value, self._taken().identity, self._asked(topic, value))
+
+    def widened(self, schemas: Mapping[str, str], reads: Sequence[SnapshotRead]) -> Mapping[str, str] | None:
+        pin, found = self._taken(), dict(schemas)
+        for name, topic in self._topics.of.items():
+            if topic.follows:
+                known = columns_of(schemas[name])
+                ranges = [one for read, one in zip(reads, _ranges(reads), strict=True) if read.table == name]
+                more = topic.added(columns.of_value(known), ranges)
+                columns.refuse_names(f"topic '{topic.name}'", more)
+                found[name] = schema_text({**known, **more}) if more else schemas[name]
+        if found == schemas and pin.schema == found:
+            return None
+        self._pin = replace(pin, schema=found)  # `scan` reads with these, too
+        return found
 
     def _asked(self, topic: Topic, value: Columns) -> Asked:
         return topic.asked(None if topic.ddl is None else value)

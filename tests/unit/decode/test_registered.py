@@ -6,6 +6,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hint_typed import typed
 from registered_avro import Topic, rows
@@ -14,9 +15,11 @@ from toy_registry import running
 from backfill_cli.contracts.decoder import Decoded
 from backfill_cli.decode import json_rows
 from backfill_cli.decode.debezium import OneByOne
-from backfill_cli.errors import BadData, ConfigError
+from backfill_cli.errors import BadData, ColumnAdded, ConfigError
 from backfill_cli.formats.schemas import of_ddl
+from backfill_cli.model.schema import schema_text
 from backfill_cli.registry import decoder
+from backfill_cli.upstreams.kafka.reading import Reading
 
 FIELDS: list[dict[str, Any]] = [
     {"name": "id", "type": "long"},
@@ -223,3 +226,27 @@ def test_messages_of_protobuf_are_rows_by_their_schemas(topic: Topic) -> None:
     assert {name: column["type"] for name, column in found.columns.items()} == {"id": "long", "name": "string"}
     assert rows(read)[:2] == [{"id": 7, "name": "a"}, {"id": 8, "name": None}]
     assert "error" in rows(read)[2]
+
+
+def test_a_record_with_a_new_column_is_named_with_what_to_declare(topic: Topic) -> None:
+    topic = Topic(topic.registry, "orders-grown")
+    old, new = topic.record(of(ID), {"id": 1}), topic.record(of(ID, FIELDS[1]), {"id": 2, "name": "x"})
+    asked = topic.asked(["id"])
+    found = decoder("rows").columns(replace(asked, name="none"), lambda: [old])
+    decode = decoder("rows").open(asked, found.columns, {}).decode(lambda: ())
+    reading = Reading(schema_text(found.columns), decode, ("id",), decode, follows=True)
+    at = pa.array([0, 0], pa.int32())
+    place = {
+        "kafka_partition": at,
+        "kafka_offset": pa.array([7, 8], pa.int64()),
+        "kafka_timestamp": pa.nulls(2, pa.timestamp("us", "UTC")),
+    }
+    with pytest.raises(ColumnAdded, match="partition 0, offset 8: column 'name' is new in schema id") as caught:
+        reading.rows(at, place, [None, None], [old, new])
+    with typed(caught.value) as hint:
+        declared = of_ddl(str(hint.settings()["upstream.value.schema"]))
+        assert "id" in declared
+        keys = topic.asked(["id"], {"id": declared["id"]})
+        pinned = decoder("rows").columns(keys, lambda: [old, new]).columns
+        read = decoder("rows").open(keys, pinned, {}).decode(lambda: ())([old, new])
+        assert rows(read) == [{"id": 1}, {"id": 2}]

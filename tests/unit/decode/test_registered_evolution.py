@@ -1,0 +1,141 @@
+"""Steps between two versions of a schema, as fastavro resolves them: a record of the older by the newer one."""
+
+import io
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import fastavro
+import pytest
+from fastavro.read import SchemaResolutionError
+from hint_typed import typed
+from registered_avro import Topic, rows
+from toy_registry import running
+
+from backfill_cli.contracts.decoder import Fault
+from backfill_cli.errors import BadData
+
+VALUES: dict[str, list[Any]] = {
+    "int": [0, -1, 2**31 - 1, -(2**31)],
+    "long": [0, 2**53 + 1, -(2**63)],
+    "float": [0.5, -2.0],
+    "double": [0.1, 1e300],
+    "string": ["", "ä"],
+    "bytes": [b"\0\xff", b""],
+    "boolean": [True, False],
+}
+PROMOTED = {("int", "long"), ("int", "double"), ("float", "double")}
+"""Avro's promotions whose type holds every value exactly: others, and of texts to bytes, are refused."""
+SEEDS = 150
+
+
+def typed_as(kind: str, nullable: bool) -> Any:
+    return ["null", kind] if nullable else kind
+
+
+def field(r: random.Random, name: str, kind: str | None = None) -> dict[str, Any]:
+    chosen, nullable = kind or r.choice(list(VALUES)), r.random() < 0.5
+    return {"name": name, "type": typed_as(chosen, nullable), "kind": chosen, "nullable": nullable}
+
+
+def step(r: random.Random, fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The newer version's fields."""
+    made = []
+    for one in fields:
+        what = r.choice(["same", "same", "rename", "drop", "type"])
+        if what == "rename":
+            made.append({**one, "name": f"{one['name']}_new", "aliases": [one["name"]]})
+        elif what == "type":
+            kind = r.choice(list(VALUES))
+            made.append({**one, "type": typed_as(kind, one["nullable"]), "kind": kind})
+        elif what == "same" or one["name"] == "id":
+            made.append(one)
+    for n in range(r.randrange(3)):
+        new = field(r, f"added{n}")
+        default = None if new["nullable"] else r.choice(VALUES[new["kind"]])
+        new["default"] = default.decode("latin-1") if isinstance(default, bytes) else default
+        made.append(new)
+    r.shuffle(made)
+    return made
+
+
+def schema(fields: list[dict[str, Any]], name: str = "Value") -> dict[str, Any]:
+    told = [{k: v for k, v in one.items() if k not in ("kind", "nullable")} for one in fields]
+    return {"type": "record", "name": name, "fields": told}
+
+
+@pytest.fixture(scope="module")
+def topic() -> Iterator[Topic]:
+    with running() as registry:
+        yield Topic(registry, "of no topic")
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_an_older_record_is_what_avro_resolves_it_to_or_refused(topic: Topic, block: int) -> None:
+    compared = refused = 0
+    for seed in range(block * SEEDS, (block + 1) * SEEDS):
+        r = random.Random(seed)
+        old = [field(r, "id", "long"), *(field(r, f"f{n}") for n in range(r.randrange(1, 5)))]
+        new = step(r, old)
+        name = f"Value{seed}"  # so that each has an id of its own
+        writer, reader = schema(old, name), schema(new, name)
+        value = {
+            one["name"]: None if one["nullable"] and r.random() < 0.3 else r.choice(VALUES[one["kind"]])
+            for one in old
+        }
+        older = topic.record(writer, value)
+        empty = {one["name"]: None if one["nullable"] else VALUES[one["kind"]][0] for one in new}
+        newer = topic.record(reader, empty)
+        before = {one["name"]: one["kind"] for one in old}
+        names = [(name, one["kind"]) for one in new for name in (one["name"], *one.get("aliases", ()))]
+        changed = {(before[name], kind) for name, kind in names if before.get(name, kind) != kind}
+        narrowed = {(b, a) for a, b in PROMOTED}
+        try:
+            columns, found = topic.read("events", [older, newer])
+        except BadData:
+            found = None
+        assert (found is None) == bool(changed - PROMOTED - narrowed), (seed, changed)
+        if found is None:
+            refused += 1
+            continue
+        raw = older[5:]
+        try:
+            told = fastavro.schemaless_reader(io.BytesIO(raw), writer, reader)
+        except SchemaResolutionError:
+            assert changed & narrowed, seed  # a column has the wider type of both
+            continue
+        for name, default in told.items():  # fastavro leaves a default of bytes as its text
+            if isinstance(default, str) and columns[name]["type"] == "binary":
+                told[name] = default.encode("latin-1")
+        row = rows(found)[0]
+        assert {name: row[name] for name in told} == told, (seed, writer, reader)
+        assert {one["name"] for one in new} <= set(columns), seed
+        compared += 1
+    assert compared > SEEDS // 6
+    assert refused > SEEDS // 6
+
+
+def test_a_type_that_the_column_does_not_hold_stops_before_its_record(topic: Topic) -> None:
+    numbers = schema([{"name": "id", "type": "long"}, {"name": "v", "type": "int"}])
+    texts = schema([{"name": "id", "type": "long"}, {"name": "v", "type": "string"}])
+    good, bad = topic.record(numbers, {"id": 1, "v": 2}), topic.record(texts, {"id": 1, "v": "x"})
+    _, found = topic.read("rows", [good, bad], seen=[good])
+    (first, second) = rows(found)
+    assert first == {"id": 1, "v": 2}
+    assert second["error"].startswith("column 'v': string does not fit int, in schema id ")
+    with pytest.raises(BadData, match="changes its type") as caught:
+        topic.read("rows", [good, bad])
+    with typed(caught.value) as hint:
+        hint.says("fill the table from it")
+        assert topic.read("rows", [good])[1].error is None
+
+
+def test_a_default_is_told_apart_from_an_explicit_null(topic: Topic) -> None:
+    one = schema([{"name": "id", "type": "long"}])
+    two = schema([{"name": "id", "type": "long"}, {"name": "w", "type": ["string", "null"], "default": "d"}])
+    records = [topic.record(one, {"id": 1}), *(topic.record(two, {"id": 2, "w": w}) for w in ("x", None))]
+    _, found = topic.read("rows", records)
+    assert rows(found) == [{"id": 1, "w": "d"}, {"id": 2, "w": "x"}, {"id": 2, "w": None}]
+    _, before = topic.read("rows", records, seen=records[:1])
+    assert before.fault is not None
+    assert before.fault.to_pylist() == [None, Fault.NEW_COLUMN, Fault.NEW_COLUMN]
