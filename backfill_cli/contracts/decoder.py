@@ -24,7 +24,6 @@ class Fault(StrEnum):
     OTHER_TABLE = auto()
     NOT_SENT = auto()
     TRUNCATED = auto()
-    HEARTBEAT = auto()
     UNWRAPPED = auto()
     DOCUMENT = auto()
     TIME_UNIT = auto()
@@ -41,7 +40,8 @@ class Decoded:
 
     columns: the table's columns, each of the Arrow type of its Spark type (decode/stored.py).
     record: INT32, the index of the record that a row is of; None: one row for each record.
-    op: 'U' is the row after a change, 'D' a deleted one (at least its key is set); None: all are 'U'.
+    op: 'U' is the row after a change, 'D' a deleted one (at least its key is set); None: all are 'U'. 'T', where
+    `Asked.ordered`: the table was emptied, all columns are NULL.
     ms: INT64, when the source made the change, milliseconds since 1970, NULL where unknown; None: everywhere.
     error: STRING, why a record cannot be read, its columns are NULL then; None: all can be. fault: STRING, which
     `Fault` an error is, NULL for any other.
@@ -84,7 +84,8 @@ class Asked:
     whole: (columns that rows may have besides the table's, columns that no row may lack); None: rows may have and
     lack any. Where it is given, a decoder of rows refuses every other row (`decode.whole`): the rows change a
     snapshot's, in which a column that is left out would become NULL.
-    of_keys: the records are other records' keys, and a scalar stands for the one column.
+    ordered: all records of the place have one order, so what empties the table can be applied; otherwise such a
+    record cannot be read. of_keys: the records are other records' keys, and a scalar stands for the one column.
     shared: other tables of the job have records there, too; the name of this one's at its source ends with its.
     documents: an encoding other than JSON, opened; a format that knows the option `encoding` reads its documents.
     """
@@ -100,6 +101,7 @@ class Asked:
     of_keys: bool = False
     shared: bool = False
     documents: "Registered | None" = None
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

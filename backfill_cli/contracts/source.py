@@ -243,6 +243,7 @@ class ChangeReads(Contract):
         log order among the rows of one key. If it is a struct, it can end in `image BOOLEAN`: true for a row that
         only holds the state before an update and is not counted as a change for display. schema: Spark schema as
         JSON, in which the columns are read.
+        'T': all rows from before it in the log are gone; its columns are NULL.
         A 'U' row can lack columns that its change did not alter: it names them in an extra column, `own.UNSENT
         ARRAY<STRING>`, NULL in a row that has all.
         Rows that cannot be read as in `scan`, with a NULL `own.OP`. Not called where the log is consumed.
@@ -262,7 +263,7 @@ class ChangeReads(Contract):
 
         cores: how many tasks run at once. A sample is produced as one of `batches`. The rows of a part, and the
         parts, are in the order of the log; none only holds the state before an update. Where a row names columns
-        in `own.UNSENT`, Spark nets them.
+        in `own.UNSENT`, or is a 'T', Spark nets them.
         `own.QUARANTINED`: see engine/staging/quarantine.py.
         """
         return None

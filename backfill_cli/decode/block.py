@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from backfill_cli.contracts.decoder import Fault
+from backfill_cli.decode import messages
 from backfill_cli.decode.connect import DECIMAL, INTS, Connect, encoding, forms, holds, own_type
 from backfill_cli.decode.encodings import Encoding, schemaless
 from backfill_cli.decode.whole import new_column
@@ -35,6 +36,17 @@ def envelope_of(value: bytes | None) -> tuple[Mapping[str, Any], Mapping[str, An
     if not isinstance(told, dict) or "op" not in told:
         return None
     return told, block if isinstance(block, dict) and "fields" in block else None
+
+
+def message_in(value: bytes) -> str | None:
+    """What a record is that changes no row, in words; None for any other record."""
+    try:
+        told = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(told, dict) and "payload" in told and "op" not in told:
+        told = told["payload"]
+    return messages.kind_of(told) if isinstance(told, dict) else None
 
 
 def row_of(block: Mapping[str, Any]) -> list[Connect] | None:

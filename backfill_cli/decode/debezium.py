@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Asked, Decode, Decoded, Fault, Found, Opened
-from backfill_cli.decode import block, debezium_forms, order, stored, values
+from backfill_cli.decode import block, debezium_forms, messages, order, stored, values
 from backfill_cli.decode.connect import Connect, encoding, is_time
 from backfill_cli.decode.documents import Document, Documents, Group
 from backfill_cli.decode.encodings import Encoding, Undecided, schemaless
@@ -32,13 +32,9 @@ from backfill_cli.model.units import near_names
 from backfill_cli.spark.api import Column, DataFrame
 from backfill_cli.spark.failures import SHOWN
 
-HEARTBEAT = "a heartbeat of Debezium, not a change of a table"
-NO_HEARTBEATS = (
-    "set heartbeat.interval.ms = 0 in the connector, or keep the topic of its heartbeats (topic.heartbeat.prefix, "
-    "by default __debezium-heartbeat) out of this place"
-)
 NO_BLOCK = "a schema block that is not Kafka Connect's"
 
+_TRUNCATE = "a truncate, which has no order with the changes in other partitions"
 _FLAT = "no 'op': not a Debezium envelope"
 _MONGODB = "an envelope of MongoDB, which holds documents as text"
 _ROUNDED = "a number with a fraction in a column that is read as text: its digits would be rounded"
@@ -48,7 +44,6 @@ _OF_TOPICS = {
     Fault.NOT_SENT: "; ALTER TABLE … REPLICA IDENTITY FULL at the source sends it",
     Fault.TRUNCATED: ': set skipped.operations = "t" in the connector, and fill the table from a topic without '
     "such a record, as the rows that it removed would stay",
-    Fault.HEARTBEAT: f": {NO_HEARTBEATS}",
     Fault.UNWRAPPED: '; rows that ExtractNewRecordState has unwrapped are read with value.format = "rows"',
     Fault.DOCUMENT: ': let ExtractNewDocumentState unwrap them, and read them with value.format = "rows"',
 }
@@ -65,8 +60,9 @@ class Envelopes:
     schema: of the columns. how: each column's encoding. at: where a topic's options stand, which errors name;
     None: records are lines of files. allowed: the columns that rows may have; None: any. required: those that no
     row may lack, nor those of its own block. blockless: the fault of a record without a block, None if it is read
-    as the others are. images: the columns whose old values `order` compares; None: the order of the records cannot
-    prove anything. epoch: a member (dotted if nested) that `own.EPOCH` holds as text.
+    as the others are. ordered: whether a truncate can be applied. images: the columns whose old values `order`
+    compares; None: the order of the records cannot prove anything. epoch: a member (dotted if nested) that
+    `own.EPOCH` holds as text.
     """
 
     schema: str
@@ -77,6 +73,7 @@ class Envelopes:
     allowed: frozenset[str] | None = None
     required: frozenset[str] = frozenset()
     blockless: str | None = None
+    ordered: bool = True
     images: tuple[str, ...] | None = None
     epoch: str | None = None
     documents: Documents = IN_BLOCKS
@@ -168,7 +165,7 @@ class OneByOne:
             raise _no_documents() if _is_mongodb(envelope) else Unreadable(_NO_ENVELOPE)
         source = envelope.get("source") or {}
         of = source_of(envelope)
-        if not self.of.known.reads(of):
+        if not self.of.known.reads(of) or messages.kind_of(envelope) is not None:
             return []
         before, after = envelope.get("before"), envelope.get("after")
         op = _text(envelope.get("op"))
@@ -177,8 +174,6 @@ class OneByOne:
         old, old_faults = self._row(before, self.of.key)
         self._refuse_kinds(new_faults, old_faults, _is_mongodb(envelope))
         if op is None:
-            if envelope.keys() == {"ts_ms"}:
-                raise Unreadable(HEARTBEAT, Fault.HEARTBEAT)
             raise Unreadable(_FLAT, Fault.UNWRAPPED)
         self._refuse(op, before, after, known, of)
         for name in self._there:
@@ -233,12 +228,14 @@ class OneByOne:
 
     def _refuse(self, op: str, before: Any, after: Any, known: Block | None, of: str) -> None:
         rules = self.of
-        if op != "m" and rules.known.is_other(of):
+        if rules.known.is_other(of):
             raise Unreadable(rules.known.fault(of), Fault.OTHER_TABLE)
-        if op == "t":
-            raise Unreadable("truncate is not supported", Fault.TRUNCATED)
-        if op not in (*_WRITES, "d", "m"):
+        if op == "t" and not rules.ordered:
+            raise Unreadable(_TRUNCATE, Fault.TRUNCATED)
+        if op not in (*_WRITES, "d", "t"):
             raise Unreadable(f"unknown op {op}")
+        if op == "t":
+            return
         if op in _WRITES and after is None:
             raise Unreadable(f"no 'after' in an envelope with op {op}")
         if op == "d" and before is None:
@@ -288,10 +285,10 @@ class OneByOne:
         known: Block | None,
         unsent: tuple[str, ...],
     ) -> list[Change]:
-        if op == "m":
-            return []
         told = source.get("ts_ms") if source.get("ts_ms") is not None else envelope.get("ts_ms")
         ms = None if told is None else int(told)
+        if op == "t":
+            return [Change("T", ms, (None,) * len(self.columns), self._epoch(envelope), None)]
         gone = tuple(old.get(name) if name in self.of.key else None for name in self.columns)
         there = tuple(new.get(name) for name in self.columns)
         epoch = self._epoch(envelope)
@@ -466,6 +463,7 @@ class _Opened:
             blockless,
             documents=IN_BLOCKS if asked.documents is None else asked.documents,
         )
+        self._envelopes = replace(self._envelopes, ordered=asked.ordered)
         self._late: bool | None = None
 
     def decode(self, recent: Callable[[], Sequence[bytes]]) -> Decode:
@@ -514,7 +512,8 @@ class Debezium:
     def columns(self, asked: Asked, samples: Callable[[], Sequence[bytes]]) -> Found:
         tables = asked.options.get("tables") or ()
         values = samples()
-        found = _seen(asked.documents, values)
+        found = [one for one in _seen(asked.documents, values) if messages.kind_of(one[0]) is None]
+        _refuse_messages(asked, values)
         mine = [one for one in found if not tables or re.search(matching(tables), source_of(one[0]))]
         source = one_source(asked, (source_of(envelope) for envelope, _ in mine))
         if asked.documents is None:
@@ -562,6 +561,15 @@ class Debezium:
 
     def open(self, asked: Asked, columns: Columns, facts: Mapping[str, Any]) -> Opened:
         return _Opened(asked, columns, facts)
+
+
+def _refuse_messages(asked: Asked, samples: Sequence[bytes]) -> None:
+    """Raises ConfigError for a topic of heartbeats, or of what else Debezium writes beside changes of rows."""
+    kinds = set(map(block.message_in, samples))
+    if kinds and None not in kinds:
+        at = asked.at.rpartition(".")[0]
+        fault = f"{at}.topic: '{asked.name}' holds {' and '.join(sorted(map(str, kinds)))}, no changes of a table"
+        raise ConfigError("upstream", [fault], "name the topic of a table, like server.schema.table")
 
 
 def _refuse_other_times(columns: Columns, at: str) -> None:

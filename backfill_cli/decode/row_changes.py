@@ -23,9 +23,9 @@ from backfill_cli.model.schema import Columns, SparkType, columns_of, schema_tex
 from backfill_cli.model.units import near_names
 from backfill_cli.spark.failures import SHOWN
 
-NO_TRUNCATE = (
-    "the table was emptied, which is not followed: fill it from a topic without such a record, as the rows that "
-    "it removed would stay"
+_EMPTIED = (
+    "the table was emptied, which has no order with the changes in other partitions: fill it from a topic without "
+    "such a record, as the rows that it removed would stay"
 )
 
 
@@ -62,7 +62,7 @@ class Form(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """A `Decode`. at: where the options stand, for errors. whole: see Asked."""
+    """A `Decode`. at: where the options stand, for errors. whole, ordered: see Asked."""
 
     form: Form
     schema: str
@@ -70,6 +70,7 @@ class RowChanges:
     known: Known
     at: str
     whole: tuple[frozenset[str], frozenset[str]] | None = None
+    ordered: bool = False
 
     @property
     def beside(self) -> Columns:
@@ -138,7 +139,10 @@ class _Reading:
     def _of_row(self, change: RowChange) -> Iterable[Made]:
         row = change.row
         if row is None:
-            raise Unreadable(NO_TRUNCATE, Fault.TRUNCATED)
+            if not self.of.ordered:
+                raise Unreadable(_EMPTIED, Fault.TRUNCATED)
+            yield "T", change.ms, {}
+            return
         key = {name: self._value(name, row) for name in self.of.key}
         lacking = next((name for name, value in key.items() if value is None), None)
         if lacking is not None:
@@ -217,7 +221,8 @@ class ChangesOf:
 
     def open(self, asked: Asked, columns: Columns, facts: Mapping[str, Any]) -> Rows:
         known = Known(tuple(asked.options.get("tables") or ()), facts.get("source"), (asked.name, asked.table))
-        return Rows(RowChanges(self.form, schema_text(columns), asked.key, known, asked.at, asked.whole))
+        schema = schema_text(columns)
+        return Rows(RowChanges(self.form, schema, asked.key, known, asked.at, asked.whole, asked.ordered))
 
 
 def object_in(record: Mapping[str, Token], name: str, writer: str) -> Mapping[str, Token]:

@@ -80,7 +80,7 @@ class DecoderContract:
         elif found.record is not None:
             at = found.record.to_pylist()
             assert at == sorted(at), "rows are in the order of their records"
-        assert set(found.op.to_pylist() if found.op is not None else ()) <= {"U", "D"}
+        assert set(found.op.to_pylist() if found.op is not None else ()) <= {"U", "D", "T"}
         assert set(found.fault.to_pylist() if found.fault is not None else ()) <= {None, *map(str, Fault)}
         types = {name: column.type for name, column in found.columns.items()}
         assert types == {name: arrow_type(column["type"]) for name, column in self.declared.items()}
@@ -101,7 +101,7 @@ class DecoderContract:
     # The tests
 
     def test_it_knows_no_options_of_its_own(self) -> None:
-        assert self.decoder.options <= {"timestamps", "decimals", "tables"}
+        assert self.decoder.options <= {"timestamps", "decimals", "tables", "encoding"}
 
     def test_a_record_is_its_row(self) -> None:
         found = [[one[:3] for one in of_record] for of_record in self.read(self.records)]

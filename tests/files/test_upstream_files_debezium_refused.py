@@ -21,7 +21,6 @@ BROKEN = {
     "unknown op": (event("x", None, {"id": 1, "v": "a"}), "", "unknown op"),
     "a delete without a before image": (event("d", None, None), "", "so no key"),
     "an update without after": (event("u", {"id": 1, "v": "a"}, None), "", "no 'after'"),
-    "a heartbeat": ('{"ts_ms": 1700000000000}', "heartbeat.interval.ms = 0", "a heartbeat of Debezium"),
     "a NULL key": (event("c", None, {"id": None, "v": "a"}), "", "the key is NULL"),
     "a value not sent": (
         event("c", None, {"id": 7, "v": "__debezium_unavailable_value"}),
@@ -55,14 +54,6 @@ def from_a_new_snapshot(root: Path, spark: "SparkSession", error: BadData) -> No
         (root / "changes" / "2.json").write_text(event("c", None, {"id": 9, "v": "z"}))
         again = opened(root, ONE, {"format": "debezium"}, as_of="1.json")
         assert read(again, spark, "id", "v") == [{"id": 9, "v": "z"}]
-
-
-def test_case_23_a_truncate_stops_the_job_and_is_named(tmp_path: Path, spark: "SparkSession") -> None:
-    upstream = opened(tmp_path, ONE, {"format": "debezium"})
-    (tmp_path / "changes" / "1.json").write_text(event("t", None, None))
-    error = failure(upstream, spark)
-    assert "1.json: line 1: truncate is not supported" in error.message
-    from_a_new_snapshot(tmp_path, spark, error)
 
 
 INEXACT: dict[str, tuple[pa.DataType, dict[str, Any], Any]] = {

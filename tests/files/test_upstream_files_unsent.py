@@ -1,4 +1,4 @@
-"""Debezium's placeholders for values that it was not given, as its Postgres connector writes each type's."""
+"""What a change of Debezium does beside its own row's values: a value that was not sent, a truncate."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,3 +82,15 @@ def test_case_08_a_transform_that_needs_a_value_that_was_not_sent_stops_the_job(
         assert hint.statements() == ["ALTER TABLE orders REPLICA IDENTITY FULL"]
         assert refused.value.hint.starts_over
     assert run.rows(COLUMNS) == [(1, "Y", 10), (2, "OTHER", 2)]
+
+
+def test_case_23_a_truncate_empties_the_table(spark: "SparkSession", job: Run) -> None:
+    change(job, "a.json", ("u", None, {"id": 1, "v": "x", "n": 10}))
+    new = ("c", None, {"id": 4, "v": "new", "n": 4})
+    before = ("c", None, {"id": 3, "v": "gone", "n": 3})
+    change(job, "b.json", before, ("t", None, None), new, ("u", new[2], {"id": 4, "v": TEXT, "n": 5}))
+    assert job.rows(COLUMNS) == [(4, "new", 5)]
+    assert verify("orders", job.catalog).equal
+    change(job, "c.json", ("t", None, None), before, ("t", None, None))
+    assert job.rows(COLUMNS) == []
+    assert verify("orders", job.catalog).equal

@@ -269,11 +269,6 @@ REFUSED = [
         b'{"op": "c", "after": {"id": "x"}}',
         "not a Debezium envelope of the table's columns: column 'id': not a whole number: \"x\"",
     ),
-    (
-        envelope("t", None, None),
-        'truncate is not supported: set skipped.operations = "t" in the connector, and fill the table from a '
-        "topic without such a record, as the rows that it removed would stay",
-    ),
     (envelope("c", None, None), "no 'after' in an envelope with op c"),
     (envelope("d", None, None), "no 'before', so no key, in an envelope with op d"),
     (envelope("c", None, {"id": None, "name": "x"}), "column 'id': the key is NULL"),

@@ -4,7 +4,7 @@ import base64
 import json
 import random
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
@@ -42,6 +42,8 @@ UNSENT = {
     "m": [json.dumps({debezium.WORD: debezium.WORD})],
 }
 """What stands for a value that was not sent."""
+TRUNCATES = 0.005
+"""Few: logs are merged, and one empties all their tables."""
 LOG_KEYS = 4
 """Keys that one log uses."""
 MANNERS: tuple[tuple[str, str], ...] = (("ms", "string"), ("us", "precise"), ("ns", "precise"), ("us", "block"))
@@ -236,7 +238,7 @@ class DebeziumLog(Input):
         op = "u" if step.op == "k" else step.op
         seen = step.op in ("k", "d") or (step.op == "u" and step.image)
         before = image(step.key, ()) if seen else "null"
-        after = "null" if op == "d" else image(step.to if step.op == "k" else step.key, step.texts)
+        after = "null" if op in ("d", "t") else image(step.to if step.op == "k" else step.key, step.texts)
         source = '{"connector":"postgresql","schema":"public","table":"t","ts_ms":5}'
         made = f'{{"before":{before},"after":{after},"source":{source},"op":"{op}","ts_ms":6,"transaction":null}}'
         return f'{{"schema":{BLOCK},"payload":{made}}}' if MANNERS[self.manner][1] == "block" else made
@@ -278,6 +280,7 @@ def log(chance: random.Random, pool: dict[str, list[str]], manner: int, transfor
 
     def step(first: bool) -> Step:
         op = chance.choice(["c", "c", "r", "u", "u", "u", "k", "d", "d", "tombstone"])
+        op = "t" if chance.random() < TRUNCATES else op
         names = chance.sample(sorted(pool), chance.choice([1, 2, 3]))
         texts = tuple((name, chance.choice(pool[name])) for name in names)
         newline = chance.choice(["\n"] * 6 + ["\r\n", "\n\n", "\n \n", "\n\r\n"])
@@ -285,14 +288,32 @@ def log(chance: random.Random, pool: dict[str, list[str]], manner: int, transfor
         if op == "u" and key in live and not transformed and chance.random() < 0.4:
             name = chance.choice(sorted(UNSENT))
             texts = (*texts, (name, chance.choice(UNSENT[name])))
+        if op == "t":
+            live.clear()
         if op in ("d", "k"):
             live.discard(key)
-        if op not in ("d", "tombstone"):
+        if op not in ("d", "t", "tombstone"):
             live.add(to if op == "k" else key)
         begins = not first and chance.random() < 0.3
         return Step(op, key, to, texts, chance.random() < 0.5, newline, begins)
 
     return DebeziumLog(load, tuple(step(i == 0) for i in range(chance.randrange(1, 7))), manner, transformed)
+
+
+def _of_rows_that_are_there(load: tuple[int, ...], steps: list[Step]) -> Iterator[Step]:
+    """The steps; an update leaves values out only where another log's truncate has not removed its row."""
+    live = set(load)
+    for step in steps:
+        if step.op == "u" and step.key not in live:
+            texts = tuple((name, text) for name, text in step.texts if text not in UNSENT.get(name, ()))
+            step = replace(step, texts=texts)
+        yield step
+        if step.op == "t":
+            live.clear()
+        elif step.op in ("d", "k"):
+            live.discard(step.key)
+        if step.op not in ("d", "t", "tombstone"):
+            live.add(step.to if step.op == "k" else step.key)
 
 
 def merged(logs: list[DebeziumLog]) -> DebeziumLog:
@@ -308,4 +329,5 @@ def merged(logs: list[DebeziumLog]) -> DebeziumLog:
         replace(s, new_file=i == 0 and file > 0) for file, own in sorted(files.items()) for i, s in enumerate(own)
     ]
     load = tuple(number * LOG_KEYS + key for number, one in enumerate(logs) for key in one.load)
+    steps = list(_of_rows_that_are_there(load, steps))
     return DebeziumLog(load, tuple(steps), logs[0].manner, logs[0].transformed)

@@ -26,9 +26,8 @@ Rows = list[tuple[int, str, plain.Row | None, str | None]]
 def opened(
     decoder: Any, columns: Mapping[str, Kind], key: Sequence[str], samples: Sequence[bytes], **options: Any
 ) -> Decode:
-    asked = Asked(
-        "topic 't'", "t", "t", tuple(key), of_ddl(kinds.ddl_of(dict(columns))), options, "upstream.value"
-    )
+    declared = of_ddl(kinds.ddl_of(dict(columns)))
+    asked = Asked("topic 't'", "t", "t", tuple(key), declared, options, "upstream.value", ordered=True)
     found = decoder.columns(asked, lambda: samples)
     made: Decode = decoder.open(asked, found.columns, found.facts).decode(lambda: samples)
     return made
@@ -158,5 +157,5 @@ def _judge_debezium(
 
 def _differing(raw: bytes | None, found: Any, right: list[tuple[Any, plain.Row | None]]) -> list[str]:
     """What the rows do to the table, by key: a row at it, or none."""
-    got = {row["id"]: None if op == "D" else row for op, row, _ in found}
+    got = {debezium.ALL if op == "T" else row["id"]: row if op == "U" else None for op, row, _ in found}
     return [] if got == dict(right) else [f"{raw!r:.600}: {got}, not {dict(right)}"]

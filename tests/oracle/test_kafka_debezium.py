@@ -41,13 +41,18 @@ HOSTILE: dict[str, list[str]] = {
     "d": ['"!"', '"AQAAAAAAAAAAAAAAAA=="', "1e300", '"1.234"'],
 }
 ENVELOPES = (
-    b"", b"5", b"{}", b'{"op":"c"}', b'{"op":"t","before":null,"after":null}', b'{"op":"x","after":{"id":1}}',
+    b"", b"5", b"{}", b'{"op":"c"}',
+    b'{"op":"t","before":null,"after":null,"source":{"schema":"public","table":"t"}}',
+    b'{"op":"x","after":{"id":1}}',
     b'{"op":"c","after":null}', b'{"op":"d","before":null,"after":null}', b'{"op":"c","after":{"id":null}}',
     b'{"op":"c","after":{"s":"no key"}}', b'{"op":"c","after":{"id":-1}}{"op":"c","after":{"id":-2}}',
     b'{"op":"c","after":{"id":-3}', b'{"op":"c","after":[1]}', b'{"op":5,"after":{"id":-4}}',
     b'{"id":-5,"s":"flattened"}',
     b'{"op":"c","after":"{\\"_id\\": 1}"}', b'{"status":"BEGIN","id":"1"}', b'{"ts_ms":5}',
     b'{"op":"c","after":{"id":-6},"source":{"table":"other","schema":"public"}}', b"\x00\x00\x00\x00\x01{}",
+    b'{"status":"END","id":"1","event_count":2,"data_collections":[]}', b'{"status":"OPEN","id":"1"}',
+    b'{"op":"m","source":{"table":""},"message":{"prefix":"p","content":"eA=="}}', b'{"ts_ms":5,"id":1}',
+    b'{"source":{"table":"t"},"databaseName":"shop","ddl":"CREATE TABLE t (id int)","tableChanges":[]}',
     b'{"op":"c","after":{"id":-7,"s":"\xff"}}', b'{"op":"c","after":{"id":9223372036854775808}}',
 )  # fmt: skip
 

@@ -30,7 +30,7 @@ from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.failures import explaining
 from backfill_cli.engine.staging.files import folder_made, write_changes
 from backfill_cli.engine.staging.transform import evolved
-from backfill_cli.engine.staging.values import null_keys, refuse_null_keys_of_log
+from backfill_cli.engine.staging.values import null_keys_of_log, refuse_null_keys_of_log
 from backfill_cli.errors import BackfillError, SpoolFull, Transient, in_config, thread_failed
 from backfill_cli.failpoint import hit
 from backfill_cli.model.limit import Limit
@@ -369,7 +369,7 @@ def _written(
     if isinstance(found, TakenTable):
         return found
     found = ChangeFrame(found.frame(spark)) if isinstance(found, ArrowTasks) else found
-    keys = null_keys(table.key)
+    keys = null_keys_of_log(table.key)
     if own.QUARANTINED in found.frame.columns:
         readable = F.col(own.QUARANTINED).isNull()
         keys = {name: F.when(readable, column) for name, column in keys.items()}

@@ -5,10 +5,12 @@ touches a row, these are the staged files; otherwise Spark nets and writes. For 
 sink keeps its present values.
 """
 
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from backfill_cli.cdc.net import net
 from backfill_cli.config.sections import Table, Transform
@@ -16,7 +18,7 @@ from backfill_cli.contracts import ArrowTasks, ChangeFrame, LogBatch, Source, Ta
 from backfill_cli.engine.staging import quarantine, transform, workers
 from backfill_cli.engine.staging.files import observed, write_changes
 from backfill_cli.engine.staging.quarantine import side_name
-from backfill_cli.engine.staging.values import null_keys, refuse_null_keys_of_log
+from backfill_cli.engine.staging.values import null_keys_of_log, refuse_null_keys_of_log
 from backfill_cli.engine.staging.workers import LogTasks, Net
 from backfill_cli.errors import START_OVER, BadData, sql
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
@@ -26,6 +28,9 @@ from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.row_counts import place
 
 FOLDER = "taken"
+
+Lacking = dict[str, tuple[str, ...]]
+"""By table: columns that rows were seen to lack."""
 
 
 def reached(plan: EpochPlan, reads: Sequence[tuple[SnapshotRead, int]]) -> Mapping[SplitKey, Cursor | None] | None:
@@ -63,7 +68,7 @@ def netted(
 ) -> Mapping[str, TakenTable | ChangeFrame | Net]:
     """What a log gave of these tables, with all that workers produce netted and written by them, in one job.
 
-    Changes of which some lack columns are left to Spark.
+    Changes of which some lack columns, or truncate the table, are left to Spark.
     """
     found: dict[str, TakenTable | ChangeFrame | Net] = {}
     tasks: dict[str, LogTasks] = {}
@@ -81,8 +86,11 @@ def netted(
         if table.name in done:
             nulls = {f"null_{at}": count for at, count in enumerate(done[table.name].nulls)}
             refuse_null_keys_of_log(upstream, table.name, table.key, nulls)
-    lacking = {name: one.lacking for name, one in done.items() if one.lacking}
-    again = {name: ChangeFrame(tasks[name].tasks.frame(spark), partial=names) for name, names in lacking.items()}
+    again = {
+        name: ChangeFrame(tasks[name].tasks.frame(spark), partial=one.lacking)
+        for name, one in done.items()
+        if one.lacking or one.truncates
+    }
     return {**found, **done, **again}
 
 
@@ -93,7 +101,7 @@ def staged(
     found: TakenTable | ChangeFrame | Net,
     shape: Transform,
     folder: Path,
-    lacking: dict[str, tuple[str, ...]] | None = None,
+    lacking: Lacking | None = None,
 ) -> StagedChanges:
     """One table's net changes, in the form that the sink takes, in the attempt's folder.
 
@@ -103,7 +111,6 @@ def staged(
         apart = {side_name(table.name): found.apart} if found.apart.rows else {}
         return replace(staged(spark, upstream, table, found.table, shape, folder), side=apart)
     require_whole(table.name, found.partial, shape)
-    known = {} if lacking is None else lacking
     if isinstance(found, TakenTable):
         if not found.files:
             return StagedChanges(StagedTable(truncated=found.truncated), found.changes)
@@ -117,14 +124,13 @@ def staged(
     frame, side = quarantine.readable(spark, frame, table.name, folder)
     seen = None
     if found.changes is None:
-        frame, seen = observed(frame, {**null_keys(table.key), "images": transform.images(frame)})
-    if own.UNSENT in frame.columns and not found.partial:
-        done = _completed(table, frame, shape, folder, known)
+        frame, seen = observed(frame, {**null_keys_of_log(table.key), "images": transform.images(frame)})
+    if found.netted:
+        done = _written(frame.drop(own.SEQ, own.MS), table.name, found.partial, shape, folder)
     else:
-        whole = frame.drop(own.SEQ, own.MS) if found.netted else net(frame, table.key, found.partial)
-        done = _written(whole, table.name, found.partial, shape, folder)
+        done = _netted(table, frame, found.partial, shape, folder, {} if lacking is None else lacking)
     check()
-    done = replace(done, truncated=found.truncated)
+    done = replace(done, truncated=done.truncated or found.truncated)
     if seen is None:
         return StagedChanges(done, found.changes or 0, side=side)
     counted = seen()
@@ -141,36 +147,62 @@ def _written(whole: DataFrame, table: str, lacking: Sequence[str], shape: Transf
     return replace(done, partial=tuple(names.values()))
 
 
-def _completed(
-    table: Table, frame: DataFrame, shape: Transform, folder: Path, known: dict[str, tuple[str, ...]]
+def _netted(
+    table: Table, frame: DataFrame, names: Sequence[str], shape: Transform, folder: Path, known: Lacking
 ) -> StagedTable:
-    """The net changes of a frame as files. known: see `staged`.
+    """The net changes of a frame as files. names: columns that rows are known to lack. known: see `staged`.
 
-    Which columns rows lack is seen only once they are read: then they are read again, once in a process, as
-    netting for columns that none lacks is expensive.
+    Which columns rows lack, and whether the table was truncated, is seen only once they are read: then they are
+    read again. For columns, that is once in a process: netting for columns that none lacks is expensive.
     """
-    names = known.get(table.name, ())
-    more = F.when(F.size(F.array_except(own.UNSENT, _texts(names))) > 0, 1)
-    rows, seen = observed(frame, {"more": more})
-    done = _written(net(rows, table.key, names), table.name, names, shape, folder)
-    if not seen()["more"]:
+    names = tuple(names) or known.get(table.name, ())
+    rows, seen = observed(
+        frame, {"truncates": F.when(F.col(own.OP) == "T", 1), "more": _lacks_other(frame, names)}
+    )
+    done = _written(net(of_rows(rows), table.key, names), table.name, names, shape, folder)
+    told = seen()
+    if not told["truncates"] and not told["more"]:
         return done
-    names = known[table.name] = lacking_in(frame)
+    more, last = seen_in(frame)
+    names = tuple(dict.fromkeys((*names, *more)))
+    if names:
+        known[table.name] = names
     require_whole(table.name, names, shape)
     shutil.rmtree(folder / table.name / "changes")
-    return _written(net(frame, table.key, names), table.name, names, shape, folder)
+    kept = frame if last is None else frame.where(F.col(own.SEQ) > last)
+    done = _written(net(of_rows(kept), table.key, names), table.name, names, shape, folder)
+    return replace(done, truncated=last is not None)
 
 
-def _texts(names: Sequence[str]) -> Column:
-    return F.array(*map(F.lit, names)).cast("array<string>")
-
-
-def lacking_in(frame: DataFrame) -> tuple[str, ...]:
-    """The columns that some rows of these changes lack; the frame is computed for it."""
+def _lacks_other(frame: DataFrame, names: Sequence[str]) -> Column:
+    """For counting: not NULL for a row that lacks a column which is not among these."""
     if own.UNSENT not in frame.columns:
-        return ()
-    found = frame.select(F.explode(own.UNSENT).alias("name")).distinct().toArrow()
-    return tuple(sorted(found.column("name").to_pylist()))
+        return F.lit(None)
+    known = F.array(*map(F.lit, names)).cast("array<string>")
+    return F.when(F.size(F.array_except(own.UNSENT, known)) > 0, 1)
+
+
+def of_rows(changes: DataFrame) -> DataFrame:
+    """The changes without truncates, which are of no row."""
+    return changes.where(F.col(own.OP) != "T")
+
+
+def seen_in(changes: DataFrame) -> tuple[tuple[str, ...], Column | None]:
+    """(the columns that some rows lack, where the last truncate is); the frame is computed for it."""
+    lacking = own.UNSENT if own.UNSENT in changes.columns else F.lit(None).cast("array<string>")
+    names = F.array_sort(F.array_distinct(F.flatten(F.collect_set(lacking))))
+    last = F.max(F.when(F.col(own.OP) == "T", F.col(own.SEQ)))
+    # as JSON, since Arrow has no NULL for a struct with parts that are never NULL
+    told = F.to_json(F.struct(last.alias("last")))
+    (found,) = changes.agg(names.alias("names"), told.alias("told")).toArrow().to_pylist()
+    at = json.loads(found["told"]).get("last")
+    return tuple(found["names"]), None if at is None else _literal(at, changes.schema[own.SEQ].dataType)
+
+
+def _literal(value: Any, kind: Any) -> Column:
+    if not isinstance(value, dict):
+        return F.lit(value).cast(kind)
+    return F.struct(*(_literal(value[one.name], one.dataType).alias(one.name) for one in kind.fields))
 
 
 def require_whole(table: str, partial: Sequence[str], shape: Transform) -> None:

@@ -25,6 +25,7 @@ from backfill_cli.engine.staging.workers import (
     divided,
     files_together,
     net,
+    of_rows,
     told_by,
     visible,
 )
@@ -58,7 +59,7 @@ class Target:
 class Written:
     """What was written. tables: events, and the side tables. changes: of the others. rows: by read (index).
 
-    Nothing counts of a table with rows that lack columns: Spark nets them.
+    Nothing counts of a table with rows that lack columns, or with a truncate: Spark nets them.
     """
 
     tables: Mapping[str, StagedTable]
@@ -198,6 +199,9 @@ class _Table:
         if own.UNSENT in readable.schema.names:
             self._lacking = self._lacking or len(pc.list_flatten(readable.column(own.UNSENT))) > 0
             readable = readable.drop_columns([own.UNSENT])
+        kept = of_rows(readable)
+        self._lacking = self._lacking or kept.num_rows < readable.num_rows
+        readable = kept
         self._held.setdefault(read, []).append(readable)
         return int(readable.nbytes)
 

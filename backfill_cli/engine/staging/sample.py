@@ -205,7 +205,7 @@ class _Tried:
             return
         for table, made in found:
             nulls = dict.fromkeys(range(len(table.key)), 0)
-            rows = _counted(self._readable(table.name, made, []), table.key, nulls)
+            rows = _counted(map(workers.of_rows, self._readable(table.name, made, [])), table.key, nulls)
             with explaining(self.upstream, self.config), raising_in_worker():
                 for _ in workers.last_of(rows, table.key):
                     pass

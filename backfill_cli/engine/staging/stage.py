@@ -16,7 +16,7 @@ from backfill_cli.config import JobConfig
 from backfill_cli.config.sections import Table
 from backfill_cli.contracts import ArrowTasks, ChangeFrame, LogRequest, Source, StagedEpoch, own
 from backfill_cli.engine.staging import workers
-from backfill_cli.engine.staging.changes import FOLDER, netted, over, reached, staged
+from backfill_cli.engine.staging.changes import FOLDER, Lacking, netted, over, reached, staged
 from backfill_cli.engine.staging.counts import require_rows
 from backfill_cli.engine.staging.failures import explaining
 from backfill_cli.engine.staging.files import (
@@ -67,7 +67,7 @@ class SparkStager:
         self.awaited = opening
         self._root = Path(config.job.staging) / config.job.name
         self._counts: Path | None = None  # of what is being staged, see `so_far`
-        self._lacking: dict[str, tuple[str, ...]] = {}  # by table: columns that rows were seen to lack
+        self._lacking: Lacking = {}
         self._shapes: dict[str, tuple[str, str]] = {}  # by table: its newest source schema, and the sink's for it
 
     @property

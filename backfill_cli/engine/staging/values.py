@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import Source
+from backfill_cli.contracts import Source, own
 from backfill_cli.errors import START_OVER, BadData, Hint
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.units import spell_count
@@ -132,6 +132,11 @@ def _why(column: "pa.Array", row: int) -> str:
 def null_keys(key: Sequence[str]) -> dict[str, Column]:
     """By name, for each key column an expression that is not NULL where the column is NULL: for counting."""
     return {f"null_{i}": F.when(quoted(column).isNull(), 1) for i, column in enumerate(key)}
+
+
+def null_keys_of_log(key: Sequence[str]) -> dict[str, Column]:
+    """As `null_keys`, for changes: a truncate is of no row."""
+    return {name: F.when(F.col(own.OP) != "T", one) for name, one in null_keys(key).items()}
 
 
 def refuse_null_keys(

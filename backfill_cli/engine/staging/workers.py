@@ -182,14 +182,15 @@ _MARKS = (own.READ, own.ERROR, own.RAW, own.QUARANTINED)
 class Net:
     """One table's changes, netted and written by workers.
 
-    lacking: columns that some rows lack; the files are not net then. nulls: how many changes have NULL in each
-    column of the key. apart: the files of those that cannot be read.
+    lacking: columns that some rows lack, truncates: whether a change is a truncate; the files do not count then.
+    nulls: how many changes have NULL in each column of the key. apart: the files of those that cannot be read.
     """
 
     table: TakenTable
     nulls: tuple[int, ...]
     apart: StagedTable
     lacking: tuple[str, ...] = ()
+    truncates: bool = False
 
 
 def nets(tasks: ArrowTasks, key: Sequence[str]) -> bool:
@@ -276,15 +277,16 @@ def _net_of(table: LogTasks, taken: Path, folder: Path, told: Sequence[Mapping[s
     nulls = tuple(sum(one["nulls"][at] for one in told) for at in range(len(table.key)))
     lacking = tuple(dict.fromkeys(name for one in told for name in one["lacking"]))
     done = TakenTable(files, whole, changes, changed, deleted)
-    return Net(done, nulls, StagedTable(inserts=apart, rows=bad), lacking)
+    truncates = any(one["truncates"] for one in told)
+    return Net(done, nulls, StagedTable(inserts=apart, rows=bad), lacking, truncates)
 
 
 def _net(counted_at: str | None, part: "tuple[int, tuple[str, int, bool, LogTasks]]") -> dict[str, Any]:
     """Runs in a worker: writes the part's net changes to one file, those that cannot be read to another.
 
     part: its table and number, whether it is alone, and what to do, with its pieces only. Returns the files' names
-    (None for no row), how many changes there were, and without a key, whether each key occurs once in it, and the
-    columns that some rows lack.
+    (None for no row), how many changes there were, and without a key, whether each key occurs once in it, the
+    columns that some rows lack, and whether there was a truncate.
     """
     import pyarrow.compute as pc
 
@@ -294,14 +296,18 @@ def _net(counted_at: str | None, part: "tuple[int, tuple[str, int, bool, LogTask
     good, bad = File(str(one.path), name), File(str(one.apart), name)
     changes, nulls, so_far = 0, [0] * len(key), row_counts.Count(counted_at, at)
     lacking: dict[str, None] = {}
+    truncates = False
 
     def readable() -> "Iterator[pa.RecordBatch]":
-        nonlocal changes
+        nonlocal changes, truncates
         for piece in pieces:
             for batch in row_counts.counted(storable(one.tasks.make, piece), so_far):
                 rows, unreadable = divided(batch, ())
                 bad.add(unreadable)
                 changes += rows.num_rows
+                there = rows.num_rows
+                rows = of_rows(rows)
+                truncates = truncates or rows.num_rows < there
                 for i, column in enumerate(key):
                     nulls[i] += rows.column(column).null_count
                 if own.UNSENT in rows.schema.names:
@@ -319,7 +325,15 @@ def _net(counted_at: str | None, part: "tuple[int, tuple[str, int, bool, LogTask
             good.add(batch)
     names = {"table": table, "name": good.close(), "apart": bad.close(), "whole": whole, "nulls": nulls}
     counts = {"changes": changes, "bad": bad.rows, "changed": changed, "deleted": good.rows - changed}
-    return {**names, **counts, "lacking": list(lacking)}
+    return {**names, **counts, "lacking": list(lacking), "truncates": truncates}
+
+
+def of_rows(changes: "pa.RecordBatch") -> "pa.RecordBatch":
+    """The changes without truncates, which are of no row."""
+    import pyarrow.compute as pc
+
+    emptied = pc.equal(changes[own.OP], "T")
+    return changes.filter(pc.invert(emptied)) if pc.any(emptied).as_py() else changes
 
 
 def last_of(batches: "Iterator[pa.RecordBatch]", key: Sequence[str]) -> "Iterator[pa.Table]":

@@ -17,7 +17,7 @@ from backfill_cli.config.sections import Table, Transform
 from backfill_cli.config.transforms import kept
 from backfill_cli.contracts import LogRequest, SinkCopy, SinkTable, Source, TakenTable, own
 from backfill_cli.engine.staging import transform
-from backfill_cli.engine.staging.changes import lacking_in
+from backfill_cli.engine.staging.changes import of_rows, seen_in
 from backfill_cli.engine.staging.counts import require_rows
 from backfill_cli.engine.staging.failures import explaining
 from backfill_cli.engine.staging.files import folder_made, write
@@ -77,7 +77,8 @@ class Expected:
         base = _empty(self.spark, table) if rows is None else transform.rows(sound(rows), shape)
         if changes is None:
             return base
-        last, lacking = _net(sound(changes), source.key, shape)
+        last, lacking, truncated = _net(sound(changes), source.key, shape)
+        base = base.limit(0) if truncated else base
         if lacking:
             both = over(_with(base, last.columns), last, table.key, lacking)
             return both.where(f"{own.OP} = 'U' AND {own.UNSENT} IS NULL").select(*_columns(table))
@@ -139,7 +140,7 @@ class Expected:
         good = frame.where(f"{own.ERROR} IS NULL").drop(own.ERROR, own.RAW)
         if appends:
             return transform.rows(good, shape)
-        last, lacking = _net(good, source.key, shape)
+        last, lacking, _ = _net(good, source.key, shape)
         return last.where(f"{own.OP} = 'U'" + (f" AND {own.UNSENT} IS NULL" if lacking else ""))
 
     def _ranges(self, table: str, at: Checkpoint) -> list[SnapshotRead]:
@@ -152,11 +153,12 @@ class Expected:
         return [read for read in reads if read.up_to != read.after]
 
 
-def _net(changes: DataFrame, key: Sequence[str], shape: Transform) -> tuple[DataFrame, tuple[str, ...]]:
-    """Net changes in the sink's form, and the sink's columns that some of the changes lack."""
-    lacking = lacking_in(changes)
+def _net(changes: DataFrame, key: Sequence[str], shape: Transform) -> tuple[DataFrame, tuple[str, ...], bool]:
+    """(net changes in the sink's form, the sink's columns that some lack, whether older rows are gone)."""
+    lacking, last = seen_in(changes)
     names = kept(shape, lacking)
-    return transform.shaped(net(changes, key, lacking), shape, names), tuple(names.values())
+    left = of_rows(changes if last is None else changes.where(F.col(own.SEQ) > last))
+    return transform.shaped(net(left, key, lacking), shape, names), tuple(names.values()), last is not None
 
 
 def _with(rows: DataFrame, columns: Sequence[str]) -> DataFrame:

@@ -108,7 +108,7 @@ class KafkaChanges(ChangeLog):
         return [*self._topics.each(self._said_of), *self._topics.skipped()]
 
     def _said_of(self, topic: Topic) -> Sequence[str]:
-        grown = topic.may_have_grown(len(topic.offsets(self._position)))
+        grown = topic.of_partitions(len(topic.offsets(self._position)))
         said = [*grown, *topic.is_unwrapped((), appends=False)]
         compacted = self._compacted.get(topic.name, False)
         if compacted is not False:

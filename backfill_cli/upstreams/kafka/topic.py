@@ -172,15 +172,23 @@ class Topic:
             + " with a topic that has each key in one partition",
         )
 
-    def may_have_grown(self, partitions: int) -> Sequence[str]:
-        """A warning for topics whose rows have a key: whether partitions were ever added cannot be seen."""
-        if self._options.accept_growth or partitions == 1:
+    def of_partitions(self, partitions: int) -> Sequence[str]:
+        """Warnings for topics whose rows have a key: whether partitions were ever added cannot be seen."""
+        if partitions == 1:
             return []
+        moved = (
+            f"topic '{self.name}' has {partitions} partitions: a change of a row's key is a delete and an insert, "
+            "which can be in two of them, without an order: for a moment the sink can have both rows, or none"
+        )
+        told = [moved] if self.decoder.changes else []
+        if self._options.accept_growth:
+            return told
         return [
+            *told,
             f"topic '{self.name}' has {partitions} partitions and rows have a key: if partitions were "
             "ever added, a key may have records in two of them, without an order between them: older ones may "
             "overwrite newer ones; if one is added later, the job stops, unless "
-            f"{self._options.at}.accept_growth = true says that every key stays in its partition"
+            f"{self._options.at}.accept_growth = true says that every key stays in its partition",
         ]
 
     def is_unwrapped(self, columns: Collection[str], appends: bool) -> Sequence[str]:
@@ -242,6 +250,7 @@ class Topic:
         """
         if self.seen is None:
             self.same(self.now(), self.known(identity))
+        asked = self._in_order(asked)
         begun = self.offsets(after)
         ends = self.offsets(up_to).items()
         ranges = [Range(index, p, begun.get(p, 0), end) for index, (p, end) in enumerate(ends)]
@@ -253,11 +262,15 @@ class Topic:
         """How the records of these ranges become rows, or changes of the table."""
         if self.appends:
             return self.events(value, identity)
-        decode = self._reads(asked, value, identity).decode(lambda: self._recent(ranges))
+        decode = self._reads(self._in_order(asked), value, identity).decode(lambda: self._recent(ranges))
         of_key = None if self.decoder.changes else self.of_key(value).decode(lambda: ())
         changes_snapshot = asked.whole is not None
         follows = self.follows and not changes_snapshot
         return Reading(schema_text(value), decode, self.table.key, of_key, changes_snapshot, follows)
+
+    def _in_order(self, asked: Asked) -> Asked:
+        """Whether all records of the topic have one order: not if it has several partitions."""
+        return replace(asked, ordered=len(self.now().ends) == 1)
 
     def of_key(self, value: Columns) -> Opened:
         """What reads the key columns from the records' keys. Raises ConfigError if the format cannot."""
@@ -270,7 +283,7 @@ class Topic:
 
     def _reads(self, asked: Asked, value: Columns, identity: str) -> Opened:
         """The format's reading of these columns, the same one for the life of the process."""
-        schema = schema_text(value)
+        schema = f"{asked.ordered} {schema_text(value)}"
         if schema not in self._opened:
             told = self.known(identity)
             facts = {name: told[name] for name in told if name not in ("cluster", "topic", "topic_id")}

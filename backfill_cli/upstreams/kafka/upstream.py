@@ -111,7 +111,7 @@ class KafkaUpstream(Source):
 
         def told(topic: Topic) -> Sequence[str]:
             table = topic.table.name
-            grown = [] if topic.appends else topic.may_have_grown(partitions[table])
+            grown = [] if topic.appends else topic.of_partitions(partitions[table])
             named = columns.of_value(columns_of(pin.schema[table]))
             return [*grown, *topic.is_unwrapped(named, topic.appends)]
 

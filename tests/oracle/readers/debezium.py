@@ -48,6 +48,8 @@ def lines(name: str, raw: bytes) -> list[Any]:
     return [token for token in found if token is not None]
 
 
+ALL = ("all",)
+"""In place of a key: every row."""
 UNSENT = ("unsent",)
 """In a changed row: the value is the one that the row had before."""
 
@@ -144,6 +146,14 @@ def _plain(token: Any) -> Any:
     return token.text if isinstance(token, Number) else token
 
 
+def is_message(names: set[str], record: Members) -> bool:
+    """As the documentation has heartbeats, marks of transactions, changes of schemas, and messages of the log."""
+    if "op" in names:
+        return bool(record.get("op", []) == "m")
+    marks = "id" in names and "status" in names and record.get("status", []) in ("BEGIN", "END")
+    return marks or names == {"ts_ms"} or names >= {"source", "databaseName", "ddl"}
+
+
 def changes(
     columns: dict[str, Kind], key: str, token: Any, options: Mapping[str, str], doubts: Doubts
 ) -> list[tuple[Any, plain.Row | None]]:
@@ -155,14 +165,18 @@ def changes(
     envelope = token.get("payload", doubts) if isinstance(token, Members) and token.has("payload") else token
     if envelope is None:
         return []
+    if isinstance(envelope, Members) and is_message({name for name, _ in envelope.pairs}, envelope):
+        return []
     if not isinstance(envelope, Members) or not isinstance(op := envelope.get("op", doubts), str):
         raise No("no envelope")
     before, after = envelope.get("before", doubts), envelope.get("after", doubts)
-    if op not in ("c", "r", "u", "d"):
+    if op not in ("c", "r", "u", "d", "t"):
         raise No(f"op {op}")
     source = envelope.get("source", doubts)
     if isinstance(source, Members) and source.get("table", doubts) not in (None, options.get("table", "t")):
         raise No("a line of another table")
+    if op == "t":
+        return [(ALL, None)]
     if op != "d" and not isinstance(after, Members):
         raise No("no after")
     if op == "d" and not isinstance(before, Members):
@@ -193,6 +207,9 @@ def apply(held: dict[Any, plain.Row], changes: Sequence[tuple[Any, plain.Row | N
     if any(row is not None and UNSENT in row.values() and one not in held for one, row in changes):
         return False
     for one, row in changes:
+        if one == ALL:
+            held.clear()
+            continue
         before = held.pop(one, {})
         if row is not None:
             held[one] = {name: before[name] if value == UNSENT else value for name, value in row.items()}

@@ -187,12 +187,15 @@ def test_what_canal_did_not_send_is_a_fault(more: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["TRUNCATE", "ERASE"])
-def test_a_table_that_was_emptied_is_a_fault(kind: str) -> None:
-    asked = Asked("topic 't'", "t", "e", ("id",), of_ddl(OF_PRODUCTS), {}, "upstream.value")
-    decode = canal.decoder.open(asked, of_ddl(OF_PRODUCTS), {}).decode(list)
-    found = decode([json.dumps({**STATEMENT, "table": "e", "type": kind}).encode()])
-    assert found.fault is not None
-    assert found.fault.to_pylist() == [Fault.TRUNCATED]
+def test_a_table_that_was_emptied_has_no_rows_where_that_has_an_order(kind: str) -> None:
+    for ordered, faults, ops in ((False, [Fault.TRUNCATED], ["U"]), (True, [None], ["T"])):
+        asked = Asked("topic 't'", "t", "e", ("id",), of_ddl(OF_PRODUCTS), {}, "upstream.value", ordered=ordered)
+        decode = canal.decoder.open(asked, of_ddl(OF_PRODUCTS), {}).decode(list)
+        found = decode([json.dumps({**STATEMENT, "table": "e", "type": kind}).encode()])
+        assert found.fault is not None
+        assert found.op is not None
+        assert (found.fault.to_pylist(), found.op.to_pylist()) == (faults, ops)
+        assert {column.null_count for column in found.columns.values()} == {1}
 
 
 def of_products(ddl: str | None, tables: Any = (), samples: tuple[Any, ...] = (PRODUCT,)) -> set[str]:

@@ -101,7 +101,6 @@ FOREIGN = {
     "flattened": ({"id": 1, "name": "n", "__deleted": "false", "__op": "u"}, "ExtractNewRecordState"),
     "MongoDB": ({"op": "c", "before": None, "after": '{"_id": 1}', "source": {"collection": "c"}}, "MongoDB"),
     "MongoDB update": ({"op": "u", "updateDescription": {"updatedFields": "{}"}, "after": None}, "MongoDB"),
-    "heartbeat": ({"ts_ms": 1_700_000_000_000}, "a heartbeat of Debezium"),
     "plain appends": ({"id": 1, "name": "n"}, "not a Debezium envelope"),
 }
 
@@ -243,12 +242,3 @@ def test_a_table_is_read_when_the_end_of_its_name_fits(tables: list[str], name: 
         for end in ends
     )
     assert Known(tuple(tables)).reads(name) == (fits or name == "")
-
-
-def test_the_hint_about_a_heartbeat_says_what_to_set(root: Path) -> None:
-    upstream = opened(root)
-    upstream.pin()
-    land(root / "changes", "1.json", json.dumps({"schema": {}, "payload": {"ts_ms": 5}}))
-    with pytest.raises(BadData, match="a heartbeat of Debezium") as caught:
-        upstream.observe(START, False)
-    assert "heartbeat.interval.ms = 0" in str(caught.value.hint)

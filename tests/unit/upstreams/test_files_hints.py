@@ -54,9 +54,6 @@ def option(hint: Typed) -> dict[str, Any]:
     return {path.removeprefix("upstream.changes."): value for path, value in hint.settings().items()}
 
 
-HEARTBEAT = json.dumps({"ts_ms": 1_700_000_000_000})
-
-
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
@@ -64,12 +61,11 @@ HEARTBEAT = json.dumps({"ts_ms": 1_700_000_000_000})
             [json.dumps({"op": "c", "before": None, "after": '{"_id": 1}', "source": {"collection": "c"}})],
             "flatten",
         ),
-        ([HEARTBEAT], "then remove such lines"),
         ([json.dumps({"id": 1, "name": "n", "__deleted": "false", "__op": "u"})], "only whole envelopes are read"),
         ([event(1) + event(2)], "write one object per line"),
         (["[1]"], "write one object per line"),
     ],
-    ids=["documents", "heartbeat", "unwrapped", "two on a line", "a list"],
+    ids=["documents", "unwrapped", "two on a line", "a list"],
 )
 def test_a_file_that_is_not_applied_is_written_again(root: Path, lines: list[str], says: str) -> None:
     land(root / "changes", "1.json", *lines)

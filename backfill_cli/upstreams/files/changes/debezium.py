@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from backfill_cli.contracts import ArrowTasks, Piece, TableSpec, own
 from backfill_cli.contracts.decoder import Decoded, Fault
-from backfill_cli.decode import order, unwrapped
+from backfill_cli.decode import messages, order, unwrapped
 from backfill_cli.decode.block import MALFORMED, row_fields
 from backfill_cli.decode.connect import Connect, encoding, own_type
-from backfill_cli.decode.debezium import HEARTBEAT, NO_BLOCK, NO_HEARTBEATS, Envelopes
+from backfill_cli.decode.debezium import NO_BLOCK, Envelopes
 from backfill_cli.decode.debezium_forms import Lack, lacks
 from backfill_cli.decode.debezium_forms import undeclared as undeclared_columns
 from backfill_cli.decode.encodings import Encoding, schemaless, textual
@@ -56,7 +56,6 @@ _MIXED = "some lines have a schema block and some do not"
 _NEW_SNAPSHOT = (
     "take a new snapshot, set upstream.snapshot.as_of to the newest change file before it; then " + START_OVER
 )
-_HEARTBEAT = f"{NO_HEARTBEATS}; then remove such lines from the change file"
 _TABLES = in_config('name the tables whose changes are meant, as in upstream.changes.tables = ["public.orders"]')
 _AS_TEXT = in_config(
     'set decimal.handling.mode = string in the connector and upstream.changes.decimals = "string", and write such '
@@ -68,8 +67,6 @@ _DECIMALS = in_config(
 _HINTS: Mapping[str, Hint | str] = {
     Fault.OTHER_TABLE: _TABLES,
     Fault.NOT_SENT: "at the source: " + sql("ALTER TABLE … REPLICA IDENTITY FULL") + "; then " + _NEW_SNAPSHOT,
-    Fault.TRUNCATED: _NEW_SNAPSHOT,
-    Fault.HEARTBEAT: _HEARTBEAT,
     Fault.TIME_UNIT: in_config('set upstream.changes.timestamps = "ms", or "us", or "ns"'),
     Fault.DECIMAL_FORM: "a NUMERIC without a scale is written as {scale, value}, which can be read only with "
     "schema blocks (value.converter.schemas.enable); or " + _AS_TEXT,
@@ -135,7 +132,7 @@ class Debezium(ChangeFormat):
         found = set[str]()
         for file, read in ((files[0], lines.forward), (files[-1], lines.last)):
             payloads = map(payload_of, self._objects(where, file, read))
-            found.add(source_of(next((one for one in payloads if one and one.get("op") != "m"), {})))
+            found.add(source_of(next((one for one in payloads if one and messages.kind_of(one) is None), {})))
         names = sorted(found - {""})
         if len(names) > 1:
             raise ConfigError(
@@ -191,7 +188,7 @@ class Debezium(ChangeFormat):
             if payload is None:
                 continue
             ms = source_ms(payload) if number == 0 else ms
-            if not self._known.reads(source_of(payload)) or payload.get("op") == "m":
+            if not self._known.reads(source_of(payload)) or messages.kind_of(payload) is not None:
                 continue
             told, image = told_of(envelope), payload.get("after")
             if told is not None:
@@ -248,7 +245,8 @@ class Debezium(ChangeFormat):
             return
         told = other_than_change(payload)
         of = source_of(payload)
-        if told is None and self._known.reads(of) and payload.get("op") != "m" and self._known.is_other(of):
+        read = self._known.reads(of) and messages.kind_of(payload) is None
+        if told is None and read and self._known.is_other(of):
             told = self._known.fault(of), _TABLES
         if told is not None:
             raise self._refused(where, file, line, *told)
@@ -453,7 +451,7 @@ class Debezium(ChangeFormat):
             envelope = next(self._readable(where, file, [line], skip), {})
             payload = payload_of(envelope) or {}
             of = source_of(payload)
-            if self._known.reads(of) and payload.get("op") != "m":
+            if self._known.reads(of) and messages.kind_of(payload) is None:
                 if not skip or ("op" in payload and not self._known.is_other(of)):
                     return envelope
                 bad = _NOTHING
@@ -654,10 +652,8 @@ def other_than_change(payload: Mapping[str, Any]) -> tuple[str, Hint | str] | No
             "an envelope of Debezium's MongoDB connector, which holds documents, not rows",
             "flatten documents before they land; only envelopes of relational connectors are read",
         )
-    if "op" in payload:
+    if "op" in payload or messages.kind_of(payload) is not None:
         return None
-    if payload.keys() == {"ts_ms"}:
-        return HEARTBEAT, _HEARTBEAT
     if any(name in payload for name in unwrapped.ADDED):
         return (
             "flattened by Debezium's ExtractNewRecordState, so without the old row",
@@ -691,7 +687,8 @@ def columns_in(envelope: Mapping[str, Any], known: Known) -> frozenset[str]:
     """The columns that a line shows, by its schema block if it has one; none if it is of another table."""
     payload = payload_of(envelope) or {}
     of = source_of(payload)
-    if payload.get("op") in (None, "m") or not known.reads(of) or known.is_other(of):
+    changes = payload.get("op") is not None and messages.kind_of(payload) is None
+    if not changes or not known.reads(of) or known.is_other(of):
         return frozenset()
     told, image = told_of(envelope), payload.get("after")
     if told is not None:
