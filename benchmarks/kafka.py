@@ -5,6 +5,7 @@
     python benchmarks/kafka.py --only pairs
     python benchmarks/kafka.py --only debezium       2 million changes of a table, and with 1 % of odd ones
     python benchmarks/kafka.py --only topics         the lag of 50 topics in one job
+    python benchmarks/kafka.py --only sink           2 million rows into a topic, against the producer alone
     python benchmarks/kafka.py --only shown --quick  the lag that status shows against the lag from outside
 
 A broker is started for it. Each variant parses the same JSON into the same columns, in one Spark session. The
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
+import kafka_sink
 import measure
 import psutil
 from control import wait_for
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from broker import Broker
     from pyspark.sql import DataFrame, SparkSession
 
-SECTIONS = ("pairs", "debezium", "live", "shown", "topics")
+SECTIONS = ("pairs", "debezium", "live", "shown", "topics", "sink")
 BATCH = 250
 PARTITIONS = 4
 TOPIC = "orders"
@@ -379,6 +381,8 @@ def main() -> int:
             figures += shown(folder, kafka.bootstrap, records, seconds)
         if "topics" in given.only:
             figures += topics(folder, kafka, seconds)
+        if "sink" in given.only:
+            figures += kafka_sink.sink(folder, kafka, min(records, CHANGES), rounds)
     sizes = {"records": records, "bytes": len(record(0)), "partitions": PARTITIONS, "rounds": rounds}
     return 0 if measure.report("kafka", figures, sizes) or given.quick else 1
 

@@ -139,7 +139,7 @@ class StateTopic:
 
     def send(self, transaction: Transaction, records: Records) -> None:
         keys, values = zip(*records, strict=True)
-        transaction.send(self.name, values, keys, partition=0)
+        transaction.send(self.name, values, keys)
 
     def commit(self, transaction: Transaction) -> None:
         """What was sent is in this topic, and all else that the transaction has in others; both are visible."""

@@ -4,8 +4,7 @@ So what a process reads of the job's state once it has opened one stays true, or
 """
 
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,7 +13,7 @@ from backfill_cli.kafka.cluster import Connection
 from backfill_cli.kafka.edge import Complaints, client, ours
 from backfill_cli.model.units import spell_duration
 
-Headers = list[tuple[str, bytes]]
+Headers = Sequence[tuple[str, bytes]]
 
 _OF_CONSUMERS = ("fetch.", "queued.", "check.crcs", "allow.auto.create.topics")
 
@@ -67,33 +66,28 @@ class Transaction:
         self._begun_s = time.monotonic()
 
     def send(
-        self,
-        topic: str,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes],
-        headers: Headers | None = None,
-        partition: int | None = None,
+        self, topic: str, values: Sequence[bytes | None], keys: Sequence[bytes], headers: Headers = ()
     ) -> None:
-        """These records are on their way, in this order."""
-        told: dict[str, Any] = {} if headers is None else {"headers": headers}
-        told |= {} if partition is None else {"partition": partition}
-        send = partial(self._producer.produce, topic, **told)
+        """These records are on their way, in this order.
+
+        A `partial` with the headers, or a partition that is given, would cost 0.8 µs a record, a quarter of all.
+        """
+        kafka, produce, told = client(), self._producer.produce, list(headers)
         for value, key in zip(values, keys, strict=True):
             try:
-                send(value, key)
+                produce(topic, value, key, headers=told)
             except BufferError:
-                self._send_when_free(send, value, key)
-            except client().KafkaException as exc:
+                self._send_when_free(topic, value, key, told)
+            except kafka.KafkaException as exc:
                 raise self._failed(exc.args[0], f"writing to topic '{topic}'", key) from exc
         self._producer.poll(0)
 
-    def _send_when_free(
-        self, send: Callable[[bytes | None, bytes], None], value: bytes | None, key: bytes
-    ) -> None:
+    def _send_when_free(self, topic: str, value: bytes | None, key: bytes, headers: Headers) -> None:
         while True:
             self._producer.poll(0.05)
             try:
-                return send(value, key)
+                self._producer.produce(topic, value, key, headers=headers)
+                return
             except BufferError:
                 if self._is_late():
                     raise self._late() from None
