@@ -33,7 +33,8 @@ from backfill_cli.errors import (
 )
 from backfill_cli.kafka.cluster import Connection
 from backfill_cli.model.checkpoint import Marker
-from backfill_cli.sinks.kafka import KafkaSinkOptions, connector, writing
+from backfill_cli.sinks.kafka import KafkaSinkOptions, connector, names, writing
+from backfill_cli.sinks.kafka.encodings import records_of
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import spark_reading
 
@@ -63,7 +64,9 @@ def work(topics: SinkTopics, commit: EpochCommit, **more: Any) -> writing.Work:
     """What the sink's task is given."""
     options = KafkaSinkOptions(**topics.options(**more))
     state = options.state_topic.replace("{job}", commit.job)
-    return writing.Work(Connection(options), state, options.transaction_timeout, options.accept_growth, commit)
+    records = {one.name: records_of(options, one, names.topic_of(options, one)) for one in commit.tables}
+    limits = (options.transaction_timeout, options.accept_growth)
+    return writing.Work(Connection(options), state, *limits, commit, records)
 
 
 def run(one: writing.Work) -> None:

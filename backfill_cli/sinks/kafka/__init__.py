@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -18,6 +18,7 @@ from backfill_cli.contracts import Sink, SinkConnector
 from backfill_cli.contracts.options import Example, FilePath, SecretKeys
 from backfill_cli.kafka.client_properties import CLIENT_PROPERTIES, FILES, PRODUCER_PROPERTIES, SECRETS
 from backfill_cli.model.units import duration_s, spell_known
+from backfill_cli.schema_registry.options import RegistryOptions
 
 _TOPIC = r"^[A-Za-z0-9._-]{1,249}$"
 _SETTABLE = CLIENT_PROPERTIES | PRODUCER_PROPERTIES
@@ -72,6 +73,19 @@ class KafkaSinkOptions(BaseModel):
         default={"cleanup.policy": "compact"},
         description="Settings of topics that the job creates, as Kafka names them. Existing topics keep theirs.",
     )
+    encoding: Literal["json", "json-schema", "avro"] = Field(
+        default="json",
+        description="How keys and values are written: json: objects; json-schema: objects, whose schema is "
+        "registered; avro.",
+    )
+    subjects: Literal["topic", "record", "topic-record"] = Field(
+        default="topic",
+        description="The registry's subjects, as its strategies name them: topic: `<topic>-key`, `<topic>-value`; "
+        "record: the record's full name; topic-record: both.",
+    )
+    registry: RegistryOptions | None = Field(
+        default=None, description="The schema registry, for json-schema and avro."
+    )
     accept_growth: bool = Field(
         default=False,
         description="Continue when a topic has more partitions than the job began with. Records of a key can then "
@@ -117,6 +131,8 @@ class KafkaSinkOptions(BaseModel):
     def _one_way(self) -> Self:
         if self.topic is not None and self.topics != "{table}":
             raise ValueError("topic and topics: give one of them")
+        if self.encoding != "json" and self.registry is None:
+            raise ValueError(f"registry: {self.encoding} needs a schema registry, for example [sink.registry] url")
         return self
 
 
@@ -135,7 +151,8 @@ def _open(options: KafkaSinkOptions) -> Sink:
 def _fingerprint(options: KafkaSinkOptions) -> Mapping[str, Any]:
     """What decides where rows go. The brokers' addresses are left out: a cluster may move."""
     named = {"topics": options.topics} if options.topic is None else {"topic": options.topic}
-    return {"type": "kafka", "state_topic": options.state_topic, **named}
+    encoded = {} if options.encoding == "json" else {"encoding": options.encoding}
+    return {"type": "kafka", "state_topic": options.state_topic, **named, **encoded}
 
 
 connector = SinkConnector(options=KafkaSinkOptions, open=_open, fingerprint=_fingerprint)

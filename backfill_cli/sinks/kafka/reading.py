@@ -24,8 +24,9 @@ from backfill_cli.kafka.ranges import Range, cut
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.model.schema import SparkType, columns_of, field
 from backfill_cli.sinks.kafka.admin import Admin, Place
+from backfill_cli.sinks.kafka.encodings import Records, Writes
 from backfill_cli.sinks.kafka.state import Held, JobRecord
-from backfill_cli.sinks.kafka.writing import EPOCH, JOB, OP, SNAPSHOT, batches, keys_of
+from backfill_cli.sinks.kafka.writing import EPOCH, JOB, OP, SNAPSHOT, batches
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, F, SparkSession
 
@@ -48,6 +49,7 @@ class Rows:
     topic: str
     table: SinkTable
     up_to: int
+    records: Records
 
     def frame(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
         """The newest row of each key, with the table's columns. ranges: of the topic's partitions."""
@@ -63,16 +65,17 @@ class Rows:
     def rows(self, part: Range) -> Iterator[pa.RecordBatch]:
         """Runs in a worker."""
         columns = columns_of(self.table.schema)
-        of_value = JsonRows(self.table.schema, self.table.key, kept_apart=False)
+        documents = self.records.documents
+        of_value = JsonRows(self.table.schema, self.table.key, kept_apart=False, documents=documents)
         key = {name: columns[name] for name in self.table.key}
-        of_key = JsonRows(_schema(key), kept_apart=False, scalar=True)
+        of_key = JsonRows(_schema(key), kept_apart=False, scalar=True, documents=documents)
         of = client().Message
         for found in messages(self.connection, self.topic, part):
             told = [_number(_headers(one).get(EPOCH)) for one in found]
             kept = [(one, epoch) for one, epoch in zip(found, told, strict=True) if epoch <= self.up_to]
             if not kept:
                 continue
-            values, keys = ([read(one) for one, _ in kept] for read in (of.value, of.key))
+            values, keys = (self.records.bare([read(one) for one, _ in kept]) for read in (of.value, of.key))
             decoded = upserts(columns, self.table.key, of_value, of_key, values, keys)
             if decoded.error is not None and decoded.error.null_count < len(decoded.error):
                 raise self._unreadable(decoded.error, [one for one, _ in kept], decoded.record)
@@ -152,7 +155,13 @@ def _visible(admin: Admin, uncommitted: Connection, record: JobRecord) -> dict[P
 
 
 def refuse_duplicates(
-    spark: SparkSession, connection: Connection, admin: Admin, commit: EpochCommit, table: SinkTable, held: Held
+    spark: SparkSession,
+    connection: Connection,
+    admin: Admin,
+    commit: EpochCommit,
+    table: SinkTable,
+    held: Held,
+    records: Records,
 ) -> None:
     """Raises BadData for a key that two snapshot rows have: of this epoch, or of earlier ones in the topic.
 
@@ -162,7 +171,7 @@ def refuse_duplicates(
     staged = commit.staged.tables.get(table.name) or StagedTable()
     frames, written = [], staged.rows
     if staged.inserts:
-        make = partial(_staged_keys, Path(commit.folder), table.key)
+        make = partial(_staged_keys, Path(commit.folder), records.keys)
         frames.append(arrow_tasks.frame(spark, make, staged.inserts, "key BINARY"))
     if table.plain_inserts and held.rows:
         written += held.rows
@@ -178,19 +187,22 @@ def refuse_duplicates(
     (told,) = counted.agg(F.sum("n").alias("n"), F.count(F.lit(1)).alias("keys")).toArrow().to_pylist()
     if told["keys"] < (told["n"] or 0):
         twice = counted.where("n > 1").limit(NAMED_KEYS).toArrow().to_pylist()
-        raise duplicate_keys(table, sorted((_shown(one["key"]), one["n"]) for one in twice))
+        raise duplicate_keys(table, sorted((_shown(one["key"], records), one["n"]) for one in twice))
     if told["keys"] < written and not held.changes + staged.changed + staged.deleted:
         raise duplicate_keys(table, [("of rows that compaction has merged", written - told["keys"] + 1)])
 
 
-def _shown(key: bytes) -> str:
-    return ", ".join(str(value) for value in json.loads(key).values())
+def _shown(key: bytes, records: Records) -> str:
+    """A key for people: of Avro, its bytes."""
+    if records.encoding == "avro":
+        return f"\\x{key[len(records.keys.prefix) :].hex()}"
+    return ", ".join(str(value) for value in json.loads(key[len(records.keys.prefix) :]).values())
 
 
-def _staged_keys(folder: Path, key: Sequence[str], file: Any) -> Iterator[pa.RecordBatch]:
+def _staged_keys(folder: Path, keys: Writes, file: Any) -> Iterator[pa.RecordBatch]:
     """Runs in a worker."""
     for batch in batches(folder, [file]):
-        yield pa.RecordBatch.from_pydict({"key": pa.array(keys_of(batch, key), pa.binary())})
+        yield pa.RecordBatch.from_pydict({"key": pa.array(keys.of(batch), pa.binary())})
 
 
 def _topic_keys(connection: Connection, topic: str, job: str, part: Range) -> Iterator[pa.RecordBatch]:

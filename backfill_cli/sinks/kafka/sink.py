@@ -13,6 +13,7 @@ from backfill_cli.lake.sink import LakeCopy
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.sinks.kafka import KafkaSinkOptions, names, reading, state, writing
 from backfill_cli.sinks.kafka.admin import Admin
+from backfill_cli.sinks.kafka.encodings import Records, records_of
 from backfill_cli.sinks.kafka.state import JobRecord, StateTopic
 from backfill_cli.sinks.kafka.topics import Topics
 from backfill_cli.sinks.kafka.transaction import Transaction
@@ -32,6 +33,7 @@ class KafkaSink(Sink):
         self._options = options
         self._connection = Connection(options, RIGHTS)
         self._admin = Admin(self._connection)
+        self._encoded: dict[SinkTable, Records] = {}
         self.extras = SinkExtras(copied=self.copied)
 
     def use(self, session: Callable[[], SparkSession]) -> None:
@@ -53,6 +55,12 @@ class KafkaSink(Sink):
         topic.send(transaction, [*more, state.of_job(record)])
         topic.commit(transaction)
 
+    def _records(self, table: SinkTable) -> Records:
+        """How the table's records are written; its schemas are registered, once in this process."""
+        if table not in self._encoded:
+            self._encoded[table] = records_of(self._options, table, names.topic_of(self._options, table))
+        return self._encoded[table]
+
     def _topics(self) -> Topics:
         return Topics(self._options, self._admin)
 
@@ -65,6 +73,8 @@ class KafkaSink(Sink):
         if not missing:
             return
         topics.make(job, missing)
+        for table in missing.schemas:
+            self._records(table)  # a registry that refuses a schema does it before the first row
         with self._changing(job) as (transaction, held):
             record = held or JobRecord(job)
             token = max((one.token for one in record.tables.values()), default=0)
@@ -117,13 +127,16 @@ class KafkaSink(Sink):
             self._options.transaction_timeout,
             self._options.accept_growth,
             commit,
+            {one.name: self._records(one) for one in due},
         )
         spark = self._session()
         with spark_reading():
             for table in due:
                 if table.name in commit.unique:
                     held = record.tables[table.name]
-                    reading.refuse_duplicates(spark, self._connection, self._admin, commit, table, held)
+                    reading.refuse_duplicates(
+                        spark, self._connection, self._admin, commit, table, held, work.records[table.name]
+                    )
             arrow_tasks.frame(spark, partial(writing.apply, work), (0,), "rows BIGINT").toArrow()
 
     def saved(self, job: str) -> SavedJob | None:
@@ -140,9 +153,8 @@ class KafkaSink(Sink):
 
         def rows(spark: SparkSession, table: SinkTable) -> DataFrame:
             held = found.record.tables[table.name]
-            return reading.Rows(self._connection, held.topic, table, held.epoch).frame(
-                spark, found.ranges(held.topic)
-            )
+            of = reading.Rows(self._connection, held.topic, table, held.epoch, self._records(table))
+            return of.frame(spark, found.ranges(held.topic))
 
         versions = {f"{name}/{p}": span for (name, p), span in found.spans.items()}
         yield LakeCopy(self._session(), rows, saved, versions, lambda _table: None)

@@ -11,6 +11,7 @@ from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.schema import SparkType, columns_of, same_type, shown
 from backfill_cli.sinks.kafka import KafkaSinkOptions, names, state
 from backfill_cli.sinks.kafka.admin import Admin, Found
+from backfill_cli.sinks.kafka.encodings import refuse_for_avro
 from backfill_cli.sinks.kafka.state import Held, StateTopic
 from backfill_cli.sinks.kafka.writing import recreated
 
@@ -45,6 +46,8 @@ class Topics:
         """Raises for tables that the job cannot write to. Changes nothing."""
         for table in tables:
             _refuse_columns(table)
+            if self._options.encoding == "avro":
+                refuse_for_avro(table)
         wanted = names.topics_of(self._options, tables)
         self.refuse_others(job, tables)
         mine = StateTopic(self._admin, names.state_of(self._options, job))

@@ -22,10 +22,9 @@ from backfill_cli.failpoint import hit
 from backfill_cli.formats.compute import pc
 from backfill_cli.kafka.cluster import Connection
 from backfill_cli.model.plan import StagedFile, StagedTable
-from backfill_cli.model.schema import names_of
 from backfill_cli.sinks.kafka import state
 from backfill_cli.sinks.kafka.admin import Admin, Found
-from backfill_cli.sinks.kafka.json_rows import objects
+from backfill_cli.sinks.kafka.encodings import Records
 from backfill_cli.sinks.kafka.state import Held, JobRecord, StateTopic
 from backfill_cli.sinks.kafka.transaction import Transaction
 
@@ -45,13 +44,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the task needs. It is pickled. state_topic: also the transaction's id."""
+    """What the task needs. It is pickled. state_topic: also the transaction's id. records: by table."""
 
     connection: Connection
     state_topic: str
     timeout_s: float
     accept_growth: bool
     commit: EpochCommit
+    records: Mapping[str, Records]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,9 @@ def apply(work: Work, _part: int) -> Iterator[pa.RecordBatch]:
             transaction.begin()
             moved = {}
             for table in due:
-                moved[table.name] = _write(transaction, work.commit, table, record.tables[table.name])
+                moved[table.name] = _write(
+                    transaction, work.commit, table, record.tables[table.name], work.records[table.name]
+                )
                 written += work.commit.staged.tables.get(table.name, StagedTable()).rows
             topic.send(transaction, state.of_epoch(work.commit, record, moved))
             hit("sink-before-commit")
@@ -120,7 +122,7 @@ def recreated(job: str, held: Held, found: Found) -> StateConflict:
     )
 
 
-def _write(transaction: Transaction, commit: EpochCommit, table: SinkTable, held: Held) -> Held:
+def _write(transaction: Transaction, commit: EpochCommit, table: SinkTable, held: Held, records: Records) -> Held:
     """The epoch's rows of the table are on their way; what the job then holds."""
     staged = commit.staged.tables.get(table.name) or StagedTable()
     if staged.truncated:
@@ -132,7 +134,7 @@ def _write(transaction: Transaction, commit: EpochCommit, table: SinkTable, held
     common = [(JOB, commit.job.encode()), (EPOCH, str(commit.epoch).encode())]
     headers = {op: [*common, (OP, op)] for op in (SNAPSHOT, UPSERT, DELETE)}
     counts = dict.fromkeys(headers, 0)
-    for sent in _ahead(_records(Path(commit.folder), staged, table)):
+    for sent in _ahead(_sent(Path(commit.folder), staged, records)):
         transaction.send(held.topic, sent.values, sent.keys, headers[sent.op])
         counts[sent.op] += len(sent.keys)
     _refuse_miscounted(table, counts, staged)
@@ -155,32 +157,17 @@ def _refuse_miscounted(table: SinkTable, counts: Mapping[bytes, int], staged: St
         )
 
 
-def _records(folder: Path, staged: StagedTable, table: SinkTable) -> Iterator[Sent]:
+def _sent(folder: Path, staged: StagedTable, records: Records) -> Iterator[Sent]:
     """The table's records of the epoch: snapshot rows first, then changes, of which a key has one."""
-    names = names_of(table.schema)
     for batch in batches(folder, staged.inserts):
-        yield _rows(SNAPSHOT, batch, names, table.key)
+        yield Sent(SNAPSHOT, records.keys.of(batch), records.values.of(batch))
     for batch in batches(folder, staged.changes):
         is_row = pc.equal(batch.column(own.OP), "U")
         rows, gone = batch.filter(is_row), batch.filter(pc.invert(is_row))
         if rows.num_rows:
-            yield _rows(UPSERT, rows, names, table.key)
+            yield Sent(UPSERT, records.keys.of(rows), records.values.of(rows))
         if gone.num_rows:
-            yield Sent(DELETE, keys_of(gone, table.key), [None] * gone.num_rows)
-
-
-def _rows(op: bytes, batch: pa.RecordBatch, names: Sequence[str], key: Sequence[str]) -> Sent:
-    return Sent(op, keys_of(batch, key), _listed(objects(batch, names)))
-
-
-def keys_of(batch: pa.RecordBatch, key: Sequence[str]) -> list[bytes]:
-    """The records' keys: the same bytes whenever the key is the same."""
-    return _listed(objects(batch, key))
-
-
-def _listed(texts: pa.Array) -> list[bytes]:
-    listed: list[bytes] = texts.cast(pa.binary()).to_pylist()
-    return listed
+            yield Sent(DELETE, records.keys.of(gone), [None] * gone.num_rows)
 
 
 def batches(folder: Path, files: Sequence[StagedFile]) -> Iterator[pa.RecordBatch]:

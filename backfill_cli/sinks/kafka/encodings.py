@@ -1,0 +1,250 @@
+"""How a table's rows become records: JSON objects; with a schema that is registered, or Avro.
+
+A record with a schema begins with the id that the registry gave it. Schemas are made of the table's columns, and
+registered before the first record of a process is written: registering one again changes nothing.
+"""
+
+import io
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from backfill_cli.contracts import SinkTable
+from backfill_cli.decode.documents import Documents
+from backfill_cli.decode.json_documents import PLAIN
+from backfill_cli.decode.registered import Registered
+from backfill_cli.errors import BadData
+from backfill_cli.model.schema import Columns, SparkType, columns_of, decimal_of, shown
+from backfill_cli.schema_registry.registry import SchemaRegistry
+from backfill_cli.sinks.kafka import KafkaSinkOptions
+from backfill_cli.sinks.kafka.json_rows import objects
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+AT = "sink.encoding"
+
+
+class Writes(Protocol):
+    """What makes keys, or values, of rows. It is pickled. prefix: what stands before each record's own bytes."""
+
+    @property
+    def prefix(self) -> bytes: ...
+    def of(self, batch: pa.RecordBatch) -> list[bytes]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class JsonObjects:
+    """Objects of these columns, after `prefix`."""
+
+    names: tuple[str, ...]
+    prefix: bytes = b""
+
+    def of(self, batch: pa.RecordBatch) -> list[bytes]:
+        told: list[bytes] = objects(batch, self.names).cast(pa.binary()).to_pylist()
+        return [self.prefix + one for one in told] if self.prefix else told
+
+
+@dataclass(frozen=True, slots=True)
+class AvroRecords:
+    """Records of a schema, its text. Written one by one: some 8 µs each, of eight columns."""
+
+    names: tuple[str, ...]
+    schema: str
+    prefix: bytes
+
+    def of(self, batch: pa.RecordBatch) -> list[bytes]:
+        import fastavro
+
+        parsed = fastavro.parse_schema(json.loads(self.schema))
+        columns = [_values(batch.column(name)) for name in self.names]
+        found = []
+        for values in zip(*columns, strict=True):
+            out = io.BytesIO()
+            out.write(self.prefix)
+            fastavro.schemaless_writer(out, parsed, dict(zip(self.names, values, strict=True)))
+            found.append(out.getvalue())
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """How a table's keys and values are written, and values read back."""
+
+    keys: Writes
+    values: Writes
+    encoding: str = "json"
+    registry: SchemaRegistry | None = None
+
+    @property
+    def documents(self) -> Documents:
+        return Registered(self.registry, "avro", AT) if self.encoding == "avro" and self.registry else PLAIN
+
+    def bare(self, records: Sequence[bytes | None]) -> list[bytes | None]:
+        """As `documents` reads them: JSON without the id before it, if there is one."""
+        if self.encoding != "json-schema" or self.registry is None:
+            return list(records)
+        length = self.registry.wire.length
+        return [one[length:] if one is not None and one[:1] == b"\0" else one for one in records]
+
+
+def records_of(options: KafkaSinkOptions, table: SinkTable, topic: str) -> Records:
+    """Registers the schemas of the table, if its encoding has some. Raises as `SchemaRegistry.register`."""
+    columns = columns_of(table.schema)
+    names, key = tuple(columns), table.key
+    if options.registry is None or options.encoding == "json":
+        return Records(JsonObjects(key), JsonObjects(names))
+    registry = SchemaRegistry.of(options.registry, "sink.registry")
+    parts: list[Writes] = []
+    for part, of in (("key", {name: columns[name] for name in key}), ("value", columns)):
+        full = f"{_full_name(topic)}.{part.capitalize()}"
+        is_avro = options.encoding == "avro"
+        schema = avro_schema(full, of, part == "value") if is_avro else json_schema(full, of, part == "value")
+        subject = {"topic": f"{topic}-{part}", "record": full, "topic-record": f"{topic}-{full}"}
+        id = registry.register(subject[options.subjects], "AVRO" if is_avro else "JSON", schema)
+        prefix = b"\0" + id.to_bytes(registry.wire.id_bytes, "big")
+        parts.append(AvroRecords(tuple(of), schema, prefix) if is_avro else JsonObjects(tuple(of), prefix))
+    return Records(parts[0], parts[1], options.encoding, registry)
+
+
+def _full_name(topic: str) -> str:
+    """A name as Avro allows it, for the schemas of a topic: `shop.orders`, as Debezium names them."""
+    parts = [re.sub(r"[^A-Za-z0-9_]", "_", part) for part in topic.split(".") if part]
+    return ".".join(part if _NAME.fullmatch(part) else f"_{part}" for part in parts)
+
+
+# -- Avro ---------------------------------------------------------------------------------------------------------
+
+
+def refuse_for_avro(table: SinkTable) -> None:
+    """Raises BadData for a column that a record in Avro cannot have."""
+    for name, column in columns_of(table.schema).items():
+        for why in _faults(name, column["type"]):
+            raise BadData(
+                f"table {table.name!r}: column {name!r}: {why}",
+                "rename or cast it in the transform's select, or leave it out",
+            )
+
+
+def _faults(name: str, kind: SparkType) -> Iterator[str]:
+    if not _NAME.fullmatch(name):
+        yield f"{name!r} is no name in Avro, which allows letters, digits and '_'"
+    if not isinstance(kind, dict):
+        return
+    match kind["type"]:
+        case "array":
+            yield from _faults("element", kind["elementType"])
+        case "map":
+            if kind["keyType"] != "string":
+                yield f"a map by {shown(kind['keyType'])} has no counterpart in Avro"
+            yield from _faults("value", kind["valueType"])
+        case "struct":
+            for one in kind["fields"]:
+                yield from _faults(one["name"], one["type"])
+
+
+_PLAIN: dict[str, Any] = {
+    **dict.fromkeys(("byte", "short", "integer"), "int"),
+    **{name: name for name in ("long", "float", "double", "boolean", "string")},
+    "binary": "bytes",
+    "date": {"type": "int", "logicalType": "date"},
+    "timestamp": {"type": "long", "logicalType": "timestamp-micros"},
+    "timestamp_ntz": {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+
+
+def avro_schema(full: str, columns: Columns, nullable: bool) -> str:
+    """The schema of a record, as text. nullable: whether its fields can be null, which is then their default."""
+    fields = [_field(name, _avro(one["type"], f"{full}_{name}"), nullable) for name, one in columns.items()]
+    space, _, name = full.rpartition(".")
+    return json.dumps({"type": "record", "name": name, "namespace": space, "fields": fields})
+
+
+def _field(name: str, kind: Any, nullable: bool) -> dict[str, Any]:
+    return {"name": name, "type": ["null", kind], "default": None} if nullable else {"name": name, "type": kind}
+
+
+def _avro(kind: SparkType, full: str) -> Any:
+    """full: the name of a record, if it is one."""
+    if isinstance(kind, str):
+        if kind.startswith("decimal"):
+            precision, scale = decimal_of(kind)
+            return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+        return _PLAIN[kind]
+    match kind["type"]:
+        case "array":
+            return {"type": "array", "items": ["null", _avro(kind["elementType"], f"{full}_element")]}
+        case "map":
+            return {"type": "map", "values": ["null", _avro(kind["valueType"], f"{full}_value")]}
+    inner = [_field(one["name"], _avro(one["type"], f"{full}_{one['name']}"), True) for one in kind["fields"]]
+    space, _, name = full.rpartition(".")
+    return {"type": "record", "name": name, "namespace": space, "fields": inner}
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """As fastavro takes them: times as numbers, which hold years beyond Python's calendar; maps as dicts."""
+    told: list[Any] = column.cast(_counted(column.type)).to_pylist()
+    return [_with_dicts(value, column.type) for value in told] if pa.types.is_nested(column.type) else told
+
+
+def _counted(kind: pa.DataType) -> pa.DataType:
+    of = pa.types
+    if of.is_date32(kind):
+        return pa.int32()
+    if of.is_timestamp(kind):
+        return pa.int64()
+    if of.is_map(kind):
+        return pa.map_(kind.key_type, _counted(kind.item_type))
+    if of.is_list(kind):
+        return pa.list_(_counted(kind.value_type))
+    if of.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        return pa.struct([pa.field(one.name, _counted(one.type)) for one in fields])
+    return kind
+
+
+def _with_dicts(value: Any, kind: pa.DataType) -> Any:
+    of = pa.types
+    if value is None or not of.is_nested(kind):
+        return value
+    if of.is_map(kind):
+        return {key: _with_dicts(item, kind.item_type) for key, item in value}
+    if of.is_list(kind):
+        return [_with_dicts(item, kind.value_type) for item in value]
+    return {name: _with_dicts(item, kind.field(name).type) for name, item in value.items()}
+
+
+# -- JSON Schema --------------------------------------------------------------------------------------------------
+
+_JSON: dict[str, Any] = {
+    **{kind: {"type": "integer"} for kind in ("byte", "short", "integer", "long")},
+    **{kind: {"type": ["number", "string"]} for kind in ("float", "double")},
+    "boolean": {"type": "boolean"},
+    "string": {"type": "string"},
+    "binary": {"type": "string", "contentEncoding": "base64"},
+    "date": {"type": "string", "format": "date"},
+    "timestamp": {"type": "string", "format": "date-time"},
+    "timestamp_ntz": {"type": "string"},
+}
+
+
+def json_schema(full: str, columns: Columns, nullable: bool) -> str:
+    """The schema of an object, as text."""
+    told = {name: _of_json(one["type"], nullable) for name, one in columns.items()}
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", "title": full, "type": "object"}
+    return json.dumps({**schema, "properties": told, "required": [] if nullable else list(columns)})
+
+
+def _of_json(kind: SparkType, nullable: bool) -> Any:
+    if isinstance(kind, str):
+        found = {"type": "number"} if kind.startswith("decimal") else _JSON[kind]
+    elif kind["type"] == "array":
+        found = {"type": "array", "items": _of_json(kind["elementType"], True)}
+    elif kind["type"] == "map":
+        found = {"type": "object", "additionalProperties": _of_json(kind["valueType"], True)}
+    else:
+        inner = {one["name"]: _of_json(one["type"], True) for one in kind["fields"]}
+        found = {"type": "object", "properties": inner}
+    return {"oneOf": [{"type": "null"}, found]} if nullable else found
