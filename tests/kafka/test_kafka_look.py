@@ -89,6 +89,40 @@ def test_a_topic_fills_one_table(topic: Topic) -> None:
         assert look(url_of(topic), tables=(hint.options()["--table"],)).tables[0].name == "a"
 
 
+def test_a_topic_for_each_table_is_found_by_the_pattern_of_their_names(broker: Broker) -> None:
+    prefix = f"many.{new_topic(broker).name}"
+    topics = {table: f"{prefix}.{table}" for table in ("a", "b", "empty", "changes")}
+    for name in topics.values():
+        broker.create(name, 1)
+    Topic(broker, topics["a"]).write([b'{"id":1,"name":"x"}', None], keys=[b'{"id":1}', b'{"id":2}'])
+    Topic(broker, topics["b"]).write([b'{"id":1,"sum":2}', None], keys=[b'{"id":1}', b'{"id":2}'])
+    url = f"kafka://{broker.bootstrap}/{prefix}.{{table}}"
+    looked = look(url)
+    assert [(one.name, one.key.value) for one in looked.tables] == [("a", ["id"]), ("b", ["id"])]
+    assert told(looked) == {
+        "bootstrap_servers": broker.bootstrap,
+        "topics": f"{prefix}.{{table}}",
+        "value.format": "rows",
+        "value.schema": {"a": "id BIGINT, name STRING", "b": "id BIGINT, sum BIGINT"},
+    }
+    assert looked.said[1].endswith("how they are written: changes, empty")
+    connector.options.model_validate(nested(looked))
+    Topic(broker, topics["changes"]).write(
+        [b'{"op":"c","after":{"id":1},"before":null,"source":{"table":"changes"}}']
+    )
+    with pytest.raises(
+        UsageError, match=r"not written alike: upstream\.value\.format is rows of a, but debezium"
+    ) as refused:
+        look(url)
+    with typed(refused.value) as hint:
+        hint.says("--table a")
+        assert [one.name for one in look(url, tables=("a", "b")).tables] == ["a", "b"]
+    with pytest.raises(UsageError, match="does not exist"):
+        look(f"kafka://{broker.bootstrap}/none-of-them.{{table}}")
+    empty = look(url, tables=("empty",))
+    assert (empty.options["topics"].value, empty.options["value.format"].value) == (f"{prefix}.{{table}}", None)
+
+
 def test_a_topic_that_begins_with_tombstones_is_a_table_by_key(topic: Topic) -> None:
     topic.write([None] * 50, keys=[json.dumps({"id": n}).encode() for n in range(50)])
     rows = [{"id": n, "v": "x"} for n in range(60, 90)]

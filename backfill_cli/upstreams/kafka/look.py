@@ -28,6 +28,9 @@ ANSWER_S = 2.0
 
 SAMPLE_S = 2.0
 
+EACH = "{table}"
+"""Stands for a table's name in the topics of several."""
+
 _HANDSHAKE_S = 0.5
 _REFERENCE = re.compile(r"\$\{[^}]*\}")
 _PORT, _HAS_PORT = "9092", re.compile(r":\d+$|\}$")  # what a variable holds is left as it is
@@ -102,7 +105,12 @@ class Looking:
 
 
 def look(named: Named) -> Looked:
-    """What the topic shows. Raises UsageError for one that is not there, or servers that do not answer."""
+    """What the topic shows, or a topic for each table: `kafka://HOST/shop.{table}`.
+
+    Raises UsageError for one that is not there, or servers that do not answer.
+    """
+    if EACH in Url.of(named.text).topic:
+        return _look_at_several(named)
     _require_one(named.tables)
     found = _looking(named)
     table = named.tables[0] if named.tables else named_after(found.written.topic.rpartition(".")[2])
@@ -112,6 +120,67 @@ def look(named: Named) -> Looked:
         require_columns(named, form.columns)
     said = (found.said, f"{len(found.records):,} read: {form.said}")
     return Looked([FoundTable(table, form.key)], {**found.options, **form.options}, said)
+
+
+def _look_at_several(named: Named) -> Looked:
+    """What the topics show together: those of the tables that are named, or all whose names fit."""
+    url = Url.of(named.text)
+    looked: dict[str, Looked] = {}
+    for table in named.tables or _tables_of(named):
+        looked[table] = look(_of_table(named, table))
+    blank = [table for table, one in looked.items() if one.options["value.format"].value is None]
+    filled = {table: one for table, one in looked.items() if table not in blank} or looked
+    options = {**next(iter(filled.values())).options, **_together(url, filled)}
+    del options["topic"]
+    said = [f"{spell_count(len(filled), 'topic')} like {url.topic} on {url.servers}: {', '.join(filled)}"]
+    if len(filled) < len(looked):
+        said.append(f"left out, as their records do not show how they are written: {', '.join(blank)}")
+    return Looked([one.tables[0] for one in filled.values()], options, said)
+
+
+def _of_table(named: Named, table: str) -> Named:
+    """What names the topic of one table."""
+    text, written = (table.join(url.split(EACH)) for url in (named.text, named.written))
+    return replace(named, text=text, written=written, tables=(table,))
+
+
+def _together(url: Url, looked: Mapping[str, Looked]) -> dict[str, Told]:
+    """The options of several topics. Raises UsageError for topics that are not written alike."""
+    told: dict[str, Told] = {"topics": Told(url.topic)}
+    for path in dict.fromkeys(path for one in looked.values() for path in one.options):
+        each = {table: one.options.get(path, Told(None)) for table, one in looked.items()}
+        first = next(iter(each))
+        if path == "value.schema":
+            unknown = next((table for table, one in each.items() if one.value is None), None)
+            why = "guessed from the records of each topic"
+            of_tables = {table: one.value for table, one in each.items()}
+            told[path] = Told(of_tables, why) if unknown is None else Told(None, each[unknown].why)
+        elif path not in ("topic", "bootstrap_servers", "options"):
+            other = next((table for table, one in each.items() if one.value != each[first].value), None)
+            if other is not None:
+                a, b = (f"{each[table].value or 'none'} of {table}" for table in (first, other))
+                raise UsageError(
+                    f"the topics are not written alike: upstream.{path} is {a}, but {b}",
+                    f"write a config for those of one kind: --table {shlex.quote(first)}",
+                )
+    return told
+
+
+def _tables_of(named: Named) -> Sequence[str]:
+    """The tables of all topics whose names fit. Raises UsageError if there are none."""
+    url, written = Url.of(named.text), Url.of(named.written if named.written.startswith(SCHEME) else named.text)
+    _require_listener(url.servers)
+    cluster = Cluster(Connection(_options(replace(url, topic=""))), [], ANSWER_S)
+    try:
+        with _by_url(url, written):
+            topics = cluster.topics()
+    finally:
+        cluster.close()
+    fits = re.compile(re.escape(url.topic).replace(re.escape(EACH), "([A-Za-z0-9._-]+)"))
+    found = [match[1] for name in topics if (match := fits.fullmatch(name))]
+    if not found:
+        raise _which(written, topics)
+    return found
 
 
 def look_at_changes(named: Named, snapshot: Looked) -> Looked:
@@ -128,7 +197,10 @@ def look_at_changes(named: Named, snapshot: Looked) -> Looked:
 
 def _require_one(tables: Sequence[str]) -> None:
     if len(tables) > 1:
-        raise UsageError(f"a topic fills one table, not {', '.join(tables)}", f"name one: --table {tables[0]}")
+        raise UsageError(
+            f"a topic fills one table, not {', '.join(tables)}",
+            f"name one: --table {tables[0]}; or a topic for each: --from 'kafka://HOST:PORT/shop.{EACH}'",
+        )
 
 
 def _looking(named: Named) -> Looking:
