@@ -94,7 +94,7 @@ SYSTEMS_SHARE = {"sql"}
 """Rooms of upstreams and sinks that are of no system: what several of them share."""
 
 CONNECTOR_CLIENTS = {
-    "numpy": {"decode"},
+    "numpy": {"decode", "upstreams"},
     "duckdb": {"sinks", "catalog", "duckdb_errors", "duckdb_instance", "upstreams", "decode"},
     "pyarrow": {"spark", "cdc", "formats", "lake", "decode", "upstreams", "sinks", "engine"},
 }

@@ -8,7 +8,8 @@
 | `documents` | one record in plain Python, or what is wrong with it |
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import pyarrow as pa
@@ -16,7 +17,9 @@ import pyarrow as pa
 from backfill_cli.decode.avro import schema
 from backfill_cli.decode.avro.connect import connect
 from backfill_cli.decode.connect import Connect
+from backfill_cli.decode.documents import Group
 from backfill_cli.decode.tokens import Token
+from backfill_cli.decode.unreadable import Unreadable
 
 _KNOWN = 1000
 """Schemas that are kept in a process."""
@@ -27,13 +30,13 @@ class Avro:
 
     def __init__(self, text: str, references: Sequence[str] = ()) -> None:
         """text: the schema. references: those whose named types it refers to. Raises Unsupported for no schema."""
-        self._type = schema.parsed(text, references)
+        self.type = schema.parsed(text, references)
         self._checked: set[pa.DataType] = set()
 
     @cached_property
     def schema(self) -> Connect:
         """Of the document, by Kafka Connect."""
-        return connect(self._type)
+        return connect(self.type)
 
     def read(self, payloads: Sequence[bytes], wanted: pa.Schema) -> tuple[dict[str, pa.Array], Sequence[int]]:
         """(the members asked for, one row for each record that could be read; the indices of those, rising).
@@ -47,16 +50,29 @@ class Avro:
         is_struct = self.schema["type"] == "struct"
         asked = pa.struct(list(wanted)) if is_struct else wanted.field(0).type
         if asked not in self._checked:
-            columns.check(self._type, asked)
+            columns.check(self.type, asked)
             self._checked.add(asked)
-        rows, kept = columns.read(self._type, payloads, asked)
+        rows, kept = columns.read(self.type, payloads, asked)
         return dict(zip(wanted.names, rows.flatten() if is_struct else [rows], strict=True)), kept
 
     def token(self, payload: bytes) -> Token:
         """A record as Kafka Connect's JsonConverter writes it. Raises Unreadable: what is wrong, and where."""
         from backfill_cli.decode.avro.documents import document
 
-        return document(self._type, payload)
+        return document(self.type, payload)
+
+
+@dataclass(frozen=True, slots=True)
+class OfOne:
+    """`Documents` of records that were all written by one schema, as those of a file."""
+
+    text: str
+
+    def groups(self, records: Sequence[bytes | None]) -> tuple[Sequence[Group], Mapping[int, Unreadable]]:
+        from backfill_cli.decode.registered import Written
+
+        at = [i for i, record in enumerate(records) if record is not None]
+        return [Written(at, [records[i] or b"" for i in at], reader(self.text), "its schema")] if at else [], {}
 
 
 @lru_cache(_KNOWN)

@@ -50,6 +50,11 @@ def read(kind: Type, payloads: Sequence[bytes], asked: pa.DataType) -> tuple[pa.
     return rows, range(len(payloads)) if len(kept) == len(payloads) else kept
 
 
+def skip(kind: Type, cursors: Cursors) -> None:
+    """Each cursor is behind the next value."""
+    _values(kind, None, cursors, 0)
+
+
 def check(kind: Type, wanted: pa.DataType, at: str = "") -> None:
     """Raises Unsupported, naming the member, if a type's values are not read as what is asked for."""
     if kind.kind == "union":

@@ -25,7 +25,7 @@ def document(kind: Type, payload: bytes) -> Token:
 
 
 class _Document:
-    """at: of the next byte. path: of what could not be read, its innermost name first."""
+    """at: of the next byte, or of what could not be read. path: of that, its innermost name first."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
@@ -60,14 +60,17 @@ class _Document:
         return {one.name: self._member(one.type, f".{one.name}", depth + 1) for one in kind.fields}
 
     def _member(self, kind: Type, name: str, depth: int) -> Token:
+        begin = self.at
         try:
             return self.value(kind, depth)
         except Unreadable:
+            if not self.path:
+                self.at = begin
             self.path.append(name)
             raise
 
     def _number(self) -> int:
-        found, begin = 0, self.at
+        found = 0
         for shift in range(0, 70, 7):
             byte = self._bytes(1)[0]
             found |= (byte & 0x7F) << shift
@@ -76,7 +79,6 @@ class _Document:
         else:
             found = 1 << 64
         if found >> 64:
-            self.at = begin
             raise Unreadable("a number of more than 64 bits")
         return (found >> 1) ^ -(found & 1)
 

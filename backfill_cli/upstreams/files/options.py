@@ -2,14 +2,14 @@
 
 from collections.abc import Collection, Mapping
 from pathlib import PurePosixPath
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from backfill_cli.contracts.options import Example, FilePath, NoSecret
 from backfill_cli.errors import START_OVER, ConfigError, Hint
 
-FileFormat = Literal["parquet", "json", "csv"]
+FileFormat = Literal["parquet", "json", "csv", "avro"]
 TimeUnit = Literal["ms", "us", "ns"]
 DecimalForm = Literal["precise", "string", "double"]
 
@@ -24,10 +24,11 @@ _EXTENSIONS: dict[str, FileFormat] = {
     ".jsonl": "json",
     ".ndjson": "json",
     ".csv": "csv",
+    ".avro": "avro",
 }
 
 
-def extension(name: str, allowed: Collection[FileFormat] = ("parquet", "json", "csv")) -> FileFormat | None:
+def extension(name: str, allowed: Collection[FileFormat] = get_args(FileFormat)) -> FileFormat | None:
     """The format that a file's name says; the last known suffix decides: `a.csv.gz` is csv."""
     for suffix in reversed(PurePosixPath(name).suffixes):
         found = _EXTENSIONS.get(suffix.lower())
@@ -82,7 +83,9 @@ class SnapshotFiles(_Options):
         description="folder (read with its subfolders) or glob; a local path or a URI that both pyarrow and Spark "
         "can open; contains {table} if there are several tables",
     )
-    format: FileFormat = Field(description="format of the files: parquet, json (one object per line) or csv")
+    format: FileFormat = Field(
+        description="format of the files: parquet, json (one object per line), csv, or avro (container files)"
+    )
     ddl: Annotated[str | dict[str, str] | None, NoSecret()] = Field(
         default=None,
         alias="schema",
@@ -104,14 +107,19 @@ class SnapshotFiles(_Options):
 
     @model_validator(mode="after")
     def _needs_schema(self) -> Self:
-        if self.format != "parquet" and not self.ddl:
+        if not self.typed and not self.ddl:
             raise ValueError(
                 f'{self.format} files do not carry column types: set schema = "<Spark DDL>", '
                 'for example "id BIGINT, note STRING"'
             )
-        if self.format == "parquet" and self.ddl:
-            raise ValueError("parquet files carry their column types: remove schema")
+        if self.typed and self.ddl:
+            raise ValueError(f"{self.format} files carry their column types: remove schema")
         return self
+
+    @property
+    def typed(self) -> bool:
+        """Whether the files carry the types of their columns."""
+        return self.format in ("parquet", "avro")
 
 
 class SnapshotOptions(SnapshotFiles):

@@ -229,10 +229,10 @@ def test_a_schema_may_be_of_one_value_as_those_of_keys_are() -> None:
 @pytest.mark.parametrize(
     ("kind", "raw", "why"),
     [
-        ("string", b"\x04a", "cut short in 'f0' at byte 1"),
-        ("string", b"\x01", "a length of -1 in 'f0' at byte 1"),
+        ("string", b"\x04a", "cut short in 'f0' at byte 0"),
+        ("string", b"\x01", "a length of -1 in 'f0' at byte 0"),
         ("string", b"\x02a!", "1 bytes too many at byte 2"),
-        ("string", b"\x02\xff", "not UTF-8 text in 'f0' at byte 2"),
+        ("string", b"\x02\xff", "not UTF-8 text in 'f0' at byte 0"),
         ("string", b"\xff" * 9 + b"\x01", f"a length of {-(2**63)}"),
         ("long", b"\xff" * 9 + b"\x02", "a number of more than 64 bits in 'f0' at byte 0"),
         ("long", b"\xff" * 11, "a number of more than 64 bits in 'f0' at byte 0"),

@@ -24,7 +24,7 @@ def faults(config: dict[str, Any]) -> str:
         ({"snapshot": {"path": "s", "format": "json"}}, "set schema"),
         ({"snapshot": {**PARQUET, "schema": "id INT"}}, "remove schema"),
         ({"snapshot": {"path": "", "format": "parquet"}}, "snapshot.path"),
-        ({"snapshot": {"path": "s", "format": "orc"}}, "'parquet', 'json' or 'csv'"),
+        ({"snapshot": {"path": "s", "format": "orc"}}, "'parquet', 'json', 'csv' or 'avro'"),
         (
             {"snapshot": PARQUET, "changes": {"path": "c", "format": "debezium", "file_format": "csv"}},
             "read from json",

@@ -22,7 +22,7 @@ from backfill_cli.upstreams.files.changes.marked_rows import TIME, TYPE, VERSION
 from backfill_cli.upstreams.files.inference import exact_types, sample
 from backfill_cli.upstreams.files.inference.sample import CsvText, Folder
 from backfill_cli.upstreams.files.options import FILE_FORMATS, ChangesOptions
-from backfill_cli.upstreams.files.reading import lines
+from backfill_cli.upstreams.files.reading import avro_files, lines
 from backfill_cli.upstreams.files.reading.footers import footer
 
 _GENERIC = {"snapshot", "snapshots", "export", "full", "initial", "load", "data", "parquet", "csv", "json"}
@@ -49,17 +49,20 @@ def snapshot_of(db: duckdb.DuckDBPyConnection, path: str, found: Folder) -> Snap
     """The options guessed from the files at `path`. Raises UsageError for files that cannot be read."""
     options = {"path": Told(path)}
     if found.kind is None:
-        why = f"parquet, json or csv; {found.files[0].name} does not show which"
+        why = f"parquet, json, csv or avro; {found.files[0].name} does not show which"
         return Snapshot({}, {}, {**options, "format": Told(None, why)}, named=False)
     options["format"] = Told(found.kind)
     if found.kind == "parquet":
-        return _parquet_snapshot(db, found, options)
+        typed = schemas.of_footer(found.sample[0].path, footer(found.where, found.sample[0]), by_workers=True)
+        return _typed_snapshot(sample.of_parquet(db, found), typed, options)
+    if found.kind == "avro":
+        typed = avro_files.columns(found.where, found.sample[0])
+        return _typed_snapshot(sample.of_avro(db, found, typed), typed, options)
     return _json_snapshot(db, found, options) if found.kind == "json" else _csv_snapshot(db, found, options)
 
 
-def _parquet_snapshot(db: duckdb.DuckDBPyConnection, found: Folder, options: Mapping[str, Told]) -> Snapshot:
-    typed = schemas.of_footer(found.sample[0].path, footer(found.where, found.sample[0]), by_workers=True)
-    rows = sample.of_parquet(db, found)
+def _typed_snapshot(rows: duckdb.DuckDBPyRelation, typed: Columns, options: Mapping[str, Told]) -> Snapshot:
+    """The snapshot of files that carry the types of their columns. rows: some of them."""
     columns = {}
     for name, described in typed.items():
         if isinstance(described["type"], str) and described["type"] not in _NO_KEYS:

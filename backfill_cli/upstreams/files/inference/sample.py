@@ -9,13 +9,15 @@ from itertools import chain
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from backfill_cli.decode import guesses
 from backfill_cli.decode.guesses import identifier, literal
 from backfill_cli.errors import UsageError, command
 from backfill_cli.formats.listing import File, Listing, Place, place
+from backfill_cli.model.schema import Columns
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat, extension
-from backfill_cli.upstreams.files.reading import csv_files, lines
+from backfill_cli.upstreams.files.reading import avro_files, csv_files, lines
 from backfill_cli.upstreams.files.snapshot.by_duckdb import PATTERN, read_csv
 
 _BYTES, _ROWS = 32 << 20, 100_000
@@ -81,7 +83,8 @@ def folder(path: str) -> Folder:
 def _by_content(where: Place, file: File) -> FileFormat | None:
     with where.fs.open_input_stream(file.path, compression="detect") as stream:
         begin = stream.read(4).removeprefix(b"\xef\xbb\xbf").lstrip()
-    return "parquet" if begin == b"PAR1" else "json" if begin.startswith(b"{") else None
+    found: dict[bytes, FileFormat] = {b"PAR1": "parquet", b"Obj\x01": "avro"}
+    return found.get(begin) or ("json" if begin.startswith(b"{") else None)
 
 
 @contextmanager
@@ -103,6 +106,12 @@ def of_parquet(db: duckdb.DuckDBPyConnection, found: Folder) -> duckdb.DuckDBPyR
             for file in found.sample
         )
     )
+
+
+def of_avro(db: duckdb.DuckDBPyConnection, found: Folder, typed: Columns) -> duckdb.DuckDBPyRelation:
+    """The same of files of Avro, which DuckDB does not read by itself."""
+    rows = pa.concat_tables([avro_files.first_rows(found.where, file, typed) for file in found.sample])
+    return db.from_arrow(rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ def rows_sql(options: SnapshotFiles, where: Place, files: Sequence[File], types:
     odd = next((path for path in paths if PATTERN.search(path)), None)
     if odd is not None:
         raise _refused(f"{odd}: DuckDB takes this path for a pattern")
+    if options.format == "avro":
+        raise _refused("DuckDB reads no files of Avro by itself")
     if options.format == "csv":
         return " UNION ALL ".join(_of_csv(path, options.csv, types) for path in paths)
     named = ", ".join(map(literal, paths))

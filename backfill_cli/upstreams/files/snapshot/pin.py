@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -16,7 +16,7 @@ from backfill_cli.model.schema import Columns, differing, shown
 from backfill_cli.model.split import Split
 from backfill_cli.model.units import near_names
 from backfill_cli.upstreams.files.options import SnapshotFiles, table_ddl
-from backfill_cli.upstreams.files.reading import csv_files, json_rows
+from backfill_cli.upstreams.files.reading import avro_files, csv_files, json_rows
 from backfill_cli.upstreams.files.reading.footers import THREADS, footer, group_rows
 
 
@@ -40,8 +40,12 @@ def splits_of(
     if options.format == "parquet":
         with ThreadPoolExecutor(THREADS) as pool:
             footers = list(pool.map(lambda file: footer(where, file), files))
-        columns = _one_schema(files, footers)
+        columns = _one_schema(files, _of_footers(files, footers))
         rows: list[int | None] = [sum(group_rows(f)) for f in footers]
+    elif options.format == "avro":
+        with ThreadPoolExecutor(THREADS) as pool:
+            columns = _one_schema(files, pool.map(lambda file: avro_files.columns(where, file), files))
+        rows = [None] * len(files)
     else:
         columns, rows = declared(options.ddl, table.name, "upstream.snapshot.schema"), [None] * len(files)
         if options.format == "csv":
@@ -65,14 +69,20 @@ def splits_of(
     return splits, columns
 
 
-def _one_schema(files: Sequence[File], footers: Sequence[Any]) -> Columns:
+def _of_footers(files: Sequence[File], footers: Sequence[Any]) -> Iterator[Columns]:
+    """The columns of each Parquet file."""
     first = schemas.of_footer(files[0].path, footers[0], by_workers=True)
-    same = footers[0].schema
-    for file, other in zip(files[1:], footers[1:], strict=True):
-        if other.schema.equals(same):
-            continue
-        columns = schemas.of_footer(file.path, other, by_workers=True)
-        changed = differing(first, columns)
+    for file, other in zip(files, footers, strict=True):
+        same = other.schema.equals(footers[0].schema)
+        yield first if same else schemas.of_footer(file.path, other, by_workers=True)
+
+
+def _one_schema(files: Sequence[File], found: Iterable[Columns]) -> Columns:
+    """The columns of all files, which must be the same."""
+    each = iter(found)
+    first = next(each)
+    for file, columns in zip(files[1:], each, strict=True):
+        changed = [] if columns is first else differing(first, columns)
         if changed:
             name = changed[0]
             here, there = (f"is {shown(c[name]['type'])}" if name in c else "is absent" for c in (columns, first))

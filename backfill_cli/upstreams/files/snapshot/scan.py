@@ -15,7 +15,7 @@ from backfill_cli.model.position import Cursor
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.options import FileFormat
-from backfill_cli.upstreams.files.reading import csv_files, json_rows, parquet_rows
+from backfill_cli.upstreams.files.reading import avro_files, csv_files, json_rows, parquet_rows
 from backfill_cli.upstreams.files.reading.parquet_rows import ParquetPart
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
 
@@ -113,12 +113,12 @@ def _in_slices(
 def text_frame(
     spark: SparkSession, where: Place, files: Sequence[File], kind: FileFormat, how: TextRows
 ) -> DataFrame:
-    """The rows of whole JSON and CSV files: the given columns, and `own.READ INT`, the index of a row's file.
+    """The rows of whole JSON, CSV and Avro files: the given columns, and `own.READ INT`, the index of the file.
 
     With `own.QUARANTINED` if asked for: then the columns of a row that cannot be read are NULL.
     """
     reads = {file.name: index for index, file in enumerate(files)}
-    read = csv_files.frame if kind == "csv" else json_rows.frame
+    read = {"csv": csv_files.frame, "avro": avro_files.frame}.get(kind, json_rows.frame)
     return marked(read(spark, where, files, replace(how, reads=reads)), how)
 
 

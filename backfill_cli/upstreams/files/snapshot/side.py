@@ -172,7 +172,7 @@ class TableSnapshot:
     def _how(self) -> TextRows:
         """How workers read rows. Where a `where` follows, a NULL key is judged only after it."""
         csv, names, key = self._options.csv, tuple(self._columns), self._table.key
-        way_on = Hint() if self._options.format == "parquet" else _OR_TYPE
+        way_on = Hint() if self._options.typed else _OR_TYPE
         way_on += Hint() if self._quarantines is None else OR_QUARANTINE
         return TextRows(
             csv,

@@ -1,0 +1,143 @@
+"""Reads container files of Avro in Spark's Python workers; their columns are those of the schema in each."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from backfill_cli.contracts import Piece
+from backfill_cli.decode.connect import own_type
+from backfill_cli.decode.json_rows import JsonRows
+from backfill_cli.decode.tokens import written
+from backfill_cli.decode.unreadable import Unreadable
+from backfill_cli.errors import BadData, Hint, UsageError, shell
+from backfill_cli.formats.listing import File, Place
+from backfill_cli.formats.schemas import Unsupported, arrow_schema
+from backfill_cli.model.schema import Columns, field, schema_text
+from backfill_cli.spark.api import DataFrame, SparkSession
+from backfill_cli.spark.failures import RENAME_HINT, reading
+from backfill_cli.upstreams.files.options import CsvOptions
+from backfill_cli.upstreams.files.reading import lines, text_rows
+from backfill_cli.upstreams.files.reading.lines import TextPart
+from backfill_cli.upstreams.files.reading.text_rows import TextRows
+
+KIND = "avro"
+_WIDER = "write the column with a type that holds all its values"
+
+
+def require_package() -> None:
+    """Raises UsageError where numpy is not installed."""
+    try:
+        import numpy  # noqa: F401
+    except ImportError:
+        raise UsageError(
+            "files of Avro need the package numpy, which is not installed",
+            shell("pip install 'backfill-cli[kafka]'"),
+        ) from None
+
+
+def columns(where: Place, file: File) -> Columns:
+    """A file's columns, by its header. Raises BadData naming file and column for one that is not kept exactly."""
+    require_package()
+    from backfill_cli.decode import avro
+    from backfill_cli.decode.avro import container
+
+    with _sound(file.path), reading(file.path, KIND), where.fs.open_input_stream(file.path) as source:
+        schema = avro.reader(container.header(source).schema).schema
+    if schema["type"] != "struct":
+        raise BadData(f"{file.path}: its rows are of type {schema['type']}, not records", _WIDER)
+    found: Columns = {}
+    for one in schema["fields"]:
+        try:
+            found[one["field"]] = field(one["field"], *own_type(one))
+        except Unsupported as exc:
+            raise BadData(f"{file.path}: column '{one['field']}': {exc}", _WIDER) from exc
+    return found
+
+
+def first_rows(where: Place, file: File, columns: Columns) -> pa.Table:
+    """Some rows of a file, of those that can be read."""
+    part = next(iter(lines.parts(where, [file], cut=False)))
+    rows = TextRows(CsvOptions(), tuple(columns), columns)
+    with _sound(file.path), reading(file.path, KIND):
+        for block in _blocks(rows, part):
+            return pa.table(block.columns)
+    return arrow_schema(columns).empty_table()
+
+
+def frame(spark: SparkSession, where: Place, files: Sequence[File], rows: TextRows) -> DataFrame:
+    """See text_rows.frame: a file is read by one task."""
+    return text_rows.frame(spark, lines.parts(where, files, cut=False), _made, rows)
+
+
+def _made(rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
+    """Runs in a worker."""
+    for piece in pieces:
+        with _sound(piece.what.path, rows.hint):
+            yield from text_rows.batches(piece.what, rows, KIND, _blocks(rows, piece.what))
+
+
+def _blocks(rows: TextRows, part: TextPart) -> "Iterator[_Block]":
+    from backfill_cli.decode import avro
+    from backfill_cli.decode.avro import container
+
+    with part.fs.open_input_stream(part.path, buffer_size=_BUFFER) as source:
+        head = container.header(source)
+        reader = avro.reader(head.schema)
+        decode = JsonRows(
+            schema_text(rows.columns), kept_apart=False, documents=avro.OfOne(head.schema), closed=True
+        )
+        first = 0
+        for records in container.records(reader.type, container.blocks(source, head)):
+            for at in range(0, len(records), _ROWS):
+                some = records[at : at + _ROWS]
+                yield _Block(rows, decode, reader, first, some)
+                first += len(some)
+
+
+_BUFFER, _ROWS = 1 << 20, 50_000
+
+
+class _Block:
+    """See text_rows.Block."""
+
+    line_end = b""
+
+    def __init__(
+        self, rows: TextRows, decode: JsonRows, reader: Any, first: int, records: Sequence[bytes]
+    ) -> None:
+        self.offset, self._records, self._reader, self._key = first, records, reader, rows.key
+        self.hint: Hint | str = rows.hint
+        decoded = decode(records)
+        self.columns = decoded.columns
+        errors = [] if decoded.error is None else decoded.error.to_pylist()
+        self.faults = {index: error for index, error in enumerate(errors) if error is not None}
+
+    @property
+    def places(self) -> pa.Array:
+        return pa.array(range(self.offset, self.offset + len(self._records)), pa.int64())
+
+    def record(self, index: int) -> tuple[int, bytes]:
+        try:
+            return index, written(self._reader.token(self._records[index])).encode()
+        except Unreadable:
+            return index, self._records[index]
+
+    def key(self, index: int) -> Mapping[str, object]:
+        try:
+            told = self._reader.token(self._records[index])
+        except Unreadable:
+            return {}
+        return {name: told[name] for name in self._key if told.get(name) is not None}
+
+
+@contextmanager
+def _sound(path: str, hint: Hint | str = RENAME_HINT) -> Iterator[None]:
+    """What is wrong with the file itself names it."""
+    try:
+        yield
+    except Unreadable as exc:
+        raise BadData(f"{path}: not a complete {KIND} file: {exc}", hint) from exc
+    except Unsupported as exc:
+        raise BadData(f"{path}: {exc}", hint) from exc
