@@ -4,6 +4,7 @@
     python benchmarks/kafka.py --quick               200,000 records: only checks that it works
     python benchmarks/kafka.py --only pairs
     python benchmarks/kafka.py --only debezium       2 million changes of a table, and with 1 % of odd ones
+    python benchmarks/kafka.py --only avro           2 million changes in Avro against from_avro, and in JSON
     python benchmarks/kafka.py --only topics         the lag of 50 topics in one job
     python benchmarks/kafka.py --only sink           2 million rows into a topic, against the producer alone
     python benchmarks/kafka.py --only shown --quick  the lag that status shows against the lag from outside
@@ -15,17 +16,19 @@ streaming does the same in foreachBatch with availableNow. Rounds alternate; the
 
 import argparse
 import base64
+import io
 import json
 import re
 import shutil
 import statistics
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import kafka_sink
@@ -39,7 +42,11 @@ if TYPE_CHECKING:
     from broker import Broker
     from pyspark.sql import DataFrame, SparkSession
 
+<<<<<<< HEAD
 SECTIONS = ("pairs", "debezium", "live", "shown", "topics", "sink")
+=======
+SECTIONS = ("pairs", "debezium", "avro", "live", "shown", "topics")
+>>>>>>> c749a640 (Benchmarks: Debezium in Avro against Spark's from_avro, and against JSON)
 BATCH = 250
 PARTITIONS = 4
 TOPIC = "orders"
@@ -47,6 +54,7 @@ TABLES = tuple(f"t{number}" for number in range(50))
 COLUMNS = "id BIGINT, customer BIGINT, status STRING, amount DECIMAL(10,2), note STRING"
 CHANGED = f"{COLUMNS}, created TIMESTAMP_NTZ, due DATE"
 CHANGES = 2_000_000
+PAID = f"{CHANGED}, paid BOOLEAN"
 
 CONFIG = """\
 [job]
@@ -63,7 +71,7 @@ value = {{ {value} }}
 [[tables]]
 name = "orders"
 {key}
-
+{registry}
 [sink]
 type = "duckdb"
 path = "{folder}/warehouse.duckdb"
@@ -101,6 +109,98 @@ def odd(number: int) -> bytes:
     return told if number % 100 else re.sub(rb'"note": "x*"', b'"note": 5', told)
 
 
+def paid(number: int) -> dict[str, Any]:
+    """An envelope with a row of eight columns."""
+    told: dict[str, Any] = json.loads(envelope(number))
+    told["after"]["paid"] = number % 2 == 0
+    return told
+
+
+def _record(name: str, /, **fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": one, "type": fields[one]} for one in fields]}
+
+
+def _optional(kind: Any) -> list[Any]:
+    return ["null", kind]
+
+
+def _of_connect(kind: str, name: str, /, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "connect.name": name, "connect.version": 1, **more}
+
+
+_AMOUNT = {"scale": "2", "connect.decimal.precision": "10"}
+_ROW = _record(
+    "Value",
+    id="long",
+    customer=_optional("long"),
+    status=_optional("string"),
+    amount=_optional(
+        _of_connect(
+            "bytes",
+            "org.apache.kafka.connect.data.Decimal",
+            **{"connect.parameters": _AMOUNT, "logicalType": "decimal", "precision": 10, "scale": 2},
+        )
+    ),
+    note=_optional("string"),
+    due=_optional(_of_connect("int", "io.debezium.time.Date")),
+    created=_optional(_of_connect("long", "io.debezium.time.MicroTimestamp")),
+    paid=_optional("boolean"),
+)
+_SOURCE = {
+    **dict.fromkeys(("version", "connector", "name"), "string"),
+    "ts_ms": "long",
+    "snapshot": _optional("string"),
+    "db": "string",
+    "schema": "string",
+    "table": "string",
+    "sequence": _optional("string"),
+    **dict.fromkeys(("txId", "lsn", "xmin"), _optional("long")),
+}
+AVRO = {
+    **_record(
+        "Envelope",
+        before=_optional(_ROW),
+        after=_optional("Value"),
+        source=_record("Source", **_SOURCE),
+        transaction=_optional(
+            _record("block", id="string", total_order="long", data_collection_order="long"),
+        ),
+        op="string",
+        ts_ms=_optional("long"),
+    ),
+    "namespace": "shop.public.orders",
+}
+"""As Debezium writes it by Confluent's converter."""
+
+
+def in_avro(id: int) -> Callable[[int], bytes]:
+    """What writes envelopes with this schema's id in front."""
+    import fastavro
+
+    schema = fastavro.parse_schema(json.loads(json.dumps(AVRO)))
+    head = b"\0" + id.to_bytes(4, "big")
+
+    def make(number: int) -> bytes:
+        told = paid(number)
+        told["after"]["amount"] = base64.b64decode(told["after"]["amount"])
+        into = io.BytesIO()
+        fastavro.schemaless_writer(into, schema, told)
+        return head + into.getvalue()
+
+    return make
+
+
+def registered(url: str, subject: str) -> int:
+    """The id of the schema, which the registry has now."""
+    asked = urllib.request.Request(
+        f"{url}/subjects/{subject}/versions",
+        json.dumps({"schema": json.dumps(AVRO)}).encode(),
+        {"Content-Type": "application/vnd.schemaregistry.v1+json"},
+    )
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=60) as answer:
+        return int(json.load(answer)["id"])
+
+
 def produce(
     bootstrap: str, begin: int, count: int, topic: str = TOPIC, make: Callable[[int], bytes] = record
 ) -> None:
@@ -129,11 +229,13 @@ class TopicJob(Job):
     topic: str = TOPIC
     value: str = f'format = "events", schema = "{COLUMNS}"'
     key: str = ""
+    registry: str = ""
 
     def write(self) -> "TopicJob":
         self.folder.mkdir(parents=True, exist_ok=True)
         told = {"folder": self.folder, "bootstrap": self.bootstrap, "begin": self.begin}
         told |= {"topic": self.topic, "value": self.value, "key": self.key}
+        told["registry"] = f'[upstream.registry]\nurl = "{self.registry}"\n' if self.registry else ""
         self.config.write_text(CONFIG.format(job=JOB, **told))
         return self
 
@@ -145,6 +247,17 @@ def parsed(records: "DataFrame") -> "DataFrame":
     row = F.from_json(F.col("value").cast("string"), COLUMNS).alias("row")
     place = [F.col(name).alias(f"kafka_{name}") for name in ("partition", "offset", "timestamp")]
     return records.select(*place, row).select("kafka_partition", "kafka_offset", "kafka_timestamp", "row.*")
+
+
+def from_avro(records: "DataFrame") -> "DataFrame":
+    """What Spark's reader makes of the rows in envelopes, behind the header of the schema's id."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.avro.functions import from_avro as read
+
+    envelope = read(F.expr("substring(value, 6)"), json.dumps(AVRO))
+    row = records.select(envelope.alias("told")).select("told.after.*")
+    moments = {"due": F.date_from_unix_date("due"), "created": F.timestamp_micros("created")}
+    return row.withColumns({**moments, "created": moments["created"].cast("timestamp_ntz")})
 
 
 def plain_way(spark: "SparkSession", bootstrap: str, folder: Path) -> float:
@@ -161,7 +274,13 @@ def plain_way(spark: "SparkSession", bootstrap: str, folder: Path) -> float:
     return took
 
 
-def streaming_way(spark: "SparkSession", bootstrap: str, folder: Path) -> float:
+def streaming_way(
+    spark: "SparkSession",
+    bootstrap: str,
+    folder: Path,
+    topic: str = TOPIC,
+    read: "Callable[[DataFrame], DataFrame]" = parsed,
+) -> float:
     """Seconds for Structured Streaming over all existing records, each batch copied and loaded."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -175,8 +294,8 @@ def streaming_way(spark: "SparkSession", bootstrap: str, folder: Path) -> float:
 
     began = time.perf_counter()
     source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
-    records = source.option("subscribe", TOPIC).option("startingOffsets", "earliest").load()
-    query = parsed(records).writeStream.foreachBatch(load).trigger(availableNow=True)
+    records = source.option("subscribe", topic).option("startingOffsets", "earliest").load()
+    query = read(records).writeStream.foreachBatch(load).trigger(availableNow=True)
     query.option("checkpointLocation", str(folder / "checkpoint")).start().awaitTermination()
     took = time.perf_counter() - began
     shutil.rmtree(folder)
@@ -266,6 +385,54 @@ def debezium(folder: Path, kafka: "Broker", records: int, rounds: int) -> list[F
         Figure("Debezium, CPU", spent[0], "s/million", "-", True, tuple(cpu["changes"])),
         Figure("Debezium, 1 % odd ÷ clean", most, "", "≤ 1.3", most <= 1.3, tuple(more)),
         Figure("Debezium, 1 % odd, CPU", spent[1], "s/million", "-", True, tuple(cpu["odd"])),
+    ]
+
+
+def avro(folder: Path, kafka: "Broker", records: int, count: int) -> list[Figure]:
+    """A table's changes in Avro by Spark's own reader, by ours, and ours of the same rows in JSON, in turn."""
+    import maven_jars  # in scripts/
+    import registry
+
+    from backfill_cli.spark.session import open_session
+
+    folders = (maven_jars.spark_source(), maven_jars.spark_avro())
+    jars = ",".join(sorted(str(jar) for one in folders for jar in one.glob("*.jar")))
+    spark = open_session("local[*]", {"spark.jars": jars})
+    with registry.running(folder / "registry") as held:
+        made = {
+            "avro": in_avro(registered(held.url, "avro-value")),
+            "json": lambda n: json.dumps(paid(n)).encode(),
+        }
+        jobs = {}
+        for topic, make in made.items():
+            kafka.create(topic, PARTITIONS)
+            produce(kafka.bootstrap, 0, records, topic, make)
+            value = f'format = "debezium", schema = "{PAID}", timestamps = "us", decimals = "precise"'
+            value = 'format = "debezium", encoding = "avro"' if topic == "avro" else value
+            of = {"bootstrap": kafka.bootstrap, "topic": topic, "value": value, "key": 'key = ["id"]'}
+            jobs[topic] = TopicJob(folder / topic, folder, registry=held.url if topic == "avro" else "", **of)
+        rounds: list[dict[str, float]] = []
+        cpu: dict[str, list[float]] = {topic: [] for topic in jobs}
+        for number in range(count + 1):
+            took = {"streaming": streaming_way(spark, kafka.bootstrap, folder / "streaming", "avro", from_avro)}
+            for topic, job in jobs.items():
+                before = measure.cpu_s(psutil.Process())
+                took[topic], _ = our_way(job, records)
+                cpu[topic].append((measure.cpu_s(psutil.Process()) - before) * 1e6 / records)
+            told = ", ".join(f"{way} {seconds:.2f} s" for way, seconds in took.items())
+            print(f"  round {number}: {told}", file=sys.stderr)
+            rounds.append(took)
+    rounds = rounds[1:]
+    by_streaming = [one["streaming"] / one["avro"] for one in rounds]
+    by_json = [one["json"] / one["avro"] for one in rounds]
+    first, second = statistics.median(by_streaming), statistics.median(by_json)
+    rate = records / statistics.median(one["avro"] for one in rounds)
+    spent = {topic: statistics.median(found[1:]) for topic, found in cpu.items()}
+    note = f"CPU {spent['avro']:.1f} s/million, of JSON {spent['json']:.1f}"
+    return [
+        Figure("Avro, rate ÷ from_avro", first, "", "≥ 1.5", first >= 1.5, tuple(by_streaming), note),
+        Figure("Avro, rate ÷ JSON", second, "", "≥ 0.8", second >= 0.8, tuple(by_json)),
+        Figure("Avro", rate, "records/s", "-", True),
     ]
 
 
@@ -373,6 +540,8 @@ def main() -> int:
             produce(kafka.bootstrap, 0, records)
         if "debezium" in given.only:
             figures += debezium(folder, kafka, min(records, CHANGES), rounds)
+        if "avro" in given.only:
+            figures += avro(folder, kafka, min(records, CHANGES), rounds)
         if "pairs" in given.only:
             figures += pairs(folder, kafka.bootstrap, records, rounds)
         if "live" in given.only:

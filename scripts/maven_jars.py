@@ -29,6 +29,11 @@ def spark_source() -> Path:
     return fetched(_POMS / "spark-source.xml", "spark-kafka")
 
 
+def spark_avro() -> Path:
+    """The folder of the jar of Spark's `from_avro` and of its files of Avro. Raises NoJars."""
+    return fetched(_POMS / "spark-avro.xml", "spark-avro")
+
+
 def registry() -> Path:
     """The folder of a schema registry, unpacked (150 MB). Raises NoJars."""
     return fetched(_POMS / "registry.xml", "registry")
