@@ -42,11 +42,7 @@ if TYPE_CHECKING:
     from broker import Broker
     from pyspark.sql import DataFrame, SparkSession
 
-<<<<<<< HEAD
-SECTIONS = ("pairs", "debezium", "live", "shown", "topics", "sink")
-=======
-SECTIONS = ("pairs", "debezium", "avro", "live", "shown", "topics")
->>>>>>> c749a640 (Benchmarks: Debezium in Avro against Spark's from_avro, and against JSON)
+SECTIONS = ("pairs", "debezium", "avro", "live", "shown", "topics", "sink")
 BATCH = 250
 PARTITIONS = 4
 TOPIC = "orders"
