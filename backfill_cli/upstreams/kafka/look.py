@@ -140,8 +140,12 @@ def _look_at_several(named: Named) -> Looked:
 
 def _of_table(named: Named, table: str) -> Named:
     """What names the topic of one table."""
-    text, written = (table.join(url.split(EACH)) for url in (named.text, named.written))
+    text, written = _filled_in(named.text, table), _filled_in(named.written, table)
     return replace(named, text=text, written=written, tables=(table,))
+
+
+def _filled_in(url: str, table: str) -> str:
+    return url.replace(EACH, table)
 
 
 def _together(url: Url, looked: Mapping[str, Looked]) -> dict[str, Told]:
