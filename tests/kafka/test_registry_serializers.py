@@ -18,6 +18,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 from kafka_topics import Topic, new_topic
 from registry_job import Job
+from unit.decode import orders_protobuf as protobuf
 
 from backfill_cli.schema_registry.options import RegistryOptions
 from backfill_cli.schema_registry.registry import SchemaRegistry, UnknownSchema
@@ -136,6 +137,34 @@ def test_protobuf_events(
     value = {"format": "events", "encoding": "protobuf"}
     job = Job(broker.bootstrap, topic.name, tmp_path, value=value, registry={"url": schema_registry.url})
     assert job.rows() == rows
+
+
+def test_debeziums_envelopes_in_protobuf(
+    broker: "Broker", schema_registry: "Registry", client: SchemaRegistryClient, tmp_path: Path
+) -> None:
+    topic, of = new_topic(broker), protobuf.library()
+
+    def write(changes: Sequence[tuple[str, Any, Any]]) -> None:
+        value, key = (ProtobufSerializer(of[name], client) for name in ("Envelope", "Key"))
+        of_value, of_key = (
+            SerializationContext(topic.name, one) for one in (MessageField.VALUE, MessageField.KEY)
+        )
+        told = [protobuf.message(of["Envelope"], protobuf.envelope(*change)) for change in changes]
+        keys = [of["Key"](id=(before or after)["id"]) for _, before, after in changes]
+        topic.write([value(one, of_value) for one in told], 0, [key(one, of_key) for one in keys])
+
+    rows = [protobuf.row(n) for n in range(1, 60)]
+    write([("c", None, one) for one in rows])
+    write([("u", rows[0], rows[0] | {"name": "new"}), ("d", rows[1], None)])
+    job = Job(
+        broker.bootstrap,
+        topic.name,
+        tmp_path,
+        registry={"url": schema_registry.url},
+        value={"format": "debezium", "encoding": "protobuf"},
+        key={"format": "protobuf"},
+    )
+    assert job.rows() == [rows[0] | {"name": "new"}, *rows[2:]]
 
 
 def test_what_the_demo_writes_is_avro(schema_registry: "Registry", client: SchemaRegistryClient) -> None:
