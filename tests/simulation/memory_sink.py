@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
-from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
+from backfill_cli.contracts import EpochCommit, SavedJob, SinkCapabilities, SinkTable
 from backfill_cli.errors import BadData, Held, StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, Marker
@@ -31,6 +31,7 @@ class MemorySink:
     cured: set[str] = field(default_factory=set)
     calm: bool = False
     closed: list[str] = field(default_factory=list)
+    capabilities: ClassVar[SinkCapabilities] = SinkCapabilities(transactional=True, partial=True)
 
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None: ...
 

@@ -15,7 +15,7 @@ from backfill_cli.contracts import StagedEpoch
 from backfill_cli.engine.loop.epoch import Epoch, Flight, leaves_more, left_of, quarantined, spelled
 from backfill_cli.engine.loop.meter import InHand, Meter
 from backfill_cli.engine.loop.pace import CaughtUp, Rhythm, Sizes
-from backfill_cli.engine.loop.ports import Job, Ports, Settings, record_of, require_takers
+from backfill_cli.engine.loop.ports import Job, Ports, Settings, record_of, require_taken, require_takers
 from backfill_cli.errors import Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
@@ -297,6 +297,7 @@ class Orchestrator(Generic[S]):
         with self._meter.busy(spelled(plan), self._ports.now_ms(), began_ms):
             done = self._ports.stager.stage(plan, barrier.epoch, self._schemas)
         require_takers(self._job.tables, done.staged)
+        require_taken(self._ports.sink, done.staged)
         hit("after-stage")
         stage_ms = self._ports.steady_ms() - began_ms
         limited = self.state.control.rate is not None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Source, Stager
+from backfill_cli.errors import START_OVER, BadData, Hint, sql
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged
@@ -106,6 +107,23 @@ def require_takers(tables: Iterable[SinkTable], staged: Staged) -> None:
         raise AssertionError(
             f"rows were staged for {', '.join(sorted(lost))}, which is no table of this job's sink"
         )
+
+
+def require_taken(sink: Sink, staged: Staged) -> None:
+    """The sink takes what was staged: rows that lack columns, truncates. Raises BadData naming the table.
+
+    What a job's samples show is refused at its start; this is what only a later change shows.
+    """
+    for name, one in staged.tables.items():
+        if (one.partial or one.truncated) and not sink.capabilities.partial:
+            what = (
+                f"changes leave out the value of {', '.join(one.partial)}, which did not change, but the sink "
+                "writes whole rows"
+                if one.partial
+                else "it was truncated, which the sink cannot apply"
+            )
+            way = sql(f"ALTER TABLE {name} REPLICA IDENTITY FULL") + "; then " if one.partial else Hint()
+            raise BadData(f"table {name!r}: {what}", way + START_OVER)
 
 
 def commit_of(
