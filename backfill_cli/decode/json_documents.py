@@ -53,7 +53,7 @@ class Texts:
     """A `Group` of JSON texts."""
 
     schema: Connect | None = None
-    written: ClassVar[None] = None
+    written: str | None = None
     binary: ClassVar[bool] = False
 
     def __init__(self, at: list[int], texts: list[bytes]) -> None:

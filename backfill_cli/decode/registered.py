@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from backfill_cli.decode.connect import Connect
 from backfill_cli.decode.documents import Group
+from backfill_cli.decode.json_documents import Texts
 from backfill_cli.decode.tokens import Token
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.errors import BadData
@@ -16,7 +17,7 @@ from backfill_cli.schema_registry.registry import Schema, SchemaRegistry, Unknow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF"}
+_KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
 """The encodings, and what a registry calls their schemas."""
 
 Indexes = tuple[int, ...]
@@ -62,7 +63,8 @@ class Registered:
                 except (UnknownSchema, Unsupported) as exc:
                     faults |= dict.fromkeys(at, Unreadable(str(exc.args[0])))
                 else:
-                    found.append(Written(at, texts, reader, named(id)))
+                    of = Described if self.encoding == "json-schema" else Written
+                    found.append(of(at, texts, reader, named(id)))
         return found, faults
 
     def _parts(self, at: Sequence[int], payloads: Sequence[bytes]) -> tuple[_Parts, dict[int, Unreadable]]:
@@ -122,9 +124,21 @@ def _reader(schema: Schema, message: Indexes | str | None) -> Reader:
         from backfill_cli.decode import protobuf
 
         return protobuf.reader(schema.text, tuple((one.name, one.text) for one in schema.references), message)
+    if schema.kind == "JSON":
+        from backfill_cli.decode.json_schema import JsonSchema
+
+        return JsonSchema(schema.text, {one.name: one.text for one in schema.references})
     from backfill_cli.decode import avro
 
     return avro.reader(schema.text, tuple(one.text for one in schema.references))
+
+
+class Described(Texts):
+    """A `Group` of JSON texts that a schema describes: they can lack its members, and have others."""
+
+    def __init__(self, at: list[int], texts: list[bytes], reader: Reader, written: str) -> None:
+        super().__init__(at, texts)
+        self.schema, self.written = reader.schema, written
 
 
 class Written:

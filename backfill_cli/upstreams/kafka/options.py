@@ -43,7 +43,7 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) else value
 
 
-WIRE = ("avro", "protobuf")
+WIRE = ("avro", "protobuf", "json-schema")
 """Encodings whose records name their schemas by a registry's ids."""
 
 _OURS = ("bytes", "canal", "debezium", "events", "json", "long", "maxwell", "rows", "string")
@@ -102,8 +102,8 @@ class Values(_Options):
 
     encoding: Literal["json", *WIRE] = Field(  # type: ignore[valid-type]
         default="json",
-        description="rows, events, debezium: how they are written: json; avro, protobuf: with the id of "
-        "their schema in the registry",
+        description="rows, events, debezium: how they are written: json; avro, protobuf, "
+        "json-schema: with the id of their schema in the registry",
     )
 
     def _refuse_others(self, form: str) -> None:
@@ -165,9 +165,9 @@ class KeyOptions(_Options):
     format: Annotated[str, *_KEY] = Field(
         default="json",
         description="rows: how the key of a record without a value is written; json: an object with the key's "
-        "columns, or the value of the one key column; avro, protobuf: the same, with the id of their schema in "
-        "the registry; string, long: that value, as Kafka's serializers of these names write it; bytes: that "
-        "column's text or bytes as they are",
+        "columns, or the value of the one key column; avro, protobuf, json-schema: the same, with their schema's "
+        "id; string, long: that value, as Kafka's serializers of these names write it; bytes: that column's text "
+        "or bytes as they are",
     )
 
 

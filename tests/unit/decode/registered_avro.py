@@ -31,9 +31,11 @@ class Topic:
         fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
         return b"\0" + struct.pack(">I", id) + out.getvalue()
 
-    def asked(self, key: Sequence[str] = (), declared: Columns | None = None, **more: Any) -> Asked:
+    def asked(
+        self, key: Sequence[str] = (), declared: Columns | None = None, encoding: str = "avro", **more: Any
+    ) -> Asked:
         registry = SchemaRegistry.of(RegistryOptions(url=self.registry.url), "upstream.registry")
-        documents = Registered(registry, "avro", "upstream.value.encoding")
+        documents = Registered(registry, encoding, "upstream.value.encoding")
         names = ("topic 'orders'", "orders", "orders", tuple(key))
         return Asked(*names, declared, {}, "upstream.value", documents=documents, **more)
 

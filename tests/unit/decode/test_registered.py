@@ -1,6 +1,7 @@
 """Rows and Debezium's envelopes in Avro, by schemas of a registry."""
 
 import datetime
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -250,3 +251,41 @@ def test_a_record_with_a_new_column_is_named_with_what_to_declare(topic: Topic) 
         pinned = decoder("rows").columns(keys, lambda: [old, new]).columns
         read = decoder("rows").open(keys, pinned, {}).decode(lambda: ())([old, new])
         assert rows(read) == [{"id": 1}, {"id": 2}]
+
+
+JSON_SCHEMA = {
+    "type": "object",
+    "definitions": {"tag": {"type": "string"}},
+    "properties": {
+        "id": {"type": "integer", "connect.type": "int64", "connect.index": 0},
+        "day": {
+            "oneOf": [
+                {"type": "null"},
+                {"type": "integer", "title": "org.apache.kafka.connect.data.Date", "connect.type": "int32"},
+            ],
+            "connect.index": 1,
+        },
+        "price": {"type": ["number", "null"], "connect.index": 2},
+        "tags": {"type": "array", "items": {"$ref": "#/definitions/tag"}, "connect.index": 3},
+        "any": {"connect.index": 4},
+    },
+}
+
+
+def test_json_of_a_schema_has_its_types(topic: Topic) -> None:
+    id = topic.registry.add("orders-described", json.dumps(JSON_SCHEMA), "JSON")
+    begin = b"\0" + id.to_bytes(4, "big")
+    texts = ['{"id":1,"day":20000,"price":0.5,"tags":["a"]}', '{"id":2}', '{"id":"x"}', '{"id":3']
+    records = [begin + text.encode() for text in texts]
+    declared = of_ddl("id BIGINT, day DATE, price DOUBLE, tags ARRAY<STRING>")
+    asked = topic.asked(["id"], declared, encoding="json-schema")
+    found = decoder("rows").columns(asked, lambda: records).columns
+    read = rows(decoder("rows").open(asked, found, {}).decode(lambda: ())(records))
+    assert read[0] == {"id": 1, "day": datetime.date(2024, 10, 4), "price": 0.5, "tags": ["a"]}
+    assert read[1] == {"id": 2, "day": None, "price": None, "tags": None}
+    assert [list(one) for one in read[2:]] == [["error"], ["error"]]
+    with pytest.raises(BadData, match="column 'any': type anything is not known") as refused:
+        decoder("rows").columns(topic.asked(["id"], encoding="json-schema"), lambda: records)
+    with typed(refused.value) as hint:
+        assert "upstream.value.schema" in hint.settings()
+        assert list(decoder("rows").columns(asked, lambda: records).columns) == list(declared)

@@ -1,0 +1,122 @@
+"""What Kafka Connect calls the types of a JSON Schema: by its converter's own hints, or by the types of JSON.
+
+Objects are structs, or maps where only their values are described. A default says nothing of what is lacking.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.decode.connect import RECURSIVE, Connect
+from backfill_cli.decode.tokens import Token, parsed, text_of
+from backfill_cli.formats.schemas import Unsupported
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TYPES = {"integer": "int64", "number": "double", "string": "string", "boolean": "boolean"}
+_CONNECT = {"int8", "int16", "int32", "int64", "bytes", "string", "boolean"}
+_FLOATS = {"float32": "float", "float64": "double"}
+_NULL = {"type": "null"}
+
+
+def connect(text: str, references: Mapping[str, str]) -> Connect:
+    """The type of a document. references: the schemas that it refers to, by the names it has for them.
+
+    Raises Unsupported for what is no schema, or has no type of its own.
+    """
+    root = _parsed(text)
+    return _Types({name: _parsed(one) for name, one in references.items()}).of(root, root, ())
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise Unsupported("not a JSON Schema: no JSON") from None
+
+
+class JsonSchema:
+    """Reads documents of one schema, which may lack members of it, and have others."""
+
+    def __init__(self, text: str, references: Mapping[str, str]) -> None:
+        """Raises Unsupported for what is no schema."""
+        self.schema = connect(text, references)
+
+    def read(self, payloads: Sequence[bytes], wanted: "pa.Schema") -> "tuple[dict[str, pa.Array], Sequence[int]]":
+        from backfill_cli.decode import arrow_json
+
+        return arrow_json.parse(payloads, b"\n".join(payloads), wanted)
+
+    def token(self, payload: bytes) -> Token:
+        return parsed(text_of(payload))
+
+
+class _Types:
+    def __init__(self, references: Mapping[str, Any]) -> None:
+        self._references = references
+
+    def of(self, told: Any, root: Any, above: tuple[int, ...]) -> Connect:
+        """told: a schema within `root`. above: those that it is in."""
+        if not isinstance(told, dict):
+            raise Unsupported("anything")
+        if id(told) in above:
+            return {"type": RECURSIVE}
+        above = (*above, id(told))
+        if "$ref" in told:
+            return self.of(*self._referred(str(told["$ref"]), root), above)
+        for choice in ("oneOf", "anyOf"):
+            if choice in told:
+                kinds = [one for one in told[choice] if one != _NULL]
+                if len(kinds) != 1:
+                    raise Unsupported(f"{choice} of {len(kinds)} types")
+                return {**self.of(kinds[0], root, above), "optional": True}
+        kind = told.get("type")
+        if isinstance(kind, list):
+            kinds = [one for one in kind if one != "null"]
+            if len(kinds) != 1:
+                raise Unsupported(f"one of {len(kinds)} types")
+            kind = kinds[0]
+        return self._typed(told, str(kind), root, above)
+
+    def _referred(self, ref: str, root: Any) -> tuple[Any, Any]:
+        """(the schema that a reference names, the whole that it is in)."""
+        name, _, path = ref.partition("#")
+        found = whole = self._references.get(name) if name else root
+        for step in path.strip("/").split("/") if path.strip("/") else ():
+            step = step.replace("~1", "/").replace("~0", "~")
+            found = found.get(step) if isinstance(found, dict) else None
+        if found is None:
+            raise Unsupported(f"$ref {ref!r} names no schema")
+        return found, whole
+
+    def _typed(self, told: Mapping[str, Any], kind: str, root: Any, above: tuple[int, ...]) -> Connect:
+        hint = told.get("connect.type")
+        named: dict[str, Any] = {"name": told["title"]} if hint is not None and "title" in told else {}
+        if isinstance(told.get("connect.parameters"), dict):
+            named["parameters"] = told["connect.parameters"]
+        if hint in _CONNECT or hint in _FLOATS:
+            return {"type": _FLOATS.get(hint, hint), **named}
+        if kind in _TYPES:
+            return {"type": _TYPES[kind], **named}
+        if kind == "array":
+            return {"type": "array", "items": self.of(told.get("items"), root, above)}
+        if kind == "object" and "properties" in told:
+            return {"type": "struct", "fields": self._fields(told["properties"], root, above)}
+        if kind == "object" and isinstance(told.get("additionalProperties"), dict):
+            values = self.of(told["additionalProperties"], root, above)
+            return {"type": "map", "keys": {"type": "string"}, "values": values}
+        raise Unsupported(kind if "type" in told else "anything")
+
+    def _fields(self, told: Any, root: Any, above: tuple[int, ...]) -> list[Connect]:
+        if not isinstance(told, dict):
+            raise Unsupported("not a JSON Schema: properties that are no object")
+        order = {name: one.get("connect.index", 0) if isinstance(one, dict) else 0 for name, one in told.items()}
+        found: list[Connect] = []
+        for name in sorted(told, key=lambda name: order[name] if isinstance(order[name], int) else 0):
+            try:
+                of = self.of(told[name], root, above)
+            except Unsupported as exc:  # known by name: the column is refused, unless `schema` leaves it out
+                of = {"type": str(exc)}
+            found.append({**of, "field": name})
+        return found
