@@ -6,6 +6,9 @@ from dataclasses import dataclass
 MAGIC, GUID = b"\0", b"\1"
 """The first byte of a record that has its schema's id, or its schema's GUID."""
 
+HEADERS = frozenset({"__value_schema_id", "apicurio.value.contentId", "apicurio.value.globalId"})
+"""Of records whose values' ids are there instead, by Confluent's and Apicurio's serializers."""
+
 _DEPTH = 100
 """Messages nest in messages; Protobuf's own readers stop at this depth."""
 

@@ -11,7 +11,7 @@ from kafka_topics import Topic, new_topic
 from registry_job import Job
 from toy_registry import Raw, ToyRegistry, error, running
 
-from backfill_cli.errors import BadData, Fatal, Transient
+from backfill_cli.errors import BadData, Fatal, Transient, UsageError
 from backfill_cli.schema_registry import http
 
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
@@ -73,6 +73,20 @@ def test_what_is_no_registry_refuses_the_start(topic: Topic, toy: ToyRegistry, t
     toy.always = lie
     with pytest.raises(Fatal, match=toy.url):
         job(topic, toy, tmp_path).rows()
+
+
+def test_ids_in_headers_are_refused_before_a_job_begins(
+    broker: Broker, topic: Topic, toy: ToyRegistry, tmp_path: Path
+) -> None:
+    """As Apicurio's converters write by default: without its id a record can look like one of another schema."""
+    bare = new_topic(broker)
+    toy.add(f"{bare.name}-value", SCHEMA)
+    bare.write([b"\0"], headers=[("apicurio.value.globalId", struct.pack(">q", 1))])
+    with pytest.raises(UsageError, match=r"in headers \(apicurio.value.globalId\), which are not read") as refused:
+        job(bare, toy, tmp_path / "bare").rows()
+    with typed(refused.value) as hint:
+        hint.says("let the serializer write them before the value")
+        assert ids(job(topic, toy, tmp_path / "job")) == [1, 2]
 
 
 def test_a_record_with_an_unknown_id_is_named_with_its_place(

@@ -10,7 +10,7 @@ from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.decoder import Asked, Found, Opened
 from backfill_cli.decode.registered import Registered
 from backfill_cli.decode.unwrapped import DELETED
-from backfill_cli.errors import START_OVER, Fatal, StateConflict
+from backfill_cli.errors import START_OVER, Fatal, StateConflict, UsageError
 from backfill_cli.kafka.cluster import Connection, Seen
 from backfill_cli.kafka.messages import messages
 from backfill_cli.kafka.ranges import Range
@@ -19,6 +19,7 @@ from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.model.split import partition_id, partition_number, partition_table
 from backfill_cli.registry import decoder
 from backfill_cli.schema_registry.registry import SchemaRegistry
+from backfill_cli.schema_registry.wire import HEADERS
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.log import samples
@@ -108,10 +109,23 @@ class Topic:
 
     def columns(self, seen: Seen, asked: Asked) -> Found:
         """The value's columns, by the options and a few records."""
+        if asked.documents is not None:
+            self._refuse_ids_in_headers(seen)
         read = samples.many_of_topic if self.shared else samples.of_topic
         found = self.decoder.columns(asked, lambda: read(self.connection, self.name, seen))
         self.others = found.others
         return found
+
+    def _refuse_ids_in_headers(self, seen: Seen) -> None:
+        """Raises UsageError where records do not begin with the ids of their schemas."""
+        found = sorted(samples.headers(self.connection, self.name, seen) & HEADERS)
+        if found:
+            raise UsageError(
+                f"topic '{self.name}': records have the ids of their schemas in headers ({found[0]}), which are "
+                "not read",
+                "let the serializer write them before the value, with Apicurio's by "
+                "apicurio.registry.headers.enabled = false in the connector; a topic of such records can be read",
+            )
 
     def behind(self, position: Position) -> int:
         """How many offsets are after a position."""

@@ -26,18 +26,23 @@ _GLIMPSE, _GLIMPSE_BYTES = 2_000, 16 << 20
 
 def of_ranges(connection: Connection, topic: str, ranges: Sequence[Range]) -> list[bytes]:
     """Values at both ends of these ranges."""
-    return _at_ends(connection, topic, {one.partition: (one.after, one.up_to) for one in ranges})
+    return _values(_at_ends(connection, topic, {one.partition: (one.after, one.up_to) for one in ranges}))
 
 
 def of_topic(connection: Connection, topic: str, seen: Seen) -> list[bytes]:
     """Values at both ends of the fullest partitions."""
-    return _at_ends(connection, topic, {p: (seen.oldest[p], end) for p, end in seen.ends.items()})
+    return _values(_at_ends(connection, topic, {p: (seen.oldest[p], end) for p, end in seen.ends.items()}))
+
+
+def headers(connection: Connection, topic: str, seen: Seen) -> set[str]:
+    """The names of the headers of those records."""
+    found = _at_ends(connection, topic, {p: (seen.oldest[p], end) for p, end in seen.ends.items()})
+    return {name for one in found for name, _ in one.headers() or ()}
 
 
 def many_of_topic(connection: Connection, topic: str, seen: Seen) -> list[bytes]:
     """As many values as come within a second or two: of a topic in which several tables have records."""
-    of = client().Message
-    return [value for one in glimpse(connection, topic, seen, _MANY_S) if (value := of.value(one))]
+    return _values(glimpse(connection, topic, seen, _MANY_S))
 
 
 def unwrapped(connection: Connection, topic: str, seen: Seen) -> list[str]:
@@ -50,23 +55,24 @@ def unwrapped(connection: Connection, topic: str, seen: Seen) -> list[str]:
     return sorted(found)
 
 
-def _at_ends(connection: Connection, topic: str, spans: Mapping[int, tuple[int, int]]) -> list[bytes]:
-    """Values at both ends of the longest spans. spans: (first, end) offset by partition."""
+def _values(found: Sequence[Any]) -> list[bytes]:
+    of = client().Message
+    return [value for one in found if (value := of.value(one))]
+
+
+def _at_ends(connection: Connection, topic: str, spans: Mapping[int, tuple[int, int]]) -> list[Any]:
+    """The client's messages at both ends of the longest spans. spans: (first, end) offset by partition."""
     held = {p: span for p, span in spans.items() if span[1] > span[0]}
     fullest = sorted(held, key=lambda p: held[p][0] - held[p][1])[:_PARTITIONS]
     ranges = {Range(0, p, held[p][0], min(held[p][0] + _RECORDS, held[p][1])) for p in fullest}
     ranges |= {Range(0, p, max(held[p][1] - _RECORDS, held[p][0]), held[p][1]) for p in fullest}
-    of = client().Message
 
-    def read(one: Range) -> list[bytes]:
-        return [value for part in messages(connection, topic, one) for m in part if (value := of.value(m))]
+    def read(one: Range) -> list[Any]:
+        return [message for part in messages(connection, topic, one) for message in part]
 
     with ThreadPoolExecutor(_CLIENTS) as pool:
-        return [
-            value
-            for part in pool.map(read, sorted(ranges, key=lambda r: (r.partition, r.after)))
-            for value in part
-        ]
+        parts = pool.map(read, sorted(ranges, key=lambda r: (r.partition, r.after)))
+        return [message for part in parts for message in part]
 
 
 def glimpse(connection: Connection, topic: str, seen: Seen, limit_s: float) -> list[Any]:
