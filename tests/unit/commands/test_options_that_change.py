@@ -91,6 +91,9 @@ JOBS: dict[str, Tree] = {
         },
         key=["id"],
     ),
+    "to kafka": with_sides(
+        FILES["upstream"], {"type": "kafka", "bootstrap_servers": "b:1", "registry": REGISTRY}, ["id"]
+    ),
     "delta": with_sides({"type": "delta", "table": "/d/l"}, {"type": "delta", "table": "/d/o/{table}"}, ["id"]),
     "iceberg": with_sides(
         {"type": "iceberg", "table": "/d/l"}, {"type": "iceberg", "table": "/d/o/{table}"}, ["id"]
@@ -188,6 +191,10 @@ REFUSED |= {
     "sink.iceberg.table": Change("iceberg", "/e/o/{table}"),
     "sink.iceberg.branch": Change("iceberg", "main2"),
     "sink.postgres.schema": Change("postgres", "other"),
+    "sink.kafka.topic": Change("to kafka", "others"),
+    "sink.kafka.topics": Change("to kafka", "x.{table}"),
+    "sink.kafka.encoding": Change("to kafka", "avro"),
+    "sink.kafka.state_topic": Change("to kafka", "x_{job}"),
 }
 
 USED: dict[str, Change] = {
@@ -231,8 +238,12 @@ USED: dict[str, Change] = {
     "upstream.kafka.accept_gap": Change("kafka", True),
     "upstream.kafka.on_error": Change("kafka", "quarantine"),
     **{
-        f"upstream.{job}.registry{name}": Change(job.removesuffix(".changes"), value)
-        for job in ("kafka", "files and kafka.changes")
+        f"{at}.registry{name}": Change(job, value)
+        for at, job in (
+            ("upstream.kafka", "kafka"),
+            ("upstream.files and kafka.changes", "files and kafka"),
+            ("sink.kafka", "to kafka"),
+        )
         for name, value in {
             "": None,
             ".url": "https://r:2",
@@ -242,6 +253,15 @@ USED: dict[str, Change] = {
             ".global_ids": True,
         }.items()
     },
+    "sink.kafka.bootstrap_servers": Change("to kafka", "b:2"),
+    "sink.kafka.create": Change("to kafka", False),
+    "sink.kafka.partitions": Change("to kafka", 3),
+    "sink.kafka.replication": Change("to kafka", 3),
+    "sink.kafka.properties": Change("to kafka", {"cleanup.policy": "delete"}),
+    "sink.kafka.subjects": Change("to kafka", "record"),
+    "sink.kafka.accept_growth": Change("to kafka", True),
+    "sink.kafka.transaction_timeout": Change("to kafka", 60.0),
+    "sink.kafka.options": Change("to kafka", {"client.id": "x"}),
     "upstream.postgres.dsn": Change("postgres", "host=c dbname=b"),
     "upstream.postgres.accept_partition_changes": Change("postgres", True),
     "upstream.postgres.max_retained": Change("postgres", 1000),
