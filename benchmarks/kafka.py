@@ -40,7 +40,7 @@ from shown import Shown
 
 if TYPE_CHECKING:
     from broker import Broker
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 SECTIONS = ("pairs", "debezium", "avro", "live", "shown", "topics", "sink")
 BATCH = 250
@@ -241,8 +241,17 @@ def parsed(records: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as F
 
     row = F.from_json(F.col("value").cast("string"), COLUMNS).alias("row")
-    place = [F.col(name).alias(f"kafka_{name}") for name in ("partition", "offset", "timestamp")]
-    return records.select(*place, row).select("kafka_partition", "kafka_offset", "kafka_timestamp", "row.*")
+    return records.select(*placed(), row).select(*PLACE, "row.*")
+
+
+PLACE = ("kafka_partition", "kafka_offset", "kafka_timestamp")
+
+
+def placed() -> "list[Column]":
+    """Where a record is, and its time."""
+    from pyspark.sql import functions as F
+
+    return [F.col(name.removeprefix("kafka_")).alias(name) for name in PLACE]
 
 
 def from_avro(records: "DataFrame") -> "DataFrame":
@@ -251,7 +260,7 @@ def from_avro(records: "DataFrame") -> "DataFrame":
     from pyspark.sql.avro.functions import from_avro as read
 
     envelope = read(F.expr("substring(value, 6)"), json.dumps(AVRO))
-    row = records.select(envelope.alias("told")).select("told.after.*")
+    row = records.select(*placed(), envelope.alias("told")).select(*PLACE, "told.after.*")
     moments = {"due": F.date_from_unix_date("due"), "created": F.timestamp_micros("created")}
     return row.withColumns({**moments, "created": moments["created"].cast("timestamp_ntz")})
 
