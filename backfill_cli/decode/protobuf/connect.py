@@ -6,7 +6,7 @@ Messages with a meaning have names of their own: `google.protobuf.Timestamp`, `p
 from typing import Any
 
 from backfill_cli.decode.connect import DECIMAL, RECURSIVE, UINT64, Connect
-from backfill_cli.decode.protobuf.one import JSON, WRAPPERS, absent
+from backfill_cli.decode.protobuf.one import JSON, WRAPPERS
 from backfill_cli.decode.protobuf.types import Field, Message, Types
 
 _INT32, _INT64 = {"type": "int32"}, {"type": "int64"}
@@ -31,7 +31,10 @@ _MESSAGES = {
 
 
 def connect(types: Types, name: str) -> Connect:
-    """The schema of a message type."""
+    """The schema of a message type.
+
+    A field has no default: one that a record's schema does not have yet is NULL, as it is where a column is added.
+    """
     return _struct(types, types.messages[name], ())
 
 
@@ -51,9 +54,7 @@ def _field(types: Types, field: Field, above: tuple[str, ...]) -> dict[str, Any]
         found = _one(types, field, above)
         if field.repeated:
             found = {"type": "array", "items": found}
-    if field.presence:
-        return {**found, "optional": True}
-    return found if field.required or field.kind == "group" else {**found, "default": absent(types, field)}
+    return {**found, "optional": True} if field.presence else found
 
 
 def _one(types: Types, field: Field, above: tuple[str, ...]) -> dict[str, Any]:

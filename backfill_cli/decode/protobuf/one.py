@@ -134,11 +134,6 @@ def _value(data: bytes, found: wire.Read, field: Field) -> Any:
 # tokens
 
 
-def absent(types: Types, field: Field) -> Token:
-    """What a field is that is not there: its default value, or NULL if it has presence."""
-    return _field_shown(None, types, field)
-
-
 def _shown(values: Values, types: Types, message: Message) -> dict[str, Token]:
     _refuse_fault(values)
     shown: dict[str, Token] = {}
