@@ -243,3 +243,19 @@ def test_growth_and_recreation_are_told_of_the_topic_that_they_are_of(broker: "B
     first.recreate()
     with pytest.raises(StateConflict, match=f"topic '{first.name}' was recreated"):
         accepted.observe(pin.position, False)
+
+
+def test_debeziums_keys_are_those_of_tables_whose_config_names_none(broker: "Broker", tmp_path: Path) -> None:
+    """With the schema block of Kafka Connect or without; of a shared topic, those of each table's own records."""
+    topic = new_topic(broker)
+    block = {"type": "struct", "fields": [{"type": "int32", "field": "id"}]}
+    keys = [{"schema": block, "payload": {"id": 1}}, {"order": 1, "line": 2}]
+    values = [envelope("people", "c", None, {"id": 1}), envelope("lines", "c", None, {"order": 1, "line": 2})]
+    topic.write([*values, None], keys=[json.dumps(key).encode() for key in (*keys, keys[0])])
+    schema = '{ people = "id INT", lines = "order INT, line INT" }'
+    upstream = f'topic = "{topic.name}"\nvalue = {{ format = "debezium", schema = {schema} }}'
+    job = Job(tmp_path, broker, upstream, {"people": "", "lines": ""})
+    assert [table.key for table in load(job.config).tables] == [["id"], ["order", "line"]]
+    other = Job(tmp_path, broker, upstream.replace("people", "lines_"), {"lines_": "", "lines": ""})
+    with pytest.raises(ConfigError, match="key: missing"):
+        load(other.config)

@@ -77,12 +77,19 @@ def _event_key(options: KafkaOptions) -> tuple[str, ...]:
 
 
 def _primary_keys(options: KafkaOptions, tables: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """By the registry's schema of the records' keys. Raises ConfigError for rows whose key nothing says."""
+    """By the registry's schema of the records' keys, or by Debezium's keys in JSON.
+
+    Raises ConfigError for rows whose key nothing says.
+    """
     found: dict[str, Sequence[str]] = {}
     if options.key.format in WIRE:
         from backfill_cli.upstreams.kafka.keys import of_registry
 
         found = of_registry(options, tables)
+    elif options.value.format == "debezium" and options.key.format == "json":
+        from backfill_cli.upstreams.kafka.keys import of_records
+
+        found = of_records(options, tables)
     unknown = [table for table in tables if table not in found]
     if options.value.format != "rows" or not unknown:
         return found
