@@ -4,19 +4,13 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-<<<<<<< HEAD
-=======
 from typing import Any
->>>>>>> b054405b (Kafka: a table's key is that of Debezium's records, where the config names none)
 
 from backfill_cli.decode.block import envelope_of
 from backfill_cli.decode.registered import Registered
-<<<<<<< HEAD
-from backfill_cli.errors import BadData
-=======
 from backfill_cli.decode.source_table import matching, source_of
+from backfill_cli.errors import BadData
 from backfill_cli.kafka.cluster import Cluster, Connection
->>>>>>> b054405b (Kafka: a table's key is that of Debezium's records, where the config names none)
 from backfill_cli.schema_registry.registry import SchemaRegistry
 from backfill_cli.upstreams.kafka.log import samples
 from backfill_cli.upstreams.kafka.options import TopicOptions
