@@ -35,14 +35,13 @@ from backfill_cli.kafka.cluster import Connection
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.kafka import KafkaSinkOptions, connector, names, writing
 from backfill_cli.sinks.kafka.encodings import records_of
+from backfill_cli.sinks.kafka.sink import KafkaSink
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import spark_reading
 
 if TYPE_CHECKING:
     from broker import Broker
     from pyspark.sql import SparkSession
-
-    from backfill_cli.sinks.kafka.sink import KafkaSink
 
 
 @pytest.fixture
@@ -86,18 +85,28 @@ class At:
             self.act()
 
 
+class InThisProcess(KafkaSink):
+    """Its task runs here: a third of the time. The tests of jobs, and the last ones here, run it in Spark."""
+
+    def _run(self, work: writing.Work) -> None:
+        run(work)
+
+
 class TestKafkaSink(SinkContract):
     @pytest.fixture
-    def sink(self, opened: "Callable[..., KafkaSink]") -> "KafkaSink":
-        return opened()
+    def sink(self, topics: SinkTopics, spark: "SparkSession") -> KafkaSink:
+        sink = InThisProcess(KafkaSinkOptions(**topics.options()))
+        sink.use(lambda: spark)
+        return sink
 
     @pytest.fixture
     def read(self, topics: SinkTopics) -> Read:
         return topics.rows
 
     def test_records_say_job_epoch_and_op_and_a_delete_is_a_tombstone(
-        self, sink: "KafkaSink", topics: SinkTopics, epochs: Epochs
+        self, opened: "Callable[..., KafkaSink]", topics: SinkTopics, epochs: Epochs
     ) -> None:
+        sink = opened()
         sink.commit(epochs.next(inserts=rows((1, "a"))))
         sink.commit(epochs.next(upserts=rows((2, 'b"\n')), deletes=[1]))
         found = [
@@ -160,6 +169,23 @@ class TestKafkaSink(SinkContract):
             hint.says("raise sink.transaction_timeout, or lower barrier.target")
             opened(transaction_timeout="5m").commit(commit)
         assert len(topics.records(f"{topics.prefix}.orders")) == 1
+
+    def test_a_broker_that_restarts_before_the_commit_loses_and_repeats_nothing(
+        self, sink: "KafkaSink", topics: SinkTopics, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def restart() -> None:
+            topics.broker.stop()
+            topics.broker.start()
+
+        monkeypatch.setattr(failpoint, "handler", At("sink-before-commit", restart))
+        commit = epochs.next(inserts=rows((1, "a"), (2, "b")))
+        try:
+            run(work(topics, commit))
+        except Transient:
+            run(work(topics, commit))
+        run(work(topics, commit))
+        assert sink.committed("orders")["orders"].epoch == 10
+        assert len(topics.records(f"{topics.prefix}.orders")) == 2
 
     @pytest.mark.parametrize(("point", "epoch"), [("sink-before-commit", 10), ("sink-before-close", 20)])
     def test_an_epoch_is_there_whole_or_not_at_all_after_a_kill(

@@ -137,7 +137,11 @@ class KafkaSink(Sink):
                     reading.refuse_duplicates(
                         spark, self._connection, self._admin, commit, table, held, work.records[table.name]
                     )
-            arrow_tasks.frame(spark, partial(writing.apply, work), (0,), "rows BIGINT").toArrow()
+            self._run(work)
+
+    def _run(self, work: writing.Work) -> None:
+        """One task in a worker of Spark: no row passes through this process."""
+        arrow_tasks.frame(self._session(), partial(writing.apply, work), (0,), "rows BIGINT").toArrow()
 
     def saved(self, job: str) -> SavedJob | None:
         return self._state(job).saved()
