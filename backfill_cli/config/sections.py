@@ -122,8 +122,8 @@ class Table(Section):
     key: list[Annotated[str, Field(min_length=1)]] = Field(
         min_length=1,
         description="Columns that identify a row, by their names upstream. Required, except for PostgreSQL "
-        "(default: the primary key), and for a Kafka topic's events (default: partition and offset) and changes of "
-        "Debezium (default: the columns of the records' keys).",
+        "(default: the primary key), and for a Kafka topic's events (default: partition and offset) and changes "
+        "of Debezium (default: the columns of the records' keys).",
     )
     target: str | None = Field(
         default=None,

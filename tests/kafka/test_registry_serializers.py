@@ -13,6 +13,7 @@ import demo_topic
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
@@ -165,6 +166,21 @@ def test_debeziums_envelopes_in_protobuf(
         key={"format": "protobuf"},
     )
     assert job.rows() == [rows[0] | {"name": "new"}, *rows[2:]]
+
+
+def test_json_schema_events(
+    broker: "Broker", schema_registry: "Registry", client: SchemaRegistryClient, tmp_path: Path
+) -> None:
+    topic, names = new_topic(broker), ("id", "state", "tags")
+    rows = [{name: one[name] for name in names} for one in orders(range(120))]
+    kinds: dict[str, Any] = {"id": {"type": "integer"}, "state": {"type": "string"}}
+    kinds["tags"] = {"type": "array", "items": {"type": "string"}}
+    text = json.dumps({"title": "Order", "type": "object", "properties": kinds, "required": list(names)})
+    write, of_value = JSONSerializer(text, client), SerializationContext(topic.name, MessageField.VALUE)
+    topic.write([write(row, of_value) for row in rows])
+    value = {"format": "events", "encoding": "json-schema"}
+    job = Job(broker.bootstrap, topic.name, tmp_path, value=value, registry={"url": schema_registry.url})
+    assert job.rows() == rows
 
 
 def test_what_the_demo_writes_is_avro(schema_registry: "Registry", client: SchemaRegistryClient) -> None:
