@@ -15,7 +15,7 @@ from backfill_cli.schema_registry.registry import SchemaRegistry
 from backfill_cli.upstreams.kafka.log import samples
 from backfill_cli.upstreams.kafka.options import TopicOptions
 
-_SAMPLE_S = 2.0
+_SAMPLE_S = 10.0
 
 
 def of_registry(options: TopicOptions, tables: Sequence[str]) -> dict[str, Sequence[str]]:

@@ -18,7 +18,7 @@ from backfill_cli.model.units import spell_duration
 _RECORDS, _PARTITIONS, _CLIENTS = 10, 16, 4
 """Offsets read at each end of a partition; how many partitions, the fullest ones; clients at once."""
 
-_MANY_S = 2.0
+_MANY_S = 10.0
 
 _GLIMPSE, _GLIMPSE_BYTES = 2_000, 16 << 20
 """The most records of a glimpse, and about the most bytes."""
@@ -41,7 +41,7 @@ def headers(connection: Connection, topic: str, seen: Seen) -> set[str]:
 
 
 def many_of_topic(connection: Connection, topic: str, seen: Seen) -> list[bytes]:
-    """As many values as come within a second or two: of a topic in which several tables have records."""
+    """As many values as come within some seconds: of a topic in which several tables have records."""
     return _values(glimpse(connection, topic, seen, _MANY_S))
 
 
