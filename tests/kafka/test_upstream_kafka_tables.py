@@ -259,3 +259,12 @@ def test_debeziums_keys_are_those_of_tables_whose_config_names_none(broker: "Bro
     other = Job(tmp_path, broker, upstream.replace("people", "lines_"), {"lines_": "", "lines": ""})
     with pytest.raises(ConfigError, match="key: missing"):
         load(other.config)
+
+
+def test_an_archive_is_of_one_table(broker: "Broker", tmp_path: Path) -> None:
+    told = {"topic": "t", "archive": {"path": str(tmp_path)}}
+    with pytest.raises(ConfigError, match=r"an archive fills one table, not 2 \(a, b\)") as refused:
+        opened(broker, ["a", "b"], **told)
+    with typed(refused.value) as hint:
+        hint.says("remove the other tables")
+        assert opened(broker, ["a"], **told).capabilities.partitions is not None

@@ -166,7 +166,7 @@ def test_a_part_of_a_log_is_netted_or_says_that_it_is_not(
         path.mkdir()
     for most in (1 << 20, 1):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(workers, "_NET_BYTES", most)
+            patch.setattr(workers, "NET_BYTES", most)
             told = workers._net(None, (0, ("t", 0, True, one)))
         good = [(n, op, key) for n, (op, key, bad) in enumerate(log) if not bad]
         written = [] if told["name"] is None else pq.read_table(one.path / told["name"]).to_pylist()
@@ -250,7 +250,7 @@ def test_columns_whose_paths_are_alike_and_nested_ones_are_written(tmp_path: Pat
             "m": pa.array([[("k", 1)]] * 1000, pa.map_(pa.string(), pa.int64())),
         }
     )
-    file = workers._File(str(tmp_path), "f")
+    file = workers.File(str(tmp_path), "f")
     file.add(held)
     assert file.close() == "f"
     assert pq.read_table(tmp_path / "f").to_pylist() == held.to_pylist()
