@@ -37,7 +37,7 @@ class TestDebeziumWithItsBlock(UpstreamContract):
 class TestUpserts(UpstreamContract):
     @pytest.fixture
     def world(self, broker: Broker, tmp_path: Path) -> TwoSystems:
-        return Watched(tmp_path, new_topic(broker, 2), "json")
+        return Watched(tmp_path, new_topic(broker, 2), "rows")
 
 
 # Where the log goes on

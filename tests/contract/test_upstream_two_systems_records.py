@@ -77,7 +77,7 @@ def test_a_column_that_comes_later_is_named_until_it_is_ignored(world: TwoSystem
     assert rows == [row(2, "more"), row(4, "four")]
 
 
-@pytest.mark.parametrize("form", ["debezium", "json"])
+@pytest.mark.parametrize("form", ["debezium", "rows"])
 def test_a_row_without_a_column_of_the_snapshot_is_named_unless_that_column_is_sparse(
     world: TwoSystems, spark: "SparkSession", form: str
 ) -> None:
@@ -107,7 +107,7 @@ def test_rows_in_json_with_other_names_are_no_rows_of_the_snapshot(
     world: TwoSystems, spark: "SparkSession"
 ) -> None:
     world.topic.write([b'{"id": 2, "name": "x", "label": 1}'], 0, [b'{"id": 2}'])
-    world.form = "json"
+    world.form = "rows"
     found = failed(world, spark)
     assert "column 'label' is new in its row" in found.message
     assert "upstream.changes.ignore" in str(found.hint)
