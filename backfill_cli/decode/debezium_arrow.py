@@ -112,7 +112,7 @@ class ByArrow:
             record,
             pc.if_else(rows.deletes, pa.scalar("D"), pa.scalar("U")),
             ms.cast(pa.int64()),
-            beside=beside,
+            beside={name: beside[name] for name in self._of.beside},
         )
         return _filtered(found, good), left
 

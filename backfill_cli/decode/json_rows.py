@@ -199,16 +199,17 @@ class _Reading:
         row: list[Any] = []
         unsent = []
         for name, column in self._columns.items():
-            told = by.token(name, members) if not gone or name in self._key else None
-            if self._changed and told is not None and is_placeholder(told, by.members[name].how, column["type"]):
-                if name in self._key or members.get(unwrapped.OP) in ("c", "r"):
-                    raise Unreadable(f"column '{name}': {UNAVAILABLE}: the value was not sent", Fault.NOT_SENT)
-                unsent.append(name)
-                told = None
             try:
+                told = by.token(name, members) if not gone or name in self._key else None
+                is_unsent = self._changed and told is not None
+                if is_unsent and is_placeholder(told, by.members[name].how, column["type"]):
+                    if name in self._key or members.get(unwrapped.OP) in ("c", "r"):
+                        raise Unreadable(f"{UNAVAILABLE}: the value was not sent", Fault.NOT_SENT)
+                    unsent.append(name)
+                    told = None
                 row.append(by.value(name, told, gone))
             except Unreadable as exc:
-                raise Unreadable(f"column '{name}{exc.member}': {exc.args[0]}") from None
+                raise Unreadable(f"column '{name}{exc.member}': {exc.args[0]}", exc.fault) from None
         if gone:
             return "D", None, *row
         for name in members if None in row and document.schema is None else ():

@@ -118,7 +118,7 @@ def test_records_of_an_archive(
     found = read(
         topic,
         tmp_path / "job",
-        {"format": "rows", "schema": kinds.ddl_of(tokens.COLUMNS)},
+        {"format": "events", "schema": kinds.ddl_of(tokens.COLUMNS)},
         archive={"path": str(tmp_path / "archive"), "format": form, **more},
     )
     agrees(tokens.COLUMNS, kept, found, judged)
