@@ -179,7 +179,9 @@ def test_a_composite_key_with_odd_column_names_is_read(tmp_path: Path, spark: "S
     upstream = opened(tmp_path, columns, {"format": "debezium"}, key="a.b")
     old, new = {"a.b": 1, "c`d": "x", "Sum (€)": 1.5}, {"a.b": 2, "c`d": "y", "Sum (€)": None}
     (tmp_path / "changes" / "1.json").write_text("\n".join([event("u", old, new), event("d", new, None)]))
-    found = changes_of(upstream, spark).drop("_backfill_seq", "_backfill_ms", "_backfill_unsent").toArrow().to_pylist()
+    found = (
+        changes_of(upstream, spark).drop("_backfill_seq", "_backfill_ms", "_backfill_unsent").toArrow().to_pylist()
+    )
     gone = {"c`d": None, "Sum (€)": None}
     assert found == [
         {"_backfill_op": "D", "a.b": 1, **gone},
