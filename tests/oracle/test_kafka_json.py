@@ -77,7 +77,7 @@ def test_records_by_workers_and_by_spark(
     judged: Callable[[int], None],
 ) -> None:
     topic = written(broker, [Message(raw) for raw in records])
-    value = {"format": "rows", "schema": kinds.ddl_of(tokens.COLUMNS)}
+    value = {"format": "events", "schema": kinds.ddl_of(tokens.COLUMNS)}
     found = read(topic, tmp_path / "job", value, transform=transform)
     agrees(tokens.COLUMNS, records, found, judged)
 
@@ -174,6 +174,6 @@ def test_a_record_that_cannot_be_read_stops_the_job_by_its_place(
     broker: "Broker", spark: "SparkSession", tmp_path: Path, raw: bytes
 ) -> None:
     topic = written(broker, [Message(b"{}"), Message(raw)])
-    value = {"format": "rows", "schema": kinds.ddl_of(tokens.COLUMNS)}
+    value = {"format": "events", "schema": kinds.ddl_of(tokens.COLUMNS)}
     with pytest.raises(BadData, match="partition 0, offset 1 cannot be read"):
         read(topic, tmp_path / "job", value, on_error="fail")

@@ -10,10 +10,11 @@ from backfill_cli.contracts.options import Example, FilePath, NoSecret
 from backfill_cli.errors import START_OVER, ConfigError, Hint
 
 FileFormat = Literal["parquet", "json", "csv", "avro"]
+ChangeFile = Literal["parquet", "json", "csv"]
 TimeUnit = Literal["ms", "us", "ns"]
 DecimalForm = Literal["precise", "string", "double"]
 
-FILE_FORMATS: dict[str, tuple[FileFormat, ...]] = {
+FILE_FORMATS: dict[str, tuple[ChangeFile, ...]] = {
     "debezium": ("json",),
     "dms": ("parquet", "csv"),
     "change-feed": ("parquet", "json", "csv"),
@@ -145,7 +146,7 @@ class ChangesOptions(_Options):
     format: Literal["debezium", "dms", "change-feed"] = Field(
         description="format of the changes: debezium, dms or change-feed"
     )
-    file_format: FileFormat | None = Field(
+    file_format: ChangeFile | None = Field(
         default=None,
         description="parquet, json or csv, if the format allows more than one; default: by file extension",
     )
