@@ -48,7 +48,7 @@ BAD: dict[str, tuple[Spoil, int, str]] = {
     "a key that is no column": (told(('["id"]', '["nope"]')), 2, "key column 'nope' is not in"),
     "a key of another type": (other_columns, 1, "column 'id' is string, but is bigint in"),
     "unknown type": (told(('"files"', '"fliles"')), 2, "unknown upstream type 'fliles'; did you mean files?"),
-    "unknown format": (told(('"parquet"', '"parkett"')), 2, "must be 'parquet', 'json' or 'csv'"),
+    "unknown format": (told(('"parquet"', '"parkett"')), 2, "must be 'parquet', 'json', 'csv' or 'avro'"),
     "half a file": (half_a_file, 1, "orders-0009.parquet: not a complete parquet file"),
     "a name that is a path": (told(('name = "orders"\n[up', 'name = "../x"\n[up')), 2, "it is not a path"),
     "a select without the key": (
