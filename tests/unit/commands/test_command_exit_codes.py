@@ -25,6 +25,7 @@ CODES = {
     "StoppedEarly": 9,
     "Fatal": 1,
     "BadData": 1,
+    "ColumnAdded": 1,
     "StateConflict": 1,
     "SpoolFull": 6,
     "SparkEnded": 6,
