@@ -149,3 +149,11 @@ def test_the_package_that_reads_them_comes_with_an_extra(monkeypatch: pytest.Mon
     with typed(refused.value) as hint:
         assert hint.packages() >= {"numpy"}
         avro_files.require_package()
+
+
+def test_a_file_of_values_that_are_no_records_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match="its rows are of type string, not records") as refused:
+        of_files(tmp_path, {"a.avro": written(["x"], "string")}).pin()  # type: ignore[list-item]
+    with typed(refused.value) as hint:
+        hint.says("write the column with a type that holds all its values")
+        assert of_files(tmp_path, {"a.avro": written(rows(0, 2))}).pin().splits

@@ -13,7 +13,10 @@ from backfill_cli.errors import UsageError
 
 PACKAGE = Path(own.__file__).parents[1]
 NAMING = ("alias", "withColumn", "withColumns", "drop", "append_column", "withColumnRenamed", "groupBy")
-ELSEWHERE = ("sinks/delta/__init__.py", "sinks/postgres/__init__.py", "manual/shells.py", "duckdb_instance.py")
+ELSEWHERE = (
+    *("sinks/delta/__init__.py", "sinks/kafka/__init__.py", "sinks/postgres/__init__.py"),
+    *("manual/shells.py", "duckdb_instance.py"),
+)
 """Help of options, functions of a shell, the name of an attached file: none stands beside a user's columns."""
 
 

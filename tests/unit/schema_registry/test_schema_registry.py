@@ -272,3 +272,14 @@ def test_options_that_do_not_fit_are_refused_without_showing_them(options: dict[
 
 def test_an_address_may_be_a_reference() -> None:
     assert RegistryOptions(url="${env:REGISTRY}").url == "${env:REGISTRY}"
+
+
+def test_an_answer_that_refuses_the_request_is_told_with_its_status(toy: ToyRegistry) -> None:
+    toy.add("a", A)
+    toy.always = error(400, 40000, "no such tenant")
+    failure = refused(toy, Fatal)
+    assert "answers HTTP 400" in failure.message
+    with typed(failure) as hint:
+        hint.says("correct upstream.registry")
+        toy.always = None
+        assert opened(toy.url).by_id(1).text == A
