@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
 from backfill_cli.decode.connect import Connect
@@ -50,9 +51,16 @@ class Registered:
     at: str
 
     def groups(self, records: Sequence[bytes | None]) -> tuple[Sequence[Group], Mapping[int, Unreadable]]:
+        found, faults = self._grouped(records)
+        return [group for _, group in found], faults
+
+    def _grouped(
+        self, records: Sequence[bytes | None]
+    ) -> tuple[Sequence[tuple[int, Group]], Mapping[int, Unreadable]]:
+        """`groups`, each with the id of its schema."""
         by_id, without = self.registry.wire.grouped(records)
         faults = {index: Unreadable(str(exc.args[0])) for index, exc in without.items()}
-        found: list[Group] = []
+        found: list[tuple[int, Group]] = []
         for id, all_of in by_id.items():
             payloads = [(records[i] or b"")[self.registry.wire.length :] for i in all_of]
             parts, bad = self._parts(all_of, payloads)
@@ -64,7 +72,7 @@ class Registered:
                     faults |= dict.fromkeys(at, Unreadable(str(exc.args[0])))
                 else:
                     of = Described if self.encoding == "json-schema" else Written
-                    found.append(of(at, texts, reader, named(id)))
+                    found.append((id, of(at, texts, reader, named(id))))
         return found, faults
 
     def _parts(self, at: Sequence[int], payloads: Sequence[bytes]) -> tuple[_Parts, dict[int, Unreadable]]:
@@ -82,19 +90,19 @@ class Registered:
 
         Raises BadData if none of them can be read, naming why.
         """
-        groups, without = self.groups(records)
-        found = [(str(group.written), group.schema or {}) for group in groups]
+        groups, without = self._grouped(records)
+        found: list[tuple[int, Connect]] = [(id, group.schema or {}) for id, group in groups]
         why = next(map(str, without.values()), f"there are no records yet, and no subject '{subject}'")
         latest = self.registry.latest(subject)
-        if latest is not None and named(latest.id) not in dict(found):
+        if latest is not None and latest.id not in dict(found):
             try:
-                newest = max(found, key=lambda one: _id_of(one[0]), default=("", {}))[1]
-                found.append((named(latest.id), self.reader(latest, newest.get("name")).schema))
+                _, newest = max(found, key=_id, default=(0, {}))
+                found.append((latest.id, self.reader(latest, newest.get("name")).schema))
             except Unsupported as exc:
                 why = str(exc)
         if not found:
             raise BadData(f"{self.registry.connection.urls[0]}: no schema to read: {why}", "")
-        return sorted(found, key=lambda one: _id_of(one[0]), reverse=True)
+        return [(named(id), schema) for id, schema in sorted(found, key=_id, reverse=True)]
 
     def reader(self, schema: Schema, message: Indexes | str | None = None) -> Reader:
         """What reads the records of a schema. Raises Unsupported, naming the schema.
@@ -109,13 +117,12 @@ class Registered:
             raise Unsupported(f"{named(schema.id)}: {exc}") from exc
 
 
+_id = itemgetter(0)
+
+
 def named(id: int) -> str:
     """A schema, as messages name it."""
     return f"schema id {id}"
-
-
-def _id_of(name: str) -> int:
-    return int(name.rpartition(" ")[2])
 
 
 @lru_cache(_READERS)

@@ -17,26 +17,17 @@ from pydantic import (
 from backfill_cli.contracts import Sink, SinkConnector
 from backfill_cli.contracts.options import Example, FilePath, SecretKeys
 from backfill_cli.kafka.client_properties import CLIENT_PROPERTIES, FILES, PRODUCER_PROPERTIES, SECRETS
-from backfill_cli.model.units import duration_s, spell_known
+from backfill_cli.kafka.properties import Properties, require_known
+from backfill_cli.model.units import duration_s
 from backfill_cli.schema_registry.options import RegistryOptions
 
 _TOPIC = r"^[A-Za-z0-9._-]{1,249}$"
-_SETTABLE = CLIENT_PROPERTIES | PRODUCER_PROPERTIES
 
 Duration = Annotated[
     float,
     BeforeValidator(duration_s),
     WithJsonSchema({"type": ["string", "number"], "examples": ["60s", "10m"], "description": "duration"}),
 ]
-
-
-def _as_text(value: Any) -> Any:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int) else value
-
-
-Texts = dict[str, Annotated[str, BeforeValidator(_as_text)]]
 
 
 class KafkaSinkOptions(BaseModel):
@@ -69,7 +60,7 @@ class KafkaSinkOptions(BaseModel):
     replication: int | None = Field(
         default=None, ge=1, description="Replicas of a topic that the job creates. Default: the broker's."
     )
-    properties: Texts = Field(
+    properties: Properties = Field(
         default={"cleanup.policy": "compact"},
         description="Settings of topics that the job creates, as Kafka names them. Existing topics keep theirs.",
     )
@@ -102,7 +93,7 @@ class KafkaSinkOptions(BaseModel):
         description="The broker aborts a commit that takes longer; no more than its transaction.max.timeout.ms. "
         "While a runner that died is not restarted, consumers that read committed records wait this long.",
     )
-    options: Annotated[Texts, SecretKeys(SECRETS), FilePath(words=frozenset({"probe"}), keys=FILES)] = Field(
+    options: Annotated[Properties, SecretKeys(SECRETS), FilePath(words=frozenset({"probe"}), keys=FILES)] = Field(
         default_factory=dict,
         description="Client properties (librdkafka's names): security, timeouts, compression; secrets as "
         "references.",
@@ -120,12 +111,8 @@ class KafkaSinkOptions(BaseModel):
 
     @field_validator("options")
     @classmethod
-    def _known_properties(cls, told: dict[str, str]) -> dict[str, str]:
-        for name in told:
-            if name not in _SETTABLE:
-                known = spell_known(name, sorted(_SETTABLE), "known")
-                raise ValueError(f"{name!r} is not a client property that can be set{known}")
-        return told
+    def _known_properties(cls, told: Properties) -> Properties:
+        return require_known(told, CLIENT_PROPERTIES | PRODUCER_PROPERTIES)
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ValidationInfo,
@@ -20,7 +19,8 @@ from pydantic import (
 from backfill_cli.contracts.options import STORED, Example, FilePath, NoSecret, SecretKeys
 from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.kafka.client_properties import CLIENT_PROPERTIES, FILES, SECRETS
-from backfill_cli.model.units import nearest_first, spell_known
+from backfill_cli.kafka.properties import Properties, require_known
+from backfill_cli.model.units import nearest_first
 from backfill_cli.registry import DECODERS, decoder, known
 from backfill_cli.schema_registry.options import RegistryOptions
 
@@ -35,12 +35,6 @@ JSON_FORMATS = ("rows", "events", "json")
 
 TimeUnit = Literal["ms", "us", "ns"]
 DecimalForm = Literal["precise", "string", "double"]
-
-
-def _as_text(value: Any) -> Any:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int) else value
 
 
 WIRE = ("avro", "protobuf", "json-schema")
@@ -254,7 +248,7 @@ class TopicOptions(_Options):
         description="skip records of open and aborted transactions (read_committed), or read them too",
     )
     options: Annotated[
-        dict[str, Annotated[str, BeforeValidator(_as_text)]],
+        Properties,
         SecretKeys(SECRETS),
         FilePath(words=frozenset({"probe"}), keys=FILES),
     ] = Field(
@@ -304,12 +298,8 @@ class TopicOptions(_Options):
 
     @field_validator("options")
     @classmethod
-    def _known_properties(cls, told: dict[str, str]) -> dict[str, str]:
-        for name in told:
-            if name not in CLIENT_PROPERTIES:
-                known = spell_known(name, sorted(CLIENT_PROPERTIES), "known")
-                raise ValueError(f"{name!r} is not a client property that can be set{known}")
-        return told
+    def _known_properties(cls, told: Properties) -> Properties:
+        return require_known(told, CLIENT_PROPERTIES)
 
     @model_validator(mode="after")
     def _reader_fits(self) -> Self:
