@@ -100,7 +100,7 @@ def start(
     typed = [*(() if until == "forever" else ("--until", until)), *["--detach"] * detach]
     typed += ["--into-existing"] * into_existing
     if source is None and to is None:
-        _refuse_lone({"--changes": changes, "--table": table, "--key": key, "--name": name, "--yes": yes or None})
+        _refuse_lone({"--changes": changes, "--table": table, "--key": key, "--name": name})
         path = config_file(file, config)
     else:
         path = Path(config_of(file, config) or DEFAULT_CONFIG)

@@ -51,7 +51,8 @@ class KafkaUpstream(Source):
             before_images=decoder(options.value.format).changes,
             one_log=len(tables) == 1,
             quarantines=options.on_error == "quarantine",
-            keeps="the log's records until they are read; those in an archive's range may go from the log",
+            keeps="the log's records until they are read"
+            + ("" if archive is None else "; those in the archive's range may go from the log"),
         )
         self.extras = Extras(warnings=self._warnings, beside=asked(options.registry, f"{options.at}.registry"))
         self._pin: Pin | None = None

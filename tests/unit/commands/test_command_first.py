@@ -91,6 +91,13 @@ def test_one_line_does_as_init_plan_and_start_do(run: Run, folder: Path, started
     assert started == one_line == [one_line[0], ("start", "orders", folder / ".backfill/catalog.duckdb")]
 
 
+@pytest.mark.usefixtures("orders")
+def test_yes_is_what_scripts_pass_to_a_start_that_would_not_ask_as_well(run: Run, started: list[Any]) -> None:
+    assert run("init", *PLACES).exit_code == 0
+    assert run("start", "--yes").exit_code == 0
+    assert started
+
+
 def test_columns_that_can_be_no_key_are_counted_too(run: Run, folder: Path) -> None:
     (folder / "orders").mkdir()
     pq.write_table(pa.table({"id": [1, 2], "amount": [0.5, 1.5]}), folder / "orders" / "a.parquet")
@@ -329,7 +336,7 @@ def test_both_places_are_needed(run: Run, words: tuple[str, ...], said: str, mor
 
 
 @pytest.mark.usefixtures("started")
-@pytest.mark.parametrize("typed_option", ["--key id", "--name x", "--changes c", "--table t", "--yes"])
+@pytest.mark.parametrize("typed_option", ["--key id", "--name x", "--changes c", "--table t"])
 def test_an_option_of_a_first_job_needs_its_places(run: Run, orders: Path, typed_option: str) -> None:
     refused = run("start", *typed_option.split())
     option = typed_option.split()[0]
