@@ -14,7 +14,7 @@ from typing import Any
 
 from backfill_cli.contracts import Told
 from backfill_cli.contracts.decoder import Asked
-from backfill_cli.decode import block, debezium_forms, guesses
+from backfill_cli.decode import block, debezium_forms, guesses, messages, unwrapped
 from backfill_cli.decode.guesses import ColumnProfile
 from backfill_cli.decode.source_table import matching_table, source_of
 from backfill_cli.decode.tokens import text_of
@@ -42,13 +42,13 @@ class Record:
 
 
 class Kind(Enum):
-    """What a value is, in words."""
+    """What a value is, in words: one, and several of them."""
 
-    TOMBSTONE = "tombstones"
-    ENVELOPE = "Debezium envelopes"
-    ROW = "JSON objects"
-    WRAPPED = "rows in Kafka Connect's schema block"
-    OTHER = "not JSON objects"
+    TOMBSTONE = ("tombstone", "tombstones")
+    ENVELOPE = ("Debezium envelope", "Debezium envelopes")
+    ROW = ("JSON object", "JSON objects")
+    WRAPPED = ("row in Kafka Connect's schema block", "rows in Kafka Connect's schema block")
+    OTHER = ("value that is no JSON object", "values that are no JSON objects")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,8 @@ def _form_of(records: Sequence[Record], about: About) -> Form:
     kinds: dict[Kind, list[Record]] = {kind: [] for kind in Kind}
     for one in records:
         kinds[kind_of(one.value)].append(one)
+    if kinds[Kind.ENVELOPE]:  # what Debezium writes among its changes is no row
+        kinds[Kind.ROW] = [one for one in kinds[Kind.ROW] if messages.kind_of(_parsed(one.value or b"")) is None]
     seen = {kind: found for kind, found in kinds.items() if found}
     written = [kind for kind in (Kind.ENVELOPE, Kind.ROW, Kind.WRAPPED) if kind in seen]
     if seen.keys() <= {Kind.TOMBSTONE}:
@@ -130,8 +132,9 @@ def _unknown(why: str) -> Form:
 
 
 def _counted(seen: Mapping[Kind, Sequence[Record]], kind: Kind) -> str:
-    first = seen[kind][0]
-    return f"{len(seen[kind]):,} {kind.value} (the first at partition {first.partition}, offset {first.offset})"
+    first, (one, several) = seen[kind][0], kind.value
+    counted = f"{len(seen[kind]):,} {one if len(seen[kind]) == 1 else several}"
+    return f"{counted} (the first at partition {first.partition}, offset {first.offset})"
 
 
 def _lines(*told: str) -> str:
@@ -161,16 +164,21 @@ def _shown(text: str) -> str:
 
 def _rows(kinds: Mapping[Kind, Sequence[Record]], about: About) -> Form:
     rows, tombstones = kinds[Kind.ROW], kinds[Kind.TOMBSTONE]
-    columns = _profiles([one.value for one in rows if one.value is not None])
-    key, form, why = _row_key(rows, about, bool(tombstones))
-    told, columns = _schema(columns, [one.value for one in rows], about, key.value or (), "rows")
+    seen = _profiles([one.value for one in rows if one.value is not None])
+    columns = {name: seen[name] for name in unwrapped.own_names(seen, ())}
+    added = [name for name in seen if name not in columns]
+    deletes = bool(tombstones) or any(name in added for name in unwrapped.marks(()))
+    key, form, why = _row_key(rows, about, deletes)
+    doubts = [f"{', '.join(added)}: added by Debezium's transform, not columns of the table"] if added else []
+    told, columns = _schema(columns, [one.value for one in rows], about, key.value or (), "rows", doubts)
     of_key = key.value != () or about.at != "upstream"
     options = {
         "value.format": Told("rows" if of_key else "events"),
         **({} if about.at != "upstream" else {"value.schema": told}),
     }
     if form != "json" and key.value:
-        options["key.format"] = Told(form, "the records' keys are that column's text")
+        written = "as 8 bytes, the highest first" if form == "long" else "as text"
+        options["key.format"] = Told(form, f"the records' keys are that column {written}")
     return Form(options, key, f"JSON objects with {spell_count(len(columns), 'column')}; {why}", tuple(columns))
 
 
@@ -204,7 +212,11 @@ def _matching(pairs: Sequence[tuple[bytes, Any]]) -> tuple[tuple[str, ...], str]
         names = tuple(told[0][0])
         same = all(key.keys() == set(names) and all(_same(n, row, key[n]) for n in names) for key, row in told)
         return (names, "json") if same else ((), "json")
-    for form, keys in (("json", [key for key, _ in told]), ("bytes", [_text(key) for key, _ in pairs])):
+    for form, keys in (
+        ("json", [key for key, _ in told]),
+        ("bytes", [_text(key) for key, _ in pairs]),
+        ("long", [int.from_bytes(key, signed=True) if len(key) == 8 else _NONE for key, _ in pairs]),
+    ):
         found = [name for name in told[0][1] if all(map(partial(_same, name), (r for _, r in told), keys))]
         one = guesses.like_a_key(found) if len(found) > 1 else found
         if len(one) == 1:
