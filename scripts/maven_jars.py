@@ -1,5 +1,6 @@
 """Jars named by a pom: fetched once into the user's cache folder, by Maven as configured on this machine."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -72,9 +73,10 @@ def _fetch(pom: Path, folder: Path) -> None:
             "mvn, which fetches the jars, was not found: apt-get install maven (macOS: brew install maven)"
         )
     print(f"fetching {pom.stem}'s jars with Maven, once", file=sys.stderr)
+    sha256 = ET.parse(pom).getroot().findtext("{*}properties/{*}sha256")
     wanted = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
     done = subprocess.run(
-        [maven, "-q", "-B", "--strict-checksums", "-f", pom, *wanted],
+        [maven, "-q", "-B", *(["--strict-checksums"] if sha256 is None else []), "-f", pom, *wanted],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -83,5 +85,7 @@ def _fetch(pom: Path, folder: Path) -> None:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[:5])
         raise NoJars(f"mvn could not fetch {pom.stem}'s jars: check Maven's settings and the network\n{said}")
     for archive in folder.glob("*.tar.gz"):
+        if sha256 is not None and hashlib.sha256(archive.read_bytes()).hexdigest() != sha256:
+            raise NoJars(f"{archive.name} is not the file whose SHA-256 {pom.name} has: check Maven's settings")
         shutil.unpack_archive(archive, folder, filter="data")
         archive.unlink()
