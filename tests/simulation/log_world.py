@@ -1,5 +1,9 @@
-"""A partitioned log in memory, with an archive or without: upstream, staging and law of the source strategy."""
+"""A partitioned log in memory, with an archive or without: upstream, staging and law of the source strategy.
 
+It is one topic, or a topic for each of two tables, whose partitions have the tables in their names.
+"""
+
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -9,7 +13,7 @@ from backfill_cli.contracts import Capabilities, Partitions, Source, StagedEpoch
 from backfill_cli.errors import Transient
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
-from backfill_cli.model.split import Split, SplitProgress, SplitStatus
+from backfill_cli.model.split import Split, SplitProgress, SplitStatus, partition_id, partition_table
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
 from backfill_cli.strategies.source import SourceStrategy
 
@@ -40,11 +44,12 @@ class Partition:
 
 @dataclass
 class MemoryLog(Source):
-    """A topic: partitions that grow and are added, each observation at which an end moved remembered."""
+    """Topics: partitions that grow and are added, each observation at which an end moved remembered."""
 
     random: Random
     now_ms: Callable[[], int]
     partitions: dict[str, Partition] = field(default_factory=dict)
+    tables: tuple[str, ...] = (TABLE,)
     has_archive: bool = False
     seen: list[UpstreamEpoch] = field(default_factory=list)
     acknowledged: Position = field(default_factory=Position)
@@ -52,15 +57,21 @@ class MemoryLog(Source):
     capabilities = Capabilities(Partitions(("partition", "offset"), appends=True), False, False)
 
     def fill(self) -> None:
-        self.has_archive = self.random.random() < 0.5
-        for _ in range(self.random.randrange(1, 5)):
-            self.add()
+        self.tables = self.random.choice(((TABLE,), ("customers", "orders")))
+        self.has_archive = len(self.tables) == 1 and self.random.random() < 0.5
+        for table in self.tables:
+            for _ in range(self.random.randrange(1, 5)):
+                self.add(table)
 
-    def add(self) -> None:
+    def add(self, table: str) -> None:
         start = self.random.choice((0, 0, 7))
         partition = Partition(oldest=start, end=start)
-        self.partitions[str(len(self.partitions))] = partition
+        mine = [name for name in self.partitions if self.table_of(name) == table]
+        self.partitions[partition_id(None if len(self.tables) == 1 else table, len(mine))] = partition
         self._grow(partition, self.random.randrange(0, 25))
+
+    def table_of(self, partition: str) -> str:
+        return partition_table(partition) or TABLE
 
     def _grow(self, partition: Partition, offsets: int) -> None:
         for offset in range(partition.end, partition.end + offsets):
@@ -71,7 +82,7 @@ class MemoryLog(Source):
     def change(self) -> None:
         """Some partitions grow, their archive follows; now and then there is a new one."""
         if len(self.partitions) < 8 and self.random.random() < 0.05:
-            self.add()
+            self.add(self.random.choice(self.tables))
         names = [name for name in self.partitions if self.random.random() < 0.5]
         for name in names:
             self._grow(self.partitions[name], self.random.randrange(0, 6))
@@ -121,7 +132,7 @@ class MemoryLog(Source):
                 partition.archived = partition.end - self.random.randrange(0, partition.end - partition.oldest + 1)
             target = max(partition.archived, partition.oldest) if self.has_archive else partition.end
             first = self.random.choice((partition.oldest, target, (partition.oldest + target) // 2))
-            splits.append(Split(TABLE, name, target - first, 0, first=first))
+            splits.append(Split(self.table_of(name), name, target - first, 0, first=first))
         return Pin(Position(), None, None, tuple(splits))
 
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
@@ -136,6 +147,9 @@ class MemoryLog(Source):
             latest[name] = max(0, latest[name] - self.random.randrange(1, 5))
         if not self.calm and self.random.random() < 0.02:
             latest.pop(self.random.choice(list(latest)))
+        if not self.calm and self.random.random() < 0.01:  # a topic that is not there
+            gone = self.random.choice(self.tables)
+            latest = {name: end for name, end in latest.items() if self.table_of(name) != gone}
         return UpstreamView(
             "{}",
             Position.of(latest),
@@ -166,6 +180,7 @@ class LogStager(MemoryStager):
         reads: list[tuple[SnapshotRead, int]] = []
         for read in plan.reads:
             assert read.up_to is not None
+            assert read.table == self.upstream.table_of(read.split)
             there = self.upstream.partitions[read.split].between(read.after, read.up_to)
             inserts |= {(read.split, offset): value for offset, value in there.items()}
             reads.append((read, len(there)))
@@ -178,8 +193,9 @@ class LogStager(MemoryStager):
                 there = partition.between(int(begun[name]), int(up_to))
                 inserts |= {(name, offset): value for offset, value in there.items()}
         self.files[self.folder(epoch, attempt)] = (inserts, {})
-        table = StagedTable((StagedFile("f", 1),), (), len(inserts))
-        staged = Staged(attempt, {TABLE: table}, tuple(reads), len(inserts) - history, plan.window)
+        rows = Counter(self.upstream.table_of(name) for name, _ in inserts)
+        tables = {name: StagedTable((StagedFile("f", 1),), (), rows[name]) for name in self.names}
+        staged = Staged(attempt, tables, tuple(reads), len(inserts) - history, plan.window)
         return StagedEpoch(staged, schemas, {})
 
 
@@ -194,7 +210,8 @@ def log_law_holds(log: MemoryLog, sink: MemorySink, strategy: SourceStrategy) ->
     first = {split.id: split.first for split in strategy.splits}
     for checkpoint in sink.checkpoints:
         assert checkpoint.plan is not None
-        for (_, name), progress in checkpoint.plan.splits.items():
+        for (table, name), progress in checkpoint.plan.splits.items():
+            assert table == log.table_of(name)
             if name not in first:
                 first[name] = progress.cursor
                 assert progress.cursor in log.partitions[name].shown, "a new partition begins at what is retained"

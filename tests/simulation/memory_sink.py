@@ -41,7 +41,7 @@ class MemorySink:
         self.marker = replace(self.marker, token=token)
 
     def committed(self, job: str) -> Mapping[str, Marker]:
-        return {TABLE: self.marker}
+        return dict.fromkeys(self.stager.names, self.marker)
 
     def commit(self, commit: EpochCommit) -> None:
         if (self.marker.epoch, self.marker.attempt) == (commit.epoch, commit.attempt):

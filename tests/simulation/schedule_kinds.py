@@ -58,7 +58,7 @@ class SnapshotSchedule(Schedule):
 
 
 class SourceSchedule(Schedule):
-    """History and live log of the same partitions, with an archive or without."""
+    """History and live log of the same partitions, of one topic, with an archive or without, or of two."""
 
     upstream: MemoryLog
     strategy: SourceStrategy
@@ -70,6 +70,7 @@ class SourceSchedule(Schedule):
         self.upstream.fill()
         self.stager = LogStager(self.upstream, self.random)  # type: ignore[arg-type]
         self.sink = MemorySink(self.stager, self.random)
+        self.tables = self.stager.names = self.upstream.tables
         pin = self.upstream.pin()
         self.strategy = SourceStrategy(pin.splits)
         return pin
