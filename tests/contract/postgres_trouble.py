@@ -67,10 +67,9 @@ def held_up(
 
 def end_sessions(db: Database) -> None:
     db(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
         f"WHERE application_name = 'backfill' AND datname = '{db.name}'"
     )
-    time.sleep(0.2)
 
 
 def until(holds: Callable[[], bool], limit_s: float = 10) -> None:

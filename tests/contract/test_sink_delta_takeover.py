@@ -16,6 +16,7 @@ from backfill_cli.sinks.delta import apply as apply_module
 from backfill_cli.sinks.delta import sink as module
 from backfill_cli.sinks.delta.marks import MarkedTable
 from backfill_cli.sinks.delta.sink import DeltaSink
+from backfill_cli.spark.api import F
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,19 +56,36 @@ def test_a_takeover_while_spark_writes_is_refused_by_the_table_itself(
     sink: DeltaSink, lake: Path, epochs: Epochs, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink.commit(epochs.next(inserts=rows((1, "a"))))
-    read = apply_module.changes
+    read, begun, go = apply_module.changes, lake.parent / "begun", lake.parent / "go"
 
-    def slow(*told: Any) -> Any:
+    def held(*told: Any) -> Any:
         frame = read(*told)
         assert frame is not None
-        return frame.where("coalesce(reflect('java.lang.Thread', 'sleep', 4000L), '') = ''")
+        reading, may_end = str(begun), str(go)
 
-    monkeypatch.setattr(apply_module, "changes", slow)
+        def waits(_: object) -> bool:
+            from pathlib import Path
+            from time import sleep
+
+            Path(reading).touch()
+            while not Path(may_end).exists():
+                sleep(0.05)
+            return True
+
+        return frame.where(F.udf(waits, "boolean")(frame.columns[0]))
+
+    monkeypatch.setattr(apply_module, "changes", held)
     with ThreadPoolExecutor() as pool:
         late = pool.submit(sink.commit, epochs.next(upserts=rows((2, "b"))))
-        time.sleep(2.5)
-        assert not late.done()
-        opened(lake, spark).fence("orders", 2)
+        try:
+            until_s = time.monotonic() + 60
+            while not begun.exists():
+                assert time.monotonic() < until_s
+                assert not late.done()
+                time.sleep(0.05)
+            opened(lake, spark).fence("orders", 2)
+        finally:
+            go.touch()
         with pytest.raises(Held, match="was taken over by another runner, which has written"):
             late.result()
     assert read_table(lake, "orders") == rows((1, "a"))

@@ -260,7 +260,7 @@ def test_a_server_that_refuses_or_is_silent_is_given_up_soon() -> None:
         begun = time.monotonic()
         with pytest.raises(UsageError, match=f"127.0.0.1:{port}") as refused:
             look(f"kafka://127.0.0.1:{port}/orders")
-        assert time.monotonic() - begun < 6
+        assert time.monotonic() - begun < 30
     with typed(refused.value) as hint:
         hint.says("if it wants a user and a password: ")
     with pytest.raises(UsageError, match="does not answer: connection refused") as nobody:

@@ -65,13 +65,30 @@ def no_standby(db: Database) -> Iterator[None]:
     admin = psycopg.connect(db.dsn, autocommit=True)
     admin.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
     admin.execute("SELECT pg_reload_conf()")
-    time.sleep(0.1)  # until the server's processes have heard of it
+    _until_commits_wait(db)
     try:
         yield
     finally:
         admin.execute("ALTER SYSTEM RESET synchronous_standby_names")
         admin.execute("SELECT pg_reload_conf()")
         admin.close()
+
+
+def _until_commits_wait(db: Database) -> None:
+    """The server's processes have heard of the standby: a commit of ours that waits for it is seen, and ended."""
+    until_s = time.monotonic() + 60
+    with psycopg.connect(db.dsn, autocommit=True) as probe:
+        while True:
+            probe.pgconn.send_query(b"CREATE TEMP TABLE probe ()")
+            while probe.pgconn.is_busy():
+                assert time.monotonic() < until_s
+                if probe.info.backend_pid in waiting_for_standby(db):
+                    db(f"SELECT pg_terminate_backend({probe.info.backend_pid}, 60000)")
+                    return
+                probe.pgconn.consume_input()
+            while probe.pgconn.get_result() is not None:
+                pass
+            probe.execute("DROP TABLE probe")
 
 
 def waiting_for_standby(db: Database) -> list[int]:

@@ -29,7 +29,11 @@ __all__ = ["small"]
 pytestmark = pytest.mark.usefixtures("small")
 
 MANY = "SELECT n, repeat('x', 4000) FROM generate_series(1, 6000) n"
-"""24 MB: more than the sockets hold between server and client."""
+"""24 MB."""
+WIDE = "SELECT n, repeat('x', 64000) FROM generate_series(1, 1250) n"
+"""80 MB: more than the driver's first batch, 16 MB, and what sockets can hold between server and client, 36 MB."""
+UNENDED = f"SELECT n, v || CASE n WHEN 6000 THEN pg_sleep(600)::text ELSE '' END FROM ({MANY}) m (n, v)"
+"""The 24 MB, whose last row the server never sends: after the first batch, sockets can hold all others."""
 
 Break = Callable[[Database], None]
 
@@ -96,7 +100,7 @@ def test_a_package_that_is_missing_is_named_with_what_has_it(
 def test_rows_that_break_off_in_the_middle_of_a_chunk_are_read_again(
     db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: Break
 ) -> None:
-    db("CREATE TABLE t (id int PRIMARY KEY, v text)", f"INSERT INTO t {MANY}")
+    db("CREATE TABLE t (id int PRIMARY KEY, v text)", f"INSERT INTO t {WIDE}")
     monkeypatch.setattr("backfill_cli.cdc.ranges.CHUNK_ROWS", 100_000)
     job = PlainJob(db, tmp_path, {"t": ("id",)}, rows=100_000)
     monkeypatch.setattr(chunks, "as_arrow", called(lambda: how(db), chunks.as_arrow))
@@ -184,5 +188,5 @@ def test_a_verify_whose_rows_break_off_names_the_server_and_not_the_disk(
         verify.copied(Place.of(db.dsn), "public", epochs.job, tmp_path) as copy,
         copy.asking("reading orders") as state,
     ):
-        copy.export(state, f"SELECT n::bigint, v FROM ({MANY}) m (n, v)", table, ["id", "name"], tmp_path)
+        copy.export(state, f"SELECT n::bigint, v FROM ({UNENDED}) m (n, v)", table, ["id", "name"], tmp_path)
     assert "df" not in str(lost.value.hint)

@@ -67,7 +67,7 @@ def test_a_slot_that_another_reads_is_released_once_that_is_ended(job: PlainJob)
             job.upstream.release(job.pin)
         with typed(refused.value) as hint:
             job.db(*hint.statements())
-            for _ in range(50):
+            for _ in range(600):
                 with suppress(Transient):
                     job.upstream.require_releasable(job.pin)
                     break
@@ -147,8 +147,7 @@ def test_a_server_that_goes_away_at_the_end_of_the_log_is_waited_for(
 
     def ended(window: take._Window) -> int:
         end = read(window)
-        job.db(f"SELECT pg_terminate_backend({window._connection.info.backend_pid})")
-        time.sleep(0.2)
+        job.db(f"SELECT pg_terminate_backend({window._connection.info.backend_pid}, 60000)")
         return end
 
     with monkeypatch.context() as broken:

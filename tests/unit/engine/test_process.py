@@ -127,7 +127,7 @@ def test_a_signal_ends_the_sleep_of_an_idle_loop_at_once(number: int) -> None:
         began = time.monotonic()
         signals.wake.sleep(20)
     assert loop.asked == 1
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
 
 
 def test_a_signal_just_before_the_sleep_is_not_slept_through_and_rings_only_once() -> None:
@@ -136,7 +136,7 @@ def test_a_signal_just_before_the_sleep_is_not_slept_through_and_rings_only_once
     wake.ring()
     began = time.monotonic()
     wake.sleep(20)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     wake.sleep(0.05)
     assert time.monotonic() - began >= 0.05
 
@@ -282,7 +282,7 @@ def test_java_that_has_ended_ends_an_idle_run_before_a_heartbeat_is_due(monkeypa
     began = time.monotonic()
     with pytest.raises(SparkEnded):
         run(Stepping([], heart), heart)
-    assert time.monotonic() - began < 5, "the next change, or heartbeat, was ten seconds away"
+    assert time.monotonic() - began < 9, "the next change, or heartbeat, was ten seconds away"
 
 
 def test_a_fault_in_what_is_new_ends_the_run_by_name_too() -> None:

@@ -68,17 +68,26 @@ def test_a_result_that_cannot_be_pickled_is_a_failure_of_the_task_and_no_death()
     assert own_worker.run(doubled, 1)[1] == before
 
 
-def slept(seconds: float) -> None:
-    time.sleep(seconds)
+def slept(begun: Path) -> None:
+    begun.touch()
+    time.sleep(60)
 
 
-def test_an_interrupt_ends_the_task_with_the_process() -> None:
+def test_an_interrupt_ends_the_task_with_the_process(tmp_path: Path) -> None:
     before = own_worker.run(doubled, 1)[1]
-    threading.Timer(0.5, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+    begun, main = tmp_path / "begun", threading.main_thread().ident
+    assert main is not None
+
+    def interrupt() -> None:
+        while not begun.exists():
+            time.sleep(0.01)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        own_worker.run(slept, 60)
-    assert time.monotonic() - began < 20
+        own_worker.run(slept, begun)
+    assert time.monotonic() - began < 50
     assert own_worker.run(doubled, 1)[1] != before
 
 

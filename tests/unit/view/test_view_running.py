@@ -38,7 +38,7 @@ def drawn(begins_after_s: float | None) -> int:
         if begins_after_s is not None:
             time.sleep(begins_after_s)
             viewer.progressed()
-            assert enough.wait(5), "it stood still"
+            assert enough.wait(60), "it stood still"
     return looks
 
 
