@@ -87,6 +87,7 @@ class Asked:
     ordered: all records of the place have one order, so what empties the table can be applied; otherwise such a
     record cannot be read. of_keys: the records are other records' keys, and a scalar stands for the one column.
     shared: other tables of the job have records there, too; the name of this one's at its source ends with its.
+    source: of a table that shares the place, its full name there, once it is known.
     documents: an encoding other than JSON, opened; a format that knows the option `encoding` reads its documents.
     """
 
@@ -102,6 +103,7 @@ class Asked:
     shared: bool = False
     documents: "Registered | None" = None
     ordered: bool = False
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

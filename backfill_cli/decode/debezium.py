@@ -20,7 +20,7 @@ from backfill_cli.decode.encodings import Encoding, Undecided, schemaless
 from backfill_cli.decode.json_documents import IN_BLOCKS
 from backfill_cli.decode.order import blanks, can_be_late, comparable
 from backfill_cli.decode.registered import Registered
-from backfill_cli.decode.source_table import Known, matching, one_source, others, source_of
+from backfill_cli.decode.source_table import Known, known_of, others, reading, remembered, source_of
 from backfill_cli.decode.tokens import DEEP, Token, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unreadable
 from backfill_cli.decode.unsent import NAMES, UNAVAILABLE, is_placeholder, is_unsent
@@ -229,7 +229,7 @@ class OneByOne:
     def _refuse(self, op: str, before: Any, after: Any, known: Block | None, of: str) -> None:
         rules = self.of
         if rules.known.is_other(of):
-            raise Unreadable(rules.known.fault(of), Fault.OTHER_TABLE)
+            raise Unreadable(rules.known.fault(of), None if rules.known.shared else Fault.OTHER_TABLE)
         if op == "t" and not rules.ordered:
             raise Unreadable(_TRUNCATE, Fault.TRUNCATED)
         if op not in (*_WRITES, "d", "t"):
@@ -446,11 +446,10 @@ class _Opened:
         options = asked.options
         how, blockless = encodings(columns, options.get("timestamps"), options.get("decimals"), asked.at)
         self._how, self._columns, self._key = how, columns, asked.key
-        named = (asked.name, asked.table) if "source" in facts else None
         others = frozenset[str]() if asked.declared is None else None
         others, required = (others, frozenset[str]()) if asked.whole is None else asked.whole
         allowed = None if others is None else others | frozenset(columns)
-        known = Known(tuple(options.get("tables") or ()), facts.get("source"), named)
+        known = known_of(asked, facts)
         self._documents = asked.documents
         self._envelopes = Envelopes(
             schema_text(columns),
@@ -510,29 +509,27 @@ class Debezium:
     options: ClassVar[frozenset[str]] = frozenset(("timestamps", "decimals", "tables", "encoding"))
 
     def columns(self, asked: Asked, samples: Callable[[], Sequence[bytes]]) -> Found:
-        tables = asked.options.get("tables") or ()
-        values = samples()
+        reads, values = reading(asked), samples()
         found = [one for one in _seen(asked.documents, values) if messages.kind_of(one[0]) is None]
         _refuse_messages(asked, values)
-        mine = [one for one in found if not tables or re.search(matching(tables), source_of(one[0]))]
-        source = one_source(asked, (source_of(envelope) for envelope, _ in mine))
+        named = frozenset(source_of(envelope) for envelope, _ in found)
+        mine = [one for one in found if reads(source_of(one[0]))]
+        known = remembered(asked, named)
         if asked.documents is None:
             told = block.together(asked.place, [one for _, one in mine if one is not None and block.is_sound(one)])
         else:
             schemas = asked.documents.schemas(values, f"{asked.name}-value")
-            rows = [
-                (w, block.row_of(s) or ()) for w, s in schemas if not tables or any(s is one for _, one in mine)
-            ]
+            all_ = not asked.options.get("tables")
+            rows = [(w, block.row_of(s) or ()) for w, s in schemas if all_ or any(s is one for _, one in mine)]
             told = {name: block.meaning(one) for name, one in block.pinned(asked.place, rows).items()}
         images = [envelope.get("after") for envelope, _ in mine]
         names = frozenset(name for image in images if isinstance(image, dict) for name in image) | told.keys()
-        facts = {"source": source}
         columns = self._of_table(asked, told, names)
         if asked.whole is not None:
             _refuse_other_times(columns, asked.at.rpartition(".")[0])
         blockless = [image for envelope, one in mine if one is None for image in _images(envelope)]
         self._refuse_lacking(asked, columns, blockless)
-        return Found(columns, names, facts, others(asked, (source_of(envelope) for envelope, _ in found)))
+        return Found(columns, names, known, others(asked, named))
 
     def _of_table(self, asked: Asked, told: Mapping[str, Connect], names: frozenset[str]) -> Columns:
         """The declared columns, or else those of the schema blocks, each with what the blocks say about it."""

@@ -59,6 +59,8 @@ class ByArrow:
                 and (self._of.blockless if known is None else known.fault) is None
             ):
                 part, left = self._group(group, known)
+            elif group.binary and self._of.known.tables:
+                left = self._not_skipped(group)
             parts += [] if part is None else [part]
             odd |= {group.at[number]: Document(group, number) for number in left}
         if odd or not parts:
@@ -115,6 +117,14 @@ class ByArrow:
             beside={name: beside[name] for name in self._of.beside},
         )
         return _filtered(found, good), left
+
+    def _not_skipped(self, group: Group) -> Sequence[int]:
+        """The numbers of a group's documents without those whose source is a table that is not read."""
+        names = [(part, pa.string()) for part in PARTS]
+        part, kept = group.read(pa.schema([("source", pa.struct([("ts_ms", pa.int64()), *names]))]))
+        of = _tables(part["source"]).to_pylist() if kept else []
+        skipped = {number for number, table in zip(kept, of, strict=True) if not self._of.known.reads(table)}
+        return [number for number in range(len(group.at)) if number not in skipped]
 
     def _schema(self, raw: Mapping[str, pa.DataType], places: Mapping[str, pa.DataType]) -> pa.Schema:
         old = [*self._of.key, *(self._of.images or ())]
@@ -247,17 +257,22 @@ class _Rows:
         self.op, self.before, self.after, self.source = op, before, after, source
         self.deletes = pc.fill_null(pc.equal(op, "d"), False)
         self.updates = pc.fill_null(pc.equal(op, "u"), False)
-        parts = [pc.struct_field(source, [1 + i]) for i in range(len(PARTS))]
-        # Arrow's own `skip` leaves out rows of which all parts are NULL (26.0)
-        joined = pc.binary_join_element_wise(*parts, "\0", null_handling="replace").dictionary_encode()
-        names = [".".join(filter(None, one.split("\0"))) for one in joined.dictionary.to_pylist()]
-        self.table = pa.array(names, pa.string()).take(joined.indices)
+        self.table = _tables(source)
 
     def new(self, column: int) -> pa.Array:
         return pc.struct_field(self.after, [column])
 
     def old(self, column: int) -> pa.Array:
         return pc.struct_field(self.before, [column])
+
+
+def _tables(source: pa.Array) -> pa.Array:
+    """The full names of tables, empty where a source names none. source: structs, with PARTS after the first."""
+    parts = [pc.struct_field(source, [1 + i]) for i in range(len(PARTS))]
+    # Arrow's own `skip` leaves out rows of which all parts are NULL (26.0)
+    joined = pc.binary_join_element_wise(*parts, "\0", null_handling="replace").dictionary_encode()
+    names = [".".join(filter(None, one.split("\0"))) for one in joined.dictionary.to_pylist()]
+    return pa.array(names, pa.string()).take(joined.indices)
 
 
 def _place_type(schema: Connect | None, name: str) -> pa.DataType:

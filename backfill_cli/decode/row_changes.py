@@ -3,7 +3,6 @@
 A format is a `Form`: what a record says of rows, and how it writes their values. All else is the same for each.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 from backfill_cli.contracts.decoder import Asked, Decoded, Fault, Found
 from backfill_cli.decode import stored, values
 from backfill_cli.decode.rows import Rows
-from backfill_cli.decode.source_table import Known, matching, one_source, others
+from backfill_cli.decode.source_table import Known, known_of, others, reading, remembered
 from backfill_cli.decode.tokens import DEEP, Token, whole_object, written
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
@@ -132,8 +131,10 @@ class _Reading:
             if not known.reads(change.table):
                 continue
             if known.is_other(change.table):
-                told = f"{known.fault(change.table)}; name the tables to read: {self.of.at}.tables"
-                raise Unreadable(told, Fault.OTHER_TABLE)
+                told = known.fault(change.table)
+                if known.shared:
+                    raise Unreadable(told)
+                raise Unreadable(f"{told}; name the tables to read: {self.of.at}.tables", Fault.OTHER_TABLE)
             yield from self._of_row(change)
 
     def _of_row(self, change: RowChange) -> Iterable[Made]:
@@ -182,26 +183,26 @@ class ChangesOf:
     options: ClassVar[frozenset[str]] = frozenset(("tables",))
 
     def columns(self, asked: Asked, samples: Callable[[], Sequence[bytes]]) -> Found:
-        writer, tables = self.form.writer, tuple(asked.options.get("tables") or ())
+        writer, reads = self.form.writer, reading(asked)
         if asked.declared is None:
             fault = f"{asked.at}.schema: missing: {writer} does not say the columns' types in Spark's words"
             hint = f'declare all columns, each with its type: {asked.at}.schema = "id BIGINT, note STRING"'
             raise ConfigError("upstream", [fault], in_config(hint))
         self._refuse_types(asked)
         found = [one for raw in samples() for one in self._shown(raw)]
-        mine = [one for one in found if not tables or re.search(matching(tables), one.table)]
+        named = frozenset(one.table for one in found)
+        mine = [one for one in found if reads(one.table)]
         if found and not mine and not asked.shared:
-            hint = f"the tables of its records: {', '.join(sorted({one.table for one in found})[:5])}"
+            hint = f"the tables of its records: {', '.join(sorted(named)[:5])}"
             raise ConfigError("upstream", [f"{asked.at}.tables: no record of {asked.place} is of these"], hint)
-        source = one_source(asked, {one.table for one in mine})
+        known = remembered(asked, named)
         names = frozenset(name for one in mine for name in one.row or ())
         unknown = [name for name in asked.declared if names and name not in names]
         if asked.whole is None and unknown:
             near = near_names(unknown[0], sorted(names)) or sorted(names)
             fault = f"{asked.at}.schema: no record of {asked.place} has a column '{unknown[0]}'"
             raise ConfigError("upstream", [fault], f"its columns are: {', '.join(near[:10])}")
-        skipped = others(asked, (one.table for one in found))
-        return Found(asked.declared, names, {"source": source}, skipped)
+        return Found(asked.declared, names, known, others(asked, named))
 
     def _shown(self, raw: bytes) -> list[RowChange]:
         """The changes of a sample; none if it cannot be read, which the job will say."""
@@ -220,7 +221,7 @@ class ChangesOf:
             raise ConfigError("upstream", faults)
 
     def open(self, asked: Asked, columns: Columns, facts: Mapping[str, Any]) -> Rows:
-        known = Known(tuple(asked.options.get("tables") or ()), facts.get("source"), (asked.name, asked.table))
+        known = known_of(asked, {"source": None, **facts})
         schema = schema_text(columns)
         return Rows(RowChanges(self.form, schema, asked.key, known, asked.at, asked.whole, asked.ordered))
 

@@ -4,7 +4,7 @@ A table's full name is `db.schema.table`, as far as the envelope has these parts
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,18 +29,26 @@ class Known:
     empty, only `source` is read: the one table found when the job began, None if there was none yet. named: the
     place (a topic, a folder) and the configured table, one of which has to match the source's name then; None in
     jobs of older versions, which are not checked.
+    shared: of those that match, only `source` is the table. unseen: no record had shown it when the job began, so
+    another one that matches may be meant, and is not skipped.
     """
 
     tables: tuple[str, ...] = ()
     source: str | None = None
     named: tuple[str, str] | None = None
+    shared: bool = False
+    unseen: bool = False
 
     def reads(self, of: str) -> bool:
         """Whether an envelope of this table is read rather than skipped."""
+        if self.shared and not self.unseen:
+            return of in ("", self.source)
         return not self.tables or of == "" or re.search(matching(self.tables), of) is not None
 
     def is_other(self, of: str) -> bool:
         """Whether an envelope of this table must not be here."""
+        if self.shared:
+            return of != self.source and self.reads(of)
         if self.tables or self.named is None:
             return False
         if self.source is not None:
@@ -52,8 +60,23 @@ class Known:
 
     def fault(self, of: str) -> str:
         """What is wrong with an envelope of this other table."""
+        if self.shared and of == "":
+            return f"{NAMELESS}, in a topic of several tables"
         one = self.source or (self.named[1] if self.named else "")
-        return f"a record of another table than '{one}': {of or NAMELESS}"
+        told = f"a record of another table than '{one}': {of or NAMELESS}"
+        if not self.shared:
+            return told
+        return (
+            f"{told}; no record showed the table's full name when the job began: if this one is meant, start over "
+            f'with name = "{of}" in [[tables]]'
+        )
+
+
+def known_of(asked: Asked, facts: Mapping[str, Any]) -> Known:
+    """Which tables are read of a place, by what was remembered of it (`remembered`)."""
+    tables, source = tuple(asked.options.get("tables") or ()), facts.get("source")
+    named = (asked.name, asked.table) if "source" in facts else None
+    return Known(tables, source, named, asked.shared and source is not None, bool(facts.get("unseen")))
 
 
 def source_of(envelope: Mapping[str, Any]) -> str:
@@ -75,10 +98,38 @@ def matching_table(sources: Sequence[str], table: str) -> str | None:
     return mine[0] if len(mine) == 1 else None
 
 
+def reading(asked: Asked) -> Callable[[str], bool]:
+    """Whether records of a table are read, by its full name."""
+    tables = asked.options.get("tables")
+    if asked.source is not None:
+        return lambda of: of == asked.source
+    pattern = re.compile(matching(tables)) if tables else None
+    return lambda of: pattern is None or pattern.search(of) is not None
+
+
 def others(asked: Asked, named: Iterable[str]) -> frozenset[str]:
     """Of the tables that the records of a place are of, those that are not read."""
-    tables = asked.options.get("tables")
-    return frozenset(one for one in named if one and tables and not re.search(matching(tables), one))
+    reads = reading(asked)
+    return frozenset(one for one in named if one and not reads(one))
+
+
+def remembered(asked: Asked, named: Iterable[str]) -> dict[str, Any]:
+    """What must be remembered of the tables that the records of a place are of. Raises as `one_source`."""
+    seen, reads = sorted({*named} - {""}), reading(asked)
+    source = one_source(asked, filter(reads, seen))
+    if source is None and asked.shared:
+        return {"source": _expected(asked.table, seen), "unseen": True}
+    return {"source": source}
+
+
+def _expected(table: str, named: Iterable[str]) -> str:
+    """The full name of a table that no record has shown: where all the others are, if that is one place."""
+    places = {of.rpartition(".")[0] for of in named}
+    if len(places) == 1:
+        full = ".".join(filter(None, (places.pop(), table.rpartition(".")[2])))
+        if f".{full}".endswith(f".{table}"):
+            return full
+    return table
 
 
 def one_source(asked: Asked, named: Iterable[str]) -> str | None:

@@ -9,16 +9,21 @@ import duckdb
 import pytest
 from hint_typed import typed
 from kafka_topics import EVENTS, new_topic
+from toy_registry import running
+from unit.decode.registered_avro import Topic as Registered
+from unit.decode.registered_avro import table_change, table_envelope
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
-from backfill_cli.contracts import Source, TableSpec
+from backfill_cli.contracts import Source, TableSpec, own
 from backfill_cli.engine.job.checks import plan
 from backfill_cli.engine.loop.run import start
 from backfill_cli.engine.verify.job import verify
-from backfill_cli.errors import ConfigError, Fatal, StateConflict, UsageError
+from backfill_cli.errors import BadData, ConfigError, Fatal, StateConflict, UsageError
+from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.reports import PlanReport
+from backfill_cli.model.schema import columns_of
 from backfill_cli.upstreams.kafka import connector
 
 if TYPE_CHECKING:
@@ -150,22 +155,68 @@ def test_tables_that_share_a_topic_each_have_their_records_and_others_are_skippe
     topic.write([envelope("events", "c", None, {"id": 1})], 1)
     upstream = f"""
     topic = "{topic.name}"
-    value = {{ format = "debezium", schema = {{ people = "id INT, name STRING", orders = "id INT, sum BIGINT" }} }}
+    value.format = "debezium"
+    value.schema = {{ people = "id INT, name STRING", orders = "id INT, sum BIGINT", lines = "id INT" }}
     """
-    job = Job(tmp_path, broker, upstream, {"people": 'key = ["id"]', "orders": 'key = ["id"]'})
+    job = Job(tmp_path, broker, upstream, dict.fromkeys(("people", "orders", "lines"), 'key = ["id"]'))
+    warnings = job.planned().warnings
     said = "has records of tables that the job does not have, which are skipped: shop.public.events (in a sample)"
-    assert f"topic '{topic.name}' {said}" in job.planned().warnings
+    assert f"topic '{topic.name}' {said}" in warnings
+    assert any(f"'{topic.name}' has no record of table 'lines' (in a sample)" in one for one in warnings)
     job.catch_up()
     assert job.rows("SELECT id, name FROM people ORDER BY id") == [(n, f"p{n}") for n in range(3)]
     assert job.rows("SELECT id, sum FROM orders ORDER BY id") == [(n, n * 2) for n in range(4)]
     topic.write([envelope("people", "u", {"id": 1, "name": "p1"}, {"id": 9, "name": "x"})], 0)
     topic.write([envelope("orders", "d", {"id": 3, "sum": 6}, None)], 1)
     topic.write([envelope("people", "c", None, {"id": 1, "name": "another database"}, db="other")], 1)
+    topic.write([envelope("lines", "c", None, {"id": 5}), b'{"ts_ms":1}'], 0)
     job.catch_up()
+    assert job.rows("SELECT id FROM lines") == [(5,)]
     assert job.rows("SELECT id, name FROM people ORDER BY id") == [(0, "p0"), (2, "p2"), (9, "x")]
     assert job.rows("SELECT id FROM orders ORDER BY id") == [(0,), (1,), (2,)]
-    assert job.position == {"orders/0": 4, "orders/1": 7, "people/0": 4, "people/1": 7}
+    assert job.position == {f"{table}/{p}": (6, 7)[p] for table in ("lines", "orders", "people") for p in (0, 1)}
     assert verify("shop", job.catalog).equal
+    topic.write([envelope("lines", "c", None, {"id": 6}, db="other")], 0)
+    with pytest.raises(BadData, match=r"a record of another table than 'shop.public.lines': other.public.lines"):
+        job.catch_up()
+
+
+def test_a_record_that_names_no_table_is_put_into_none_that_shares_its_topic(
+    spark: "SparkSession", broker: "Broker"
+) -> None:
+    topic = new_topic(broker)
+    topic.write([envelope("people", "c", None, {"id": 1}), b'{"op":"c","after":{"id":2}}'])
+    value = {"format": "debezium", "schema": "id INT"}
+    upstream = opened(broker, ["people", "orders"], ["id"], topic=topic.name, value=value)
+    pin = upstream.pin()
+    for table in ("people", "orders"):
+        frame = upstream.changes(spark, table, pin.position, Position.of({f"{table}/0": 2}), pin.schema[table])
+        found = frame.select("id", own.ERROR).toArrow().to_pylist()
+        faulty = {"id": None, own.ERROR: "its source names no table, in a topic of several tables"}
+        assert found == [{"id": 1, own.ERROR: None}, faulty][table == "orders" :]
+
+
+def test_a_column_that_is_added_among_records_of_other_tables_is_found(broker: "Broker") -> None:
+    """Neither end of what is read, nor of the topic, has a record of the table: one has a schema with it."""
+    topic = new_topic(broker)
+    with running() as registry:
+        values = Registered(registry, f"{topic.name}-value")
+        id, more = ({"name": name, "type": "long"} for name in ("id", "more"))
+        people, wider, orders = (
+            table_envelope(*told) for told in (("people", id), ("people", id, more), ("orders", id))
+        )
+        others = [values.record(orders, table_change("orders", {"id": n})) for n in range(30)]
+        topic.write([values.record(people, table_change("people", {"id": 1})), others[0]])
+        value, at = {"format": "debezium", "encoding": "avro"}, {"url": registry.url}
+        upstream = opened(broker, ["people", "orders"], ["id"], topic=topic.name, value=value, registry=at)
+        pin = upstream.pin()
+        topic.write([*others, values.record(wider, table_change("people", {"id": 2, "more": 3})), *others])
+        upstream.observe(pin.position, False)
+        reads = [SnapshotRead(name, f"{name}/0", 2, 63) for name in ("people", "orders")]
+        wide = upstream.widened(pin.schema, reads)
+        assert wide is not None
+        assert [*columns_of(wide["people"])][-2:] == ["id", "more"]
+        assert wide["orders"] == pin.schema["orders"]
 
 
 def test_two_source_tables_of_one_name_are_told_apart_by_more_of_their_names(broker: "Broker") -> None:

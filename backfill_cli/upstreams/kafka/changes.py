@@ -105,7 +105,7 @@ class KafkaChanges(ChangeLog):
 
     def _warnings(self) -> Sequence[str]:
         """What `plan` says about the topics."""
-        return [*self._topics.each(self._said_of), *self._topics.skipped()]
+        return [*self._topics.each(self._said_of), *self._topics.skipped(), *self._topics.compacted()]
 
     def _said_of(self, topic: Topic) -> Sequence[str]:
         grown = topic.of_partitions(len(topic.offsets(self._position)))

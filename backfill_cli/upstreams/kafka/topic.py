@@ -1,6 +1,7 @@
 """The topic of a table: which one it is, what it holds, and its records as changes of the table."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -12,6 +13,7 @@ from backfill_cli.decode.registered import Registered
 from backfill_cli.decode.unwrapped import DELETED
 from backfill_cli.errors import START_OVER, Fatal, StateConflict, UsageError
 from backfill_cli.kafka.cluster import Connection, Seen
+from backfill_cli.kafka.edge import client
 from backfill_cli.kafka.messages import messages
 from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.position import Position
@@ -31,11 +33,16 @@ _ASKED = 8
 """How many partitions are asked for the age of what they hold: some 20 ms each."""
 
 
+_OF_A_SCHEMA = 20
+"""Values of a schema that are looked at: those of shards of a table can have one schema."""
+
+
 class Topic:
     """One table and its topic. See Topics, which looks at the cluster for all.
 
     name: the topic's. shared: other tables have records in it, too. alone: the job has no other table: partitions
     are named by their numbers. seen: the topic at the last look. others: tables that a sample has shown, too.
+    unseen: the full name that the table must have, if no record of the sample is of it.
     """
 
     def __init__(
@@ -56,6 +63,7 @@ class Topic:
         self.decoder = decoder(options.value.format)
         self.seen: Seen | None = None
         self.others = frozenset[str]()
+        self.unseen: str | None = None
         self._opened: dict[str, Opened] = {}
 
     @property
@@ -114,6 +122,7 @@ class Topic:
         read = samples.many_of_topic if self.shared else samples.of_topic
         found = self.decoder.columns(asked, lambda: read(self.connection, self.name, seen))
         self.others = found.others
+        self.unseen = found.facts["source"] if found.facts.get("unseen") else None
         return found
 
     def _refuse_ids_in_headers(self, seen: Seen) -> None:
@@ -238,12 +247,33 @@ class Topic:
         """Whether a column that is new in a record's schema is one of the table from then on."""
         return self._options.value.encoding in WIRE and self.ddl is None
 
-    def added(self, value: Columns, ranges: Sequence[Range]) -> Columns:
-        """The columns that a few records of these ranges and of the topic have beside these.
+    def added(self, value: Columns, ranges: Sequence[Range], identity: str) -> Columns:
+        """The columns that records of these ranges and of the topic have beside these.
 
         Records of older schemas have NULL there, whatever the default: the same rows whenever they are read.
         """
-        found = self.decoder.columns(self.asked(None), lambda: self._samples(ranges))
+        asked = self.asked(None)
+        if not self.shared and (few := self._beside(asked, value, lambda: self._samples(ranges))):
+            return few
+        asked = replace(asked, source=self.known(identity).get("source") if self.shared else None)
+        return self._beside(asked, value, lambda: self._of_each_schema(asked, self._held(ranges)))
+
+    def _of_each_schema(self, asked: Asked, ranges: Sequence[Range]) -> list[bytes]:
+        """A few values of each schema in these ranges: of a table among others, the ends of a range show none."""
+        assert asked.documents is not None, "only a registry's schemas have columns that are added"
+        length, found = asked.documents.registry.wire.length, Counter[bytes]()
+        kept = []
+        for one in ranges:
+            for part in messages(self.connection, self.name, one):
+                for value in filter(None, map(client().Message.value, part)):
+                    found[value[:length]] += 1
+                    if found[value[:length]] <= _OF_A_SCHEMA:
+                        kept.append(value)
+        return kept
+
+    def _beside(self, asked: Asked, value: Columns, read: Callable[[], list[bytes]]) -> Columns:
+        """The columns of these records that are none of these."""
+        found = self.decoder.columns(asked, read)
         new = {name: one for name, one in found.columns.items() if name not in value}
         return {
             name: {**one, "metadata": {k: v for k, v in one["metadata"].items() if k != "absent"}}
@@ -301,13 +331,14 @@ class Topic:
         if schema not in self._opened:
             told = self.known(identity)
             facts = {name: told[name] for name in told if name not in ("cluster", "topic", "topic_id")}
-            if self.shared and facts.get("source"):  # not any table whose name ends with that of ours
-                asked = replace(asked, options={**asked.options, "tables": (facts["source"],)})
             self._opened[schema] = self.decoder.open(asked, value, facts)
         return self._opened[schema]
 
     def _recent(self, ranges: Sequence[Range]) -> list[bytes]:
         """A few values of these ranges."""
+        return samples.of_ranges(self.connection, self.name, self._held(ranges))
+
+    def _held(self, ranges: Sequence[Range]) -> list[Range]:
+        """What the log still holds of these ranges."""
         oldest = self.oldest()
-        there = [replace(one, after=max(one.after, oldest.get(one.partition, 0))) for one in ranges]
-        return samples.of_ranges(self.connection, self.name, there)
+        return [replace(one, after=max(one.after, oldest.get(one.partition, 0))) for one in ranges]

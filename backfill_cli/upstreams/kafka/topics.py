@@ -121,7 +121,7 @@ class Topics:
         return min((ms for ms in found if ms is not None), default=None)
 
     def skipped(self) -> list[str]:
-        """A note for each topic that holds records of tables that the job does not have; of a job that begins."""
+        """Notes on topics of several tables, of a job that begins: what is skipped, and what was not seen."""
         said = []
         for name in dict.fromkeys(topic.name for topic in self.of.values()):
             others = [topic.others for topic in self.of.values() if topic.name == name]
@@ -131,7 +131,24 @@ class Topics:
                     f"topic '{name}' has records of tables that the job does not have, which are skipped: "
                     f"{', '.join(skipped[:_NAMED])}{more} (in a sample)"
                 )
-        return said
+        unseen = [topic for topic in self.of.values() if topic.unseen is not None]
+        return said + [
+            f"topic '{one.name}' has no record of table '{one.table.name}' (in a sample): those of '{one.unseen}' "
+            "will be read; the job stops at a record of another table of this name"
+            for one in unseen
+        ]
+
+    def compacted(self) -> list[str]:
+        """A note for each topic of several tables in which compaction takes equal keys of two tables for one."""
+        shared = list(dict.fromkeys(topic.name for topic in self.of.values() if topic.shared))
+        found = self.cluster.compacted() if shared else {}
+        return [
+            f"topic '{name}' is compacted and has several tables: of records with one key only the newest stays, "
+            "whichever table they are of, and rows of the others are missing; let the keys differ (Debezium's "
+            "ByLogicalTableRouter adds the table), or set cleanup.policy=delete"
+            for name in shared
+            if found[name]
+        ]
 
     def each(self, what: Callable[[Topic], Sequence[str]]) -> list[str]:
         """What is to be said of each topic, once."""

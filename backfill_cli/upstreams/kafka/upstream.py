@@ -116,7 +116,7 @@ class KafkaUpstream(Source):
             named = columns.of_value(columns_of(pin.schema[table]))
             return [*grown, *topic.is_unwrapped(named, topic.appends)]
 
-        return [*self._topics.each(told), *self._topics.skipped()]
+        return [*self._topics.each(told), *self._topics.skipped(), *self._topics.compacted()]
 
     def ranges(self, reads: Sequence[SnapshotRead], schemas: Mapping[str, str], cores: int) -> RangeTasks | None:
         """Without what an archive delivers, Spark's own reader, and changes whose order Spark has to check."""
@@ -153,7 +153,7 @@ class KafkaUpstream(Source):
             if topic.follows:
                 known = columns_of(schemas[name])
                 ranges = [one for read, one in zip(reads, _ranges(reads), strict=True) if read.table == name]
-                more = topic.added(columns.of_value(known), ranges)
+                more = topic.added(columns.of_value(known), ranges, pin.identity)
                 columns.refuse_names(f"topic '{topic.name}'", more)
                 found[name] = schema_text({**known, **more}) if more else schemas[name]
         if found == schemas and pin.schema == found:

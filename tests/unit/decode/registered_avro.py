@@ -56,3 +56,23 @@ def rows(found: Decoded) -> list[Mapping[str, Any]]:
     count = len(next(iter(columns.values())))
     made = [{name: values[i] for name, values in columns.items()} for i in range(count)]
     return [{"error": errors[i]} if errors and errors[i] else row for i, row in enumerate(made)]
+
+
+def table_envelope(name: str, *fields: dict[str, Any]) -> dict[str, Any]:
+    """Debezium's, of a table whose row has these fields."""
+    row = {"type": "record", "name": "Value", "namespace": f"shop.{name}", "fields": list(fields)}
+    parts = [{"name": part, "type": "string"} for part in ("db", "table")]
+    source = {"type": "record", "name": "Source", "fields": [*parts, {"name": "ts_ms", "type": "long"}]}
+    members = [
+        {"name": "before", "type": ["null", row], "default": None},
+        {"name": "after", "type": ["null", f"shop.{name}.Value"], "default": None},
+        {"name": "source", "type": source},
+        {"name": "op", "type": "string"},
+        {"name": "ts_ms", "type": ["null", "long"], "default": None},
+    ]
+    return {"type": "record", "name": "Envelope", "namespace": f"shop.{name}", "fields": members}
+
+
+def table_change(name: str, row: dict[str, Any], db: str = "shop") -> dict[str, Any]:
+    source = {"db": db, "table": name, "ts_ms": 5}
+    return {"before": None, "after": row, "source": source, "op": "c", "ts_ms": None}

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hint_typed import typed
-from registered_avro import Topic, rows
+from registered_avro import Topic, rows, table_change, table_envelope
 from toy_registry import running
 
 from backfill_cli.contracts.decoder import Decoded
@@ -289,3 +289,32 @@ def test_json_of_a_schema_has_its_types(topic: Topic) -> None:
     with typed(refused.value) as hint:
         assert "upstream.value.schema" in hint.settings()
         assert list(decoder("rows").columns(asked, lambda: records).columns) == list(declared)
+
+
+@pytest.mark.usefixtures("fast_alone")
+def test_records_of_other_tables_in_a_shared_topic_are_skipped_by_their_sources_alone(topic: Topic) -> None:
+    people = table_envelope("people", {"name": "id", "type": "long"})
+    orders = table_envelope("orders", {"name": "id", "type": "string"}, {"name": "total", "type": "long"})
+    mine = [topic.record(people, table_change("people", {"id": n})) for n in range(3)]
+    others = [topic.record(orders, table_change("orders", {"id": "x", "total": n})) for n in range(3)]
+    records = [one for both in zip(mine, others, strict=True) for one in both]
+    records.append(topic.record(people, table_change("people", {"id": 9}, db="elsewhere")))
+    asked = replace(topic.asked(["id"]), table="people", options={"tables": ("people",)}, shared=True)
+    debezium = decoder("debezium")
+    found = debezium.columns(asked, lambda: records[:6])
+    assert found.others == {"shop.orders"}
+    decode = debezium.open(asked, found.columns, found.facts).decode(lambda: records)
+    assert rows(decode(records)) == [{"id": n} for n in range(3)]
+
+
+def test_columns_that_are_added_to_a_table_are_seen_past_tables_of_its_name(topic: Topic) -> None:
+    """`widened` looks at records of the topic as they are then."""
+    first = table_envelope("lines", {"name": "id", "type": "long"})
+    second = table_envelope("lines", {"name": "id", "type": "long"}, {"name": "more", "type": ["null", "long"]})
+    wide = topic.record(second, table_change("lines", {"id": 2, "more": 3}))
+    elsewhere = topic.record(first, table_change("lines", {"id": 1}, db="elsewhere"))
+    asked = replace(topic.asked(["id"]), table="lines", options={"tables": ("lines",)}, shared=True)
+    with pytest.raises(ConfigError, match="is the end of several names"):
+        decoder("debezium").columns(asked, lambda: [wide, elsewhere])
+    known = replace(asked, source="shop.lines")
+    assert [*decoder("debezium").columns(known, lambda: [wide, elsewhere]).columns] == ["id", "more"]
