@@ -1,4 +1,7 @@
-"""The Kafka upstream against the suite for upstreams: records that are rows by key, tombstones that delete."""
+"""The Kafka upstream against the suite for upstreams: records that are rows by key, tombstones that delete.
+
+And changes of a table that shares its topic with another one, in a job whose third table has a topic of its own.
+"""
 
 import json
 from collections.abc import Sequence
@@ -9,11 +12,12 @@ import pytest
 from broker import Broker
 from kafka_topics import Topic, new_topic
 from upstream_contract import UpstreamContract
-from upstream_world import Row
+from upstream_world import TABLE, Row
 
-from backfill_cli.contracts import Source
+from backfill_cli.contracts import Source, TableSpec
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.upstream import Pin
+from backfill_cli.upstreams.kafka import connector
 
 Change = tuple[str, Row | None, Row | None]
 
@@ -47,6 +51,54 @@ class KafkaWorld:
         self.topic.write(values, partition, [json.dumps({"id": key}).encode() for key, _ in rows])
 
 
+@dataclass
+class TablesWorld(KafkaWorld):
+    """`orders` and `people` in one topic, with equal keys, as Debezium writes them; `lines` in another one."""
+
+    other: Topic | None = None
+
+    def load(self, splits: Sequence[Sequence[Row]]) -> None:
+        for partition, rows in enumerate(splits):
+            self._told(partition, [(TABLE, "c", None, row) for row in rows])
+
+    def land(self, changes: Sequence[Change]) -> None:
+        assert self.other is not None
+        for kind, before, after in changes:
+            key = (before or after or {})["id"]
+            partition, op = int(key >= 40), {"insert": "c", "update": "u", "delete": "d"}[kind]
+            beside = [("people", "c", None, {"id": key, "name": "p"}), ("people", "d", {"id": key}, None)]
+            self._told(partition, [(TABLE, op, before, after), *beside, ("nobody", "c", None, {"id": "x"})])
+        self.other.write([_envelope("lines", "c", None, {"id": 1, "name": "l"})])
+        for upstream in self.opened:
+            if upstream._pin is not None:
+                upstream.observe(START, False)
+
+    def open(self) -> Source:
+        assert self.other is not None
+        topics = {TABLE: self.topic.name, "people": self.topic.name, "lines": self.other.name}
+        told = {
+            "bootstrap_servers": self.topic.broker.bootstrap,
+            "topics": topics,
+            "value": {"format": "debezium", "schema": "id BIGINT, name STRING"},
+        }
+        tables = [TableSpec(name, ("id",)) for name in topics]
+        upstream = connector.open(connector.options.model_validate(told), tables)
+        self.opened.append(upstream)
+        return upstream
+
+    def _told(self, partition: int, changes: Sequence[tuple[str, str, Row | None, Row | None]]) -> None:
+        """With the tombstone of each delete."""
+        values: list[bytes | None] = []
+        for change in changes:
+            values += [_envelope(*change), *([None] if change[1] == "d" else [])]
+        self.topic.write(values, partition, [b'{"id":1}'] * len(values))
+
+
+def _envelope(table: str, op: str, before: Row | None, after: Row | None) -> bytes:
+    source = {"db": "shop", "schema": "public", "table": table, "ts_ms": 5}
+    return json.dumps({"before": before, "after": after, "source": source, "op": op}).encode()
+
+
 class TestKafkaUpserts(UpstreamContract):
     more_columns: ClassVar[dict[str, str]] = {
         "_backfill_error": "string",
@@ -62,3 +114,9 @@ class TestKafkaUpserts(UpstreamContract):
     @pytest.fixture
     def world(self, broker: Broker) -> KafkaWorld:
         return KafkaWorld(new_topic(broker, 2))
+
+
+class TestKafkaTables(TestKafkaUpserts):
+    @pytest.fixture
+    def world(self, broker: Broker) -> TablesWorld:
+        return TablesWorld(new_topic(broker, 2), other=new_topic(broker))

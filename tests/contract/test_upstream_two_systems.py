@@ -5,17 +5,22 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from broker import Broker
 from hint_typed import typed
 from kafka_topics import new_topic
 from pydantic import ValidationError
-from two_systems_world import TwoSystems, Watched, after_snapshot
+from two_systems_world import TwoSystems, Watched, after_snapshot, record
 from upstream_contract import UpstreamContract
-from upstream_world import row
+from upstream_world import TABLE, replayed, row, rows_of
 
+from backfill_cli import registry
+from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import ConfigError, Fatal, HistoryGone, StateConflict
 from backfill_cli.kafka.cluster import Cluster
+from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 
 if TYPE_CHECKING:
@@ -58,6 +63,37 @@ def test_from_offsets_the_snapshot_is_exactly_that_state(world: TwoSystems, spar
     pin = upstream.pin()
     assert (dict(pin.position), pin.complete_at, pin.position_ms) == (at, None, None)
     assert after_snapshot(upstream, spark) == [row(1, "uno"), row(2, "two")]
+
+
+def test_tables_that_share_a_topic_follow_each_its_own_snapshot(
+    broker: Broker, tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """Equal keys in both, the tombstone of a delete, and a table that the job does not have."""
+    topic = new_topic(broker)
+    held = {TABLE: [row(1, "one"), row(2, "two")], "people": [row(1, "a"), row(2, "b")]}
+    for name, rows in held.items():
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / name / "0.parquet")
+    deleted = record("d", row(1, "a"), None).replace(b'"orders"', b'"people"')
+    created = record("c", None, row(3, "c"))
+    others = [created.replace(b'"orders"', b'"people"'), created.replace(b'"orders"', b'"nobody"')]
+    topic.write([record("u", None, row(1, "uno")), deleted, None, *others], keys=[b'{"id":1}'] * 5)
+    changes = {"type": "kafka", "bootstrap_servers": broker.bootstrap, "topic": topic.name}
+    told = {
+        "snapshot": {"type": "files", "path": f"{tmp_path}/{{table}}", "format": "parquet"},
+        "changes": {**changes, "from": {f"{name}/0": 0 for name in held}},
+    }
+    connector = registry.two_systems("files", "kafka")
+    upstream = connector.open(connector.options.model_validate(told), [TableSpec(name, ("id",)) for name in held])
+    pin = upstream.pin()
+    assert dict(pin.position) == {"orders/0": 0, "people/0": 0}
+    latest = upstream.observe(pin.position, True).latest
+    expected = {TABLE: [row(1, "uno"), row(2, "two")], "people": [row(2, "b"), row(3, "c")]}
+    for name, rows in held.items():
+        reads = [SnapshotRead(split.table, split.id) for split in pin.splits if split.table == name]
+        assert rows_of(upstream.scan(spark, name, reads)) == rows
+        changed = upstream.changes(spark, name, pin.position, latest, pin.schema[name])
+        assert replayed(changed, rows) == expected[name]
 
 
 def test_from_earliest_all_is_replayed_and_the_sink_converges_to_the_topics_end(world: TwoSystems) -> None:

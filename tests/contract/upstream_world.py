@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from backfill_cli.contracts import LogRequest, Source
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.position import Position
+from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin
 
 if TYPE_CHECKING:
@@ -60,13 +61,19 @@ def rows_of(frame: "DataFrame", *columns: str) -> list[Row]:
     return sorted(found, key=lambda r: (r["id"], str(r["name"])))
 
 
+def splits_of(pin: Pin) -> list[Split]:
+    """Those of the suite's table: an upstream can have others beside it."""
+    return [split for split in pin.splits if split.table == TABLE]
+
+
 def whole(upstream: Source, pin: Pin) -> list[SnapshotRead]:
+    splits = splits_of(pin)
     if upstream.capabilities.log is not None:
-        reads = [SnapshotRead(s.table, s.id, limit_rows=1_000) for s in pin.splits]
+        reads = [SnapshotRead(s.table, s.id, limit_rows=1_000) for s in splits]
         return list(upstream.closed(TABLE, reads))
     if upstream.capabilities.partitions is not None:  # offsets, each range with its begin and its end
-        return [SnapshotRead(s.table, s.id, 0, s.rows) for s in pin.splits]
-    return [SnapshotRead(s.table, s.id) for s in pin.splits]
+        return [SnapshotRead(s.table, s.id, 0, s.rows) for s in splits]
+    return [SnapshotRead(s.table, s.id) for s in splits]
 
 
 def changes(upstream: Source, spark: "SparkSession", after: Position, up_to: Position, pin: Pin) -> "DataFrame":
