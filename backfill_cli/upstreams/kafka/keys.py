@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -21,15 +21,17 @@ _SAMPLE_S = 10.0
 def of_registry(options: TopicOptions, tables: Sequence[str]) -> dict[str, Sequence[str]]:
     """By table the fields of the newest schema of its topic's keys, where there is one, and it is a record.
 
-    A schema that does not show which of its messages keys are says nothing. Raises what the registry does.
+    A schema that does not show which of its messages keys are says nothing, nor does one in a topic of several
+    tables: it is of one of them. Raises what the registry does.
     """
     assert options.registry is not None
     registry = SchemaRegistry.of(options.registry, f"{options.at}.registry")
     documents = Registered(registry, options.key.format, f"{options.at}.key.format")
     found: dict[str, Sequence[str]] = {}
-    for table, topic in options.topic_of(tables).items():
+    topics = options.topic_of(tables)
+    for table, topic in topics.items():
         subject = f"{topic}-key"
-        if registry.latest(subject) is not None:
+        if _is_alone(options, topics, table) and registry.latest(subject) is not None:
             with suppress(BadData):
                 ((_, schema),) = documents.schemas([], subject)
                 found[table] = [str(one["field"]) for one in schema.get("fields") or ()]
@@ -51,12 +53,16 @@ def of_records(options: TopicOptions, tables: Sequence[str]) -> dict[str, Sequen
     read = {topic: samples.glimpse(connection, topic, seen[topic], _SAMPLE_S) for topic in seen}
     found: dict[str, Sequence[str]] = {}
     for table, topic in topics.items():
-        alone = list(topics.values()).count(topic) == 1 and not options.value.tables
-        of = None if alone else re.compile(matching(options.value.tables or (table,)))
+        of = None if _is_alone(options, topics, table) else re.compile(matching(options.value.tables or (table,)))
         names = {_fields(one.key()) for one in read[topic] if of is None or _is_of(one.value(), of)}
         if len(names) == 1 and (fields := names.pop()):
             found[table] = list(fields)
     return found
+
+
+def _is_alone(options: TopicOptions, topics: Mapping[str, str], table: str) -> bool:
+    """Whether a table's topic has no records of others, as far as the options say."""
+    return list(topics.values()).count(topics[table]) == 1 and not options.value.tables
 
 
 def _is_of(value: bytes | None, table: re.Pattern[str]) -> bool:

@@ -116,7 +116,8 @@ class Topics:
 
     def _written_ms(self, read: Position) -> int | None:
         """When the oldest record after a job's position was written, as far as the fullest topics tell."""
-        fullest = sorted(self.of.values(), key=lambda topic: -topic.behind(read))[:_ASKED]
+        each = {topic.name: topic for topic in sorted(self.of.values(), key=lambda topic: topic.behind(read))}
+        fullest = list(each.values())[-_ASKED:]
         found = (topic.written_ms(topic.offsets(read), topic.now()) for topic in fullest if topic.behind(read))
         return min((ms for ms in found if ms is not None), default=None)
 
