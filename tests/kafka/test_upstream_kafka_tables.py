@@ -231,6 +231,19 @@ def test_two_source_tables_of_one_name_are_told_apart_by_more_of_their_names(bro
         assert {split.id for split in pin.splits} == {"other.public.people/0", "orders/0"}
 
 
+def test_a_source_table_fills_one_table_of_a_job(broker: "Broker") -> None:
+    topic = new_topic(broker)
+    topic.write([envelope("people", "c", None, {"id": 1})])
+    value = {"format": "debezium", "schema": "id INT"}
+    with pytest.raises(
+        ConfigError, match=r"'people' and 'public.people' are both 'shop.public.people'"
+    ) as refused:
+        opened(broker, ["people", "public.people"], ["id"], topic=topic.name, value=value).pin()
+    with typed(refused.value) as hint:
+        hint.says("leave one of them out of [[tables]]")
+        assert opened(broker, ["people", "orders"], ["id"], topic=topic.name, value=value).pin().splits
+
+
 def test_a_topic_whose_records_name_no_table_fills_one(broker: "Broker") -> None:
     topic = new_topic(broker)
     with pytest.raises(ConfigError, match="events values do not name the table of a record") as refused:

@@ -64,9 +64,9 @@ def no_standby(db: Database) -> Iterator[None]:
     """Commits that do not say otherwise wait for a standby that is not there, until the end of `with`."""
     admin = psycopg.connect(db.dsn, autocommit=True)
     admin.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-    admin.execute("SELECT pg_reload_conf()")
-    _until_commits_wait(db)
     try:
+        admin.execute("SELECT pg_reload_conf()")
+        _until_commits_wait(db)
         yield
     finally:
         admin.execute("ALTER SYSTEM RESET synchronous_standby_names")
@@ -79,16 +79,18 @@ def _until_commits_wait(db: Database) -> None:
     until_s = time.monotonic() + 60
     with psycopg.connect(db.dsn, autocommit=True) as probe:
         while True:
-            probe.pgconn.send_query(b"CREATE TEMP TABLE probe ()")
-            while probe.pgconn.is_busy():
+            probe.pgconn.send_query(b"SELECT pg_logical_emit_message(true, 'probe', '')")
+            waits = False
+            while not waits and probe.pgconn.is_busy():
                 assert time.monotonic() < until_s
-                if probe.info.backend_pid in waiting_for_standby(db):
-                    db(f"SELECT pg_terminate_backend({probe.info.backend_pid}, 60000)")
-                    return
+                waits = probe.info.backend_pid in waiting_for_standby(db)
                 probe.pgconn.consume_input()
+            if waits:
+                db(f"SELECT pg_cancel_backend({probe.info.backend_pid})")
             while probe.pgconn.get_result() is not None:
                 pass
-            probe.execute("DROP TABLE probe")
+            if waits:
+                return
 
 
 def waiting_for_standby(db: Database) -> list[int]:

@@ -97,9 +97,18 @@ class Topics:
             topic.same(topic.now(), topic.known(identity))
 
     def identity(self, found: Mapping[str, Found]) -> dict[str, Any]:
-        """What must never change. found: by table."""
+        """What must never change. found: by table. Raises ConfigError for tables that are one in their topic."""
+        self._refuse_twice(found)
         told = {name: topic.identity(topic.now(), found[name]) for name, topic in self.of.items()}
         return told.popitem()[1] if self._alone else {"topics": told}
+
+    def _refuse_twice(self, found: Mapping[str, Found]) -> None:
+        known: dict[tuple[str, str], str] = {}
+        for name, topic in self.of.items():
+            source = found[name].facts.get("source")
+            if topic.shared and source and (other := known.setdefault((topic.name, source), name)) != name:
+                fault = f"tables: '{other}' and '{name}' are both '{source}' in topic '{topic.name}'"
+                raise ConfigError("config", [fault], in_config("leave one of them out of [[tables]]"))
 
     def pending(self, position: Position, read: Position | None, now_ms: int) -> tuple[UpstreamEpoch, ...]:
         """What is after a position, as of this look. read: as for `look`."""
