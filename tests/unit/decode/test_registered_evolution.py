@@ -14,6 +14,7 @@ from toy_registry import running
 
 from backfill_cli.contracts.decoder import Fault
 from backfill_cli.errors import BadData
+from backfill_cli.registry import decoder
 
 VALUES: dict[str, list[Any]] = {
     "int": [0, -1, 2**31 - 1, -(2**31)],
@@ -139,3 +140,17 @@ def test_a_default_is_told_apart_from_an_explicit_null(topic: Topic) -> None:
     _, before = topic.read("rows", records, seen=records[:1])
     assert before.fault is not None
     assert before.fault.to_pylist() == [None, Fault.NEW_COLUMN, Fault.NEW_COLUMN]
+
+
+def test_a_field_that_was_renamed_after_the_job_began_is_its_column_by_its_alias() -> None:
+    """An alias that is another column's name means nothing where that column has its own field."""
+    id, city = {"name": "id", "type": "long"}, {"name": "city", "type": "string"}
+    renamed = {"name": "full_name", "type": "string", "aliases": ["name", "city"]}
+    with running() as registry:
+        topic, of = Topic(registry), decoder("rows")
+        before = schema([id, {"name": "name", "type": "string"}, city])
+        records = [topic.record(before, {"id": 1, "name": "a", "city": "x"})]
+        found = of.columns(topic.asked(), lambda: records)
+        records.append(topic.record(schema([id, renamed, city]), {"id": 2, "full_name": "b", "city": "y"}))
+        read = of.open(topic.asked(), found.columns, found.facts).decode(lambda: records)(records)
+    assert rows(read) == [{"id": 1, "name": "a", "city": "x"}, {"id": 2, "name": "b", "city": "y"}]
