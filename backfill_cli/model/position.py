@@ -4,8 +4,13 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from backfill_cli.model.names import by_numbers
+
 Cursor = int | str
-"""A place in a log or a split: an offset, a row's index, a file's name, a key in its database's notation."""
+"""A place in a log or a split: an offset, a row's index, a file's name, a key in its database's notation.
+
+Texts of a log are in the order of the numbers in them: see names.py.
+"""
 
 
 def cursor_text(cursor: Cursor | None) -> str | None:
@@ -73,5 +78,5 @@ def _before(a: Cursor, b: Cursor) -> bool:
     if isinstance(a, int) and isinstance(b, int):
         return a < b
     if isinstance(a, str) and isinstance(b, str):
-        return a < b
+        return by_numbers(a) < by_numbers(b)
     raise TypeError(f"cursors of one log must have the same type, not {a!r} and {b!r}")

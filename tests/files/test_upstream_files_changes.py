@@ -2,7 +2,7 @@
 
 import datetime as dt
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -43,6 +43,36 @@ def test_case_06_the_order_in_a_file_is_kept_when_many_tasks_read_it(
         assert [r["n"] for r in frame.select("n").toArrow().to_pylist()] == list(numbers)
     finally:
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
+def test_case_81_changes_of_a_key_are_in_the_order_of_the_numbers_in_names(
+    tmp_path: Path, spark: "SparkSession", kind: str
+) -> None:
+    columns = {"id": pa.int64(), "n": pa.int64()}
+    upstream = opened(tmp_path, columns, {"format": "debezium" if kind == "json" else "dms"})
+    for n in range(8, 12):
+        path = tmp_path / "changes" / f"c-{n}.{kind}"
+        if kind == "json":
+            path.write_text(event("u", None, {"id": 1, "n": n}))
+        elif kind == "csv":
+            path.write_text(f"U,1,{n}\n")
+        else:
+            pq.write_table(pa.table({"Op": ["U"], "id": [1], "n": [n]}), path)
+    assert [r["n"] for r in changes_of(upstream, spark).select("n").toArrow().to_pylist()] == [8, 9, 10, 11]
+    pin = upstream.pin()
+    latest = upstream.observe(pin.position, False).latest
+    found = upstream.change_batches("t", pin.position, latest, pin.schema["t"], 4)
+    if found is not None:
+        rows = [
+            row for task in found.parts for piece in task for b in found.make(piece.what) for row in b.to_pylist()
+        ]
+        assert [row["n"] for row in sorted(rows, key=place)] == [8, 9, 10, 11]
+
+
+def place(row: dict[str, Any]) -> tuple[Any, ...]:
+    at = row["_backfill_seq"]["at"]
+    return at["file"], at["row"]
 
 
 def test_a_window_may_begin_and_end_inside_a_file_of_several_epochs(tmp_path: Path, spark: "SparkSession") -> None:

@@ -138,7 +138,7 @@ class SnapshotOptions(SnapshotFiles):
 
 
 class ChangesOptions(_Options):
-    """The landing zone of change files, read in name order."""
+    """The landing zone of change files, read in the order of the numbers in their names."""
 
     path: Annotated[str, FilePath(), Example("data/orders/changes")] = Field(
         min_length=1, description="folder or glob of the change files; in the same form as the snapshot's path"

@@ -328,3 +328,22 @@ def test_a_file_applied_in_part_is_pending_with_the_rest(tmp_path: Path) -> None
     later.recall(upstream.remembered(position))
     for one in (upstream, later):
         assert [e.cursors[0] for e in one.observe(position, False).pending] == [("epoch", 2)]
+
+
+def test_epochs_whose_texts_are_not_in_the_order_of_their_numbers_are_refused(tmp_path: Path) -> None:
+    upstream = tables(tmp_path, "t")
+    upstream.pin()
+    for number in ("10", "9"):
+        land(tmp_path / "changes", f"{number}.json", event(1, tx=number))
+    with pytest.raises(BadData) as caught:
+        epochs(upstream)
+    assert "'10'" in str(caught.value)
+    assert "'9'" in str(caught.value)
+    with typed(caught.value) as hint:
+        hint.says("write epochs as integers, or with the same number of digits, like '09' and '10'")
+        for number in ("10", "9"):
+            land(tmp_path / "changes", f"{number}.json", event(1, tx=number.zfill(2)))
+        assert epochs(upstream) == [("09", 1), ("10", 1)]
+        for number in ("10", "9"):
+            land(tmp_path / "changes", f"{number}.json", event(1, tx=int(number)))
+        assert epochs(upstream) == [(9, 1), (10, 1)]

@@ -234,14 +234,21 @@ def test_files_that_only_this_packages_workers_read_need_it_on_the_executors(
 
 
 def test_names_are_written_with_numbers_of_one_length(root: Path) -> None:
-    for name in ("9.json", "10.json"):
-        land(root / "changes", name, event(1))
-    with typed(refused(lambda: changes(root))) as hint:
-        hint.says("like 09 and 10")
-        (root / "changes" / "9.json").rename(root / "changes" / "09.json")
-        upstream = opened(root)
-        upstream.pin()
-        assert len(upstream.observe(START, False).pending) == 2
+    unclear = [
+        (("1.9.json", "1.10.json"), "1.09.json", "like 09 and 10"),
+        (("20240101full.json", "20240102x.json"), "20240101-full.json", "from the letters after them"),
+    ]
+    for names, renamed, asked in unclear:
+        folder = root / names[0]
+        parquet(folder / "snapshot" / "a.parquet")
+        for name in names:
+            land(folder / "changes", name, event(1))
+        with typed(refused(lambda folder=folder: changes(folder))) as hint:  # type: ignore[misc]
+            hint.says(asked)
+            (folder / "changes" / names[0]).rename(folder / "changes" / renamed)
+            upstream = opened(folder)
+            upstream.pin()
+            assert len(upstream.observe(START, False).pending) == 3
 
 
 def test_a_hole_is_filled_or_the_option_goes(root: Path) -> None:

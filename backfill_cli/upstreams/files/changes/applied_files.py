@@ -11,16 +11,20 @@ import json
 import shlex
 import zlib
 from bisect import bisect_left
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from backfill_cli.errors import START_OVER, Fatal, Hint, HistoryGone, shell
 from backfill_cli.formats.listing import File, touched
+from backfill_cli.model.names import by_numbers, in_order, unlike_text
 from backfill_cli.model.position import Cursor
 
 GROUP = 500
 """Files in a group. At least this many of the newest files, and fewer than twice this many, are not grouped."""
+
+_ORDER = "numbers"
+"""Of names, in what is remembered; versions that said nothing ordered them as texts."""
 
 Entry = tuple[str, int, int]
 """(name, size, mtime_ns)"""
@@ -49,7 +53,7 @@ class AppliedFiles:
     """count: files applied since the pin. inodes: of the recent ones, 0 if unknown. highest: the largest version
     among them, for formats with versions. waiting, newest: how many files followed that were not applied yet, and
     the name of the last one. columns: what they made of the snapshot's columns, as JSON; "" if they changed none,
-    or if that is not known.
+    or if that is not known. as_texts: an earlier version applied them, in the order of their names as texts.
     """
 
     count: int = 0
@@ -60,6 +64,7 @@ class AppliedFiles:
     waiting: int = 0
     newest: str | None = None
     columns: str = ""
+    as_texts: bool = False
 
     @property
     def last(self) -> str | None:
@@ -81,8 +86,8 @@ class AppliedFiles:
     def faults(self, there: Sequence[File]) -> Iterator[Mismatch]:
         """The files that differ from what was applied. there: the existing files after the pin, up to `last`."""
         known = {entry[0]: entry for entry in self.recent}
-        ends = [group.last for group in self.groups]
-        for at, part in groupby(there, lambda file: bisect_left(ends, file.name)):
+        ends = [by_numbers(group.last) for group in self.groups]
+        for at, part in groupby(there, lambda file: bisect_left(ends, by_numbers(file.name))):
             files = list(part)
             if at < len(ends):
                 yield from _of_group(self.groups[at], files)
@@ -110,7 +115,7 @@ class AppliedFiles:
         recent = zlib.compress(json.dumps(self.recent, ensure_ascii=False).encode(), 1)
         groups = [[group.last, group.count, group.digest, group.newest_ns] for group in self.groups]
         told = {"count": self.count, "groups": groups, "recent": base64.b64encode(recent).decode()}
-        told |= {"inodes": self.inodes}
+        told |= {"inodes": self.inodes} | ({} if self.as_texts else {"order": _ORDER})
         if self.waiting:
             told |= {"waiting": self.waiting, "newest": self.newest}
         if self.columns:
@@ -130,7 +135,27 @@ class AppliedFiles:
             told.get("waiting", 0),
             told.get("newest"),
             told.get("columns", ""),
+            told.get("order") != _ORDER,
         )
+
+    def refuse_other_order(self, table: str, start: str | None, there: Iterable[str]) -> None:
+        """Raises Fatal if an earlier version, for which names were texts, had applied other files by now.
+
+        start: the file that the job began after. there: the names of all files.
+        """
+        last = self.last or start
+        if not self.as_texts or last is None:
+            return
+        applied = {*(group.last for group in self.groups), *(name for name, *_ in self.recent), start or last}
+        known = in_order({*applied, *(name for name in there if name <= last)})
+        later = ((name, last) for name in there if name > last and by_numbers(name) < by_numbers(last))
+        moved = unlike_text(known) or next(later, None)
+        if moved is not None:
+            raise Fatal(
+                f"table '{table}': '{moved[0]}' comes before '{moved[1]}' by the numbers in their names, but the "
+                "version of backfill that began this job ordered them as texts",
+                "continue with that version, or " + START_OVER,
+            )
 
 
 def _group(entries: Sequence[Entry]) -> Group:

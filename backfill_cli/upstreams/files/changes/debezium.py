@@ -38,6 +38,7 @@ from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.failures import CHANGES_HINT, OR_QUARANTINE
 from backfill_cli.spark.names import quoted
+from backfill_cli.upstreams.files.changes import order as file_order
 from backfill_cli.upstreams.files.changes.change_format import (
     ChangeFormat,
     Inspected,
@@ -292,15 +293,16 @@ class Debezium(ChangeFormat):
         before: File | None = None,
     ) -> DataFrame | None:
         begun = before if before is not None and self._goes_on(where, before, files[0]) else None
+        places = file_order.places([*([begun] if begun else []), *files])
         parts = [
-            self._of_shape(spark, where, shapes, alike, columns, begun)
+            self._of_shape(spark, where, shapes, alike, columns, begun, places)
             for shapes, alike in self._shapes(where, files, known, begun)
             if alike != [begun]
         ]
         if not parts:
             return None
         found = balanced(lambda a, b: a.unionByName(b), parts)
-        return found.where(found[own.SEQ]["at"]["file"] != begun.name) if begun else found
+        return found.where(_file_of(places) != begun.name) if begun else found
 
     def tasks(
         self,
@@ -321,7 +323,11 @@ class Debezium(ChangeFormat):
             return nothing(columns)
         rows = self._rows(next(iter(reads.values())).decode, self._quarantines)
         found = _parts(where, [file for file in files if file.name in reads], reads)
-        pieces = [(Piece(0, (reads[part.name], rows, part)), lines.rows_of(part)) for part in found]
+        places = file_order.places(files)
+        pieces = [
+            (Piece(0, (reads[part.name], rows, part, places.get(part.name, part.name))), lines.rows_of(part))
+            for part in found
+        ]
         names = {own.OP: "string", own.SEQ: _SEQ, own.MS: "long"}
         marks = {name: field(name, kind) for name, kind in names.items()} | text_rows.quarantined(rows)
         marks |= {own.UNSENT: rows.columns[own.UNSENT]}
@@ -365,19 +371,21 @@ class Debezium(ChangeFormat):
         files: Sequence[File],
         columns: Columns,
         begun: File | None,
+        places: Mapping[str, str],
     ) -> DataFrame:
         """The changes of files of one shape. begun: an applied one, whose changes count for their order."""
         decode = self._envelopes(files[0], shapes, columns)
         reads = _readings(decode, shapes, files)
-        changes = self._read(spark, where, [file for file in files if file != begun], reads, self._quarantines)
+        after = [file for file in files if file != begun]
+        changes = self._read(spark, where, after, reads, self._quarantines, places)
         if begun is not None and begun in files:
             as_applied = {begun.name: _Reading(decode)}
-            applied = self._read(spark, where, [begun], as_applied, True)
+            applied = self._read(spark, where, [begun], as_applied, True, places)
             good = applied.where(F.col(own.QUARANTINED).isNull()).drop(own.QUARANTINED)
             changes = changes.unionByName(good, allowMissingColumns=True)
         if decode.images is not None:
             has_block = shapes[0].told is not None
-            changes = order.refusing(changes, self._table.key, decode.images, has_block, _named())
+            changes = order.refusing(changes, self._table.key, decode.images, has_block, _named(places))
         return changes.drop(own.LINE)
 
     def _envelopes(self, file: File, shapes: Sequence[_Shape], columns: Columns) -> Envelopes:
@@ -409,12 +417,14 @@ class Debezium(ChangeFormat):
         files: Sequence[File],
         reads: "Mapping[str, _Reading]",
         quarantines: bool,
+        places: Mapping[str, str],
     ) -> DataFrame:
         """`own.OP, own.SEQ, own.MS, own.LINE, Decode.beside, columns…` of whole files, with `own.QUARANTINED` if
-        asked for. reads: of each file, by its name; all have the same columns."""
+        asked for. reads: of each file, by its name; all have the same columns. places: see order.py."""
         decode = next(iter(reads.values())).decode
         columns, rows = columns_of(decode.schema), self._rows(decode, quarantines)
         found = text_rows.frame(spark, _parts(where, files, reads), partial(_made, reads), rows)
+        found = file_order.placed(found, places)
         seq = F.struct(F.col(own.AT).alias("at"), own.SUB).alias(own.SEQ)
         more = (own.QUARANTINED,) if quarantines else ()
         return found.select(own.OP, seq, own.MS, own.LINE, *more, *decode.beside, *map(quoted, columns))
@@ -542,14 +552,19 @@ _MARKS = {own.SUB: "integer", own.LINE: "long", own.OP: "string", own.MS: "long"
 beyond a file's first part, where nobody has counted the lines."""
 
 
-def _named() -> Column:
+def _file_of(places: Mapping[str, str]) -> Column:
+    """The name of a change's file. places: see order.py."""
+    return file_order.name_at(F.col(own.SEQ)["at"]["file"], places)
+
+
+def _named(places: Mapping[str, str]) -> Column:
     """A change's line, as errors name it."""
     at = F.col(own.SEQ)["at"]
     line = F.coalesce(
         F.concat(F.lit("line "), F.col(own.LINE).cast("string")),
         F.concat(F.lit("the line at byte "), at["row"].cast("string")),
     )
-    return F.concat(at["file"], F.lit(": "), line)
+    return F.concat(_file_of(places), F.lit(": "), line)
 
 
 _SEQ: SparkType = {
@@ -561,12 +576,16 @@ _SEQ: SparkType = {
 }
 
 
-def _changes(what: tuple[_Reading, TextRows, TextPart]) -> Iterator[pa.RecordBatch]:
-    """Runs in a worker: `own.OP, own.SEQ, own.MS, columns…` of a part of a file, perhaps `own.QUARANTINED`."""
-    read, rows, part = what
+def _changes(what: tuple[_Reading, TextRows, TextPart, str]) -> Iterator[pa.RecordBatch]:
+    """Runs in a worker: `own.OP, own.SEQ, own.MS, columns…` of a part of a file, perhaps `own.QUARANTINED`.
+
+    The last of `what`: what the file is ordered by.
+    """
+    read, rows, part, place = what
     names = [*text_rows.quarantined(rows), own.UNSENT, *columns_of(read.decode.schema)]
     for batch in _made({part.name: read}, rows, (Piece(0, part),)):
-        at = pa.StructArray.from_arrays([batch.column(own.FILE), batch.column(own.ROW)], ["file", "row"])
+        file = pa.repeat(pa.scalar(place, pa.string()), batch.num_rows)
+        at = pa.StructArray.from_arrays([file, batch.column(own.ROW)], ["file", "row"])
         seq = pa.StructArray.from_arrays([at, batch.column(own.SUB)], ["at", own.SUB])
         marks = {own.OP: batch.column(own.OP), own.SEQ: seq, own.MS: batch.column(own.MS)}
         yield pa.RecordBatch.from_pydict(marks | {name: batch.column(name) for name in names})

@@ -1,13 +1,15 @@
 """The change logs of all tables as one sequence of upstream epochs: files, or values of an epoch column."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 
 from backfill_cli.contracts import ArrowTasks, own
 from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.formats.listing import File
+from backfill_cli.model.names import by_numbers
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.schema import Columns
 from backfill_cli.model.upstream import UpstreamEpoch
@@ -78,9 +80,7 @@ class FileLog(Log):
         return table
 
     def position_at(self, name: str) -> Position:
-        last = {
-            table: max((n for n in log.files() if n <= name), default=None) for table, log in self._logs.items()
-        }
+        last = {table: log.last_up_to(name) for table, log in self._logs.items()}
         return Position.of({table: cursor for table, cursor in last.items() if cursor is not None})
 
     def pending(self, position: Position) -> list[UpstreamEpoch]:
@@ -155,8 +155,7 @@ class EpochLog(Log):
         found = [
             values.highest
             for table, log in self._logs.items()
-            if (last := max((n for n in log.names() if n <= name), default=None)) is not None
-            and (values := self._of(table, log.files()[last])).rows
+            if (last := log.last_up_to(name)) is not None and (values := self._of(table, log.files()[last])).rows
         ]
         if not found:
             return Position()
@@ -166,9 +165,11 @@ class EpochLog(Log):
 
     def pending(self, position: Position) -> list[UpstreamEpoch]:
         epochs: dict[Cursor, _Epoch] = {}
+        cursor = position.get(LOG)
         for table in self._logs:
             self._collect(table, position, epochs)
         ordered = sorted(epochs)
+        _refuse_unpadded(ordered if cursor is None else [cursor, *ordered])
         if ordered and len(self._logs) > 1 and set(epochs[ordered[-1]].files) != set(self._logs):
             ordered.pop()
         found, ms = list[UpstreamEpoch](), 0
@@ -264,6 +265,17 @@ class EpochLog(Log):
         values = epoch_values.read(log.where, file, kind, self._column, self._options.csv)
         self._values[table][file.name] = (file, values)
         return values
+
+
+def _refuse_unpadded(epochs: Sequence[Cursor]) -> None:
+    """Raises BadData for texts whose order is not that of the numbers in them. epochs: in order."""
+    for one, other in pairwise(epochs):
+        if isinstance(one, str) and isinstance(other, str) and by_numbers(one) > by_numbers(other):
+            raise BadData(
+                f"epoch {one!r} comes before {other!r} as text, and after it by the numbers in them",
+                "write epochs as integers, or with the same number of digits, like '09' and '10': those not yet "
+                "applied may be replaced",
+            )
 
 
 def _after(a: Cursor, b: Cursor) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import filterfalse
 
 from backfill_cli.formats.listing import File, Listing, Place, hidden, readable, refuse_table
+from backfill_cli.model.names import by_numbers, in_order
 from backfill_cli.spark.failures import reading
 
 _SETTLED_NS = 1_000_000_000
@@ -63,7 +64,7 @@ class _Folder:
 
 
 class Landing:
-    """The files of one place as last listed. files: by name. names: in order."""
+    """The files of one place as last listed. files: by name. names: in the order of their numbers."""
 
     def __init__(self, where: Place) -> None:
         self.where = where
@@ -87,10 +88,18 @@ class Landing:
         return found
 
     def between(self, after: str | None, up_to: str | None) -> Sequence[str]:
-        """The names with `after < name <= up_to`; None: no bound."""
-        begin = 0 if after is None else bisect_right(self.names, after)
-        end = len(self.names) if up_to is None else bisect_right(self.names, up_to)
+        """The names after `after`, up to `up_to`; None: no bound."""
+        begin = 0 if after is None else self._after(after)
+        end = len(self.names) if up_to is None else self._after(up_to)
         return self.names[begin:end]
+
+    def before(self, name: str) -> str | None:
+        """The name before this one, which need not be there; None if it would be the first."""
+        at = bisect_left(self.names, by_numbers(name), key=by_numbers)
+        return self.names[at - 1] if at > 0 else None
+
+    def _after(self, name: str) -> int:
+        return bisect_right(self.names, by_numbers(name), key=by_numbers)
 
     def refresh(self) -> tuple[list[File], list[str]]:
         """(files that are new, names that are gone) since the last call, which `files` and `names` now show.
@@ -110,21 +119,21 @@ class Landing:
             added = [file for file in added if file.name not in self.files]
         for name in gone:
             del self.files[name]
-            del self.names[bisect_left(self.names, name)]
+            del self.names[bisect_left(self.names, by_numbers(name), key=by_numbers)]
         self.files.update((file.name, file) for file in added)
-        self._insert(sorted(file.name for file in added))
+        self._insert(in_order(file.name for file in added))
         return added, gone
 
     def _insert(self, new: Sequence[str]) -> None:
         if not new:
             return
-        if not self.names or new[0] > self.names[-1]:
+        if not self.names or by_numbers(new[0]) > by_numbers(self.names[-1]):
             self.names.extend(new)
         elif len(new) <= _FEW:
             for name in new:
-                insort(self.names, name)
+                insort(self.names, name, key=by_numbers)
         else:
-            self.names = sorted(self.files)
+            self.names = in_order(self.files)
 
     def _remote(self) -> tuple[list[File], list[str]]:
         there = self._listing.files()

@@ -24,7 +24,7 @@ from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.failures import CHANGES_HINT, OR_QUARANTINE, SHOWN, refused
 from backfill_cli.spark.names import quoted
-from backfill_cli.upstreams.files.changes import epoch_values
+from backfill_cli.upstreams.files.changes import epoch_values, order
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected, undeclared
 from backfill_cli.upstreams.files.options import FILE_FORMATS, ChangesOptions, FileFormat
 from backfill_cli.upstreams.files.reading import csv_files, json_rows, lines, parquet_rows
@@ -166,7 +166,8 @@ class MarkedRows(ChangeFormat):
             for file, how in zip(files, found, strict=True):
                 groups.setdefault(how, []).append(file)
         parts = [self._of_group(spark, where, group, *how, columns) for how, group in groups.items()]
-        rows, place = self._placed(balanced(lambda a, b: a.unionByName(b), parts))
+        rows = order.placed(balanced(lambda a, b: a.unionByName(b), parts), order.places(files))
+        rows, place = self._placed(rows)
         more = [own.EPOCH] if self.options.epoch is not None else []
         more += [own.QUARANTINED] if self.quarantines else []
         return rows.select(place.alias(own.SEQ), own.OP, own.MS, *more, *(quoted(name) for name in columns))

@@ -1,29 +1,92 @@
-"""Change files are applied in the order of their names; numbers or versions that contradict it are refused.
+"""Change files are applied in the order of the numbers in their names; what contradicts it is refused.
 
 If the config says that they increase by one, the job waits for a missing one.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+import pyarrow as pa
+
+from backfill_cli.contracts import own
 from backfill_cli.errors import BadData, Transient, in_config
+from backfill_cli.formats.listing import File
+from backfill_cli.model.names import unlike_text
 from backfill_cli.model.position import Cursor
+from backfill_cli.spark.api import Column, DataFrame, F
 from backfill_cli.upstreams.files.changes.change_format import Inspected
 
 _WORDS = re.compile(r"[0-9A-Za-z]+|[^0-9A-Za-z]+")
 _DIGITS = re.compile(r"[0-9]+")
+_NUMBERED = re.compile(r"[A-Za-z]*[0-9]+")
+_SAME_WIDTH = "rename them so that all numbers have the same number of digits, like 09 and 10"
 
 
-def refuse_unpadded(table: str, waiting: Sequence[str]) -> None:
-    """Raises BadData naming two files if the one with the greater number comes first."""
+def refuse_unclear(table: str, waiting: Sequence[str]) -> None:
+    """Raises BadData for two files of which nobody can tell which comes first. waiting: names, in order."""
     for one, other in pairwise(waiting):
-        if _counts_down(one, other):
+        words = zip(_WORDS.findall(one), _WORDS.findall(other), strict=False)
+        a, b = next(((a, b) for a, b in words if a != b), ("", ""))
+        if a < b and _counts_down(a, b):
             raise BadData(
-                f"table '{table}': '{one}' comes before '{other}', because names are ordered as text and their "
-                "numbers have no leading zeros",
-                "rename them so that all numbers have the same number of digits, like 09 and 10",
+                f"table '{table}': '{one}' comes before '{other}', though its number is greater",
+                _SAME_WIDTH,
             )
+        if a > b and not _counts_up(a, b):
+            raise BadData(
+                f"table '{table}': '{one}' comes before '{other}' by the numbers in their names, and after it "
+                "as text",
+                "separate these numbers from the letters after them, as in 20240101-full and 20240102-delta",
+            )
+
+
+def _counts_down(a: str, b: str) -> bool:
+    """Whether the second word has a smaller number, with fewer digits, where they first differ."""
+    m, n = _first_unlike(a, b)
+    return not m.startswith("0") and len(n) < len(m) and int(n) < int(m)
+
+
+def _counts_up(a: str, b: str) -> bool:
+    """Whether the second word surely has the greater number where they first differ."""
+    m, n = _first_unlike(a, b)
+    return bool(m) and (_NUMBERED.fullmatch(a) is not None or not (m.startswith("0") or n.startswith("0")))
+
+
+def _first_unlike(a: str, b: str) -> tuple[str, str]:
+    """The first numbers in which two words differ; empty if the words differ in more than numbers."""
+    if _DIGITS.sub("0", a) != _DIGITS.sub("0", b):
+        return "", ""
+    numbers = zip(_DIGITS.findall(a), _DIGITS.findall(b), strict=True)
+    return next(((m, n) for m, n in numbers if m != n), ("", ""))
+
+
+def places(files: Sequence[File]) -> Mapping[str, str]:
+    """For each file's name, a text that is ordered as these files are, which are in order; the name ends it.
+
+    None where the names are in order as texts.
+    """
+    if unlike_text([file.name for file in files]) is None:
+        return {}
+    return {file.name: f"{number:0{_PLACE - 1}d} {file.name}" for number, file in enumerate(files)}
+
+
+_PLACE = 11
+
+
+def name_at(place: Column, places: Mapping[str, str]) -> Column:
+    """The name that ends a text of `places`."""
+    return F.substr(place, F.lit(_PLACE + 1)) if places else place
+
+
+def placed(rows: DataFrame, places: Mapping[str, str]) -> DataFrame:
+    """The rows with texts of `places` in `own.AT`, instead of the names. rows: `own.FILE, own.AT, …`."""
+    if not places:
+        return rows
+    told = pa.table({own.FILE: list(places), own.PLACE: list(places.values())})
+    found = rows.join(F.broadcast(rows.sparkSession.createDataFrame(told)), own.FILE)
+    at = F.struct(F.col(own.PLACE).alias("file"), F.col(own.AT)["row"].alias("row"))
+    return found.withColumn(own.AT, at).drop(own.PLACE)
 
 
 def refuse_older_versions(table: str, pending: Sequence[Inspected], before: Cursor | None) -> None:
@@ -44,20 +107,6 @@ def refuse_older_versions(table: str, pending: Sequence[Inspected], before: Curs
 
 def _after(a: Cursor, b: Cursor) -> bool:
     return a > b if isinstance(a, int) and isinstance(b, int) else str(a) > str(b)
-
-
-def _counts_down(one: str, other: str) -> bool:
-    """Whether two names first differ in a number that is smaller and has fewer digits in the second name.
-
-    The words that hold it must be equal apart from digits: random words (UUIDs) have the same length, or are not.
-    """
-    words = zip(_WORDS.findall(one), _WORDS.findall(other), strict=False)
-    a, b = next(((a, b) for a, b in words if a != b), ("", ""))
-    if len(a) == len(b) or _DIGITS.sub("0", a) != _DIGITS.sub("0", b):
-        return False
-    numbers = zip(_DIGITS.findall(a), _DIGITS.findall(b), strict=True)
-    m, n = next(((m, n) for m, n in numbers if m != n), ("", ""))
-    return not m.startswith("0") and len(n) < len(m) and int(n) < int(m)
 
 
 _ENDING = re.compile(r"(?:\.[A-Za-z][A-Za-z0-9]*)*$")

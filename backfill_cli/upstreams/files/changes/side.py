@@ -1,13 +1,13 @@
 """Files as a change log: a folder for each table, where change files land."""
 
 import json
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 from backfill_cli.contracts import ArrowTasks, ChangeLog, Extras, TableSpec, own
 from backfill_cli.errors import START_OVER, ConfigError, Fatal, in_config
 from backfill_cli.formats import frames
 from backfill_cli.formats.listing import place
+from backfill_cli.model.names import by_numbers, in_order, unlike_text
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.schema import Columns, columns_of
 from backfill_cli.model.units import nearest_first
@@ -35,7 +35,7 @@ class FilesChanges(ChangeLog):
     def __init__(self, options: FilesOptions, tables: Sequence[TableSpec]) -> None:
         changes, quarantines = options.changes, options.on_error == "quarantine"
         self._tables, self._options = tables, changes
-        self.extras = Extras(places=self._places)
+        self.extras = Extras(warnings=self._warnings, places=self._places)
         self._as_of, self._complete_at = options.snapshot.as_of, options.snapshot.complete_at
         self._logs = {t.name: _table_log(t, changes, quarantines) for t in tables} if changes else {}
         self._log: Log = EpochLog(self._logs, changes) if changes and changes.epoch else FileLog(self._logs)
@@ -69,6 +69,16 @@ class FilesChanges(ChangeLog):
             latest = latest.join(Position.of(dict(epoch.cursors)))
         return UpstreamView("{}", latest, tuple(pending))
 
+    def _warnings(self) -> Sequence[str]:
+        """For each table, that its files are in another order than their names are as texts."""
+        moved = {name: unlike_text(log.names()) for name, log in self._logs.items()}
+        return [
+            f"table '{name}': change files are applied in the order of the numbers in their names: '{two[0]}' "
+            f"before '{two[1]}', which comes first as text"
+            for name, two in moved.items()
+            if two is not None
+        ]
+
     def _places(self) -> Mapping[str, frozenset[str]]:
         """The change files that each table would apply; nothing if no row could belong to two tables."""
         return self._files_after(self._marks()[0]) if self._may_share() else {}
@@ -80,9 +90,9 @@ class FilesChanges(ChangeLog):
     def _files_after(self, position: Position) -> Mapping[str, frozenset[str]]:
         found = {}
         for name, log in self._logs.items():
-            names, files = log.names(), log.files()
-            begin = bisect_right(names, self._log.cursor(position, name) or "")
-            found[name] = pins.real_paths((files[one].path for one in names[begin:]), log.where)
+            files = log.files()
+            after = log.after(self._log.cursor(position, name))
+            found[name] = pins.real_paths((files[one].path for one in after), log.where)
         return found
 
     def _refuse_shared(self, position: Position) -> None:
@@ -132,11 +142,12 @@ class FilesChanges(ChangeLog):
             return position, self._position_of(self._complete_at, "complete_at")
         if self._as_of:
             return position, None
-        newest = max((name for log in self._logs.values() for name in log.names()), default=None)
+        ends = (name for log in self._logs.values() for name in log.names()[-1:])
+        newest = max(ends, key=by_numbers, default=None)
         return position, None if newest is None else self._log.position_at(newest)
 
     def _position_of(self, name: str, option: str) -> Position:
-        names = sorted({n for log in self._logs.values() for n in log.names()})
+        names = in_order({n for log in self._logs.values() for n in log.names()})
         if name not in names:
             near = nearest_first(name, names)[:3]
             hint = f"name one of: {', '.join(near)}" if near else "there are no change files yet: leave it out"
@@ -161,8 +172,7 @@ class FilesChanges(ChangeLog):
     def _refuse_lacking(self, position: Position, schema: Mapping[str, str]) -> None:
         """Raises ConfigError if the options do not say how the files after a position are written."""
         for name, form, log in self._debezium():
-            after = self._log.cursor(position, name)
-            files = [log.files()[one] for one in log.names() if after is None or one > after]
+            files = [log.files()[one] for one in log.after(self._log.cursor(position, name))]
             form.refuse_lacking(log.where, files, columns_of(schema[name]))
 
     def _refuse_twins(self, schema: Mapping[str, str]) -> None:

@@ -1,12 +1,11 @@
 """One table's change files as a log: what is pending after a cursor, and checks that applied files did not change.
 
-A file is identified by its name, and the log is in the order of names. Applied files are remembered
-(applied_files.py), here and in the job's checkpoints, so that any process reports a file that came late, grew or
-was replaced. Applied files can be removed.
+A file is identified by its name, and the log is in the order of the numbers in names (model/names.py). Applied
+files are remembered (applied_files.py), here and in the job's checkpoints, so that any process reports a file that
+came late, grew or was replaced. Applied files can be removed.
 """
 
 import shlex
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,6 +13,7 @@ from dataclasses import replace
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, BadData, HistoryGone, UsageError, in_config
 from backfill_cli.formats.listing import File, Place
+from backfill_cli.model.names import by_numbers
 from backfill_cli.model.schema import Columns, columns_of, differing, same_type, schema_text, shown
 from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.upstreams.files.changes import applied_files, order
@@ -98,13 +98,23 @@ class TableLog:
         self._look()
         return self._landing.names
 
+    def after(self, cursor: str | None) -> Sequence[str]:
+        """The names of the files after `cursor`, in order."""
+        self._look()
+        return self._landing.between(cursor, None)
+
+    def last_up_to(self, name: str) -> str | None:
+        """The last file that comes before this one, or is it; None if there is none."""
+        self._look()
+        return next(iter(self._landing.between(None, name)[-1:]), None)
+
     def pending(self, cursor: str | None) -> list[Inspected]:
         """The metadata of the files after `cursor`, in order; each is inspected again only if it has changed.
 
         Raises Fatal for a file that came late, or that changed or was renamed after it was applied, HistoryGone
         for a pending one that is gone, BadData for an incomplete one.
         """
-        self._memories = {at: one for at, one in self._memories.items() if at <= (cursor or "")}
+        self._memories = {at: one for at, one in self._memories.items() if _up_to(at, cursor)}
         if self._judged and self._listed:
             self._compare(*self._landing.refresh(), cursor)
         else:
@@ -115,7 +125,7 @@ class TableLog:
             self._move(cursor)
         self._look_again(cursor)
         waiting = self._landing.between(cursor, None)
-        order.refuse_unpadded(self.table, waiting)
+        order.refuse_unclear(self.table, waiting)
         files = self._landing.files
         fresh = [files[n] for n in waiting if n not in self._inspected or self._inspected[n].file != files[n]]
         if fresh:
@@ -151,7 +161,7 @@ class TableLog:
         return changed
 
     def window(self, after: str | None, up_to: str | None) -> list[File]:
-        """The files with `after < name <= up_to`, in order; none if up_to is None.
+        """The files after `after`, up to `up_to`, in order; none if up_to is None.
 
         Raises HistoryGone if the window begins at the pin and files that were applied are gone.
         """
@@ -177,9 +187,8 @@ class TableLog:
 
     def preceding(self, file: File) -> File | None:
         """The file before this one, applied or not; None if there is none, or it was removed."""
-        names = self._landing.names
-        at = bisect_left(names, file.name)
-        return self._landing.again(names[at - 1]) if at > 0 else None
+        before = self._landing.before(file.name)
+        return None if before is None else self._landing.again(before)
 
     def judge(self, cursor: str | None) -> None:
         """Once per process: every existing file that counts as applied is unchanged since.
@@ -191,6 +200,8 @@ class TableLog:
         self._judged = True
         there = [self._landing.files[n] for n in self._landing.between(self._start, cursor)] if cursor else []
         memory = self._memory(cursor)
+        for one in self._memories.values():
+            one.refuse_other_order(self.table, self._start, self._landing.names)
         for fault in memory.faults(there):
             raise applied_files.changed(self.table, fault, cursor or "")
         seen = self._landing.between(cursor, memory.newest) if memory.waiting else ()
@@ -212,7 +223,8 @@ class TableLog:
         """What was applied up to a cursor, continued from the nearest remembered cursor before it."""
         at = cursor or ""
         if at not in self._memories:
-            near = max((known for known in self._memories if known <= at), default=self._start or "")
+            before = (known for known in self._memories if _up_to(known, at))
+            near = max(before, key=by_numbers, default=self._start or "")
             names = self._landing.between(near or None, cursor)
             files = [self._landing.files[name] for name in names]
             held = [one for name in names if (one := self._inspected.get(name)) is not None]
@@ -232,14 +244,12 @@ class TableLog:
     def forget_before(self, cursor: str | None) -> None:
         """Everything up to `cursor` is committed: what was remembered for earlier cursors is dropped."""
         if (cursor or "") in self._memories:
-            self._memories = {at: one for at, one in self._memories.items() if at >= (cursor or "")}
+            self._memories = {at: one for at, one in self._memories.items() if _up_to(cursor, at)}
 
     def columns_before(self, file: File) -> Columns:
         """The columns when a file begins."""
-        names = self._landing.names
-        at = bisect_left(names, file.name)
-        before = names[at - 1] if at > 0 else None
-        if (before or "") <= (self._cursor or "") < file.name:
+        before = self._landing.before(file.name)
+        if _up_to(before, self._cursor) and not _up_to(file.name, self._cursor):
             return self._base
         return self._columns_at(before)
 
@@ -263,14 +273,15 @@ class TableLog:
     def _move(self, cursor: str | None) -> None:
         """Move to another position, which can be an earlier one: when a staged epoch is discarded."""
         self._cursor, self._base = cursor, self._columns_at(cursor)
-        self._inspected = {name: one for name, one in self._inspected.items() if cursor is None or name > cursor}
+        waiting = self._landing.between(cursor, None)
+        self._inspected = {name: self._inspected[name] for name in waiting if name in self._inspected}
 
     def _compare(self, added: Iterable[File], gone: Iterable[str], cursor: str | None) -> None:
         for file in added:
-            if cursor is not None and file.name <= cursor:
+            if cursor is not None and _up_to(file.name, cursor):
                 raise applied_files.late(self.table, file, cursor, applied_files.NAME_IT_LATER)
         for name in gone:
-            if cursor is None or name > cursor:
+            if not _up_to(name, cursor):
                 raise applied_files.gone_unread(self.table, f"{self.where.folder}/{name}")
 
     def _refuse_renamed(self, fresh: Sequence[File], cursor: str | None) -> None:
@@ -292,6 +303,11 @@ class TableLog:
         for name in self._landing.between(cursor, None)[:_WATCHED]:
             if self._landing.again(name) is None:
                 self._compare((), (name,), cursor)
+
+
+def _up_to(name: str | None, cursor: str | None) -> bool:
+    """Whether a name is at or before a cursor; None is before all names."""
+    return by_numbers(name or "") <= by_numbers(cursor or "")
 
 
 def _refuse_other(found: Inspected, old: Columns, new: Columns) -> None:
