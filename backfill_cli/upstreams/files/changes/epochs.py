@@ -1,7 +1,7 @@
 """The change logs of all tables as one sequence of upstream epochs: files, or values of an epoch column."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -165,11 +165,11 @@ class EpochLog(Log):
 
     def pending(self, position: Position) -> list[UpstreamEpoch]:
         epochs: dict[Cursor, _Epoch] = {}
-        cursor = position.get(LOG)
         for table in self._logs:
             self._collect(table, position, epochs)
         ordered = sorted(epochs)
-        _refuse_unpadded(ordered if cursor is None else [cursor, *ordered])
+        for one, other in pairwise(ordered):
+            _after(one, other)
         if ordered and len(self._logs) > 1 and set(epochs[ordered[-1]].files) != set(self._logs):
             ordered.pop()
         found, ms = list[UpstreamEpoch](), 0
@@ -267,20 +267,19 @@ class EpochLog(Log):
         return values
 
 
-def _refuse_unpadded(epochs: Sequence[Cursor]) -> None:
-    """Raises BadData for texts whose order is not that of the numbers in them. epochs: in order."""
-    for one, other in pairwise(epochs):
-        if isinstance(one, str) and isinstance(other, str) and by_numbers(one) > by_numbers(other):
-            raise BadData(
-                f"epoch {one!r} comes before {other!r} as text, and after it by the numbers in them",
-                "write epochs as integers, or with the same number of digits, like '09' and '10': those not yet "
-                "applied may be replaced",
-            )
-
-
 def _after(a: Cursor, b: Cursor) -> bool:
+    """Whether an epoch comes after another one. Raises BadData if nobody can tell."""
     if isinstance(a, int) and isinstance(b, int):
         return a > b
-    if isinstance(a, str) and isinstance(b, str):
-        return a > b
-    raise BadData(f"epochs are integers in some files and strings in others: {a!r}, {b!r}", epoch_values.ONE_TYPE)
+    if not isinstance(a, str) or not isinstance(b, str):
+        raise BadData(
+            f"epochs are integers in some files and strings in others: {a!r}, {b!r}", epoch_values.ONE_TYPE
+        )
+    if (a > b) != (by_numbers(a) > by_numbers(b)):
+        one, other = sorted((a, b))
+        raise BadData(
+            f"epoch {one!r} comes before {other!r} as text, and after it by the numbers in them",
+            "write epochs as integers, or with the same number of digits, like '09' and '10': those not yet "
+            "applied may be replaced",
+        )
+    return a > b
