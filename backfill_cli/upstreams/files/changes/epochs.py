@@ -168,8 +168,8 @@ class EpochLog(Log):
         for table in self._logs:
             self._collect(table, position, epochs)
         ordered = sorted(epochs)
-        for one, other in pairwise(ordered):
-            _after(one, other)
+        for two in pairwise(ordered):
+            _after(*two)
         if ordered and len(self._logs) > 1 and set(epochs[ordered[-1]].files) != set(self._logs):
             ordered.pop()
         found, ms = list[UpstreamEpoch](), 0
