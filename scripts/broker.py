@@ -26,7 +26,7 @@ from server_process import ServerProcess, free_port, is_taken, last_lines
 from backfill_cli.errors import BackfillError
 from backfill_cli.spark.java import find_java
 
-START_LIMIT_S = 60.0
+START_LIMIT_S = 180.0
 """A start takes 2 to 3 s here, and ten times as long on a busy machine."""
 
 _JVM = (

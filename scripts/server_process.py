@@ -4,6 +4,10 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from random import SystemRandom
+
+_PORTS = 12_000, 32_000
+"""Where free ports are looked for: below those of outgoing connections, above most servers' own."""
 
 
 class ServerProcess:
@@ -43,9 +47,15 @@ class ServerProcess:
 
 
 def free_port() -> int:
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        return int(asked.getsockname()[1])
+    """A port at which nothing listens, and that no connection gets for its own end before a server is there.
+
+    The system gives those from 32768 on (Linux) or 49152 on to outgoing connections, while a server starts, or is
+    started again. Two processes that ask at one time get different ones: the generator is the system's own.
+    """
+    chance = SystemRandom()
+    while is_taken(port := chance.randrange(*_PORTS)):
+        pass
+    return port
 
 
 def is_taken(port: int) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SHIPPED = (JARS, "spark.submit.pyFiles")
 """Which jars Spark copies to its executors and to Python workers."""
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 """For what a runner that has ended was having Java do."""
 
 Kind = tuple[str, tuple[tuple[str, str], ...]]

@@ -19,7 +19,7 @@ from backfill_cli.view.answers import document
 from backfill_cli.view.model import Jobs, read_jobs
 
 ROWS, FILES, CHANGE_FILES = 6_000, 3, 3
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 CONFIG = """
 [job]

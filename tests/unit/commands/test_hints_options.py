@@ -11,6 +11,7 @@ import pytest
 from command_builders import Run, end_job, fake_engine, make_job, write_config
 from hint_scene import Scene, scene
 from hint_typed import Typed, typed
+from server_process import free_port
 from typer.testing import CliRunner
 
 from backfill_cli import registry
@@ -223,11 +224,7 @@ def test_metrics_go_to_a_file_or_port_that_there_is(folder: Path) -> None:
 
 
 def free() -> str:
-    import socket
-
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return str(found.getsockname()[1])
+    return str(free_port())
 
 
 def test_a_log_that_cannot_be_written_is_made_writable(folder: Path) -> None:

@@ -9,6 +9,7 @@ from urllib.error import URLError
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from server_process import free_port
 from view_builders import progress, row
 
 from backfill_cli.errors import NoSuchJob, UsageError
@@ -82,9 +83,7 @@ def test_every_state_that_a_job_can_show_is_listed() -> None:
 
 
 def test_the_port_serves_what_is_true_now() -> None:
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        port = asked.getsockname()[1]
+    port = free_port()
     views = [looked(state=JobState.PAUSED), looked()]
 
     def look() -> tuple[JobView, Totals]:
