@@ -24,6 +24,7 @@ class Fault(StrEnum):
     OTHER_TABLE = auto()
     NOT_SENT = auto()
     TRUNCATED = auto()
+    ONE_OF_SEVERAL = auto()
     UNWRAPPED = auto()
     DOCUMENT = auto()
     TIME_UNIT = auto()

@@ -10,7 +10,16 @@ from typing import Any, ClassVar
 
 from backfill_cli.contracts.decoder import Fault
 from backfill_cli.decode import values
-from backfill_cli.decode.row_changes import ChangesOf, RowChange, full_name
+from backfill_cli.decode.row_changes import (
+    ChangesOf,
+    RowChange,
+    TableChange,
+    full_name,
+    object_in,
+    text_in,
+    time_in,
+)
+from backfill_cli.decode.statements import effect
 from backfill_cli.decode.tokens import Number, Token, written
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.formats.schemas import Unsupported
@@ -20,6 +29,10 @@ _ROWS = ("INSERT", "UPDATE", "DELETE")
 _EMPTIES = ("TRUNCATE", "ERASE")
 """Types of statements after which a table has no rows."""
 
+_ROLLED_BACK = (
+    "an XA transaction was rolled back after its rows had been written to the topic: fill the table anew from a "
+    "topic without them"
+)
 _PARTIAL = (
     "TiCDC sent {what}, as the record would have been too large: raise max-message-bytes, or set "
     'large-message-handle-option = "none", in the changefeed'
@@ -32,11 +45,20 @@ class Canal:
 
     writer: ClassVar[str] = "Canal"
 
-    def changes(self, record: Mapping[str, Token]) -> Iterable[RowChange]:
+    def changes(self, record: Mapping[str, Token]) -> Iterable[RowChange | TableChange]:
         kind, table = record.get("type"), full_name(record)
-        if record.get("isDdl") is True or kind == "TIDB_WATERMARK":
-            if kind in _EMPTIES:
-                yield RowChange(table, True, None, None, {})
+        if kind == "TIDB_WATERMARK":
+            if "watermarkTs" not in object_in(record, "_tidb", "TiCDC"):
+                raise Unreadable("no 'watermarkTs' in '_tidb': not a watermark of TiCDC")
+            return
+        if kind == "XACOMMIT":
+            text_in(record, "sql", self.writer)
+            time_in(record, ("es", "ts"), self.writer)
+            return
+        if kind == "XAROLLBACK":
+            raise Unreadable(_ROLLED_BACK)
+        if record.get("isDdl") is True:
+            yield self._of_statement(record, table)
             return
         if kind not in _ROWS:
             raise Unreadable("no 'type': not a record of Canal" if kind is None else f"unknown type {kind}")
@@ -53,6 +75,17 @@ class Canal:
             if not isinstance(row, dict) or not isinstance(was, dict | None):
                 raise Unreadable("'data' or 'old' holds what is no row")
             yield RowChange(table, kind == "DELETE", _ms(record), row, was or {}, frozenset(types))
+
+    def _of_statement(self, record: Mapping[str, Token], table: str) -> TableChange:
+        """Of a statement about several tables, the record names one, and its type is one of several."""
+        database = record.get("database")
+        does = effect(text_in(record, "sql", self.writer), database if isinstance(database, str) else "")
+        if record.get("type") not in _EMPTIES:
+            renamed = {table} if record.get("type") == "RENAME" else set[str]()
+            return TableChange(databases=does.databases, others=does.tables | renamed)
+        if does.temporary:
+            return TableChange()
+        return TableChange(emptied=table, others=does.tables - {table, table.lower()})
 
     def _refuse_partial(self, told: Token, kind: str) -> None:
         """Raises Unreadable for a row of which TiCDC sent the key only; of a delete that is enough."""

@@ -35,6 +35,7 @@ from backfill_cli.spark.failures import SHOWN
 NO_BLOCK = "a schema block that is not Kafka Connect's"
 
 _TRUNCATE = "a truncate, which has no order with the changes in other partitions"
+_ONE_OF_SEVERAL = "a truncate of '{of}', while other tables may be read with it, whose rows stay"
 _FLAT = "no 'op': not a Debezium envelope"
 _MONGODB = "an envelope of MongoDB, which holds documents as text"
 _ROUNDED = "a number with a fraction in a column that is read as text: its digits would be rounded"
@@ -44,6 +45,8 @@ _OF_TOPICS = {
     Fault.NOT_SENT: "; ALTER TABLE … REPLICA IDENTITY FULL at the source sends it",
     Fault.TRUNCATED: ': set skipped.operations = "t" in the connector, and fill the table from a topic without '
     "such a record, as the rows that it removed would stay",
+    Fault.ONE_OF_SEVERAL: "; name it in full as the only one of {at}.tables, or fill the table from a topic "
+    "without such a record",
     Fault.UNWRAPPED: '; rows that ExtractNewRecordState has unwrapped are read with value.format = "rows"',
     Fault.DOCUMENT: ': let ExtractNewDocumentState unwrap them, and read them with value.format = "rows"',
 }
@@ -230,6 +233,8 @@ class OneByOne:
         rules = self.of
         if rules.known.is_other(of):
             raise Unreadable(rules.known.fault(of), None if rules.known.shared else Fault.OTHER_TABLE)
+        if op == "t" and not rules.known.is_alone(of):
+            raise Unreadable(_ONE_OF_SEVERAL.format(of=of), Fault.ONE_OF_SEVERAL)
         if op == "t" and not rules.ordered:
             raise Unreadable(_TRUNCATE, Fault.TRUNCATED)
         if op not in (*_WRITES, "d", "t"):

@@ -13,7 +13,7 @@ from backfill_cli.contracts.decoder import Asked, Decoded, Fault, Found
 from backfill_cli.decode import stored, values
 from backfill_cli.decode.rows import Rows
 from backfill_cli.decode.source_table import Known, known_of, others, reading, remembered
-from backfill_cli.decode.tokens import DEEP, Token, whole_object, written
+from backfill_cli.decode.tokens import DEEP, Constant, Number, Token, whole_object, written
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
 from backfill_cli.errors import ConfigError, in_config
@@ -22,9 +22,20 @@ from backfill_cli.model.schema import Columns, SparkType, columns_of, schema_tex
 from backfill_cli.model.units import near_names
 from backfill_cli.spark.failures import SHOWN
 
-_EMPTIED = (
-    "the table was emptied, which has no order with the changes in other partitions: fill it from a topic without "
-    "such a record, as the rows that it removed would stay"
+_WITHOUT = "fill it from a topic without such a record, as the rows that it removed would stay"
+_EMPTIED = f"the table was emptied, which has no order with the changes in other partitions: {_WITHOUT}"
+_ONE_OF_SEVERAL = (
+    "table '{of}' was emptied, and others may be read with it: name it in full, as in {at}.tables = [\"{of}\"], or "
+    + _WITHOUT
+)
+_DROPPED = (
+    "database '{of}' was dropped, of which the table may be: name it in full, as in {at}.tables = "
+    '["{of}.{table}"], or ' + _WITHOUT
+)
+_OTHER_ROWS = (
+    "a statement about {of} as a whole, whose rows are then no longer those of the records before it: fill the "
+    "table anew from a topic that begins with its rows after the statement (a bootstrap); if the statement left the "
+    'rows as they were (gh-ost renames a copy), on_error = "quarantine" goes on after it'
 )
 
 
@@ -32,17 +43,28 @@ _EMPTIED = (
 class RowChange:
     """What a record says of one row. table: its full name. ms: when it changed, milliseconds since 1970.
 
-    row: as it is after the change, or was before a delete; None: all rows of the table are gone. old: the values
-    that an update changed, as they were. columns: those that the record says its table has, None if it does not; a
-    row with less was not sent whole.
+    row: as it is after the change, or was before a delete. old: the values that an update changed, as they were.
+    columns: those that the record says its table has, None if it does not; a row with less was not sent whole.
     """
 
     table: str
     deletes: bool
     ms: int | None
-    row: Mapping[str, Token] | None
+    row: Mapping[str, Token]
     old: Mapping[str, Token]
     columns: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What a record says of tables as a whole. emptied: the full name of one without rows from here on.
+
+    databases: those that are gone with all tables. others: full names of tables that may have other rows then.
+    """
+
+    emptied: str = ""
+    databases: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()
 
 
 class Form(Protocol):
@@ -50,8 +72,8 @@ class Form(Protocol):
 
     writer: ClassVar[str]
 
-    def changes(self, record: Mapping[str, Token]) -> Iterable[RowChange]:
-        """The rows that a record changes, in order; none for a message. Raises Unreadable."""
+    def changes(self, record: Mapping[str, Token]) -> Iterable[RowChange | TableChange]:
+        """What a record changes, in order; nothing for a message. Raises Unreadable."""
         ...
 
     def reader(self, kind: SparkType) -> values.Reader:
@@ -128,6 +150,9 @@ class _Reading:
         """The rows of a record. Raises Unreadable."""
         known = self.of.known
         for change in self.of.form.changes(whole_object(record)):
+            if isinstance(change, TableChange):
+                yield from self._of_tables(change)
+                continue
             if not known.reads(change.table):
                 continue
             if known.is_other(change.table):
@@ -137,13 +162,30 @@ class _Reading:
                 raise Unreadable(f"{told}; name the tables to read: {self.of.at}.tables", Fault.OTHER_TABLE)
             yield from self._of_row(change)
 
+    def _of_tables(self, change: TableChange) -> Iterable[Made]:
+        known, at = self.of.known, self.of.at
+        other = next((one for one in sorted(change.others) if known.is_mine(one)), None)
+        if other is not None:
+            raise Unreadable(_OTHER_ROWS.format(of=f"table '{other}'"), Fault.TRUNCATED)
+        database = next((one for one in sorted(change.databases) if known.is_within(one)), None)
+        if database is not None and not any(known.is_alone(one) for one in self._of_database(database)):
+            table = (known.named or ("", "…"))[1].rpartition(".")[2]
+            raise Unreadable(_DROPPED.format(of=database, at=at, table=table), Fault.TRUNCATED)
+        is_emptied = known.is_mine(change.emptied)
+        if is_emptied and not known.is_alone(change.emptied):
+            raise Unreadable(_ONE_OF_SEVERAL.format(of=change.emptied, at=at), Fault.TRUNCATED)
+        if (is_emptied or database is not None) and not self.of.ordered:
+            raise Unreadable(_EMPTIED, Fault.TRUNCATED)
+        if is_emptied or database is not None:
+            yield "T", None, {}
+
+    def _of_database(self, database: str) -> Iterable[str]:
+        """The tables that are read for sure, of those of a database."""
+        named = self.of.known.tables or ((self.of.known.source,) if self.of.known.source else ())
+        return [one for one in named if one.rpartition(".")[0] == database]
+
     def _of_row(self, change: RowChange) -> Iterable[Made]:
         row = change.row
-        if row is None:
-            if not self.of.ordered:
-                raise Unreadable(_EMPTIED, Fault.TRUNCATED)
-            yield "T", change.ms, {}
-            return
         key = {name: self._value(name, row) for name in self.of.key}
         lacking = next((name for name, value in key.items() if value is None), None)
         if lacking is not None:
@@ -196,7 +238,7 @@ class ChangesOf:
             hint = f"the tables of its records: {', '.join(sorted(named)[:5])}"
             raise ConfigError("upstream", [f"{asked.at}.tables: no record of {asked.place} is of these"], hint)
         known = remembered(asked, named)
-        names = frozenset(name for one in mine for name in one.row or ())
+        names = frozenset(name for one in mine for name in one.row)
         unknown = [name for name in asked.declared if names and name not in names]
         if asked.whole is None and unknown:
             near = near_names(unknown[0], sorted(names)) or sorted(names)
@@ -207,7 +249,7 @@ class ChangesOf:
     def _shown(self, raw: bytes) -> list[RowChange]:
         """The changes of a sample; none if it cannot be read, which the job will say."""
         with suppress(Unreadable, RecursionError):
-            return list(self.form.changes(whole_object(raw)))
+            return [one for one in self.form.changes(whole_object(raw)) if isinstance(one, RowChange)]
         return []
 
     def _refuse_types(self, asked: Asked) -> None:
@@ -232,6 +274,20 @@ def object_in(record: Mapping[str, Token], name: str, writer: str) -> Mapping[st
     if not isinstance(found, dict):
         raise Unreadable(f"'{name}' is not the row that a record of {writer} has there")
     return found
+
+
+def text_in(record: Mapping[str, Token], name: str, writer: str) -> str:
+    """A member that is a text. Raises Unreadable."""
+    found = record.get(name)
+    if not isinstance(found, str) or isinstance(found, Number | Constant):
+        raise Unreadable(f"no text in '{name}': not a record of {writer}")
+    return found
+
+
+def time_in(record: Mapping[str, Token], names: Sequence[str], writer: str) -> None:
+    """Nothing, if one of these members is a number. Raises Unreadable."""
+    if not any(isinstance(record.get(name), Number) for name in names):
+        raise Unreadable(f"no time in '{names[0]}': not a record of {writer}")
 
 
 def full_name(record: Mapping[str, Token]) -> str:

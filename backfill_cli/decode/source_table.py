@@ -58,6 +58,21 @@ class Known:
         by_place = qualified is not None and f".{place}".endswith(f".{qualified[0]}")
         return of != "" and not by_place and (last is None or last[0] != table)
 
+    def is_alone(self, of: str) -> bool:
+        """Whether all rows that are read are of this table: they are gone when it is emptied."""
+        return not self.tables or self.tables == (of,)
+
+    def is_mine(self, of: str) -> bool:
+        """Whether this table's rows are read."""
+        return of != "" and self.reads(of) and not self.is_other(of)
+
+    def is_within(self, database: str) -> bool:
+        """Whether a table that is read is, or can be, one of this database's."""
+        if self.tables:
+            named = [one.rpartition(".")[0] for one in self.tables]
+            return any(not one or re.search(matching((one,)), database) is not None for one in named)
+        return self.source is None or self.source.rpartition(".")[0] == database
+
     def fault(self, of: str) -> str:
         """What is wrong with an envelope of this other table."""
         if self.shared and of == "":

@@ -146,12 +146,35 @@ def _plain(token: Any) -> Any:
     return token.text if isinstance(token, Number) else token
 
 
-def is_message(names: set[str], record: Members) -> bool:
-    """As the documentation has heartbeats, marks of transactions, changes of schemas, and messages of the log."""
-    if "op" in names:
-        return bool(record.get("op", []) == "m")
-    marks = "id" in names and "status" in names and record.get("status", []) in ("BEGIN", "END")
-    return marks or names == {"ts_ms"} or names >= {"source", "databaseName", "ddl"}
+TIMES = {"ts_ms", "ts_us", "ts_ns"}
+
+
+def is_message(record: Members) -> bool:
+    """As the documentation has heartbeats, marks of transactions, changes of schemas, and messages of the log.
+
+    Each has these members and no others: a row that was taken out of its envelope can have any of them.
+    """
+    told = {name: record.get(name, []) for name, _ in record.pairs}
+    names = set(told) - TIMES
+    if not names:
+        return set(told) == {"ts_ms"} and _is_whole(told["ts_ms"])
+    if told.get("op") == "m":
+        parts = isinstance(told.get("source"), Members) and isinstance(told.get("message"), Members)
+        return parts and names - {"transaction"} == {"op", "source", "message"}
+    if names == {"status", "id", "event_count", "data_collections"} and isinstance(told["id"], str):
+        counts, tables = told["event_count"], told["data_collections"]
+        if told["status"] == "BEGIN":
+            return counts is None and tables is None
+        return told["status"] == "END" and _is_whole(counts) and isinstance(tables, list)
+    of_schema = {"source", "databaseName", "ddl"} <= names <= {*SCHEMA_CHANGE}
+    return of_schema and isinstance(told["source"], Members) and isinstance(told["ddl"], str | None)
+
+
+SCHEMA_CHANGE = ("source", "databaseName", "schemaName", "ddl", "tableChanges")
+
+
+def _is_whole(token: Any) -> bool:
+    return isinstance(token, Number) and token.text.lstrip("-").isdigit()
 
 
 def changes(
@@ -165,7 +188,7 @@ def changes(
     envelope = token.get("payload", doubts) if isinstance(token, Members) and token.has("payload") else token
     if envelope is None:
         return []
-    if isinstance(envelope, Members) and is_message({name for name, _ in envelope.pairs}, envelope):
+    if isinstance(envelope, Members) and is_message(envelope):
         return []
     if not isinstance(envelope, Members) or not isinstance(op := envelope.get("op", doubts), str):
         raise No("no envelope")

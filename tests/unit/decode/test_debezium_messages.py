@@ -1,12 +1,13 @@
 """What Debezium writes beside the changes of rows is skipped; a topic of nothing else is refused."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hint_typed import typed
 
-from backfill_cli.contracts.decoder import Asked
+from backfill_cli.contracts.decoder import Asked, Fault
 from backfill_cli.decode.debezium import decoder
 from backfill_cli.errors import ConfigError
 from backfill_cli.formats.schemas import of_ddl
@@ -21,6 +22,13 @@ MESSAGES: dict[str, dict[str, Any]] = {
         "event_count": 2,
         "data_collections": [{"data_collection": "public.t", "event_count": 2}],
     },
+    "where transactions begin": {
+        "status": "BEGIN",
+        "id": "571:53195829",
+        "ts_ms": 1486500577125,
+        "event_count": None,
+        "data_collections": None,
+    },
     "changes of schemas": {
         "source": SOURCE,
         "ts_ms": 7,
@@ -32,6 +40,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
     "messages of the source's log": {"op": "m", "source": {**SOURCE, "table": ""}, "message": {"prefix": "p"}},
 }
 """As Debezium's documentation shows them."""
+SAID = {"where transactions begin": "marks of transactions"}
 
 
 def asked() -> Asked:
@@ -59,8 +68,20 @@ def test_what_changes_no_row_is_skipped_among_changes(block: bool) -> None:
 @pytest.mark.parametrize("kind", MESSAGES)
 def test_a_topic_of_nothing_else_is_refused(kind: str, block: bool) -> None:
     only = [written(MESSAGES[kind], block)] * 3
-    with pytest.raises(ConfigError, match=f"'t' holds {kind}, no changes of a table") as refused:
+    with pytest.raises(ConfigError, match=f"'t' holds {SAID.get(kind, kind)}, no changes of a table") as refused:
         decoder.columns(asked(), lambda: only)
     with typed(refused.value) as hint:
         hint.says("name the topic of a table")
         decoder.columns(asked(), lambda: [*only, json.dumps(CHANGE).encode()])
+
+
+def test_a_truncate_of_one_of_several_tables_removes_no_rows_of_others() -> None:
+    record = {"before": None, "after": None, "source": SOURCE, "op": "t", "ts_ms": 6}
+    for tables, fault in (((), None), (("shop.t",), None), (("shop.*",), Fault.ONE_OF_SEVERAL)):
+        ask = replace(asked(), options={"tables": tables}, ordered=True)
+        found = decoder.open(ask, of_ddl("id BIGINT"), {"source": None}).decode(list)(
+            [json.dumps(record).encode()]
+        )
+        assert found.op is not None
+        assert found.fault is not None
+        assert (found.fault.to_pylist(), found.op.to_pylist()) == ([fault], ["U" if fault else "T"])

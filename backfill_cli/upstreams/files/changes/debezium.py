@@ -67,6 +67,11 @@ _DECIMALS = in_config(
 )
 _HINTS: Mapping[str, Hint | str] = {
     Fault.OTHER_TABLE: _TABLES,
+    Fault.ONE_OF_SEVERAL: in_config(
+        "name the table in full, as the only one of upstream.changes.tables; if several are meant, which rows a "
+        "truncate removes is not known: "
+    )
+    + _NEW_SNAPSHOT,
     Fault.NOT_SENT: "at the source: " + sql("ALTER TABLE … REPLICA IDENTITY FULL") + "; then " + _NEW_SNAPSHOT,
     Fault.TIME_UNIT: in_config('set upstream.changes.timestamps = "ms", or "us", or "ns"'),
     Fault.DECIMAL_FORM: "a NUMERIC without a scale is written as {scale, value}, which can be read only with "
