@@ -25,8 +25,8 @@ from backfill_cli.spark.failures import SHOWN
 _WITHOUT = "fill it from a topic without such a record, as the rows that it removed would stay"
 _EMPTIED = f"the table was emptied, which has no order with the changes in other partitions: {_WITHOUT}"
 _ONE_OF_SEVERAL = (
-    "table '{of}' was emptied, and others may be read with it: name it in full, as in {at}.tables = [\"{of}\"], or "
-    + _WITHOUT
+    "table '{of}' was emptied, and others may be read with it: name it in full, as in "
+    '{at}.tables = ["{of}"], or ' + _WITHOUT
 )
 _DROPPED = (
     "database '{of}' was dropped, of which the table may be: name it in full, as in {at}.tables = "
@@ -34,8 +34,8 @@ _DROPPED = (
 )
 _OTHER_ROWS = (
     "a statement about {of} as a whole, whose rows are then no longer those of the records before it: fill the "
-    "table anew from a topic that begins with its rows after the statement (a bootstrap); if the statement left the "
-    'rows as they were (gh-ost renames a copy), on_error = "quarantine" goes on after it'
+    "table anew from a topic that begins with its rows after the statement (a bootstrap); if the statement left "
+    'the rows as they were (gh-ost renames a copy), on_error = "quarantine" goes on after it'
 )
 
 
