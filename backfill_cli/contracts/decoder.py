@@ -42,7 +42,8 @@ class Decoded:
     columns: the table's columns, each of the Arrow type of its Spark type (decode/stored.py).
     record: INT32, the index of the record that a row is of; None: one row for each record.
     op: 'U' is the row after a change, 'D' a deleted one (at least its key is set); None: all are 'U'. 'T', where
-    `Asked.ordered`: the table was emptied, all columns are NULL.
+    `Asked.ordered`: the table was emptied, all columns are NULL. 'K', of a decoder of rows: the row that has the
+    record's own key is deleted, all columns are NULL.
     ms: INT64, when the source made the change, milliseconds since 1970, NULL where unknown; None: everywhere.
     error: STRING, why a record cannot be read, its columns are NULL then; None: all can be. fault: STRING, which
     `Fault` an error is, NULL for any other.
@@ -142,6 +143,8 @@ class Decoder(Protocol):
     changes: whether records are changes of a table's rows, which need a key; otherwise each is a row, and for a
     table with a key the newest of a key counts, and a record without a value deletes by its own key.
     options: which of `timestamps`, `decimals`, `tables` and `encoding` it knows; it has no options of its own.
+    reads_keys: if it has this attribute, of rows: whether it reads the records' keys itself (`Asked.of_keys`), of
+    which `key.format` says the encoding only.
     """
 
     changes: bool

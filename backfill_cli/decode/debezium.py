@@ -48,7 +48,7 @@ _OF_TOPICS = {
     Fault.ONE_OF_SEVERAL: "; name it in full as the only one of {at}.tables, or fill the table from a topic "
     "without such a record",
     Fault.UNWRAPPED: '; rows that ExtractNewRecordState has unwrapped are read with value.format = "rows"',
-    Fault.DOCUMENT: ': let ExtractNewDocumentState unwrap them, and read them with value.format = "rows"',
+    Fault.DOCUMENT: ': read them with value.format = "debezium-mongodb"',
 }
 """How an error of a topic's record goes on: what to do about it."""
 
@@ -517,6 +517,9 @@ class Debezium:
         reads, values = reading(asked), samples()
         found = [one for one in _seen(asked.documents, values) if messages.kind_of(one[0]) is None]
         _refuse_messages(asked, values)
+        if any(_is_mongodb(envelope) for envelope, _ in found):
+            way = f'read its envelopes as documents: {asked.at}.format = "debezium-mongodb"'
+            raise ConfigError("upstream", [f"{asked.at}.format: {asked.place} holds {_MONGODB}"], in_config(way))
         named = frozenset(source_of(envelope) for envelope, _ in found)
         mine = [one for one in found if reads(source_of(one[0]))]
         known = remembered(asked, named)

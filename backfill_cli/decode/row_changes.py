@@ -13,7 +13,17 @@ from backfill_cli.contracts.decoder import Asked, Decoded, Fault, Found
 from backfill_cli.decode import stored, values
 from backfill_cli.decode.rows import Rows
 from backfill_cli.decode.source_table import Known, known_of, others, reading, remembered
-from backfill_cli.decode.tokens import DEEP, Constant, Number, Token, whole_object, written
+from backfill_cli.decode.tokens import (
+    CANAL_JSON,
+    DEEP,
+    OPEN_PROTOCOL,
+    Constant,
+    Number,
+    Token,
+    is_open_protocol,
+    whole_object,
+    written,
+)
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
 from backfill_cli.errors import ConfigError, in_config
@@ -168,7 +178,7 @@ class _Reading:
         if other is not None:
             raise Unreadable(_OTHER_ROWS.format(of=f"table '{other}'"), Fault.TRUNCATED)
         database = next((one for one in sorted(change.databases) if known.is_within(one)), None)
-        if database is not None and not any(known.is_alone(one) for one in self._of_database(database)):
+        if database is not None and not known.is_all_of(database):
             table = (known.named or ("", "…"))[1].rpartition(".")[2]
             raise Unreadable(_DROPPED.format(of=database, at=at, table=table), Fault.TRUNCATED)
         is_emptied = known.is_mine(change.emptied)
@@ -178,11 +188,6 @@ class _Reading:
             raise Unreadable(_EMPTIED, Fault.TRUNCATED)
         if is_emptied or database is not None:
             yield "T", None, {}
-
-    def _of_database(self, database: str) -> Iterable[str]:
-        """The tables that are read for sure, of those of a database."""
-        named = self.of.known.tables or ((self.of.known.source,) if self.of.known.source else ())
-        return [one for one in named if one.rpartition(".")[0] == database]
 
     def _of_row(self, change: RowChange) -> Iterable[Made]:
         row = change.row
@@ -231,7 +236,13 @@ class ChangesOf:
             hint = f'declare all columns, each with its type: {asked.at}.schema = "id BIGINT, note STRING"'
             raise ConfigError("upstream", [fault], in_config(hint))
         self._refuse_types(asked)
-        found = [one for raw in samples() for one in self._shown(raw)]
+        shown = samples()
+        if any(map(is_open_protocol, shown)):
+            fault = f"{asked.at}.format: {asked.place} holds {OPEN_PROTOCOL}"
+            raise ConfigError(
+                "upstream", [fault], in_config(f'set {CANAL_JSON}; then {asked.at}.format = "canal"')
+            )
+        found = [one for raw in shown for one in self._shown(raw)]
         named = frozenset(one.table for one in found)
         mine = [one for one in found if reads(one.table)]
         if found and not mine and not asked.shared:

@@ -60,7 +60,7 @@ class Known:
 
     def is_alone(self, of: str) -> bool:
         """Whether all rows that are read are of this table: they are gone when it is emptied."""
-        return not self.tables or self.tables == (of,)
+        return not self.tables or self.tables == (of,) or (self.shared and of == self.source)
 
     def is_mine(self, of: str) -> bool:
         """Whether this table's rows are read."""
@@ -68,10 +68,19 @@ class Known:
 
     def is_within(self, database: str) -> bool:
         """Whether a table that is read is, or can be, one of this database's."""
-        if self.tables:
-            named = [one.rpartition(".")[0] for one in self.tables]
-            return any(not one or re.search(matching((one,)), database) is not None for one in named)
-        return self.source is None or self.source.rpartition(".")[0] == database
+        named = [one.rpartition(".")[0] for one in self._named]
+        return any(not one or re.search(matching((one,)), database) is not None for one in named or [""])
+
+    def is_all_of(self, database: str) -> bool:
+        """Whether all rows that are read are of a table of this database."""
+        return any(one.rpartition(".")[0] == database and self.is_alone(one) for one in self._named)
+
+    @property
+    def _named(self) -> tuple[str, ...]:
+        """What is known of the names of the tables that are read."""
+        if self.tables and not self.shared:
+            return self.tables
+        return () if self.source is None else (self.source,)
 
     def fault(self, of: str) -> str:
         """What is wrong with an envelope of this other table."""

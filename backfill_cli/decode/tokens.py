@@ -17,6 +17,8 @@ _REGISTERED = (
     'written with a schema registry (schema id {}): for Avro set value.encoding = "avro"; for others write '
     "plain JSON (Kafka Connect's JsonConverter), or copy the topic to one that has it"
 )
+OPEN_PROTOCOL = "rows as TiCDC's open protocol has them, whose tables are in the records' keys"
+CANAL_JSON = "protocol=canal-json in the sink-uri of TiCDC's changefeed, into another topic"
 _LONE_SURROGATE = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
@@ -92,8 +94,19 @@ def is_registered(raw: bytes) -> bool:
     return raw[:1] == b"\0" and len(raw) >= 5
 
 
+def is_open_protocol(raw: bytes) -> bool:
+    """Whether TiCDC wrote these bytes by its open protocol: JSON objects, the length of each before it.
+
+    As what a registry's client wrote it would have the schema id 0, which no schema has.
+    """
+    length = int.from_bytes(raw[:8], "big")
+    return raw[:5] == bytes(5) and 0 < length <= len(raw) - 8 and raw[8:9] == b"{"
+
+
 def text_of(raw: bytes) -> str:
     """The bytes as text. Raises Unreadable for what is no text, or what a schema registry's client wrote."""
+    if is_open_protocol(raw):
+        raise Unreadable(f"{OPEN_PROTOCOL}: set {CANAL_JSON}")
     if is_registered(raw):
         raise Unreadable(_REGISTERED.format(int.from_bytes(raw[1:5], "big")))
     try:

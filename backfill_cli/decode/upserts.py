@@ -32,18 +32,40 @@ def upserts(
     gone = [i for i, value in enumerate(values) if value is None]
     parts = []
     if there or not gone:
-        parts.append(_rows(columns, key, of_value([values[i] for i in there]), there, keys))
+        rows, by_key = _apart(_placed(of_value([values[i] for i in there]), there))
+        parts.append(_rows(key, rows, keys))
+        gone = sorted([*gone, *by_key])
     if gone:
         parts.append(_deletes(columns, key, of_key, gone, [keys[i] for i in gone]))
     return merged(parts)
 
 
-def _rows(
-    columns: Columns, key: Sequence[str], found: Decoded, at: Sequence[int], keys: Sequence[bytes | None]
-) -> Decoded:
+def _placed(found: Decoded, at: Sequence[int]) -> Decoded:
+    """The rows by their records among all of the batch."""
     record = pa.array(at, pa.int32())
-    record = record if found.record is None else record.take(found.record)
-    found = replace(found, record=record)
+    return replace(found, record=record if found.record is None else record.take(found.record))
+
+
+def _apart(found: Decoded) -> tuple[Decoded, Sequence[int]]:
+    """(the rows without those that only their record's key names, the records of those)."""
+    if found.op is None or not pc.any(pc.equal(found.op, "K")).as_py():
+        return found, ()
+    assert found.record is not None
+    kept = pc.not_equal(found.op, "K")
+    arrays = {name: getattr(found, name) for name in ("record", "op", "ms", "error", "fault")}
+    return (
+        Decoded(
+            {name: column.filter(kept) for name, column in found.columns.items()},
+            **{name: None if array is None else array.filter(kept) for name, array in arrays.items()},
+            beside={name: array.filter(kept) for name, array in found.beside.items()},
+        ),
+        found.record.filter(pc.invert(kept)).to_pylist(),
+    )
+
+
+def _rows(key: Sequence[str], found: Decoded, keys: Sequence[bytes | None]) -> Decoded:
+    record = found.record
+    assert record is not None
     for name in key:
         lacking = pc.is_null(found.columns[name])
         if found.error is not None:
@@ -53,11 +75,11 @@ def _rows(
             told = [said if keys[i] is None else said + _KEY_ONLY for i in record.to_pylist()]
             errors = pa.nulls(len(told), pa.string()) if found.error is None else found.error
             fault = pc.if_else(lacking, pa.array(told, pa.string()), errors)
-            found = faulty(columns, found, fault)
+            found = faulty(found, fault)
     return found
 
 
-def faulty(columns: Columns, found: Decoded, error: pa.Array) -> Decoded:
+def faulty(found: Decoded, error: pa.Array) -> Decoded:
     """The rows with these errors, in which all columns are NULL where there is one."""
     bad = pc.is_valid(error)
     none = {
@@ -95,4 +117,4 @@ def _deletes(
         pa.repeat(pa.scalar("D"), len(keys)),
         error=pa.array(errors, pa.string()),
     )
-    return faulty(columns, found, found.error) if any(errors) else found
+    return faulty(found, found.error) if any(errors) else found

@@ -1,5 +1,6 @@
 """Formats of values and keys: of a package of its own, and of two kinds in one topic."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,3 +77,22 @@ def test_a_key_as_it_is_is_no_json(topic: Topic, spark: "SparkSession") -> None:
     (first, second) = changes(topic, spark, value=value, keys="bytes")
     assert first == ("D", '"1"', None, None)
     assert second == ("D", None, None, "the key of a tombstone: not UTF-8 text")
+
+
+def test_a_deleted_document_is_known_by_its_records_key(topic: Topic, spark: "SparkSession") -> None:
+    source = {"connector": "mongodb", "db": "shop", "collection": topic.name}
+    envelopes = [{"op": "c", "source": source, "after": '{"_id": {"$oid": "%s"}, "n": 5}' % ("a" * 24)}]
+    envelopes.append({"op": "d", "source": source, "after": None})
+    key = json.dumps({"id": json.dumps({"$oid": "a" * 24})}).encode()
+    topic.write([json.dumps(one).encode() for one in envelopes] + [None], keys=[key] * 3)
+    value = {"format": "debezium-mongodb", "schema": "_id STRING, n BIGINT"}
+    upstream = topic.open(["_id"], value=value)
+    pin = upstream.pin()
+    latest = upstream.observe(pin.position, True).latest
+    frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE]).orderBy("_backfill_seq")
+    rows = frame.select("_backfill_op", "_id", "n", "_backfill_error").toArrow().to_pylist()
+    assert [tuple(row.values()) for row in rows] == [
+        ("U", "a" * 24, 5, None),
+        ("D", "a" * 24, None, None),
+        ("D", "a" * 24, None, None),
+    ]

@@ -14,7 +14,7 @@ from typing import Any
 
 from backfill_cli.contracts import Told
 from backfill_cli.contracts.decoder import Asked
-from backfill_cli.decode import block, debezium_forms, guesses, messages, unwrapped
+from backfill_cli.decode import block, debezium_forms, guesses, messages, mongodb, unwrapped
 from backfill_cli.decode.guesses import ColumnProfile
 from backfill_cli.decode.source_table import matching_table, source_of
 from backfill_cli.decode.tokens import text_of
@@ -250,6 +250,8 @@ def _parsed(raw: bytes) -> Any:
 def _debezium(records: Sequence[Record], about: About) -> Form:
     values = [one.value for one in records if one.value is not None]
     envelopes = [found for value in values if (found := block.envelope_of(value)) is not None]
+    if about.at == "upstream" and any(mongodb.is_envelope(envelope) for envelope, _ in envelopes):
+        return _documents(about)
     sources = sorted({source_of(envelope) for envelope, _ in envelopes} - {""})
     options: dict[str, Told] = {"value.format": Told("debezium", "by the fields op and before or after")}
     if len(sources) > 1:
@@ -265,6 +267,16 @@ def _debezium(records: Sequence[Record], about: About) -> Form:
     if any(told is not None for _, told in envelopes):
         return _with_blocks(values, options, key, about)
     return _without_blocks(values, envelopes, options, key, about)
+
+
+def _documents(about: About) -> Form:
+    """Of MongoDB, which members of its documents are columns is for the user to say."""
+    options = {
+        "value.format": Told(mongodb.FORMAT, "by the documents in envelopes of Debezium"),
+        "value.schema": Told(None, f'the members that are columns, such as "{mongodb.ID} STRING, note STRING"'),
+    }
+    key = Told([mongodb.ID], "a deleted document is known by that alone")
+    return Form(options, key, f"documents of MongoDB in Debezium envelopes; key {mongodb.ID}", (mongodb.ID,))
 
 
 def _debezium_key(records: Sequence[Record], about: About) -> Told:

@@ -40,7 +40,7 @@ DecimalForm = Literal["precise", "string", "double"]
 WIRE = ("avro", "protobuf", "json-schema")
 """Encodings whose records name their schemas by a registry's ids."""
 
-_OURS = ("bytes", "canal", "debezium", "events", "json", "long", "maxwell", "rows", "string")
+_OURS = ("bytes", "canal", "debezium", "debezium-mongodb", "events", "json", "long", "maxwell", "rows", "string")
 
 
 def _format(*own: str) -> Any:
@@ -63,7 +63,7 @@ def _format(*own: str) -> Any:
 _VALUE, _CHANGE, _KEY = (
     _format(*names)
     for names in (
-        ("rows", "events", "debezium", "maxwell", "canal", "bytes"),
+        ("rows", "events", "debezium", "debezium-mongodb", "maxwell", "canal", "bytes"),
         ("debezium", "maxwell", "canal", "rows"),
         ("json", *WIRE, "string", "long", "bytes"),
     )
@@ -96,7 +96,7 @@ class Values(_Options):
 
     encoding: Literal["json", *WIRE] = Field(  # type: ignore[valid-type]
         default="json",
-        description="rows, events, debezium: how they are written: json; avro, protobuf, "
+        description="rows, events, debezium, debezium-mongodb: how they are written: json; avro, protobuf, "
         "json-schema: with the id of their schema in the registry",
     )
 
@@ -116,8 +116,8 @@ class ValueOptions(Values):
         default="rows",
         description="rows: the row of its key as it is now, which a tombstone (a NULL value) deletes; events: a "
         "row per record, each kept; debezium: an envelope with before and after, with or without its schema "
-        "block; maxwell, canal: changes as Maxwell, or Canal and TiCDC (canal-json), write them; bytes: the value "
-        "as it is, in the column `value`",
+        "block; debezium-mongodb: one with a document, whose members are the columns; maxwell, canal: changes as "
+        "Maxwell, or Canal and TiCDC (canal-json), write them; bytes: the value as it is, in the column `value`",
     )
     ddl: Annotated[str | dict[str, str] | None, NoSecret(), Example("id BIGINT, note STRING")] = Field(
         default=None,
@@ -158,10 +158,10 @@ class KeyOptions(_Options):
 
     format: Annotated[str, *_KEY] = Field(
         default="json",
-        description="rows: how the key of a record without a value is written; json: an object with the key's "
-        "columns, or the value of the one key column; avro, protobuf, json-schema: the same, with their schema's "
-        "id; string, long: that value, as Kafka's serializers of these names write it; bytes: that column's text "
-        "or bytes as they are",
+        description="rows: how the key of a record without a value is written, and of debezium-mongodb the key of "
+        "each delete; json: an object with the key's columns, or the value of the one key column; avro, protobuf, "
+        "json-schema: the same, with their schema's id; string, long: that value, as Kafka's serializers of "
+        "these names write it; bytes: that column's text or bytes as they are",
     )
 
 

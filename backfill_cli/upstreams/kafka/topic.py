@@ -323,6 +323,8 @@ class Topic:
         form = self._options.key.format
         documents = self._documents(form, f"{at}.format")
         asked = replace(self.asked(keys), options={}, at=at, of_keys=True, documents=documents)
+        if getattr(self.decoder, "reads_keys", False):
+            return self.decoder.open(asked, keys, {})
         return decoder("rows" if documents is not None else form).open(asked, keys, {})
 
     def _reads(self, asked: Asked, value: Columns, identity: str) -> Opened:

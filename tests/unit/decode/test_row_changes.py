@@ -307,6 +307,29 @@ def test_an_xa_transaction_that_is_rolled_back_stops_the_job() -> None:
     assert "rolled back" in error
 
 
+def open_protocol(*events: Any) -> bytes:
+    """A value as TiCDC's open protocol has it."""
+    texts = [json.dumps(one).encode() for one in events]
+    return b"".join(len(text).to_bytes(8, "big") + text for text in texts)
+
+
+def test_ticdcs_open_protocol_is_refused_with_the_one_to_set() -> None:
+    """The tables of its rows are in the records' keys, of which a format of changes is given none."""
+    row = {"u": {"id": {"t": 3, "h": True, "f": 11, "v": 1}, "name": {"t": 15, "f": 64, "v": "x"}}}
+    raws = [open_protocol(row), open_protocol(row, {"d": row["u"]}, row)]
+    for decoder in (canal.decoder, maxwell.decoder):
+        with pytest.raises(ConfigError, match="holds rows as TiCDC's open protocol has them") as refused:
+            opened(decoder, OF_PRODUCTS, ("id",), raws)
+        with typed(refused.value) as hint:
+            hint.says("protocol=canal-json")
+            assert hint.settings() == {"upstream.value.format": "canal"}
+            assert len(canals([PRODUCT])) == 1
+    for raw in raws:
+        ((*_, error),) = canals([raw])
+        assert error is not None
+        assert "protocol=canal-json" in error
+
+
 def of_products(ddl: str | None, tables: Any = (), samples: tuple[Any, ...] = (PRODUCT,)) -> set[str]:
     """The columns that a config has, if it is not refused."""
     asked = Asked("topic 't'", "t", "e", ("id",), ddl and of_ddl(ddl), {"tables": tables}, "upstream.value")
