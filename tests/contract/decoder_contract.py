@@ -74,17 +74,23 @@ class DecoderContract:
             len(one) for one in (found.record, found.op, found.ms, found.error, found.fault) if one is not None
         }
         assert len(lengths) == 1, "all arrays are equally long"
-        if not self.decoder.changes:
+        if not self.decoder.changes and not self.reads_keys:
             assert lengths == {records}, "a row for each record"
             assert found.record is None or found.record.to_pylist() == list(range(records))
         elif found.record is not None:
             at = found.record.to_pylist()
             assert at == sorted(at), "rows are in the order of their records"
-        assert set(found.op.to_pylist() if found.op is not None else ()) <= {"U", "D", "T"}
+        ops = {"U", "K"} if self.reads_keys else {"U", "D", "T"}
+        assert set(found.op.to_pylist() if found.op is not None else ()) <= ops
         assert set(found.fault.to_pylist() if found.fault is not None else ()) <= {None, *map(str, Fault)}
         types = {name: column.type for name, column in found.columns.items()}
         assert types == {name: arrow_type(column["type"]) for name, column in self.declared.items()}
         assert set(found.beside) == set(decode.beside)
+
+    @property
+    def reads_keys(self) -> bool:
+        """Whether a record can be one that its own key deletes, or none of a row."""
+        return getattr(self.decoder, "reads_keys", False)
 
     def opened(self, asked: Asked, columns: Columns) -> Opened:
         found = self.decoder.columns(asked, lambda: self.records)
@@ -111,7 +117,11 @@ class DecoderContract:
         assert self.read([]) == []
 
     def test_a_record_without_a_value_is_a_row_of_nulls_or_no_change(self) -> None:
-        nothing = [] if self.decoder.changes else [("U", dict.fromkeys(self.declared), False, (None, None, {}))]
+        nothing = (
+            []
+            if self.decoder.changes or self.reads_keys
+            else [("U", dict.fromkeys(self.declared), False, (None, None, {}))]
+        )
         assert self.read([None, self.records[0], None])[::2] == [nothing, nothing]
 
     def odd(self) -> list[bytes | None]:

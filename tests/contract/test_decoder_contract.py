@@ -12,8 +12,8 @@ import pytest
 from decoder_contract import DecoderContract, Row
 
 from backfill_cli import registry
-from backfill_cli.contracts.decoder import Decode
-from backfill_cli.decode import canal, debezium, json_rows, maxwell, plain
+from backfill_cli.contracts.decoder import Asked, Decode
+from backfill_cli.decode import canal, debezium, json_rows, maxwell, mongodb, plain
 
 PACKAGE = Path(__file__).parents[1] / "decoder_package"
 
@@ -69,6 +69,22 @@ class TestCanal(DecoderContract):
         types = dict.fromkeys(row, "text")
         data = [{name: str(value) for name, value in row.items()}]
         return json.dumps({**told, "mysqlType": types, "data": data, "old": None, "pkNames": ["id"]}).encode()
+
+
+class TestMongo(DecoderContract):
+    decoder = mongodb.decoder
+    columns = "_id BIGINT, note STRING"
+    rows: ClassVar[Sequence[Row]] = ({"_id": 1, "note": "a"}, {"_id": -(2**63), "note": "ü"})
+    has_names = False
+
+    def record(self, row: Row) -> bytes:
+        source = {"connector": "mongodb", "db": "shop", "collection": "t", "ts_ms": 5}
+        return json.dumps(
+            {"before": None, "after": json.dumps(row), "source": source, "op": "c", "ts_ms": 6}
+        ).encode()
+
+    def asked(self, **more: Any) -> Asked:
+        return replace(super().asked(**more), key=("_id",))
 
 
 class TestBytes(DecoderContract):
