@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from backfill_cli import registry
 from backfill_cli.config.connectors import options_of
@@ -281,13 +280,13 @@ def _sink(asked: Asked, folder: Path) -> tuple[str, Mapping[str, Told], Sequence
     kind, connector = _writer(place)
     assert connector.place is not None
     faults: list[str] = []
-    written = place.of(kind).written
-    told: dict[str, Any] = {"type": kind, connector.place: written}
-    options = options_of("sink", told, faults, None)
+    named = place.of(kind)
+    told = {connector.place: named.written} if connector.placed is None else connector.placed(named)
+    options = options_of("sink", {"type": kind, **told}, faults, None)
     if options is None:
         raise ConfigError(f"--to {place.asked}", faults, "correct it")
     said = () if connector.look is None else connector.look(resolve(options, "sink"))
-    return kind, {connector.place: Told(written)}, said
+    return kind, {name: Told(value) for name, value in told.items()}, said
 
 
 def _writer(place: _Place) -> tuple[str, SinkConnector]:

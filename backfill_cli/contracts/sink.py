@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.contracts.options import Named
 from backfill_cli.contracts.source import Contract
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.cutover import Lives
@@ -303,9 +304,10 @@ class Sink(Contract):
 class SinkConnector:
     """How a sink plugs in: an entry in the group `backfill.sinks` names one of these. Fields as for upstreams.
 
-    place: the option that says where tables go, which `init --to` fills in. claims: whether a place is of this
-    kind, by its form or by what lies there. look: what there is to say of the place that these options name, in at
-    most two lines; secrets are resolved; raises UsageError for a server that does not answer.
+    place: the option that says where tables go, which `init --to` fills in; placed: all options that a place says,
+    where these are several. claims: whether a place is of this kind, by its form or by what lies there. look: what
+    there is to say of the place that these options name, in at most two lines; secrets are resolved; raises
+    UsageError for a server that does not answer.
     """
 
     options: type["BaseModel"]
@@ -313,5 +315,6 @@ class SinkConnector:
     fingerprint: Callable[[Any], Mapping[str, Any]]
     formats: tuple[str, ...] = ()
     place: str | None = None
+    placed: Callable[[Named], Mapping[str, Any]] | None = None
     claims: Callable[[str], bool] = lambda _text: False
     look: Callable[[Any], Sequence[str]] | None = None

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from backfill_cli.errors import START_OVER, HistoryGone, Transient
-from backfill_cli.kafka.cluster import Connection
+from backfill_cli.kafka.connection import Connection
 from backfill_cli.kafka.edge import Complaints, asking, client, ours, unreachable
 from backfill_cli.kafka.ranges import Range, Span, Wanted
 from backfill_cli.model.units import spell_count, spell_duration
@@ -99,7 +99,7 @@ def settings(connection: Connection, ahead: int) -> dict[str, Any]:
         "fetch.queue.backoff.ms": 1,
         # with the default, 500 ms, a range that ends in a marker waited that long to learn that nothing follows
         "fetch.wait.max.ms": 20,
-        **connection.settings(),
+        **connection.settings("consumer"),
         # no group: nothing is committed to the broker, and what is read is decided here
         "group.id": "backfill",
         "enable.auto.commit": False,

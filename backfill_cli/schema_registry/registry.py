@@ -223,9 +223,11 @@ class SchemaRegistry:
         )
 
 
-def asked(options: RegistryOptions | None, at: str) -> Mapping[str, Callable[[], str]]:
+def asked(
+    options: RegistryOptions | None, at: str, name: str = "schema registry"
+) -> Mapping[str, Callable[[], str]]:
     """What `doctor` asks of a registry, see Extras.beside; nothing without one."""
-    return {} if options is None else {"schema registry": SchemaRegistry.of(options, at).check}
+    return {} if options is None else {name: SchemaRegistry.of(options, at).check}
 
 
 @dataclass(slots=True)

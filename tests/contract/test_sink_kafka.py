@@ -17,10 +17,12 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from hint_typed import typed
 from kafka_sink import SinkTopics
+from kafka_topics import BYTES, new_topic
 from sink_contract import Epochs, Read, SinkContract, a_table, rows, schema_json
 
 from backfill_cli import failpoint
 from backfill_cli.contracts import EpochCommit
+from backfill_cli.engine.job.select import require_apart
 from backfill_cli.errors import (
     BackfillError,
     BadData,
@@ -31,9 +33,9 @@ from backfill_cli.errors import (
     Transient,
     UsageError,
 )
-from backfill_cli.kafka.cluster import Connection
+from backfill_cli.kafka.connection import Connection
 from backfill_cli.model.checkpoint import Marker
-from backfill_cli.sinks.kafka import KafkaSinkOptions, connector, names, writing
+from backfill_cli.sinks.kafka import KafkaSinkOptions, connector, making, names, writing
 from backfill_cli.sinks.kafka.encodings import records_of
 from backfill_cli.sinks.kafka.sink import KafkaSink
 from backfill_cli.spark import arrow_tasks
@@ -250,7 +252,7 @@ class TestKafkaSink(SinkContract):
     ) -> None:
         run(work(topics, epochs.next(inserts=rows((1, "a")))))
         topic = f"{topics.prefix}.orders"
-        sink._admin.delete([topic])
+        making.delete(sink._admin, [topic])
         with pytest.raises(StateConflict, match=f"'{topic}' is gone"):
             run(work(topics, epochs.next(upserts=rows((1, "b")))))
         topics.broker.create(topic, 2)
@@ -260,6 +262,25 @@ class TestKafkaSink(SinkContract):
         ):
             with pytest.raises(StateConflict, match="was recreated"):
                 act()
+
+    def test_a_topic_that_the_job_reads_is_refused_however_its_servers_are_spelled(
+        self, topics: SinkTopics
+    ) -> None:
+        mine, port = new_topic(topics.broker), topics.broker.bootstrap.rpartition(":")[2]
+        mine.write([b"1"])
+        upstream = mine.open(value=BYTES)
+        upstream.pin()
+        (table,) = tables = (a_table("orders"),)
+        for servers in (topics.broker.bootstrap, f"localhost:{port}", f"127.0.0.1:1,{topics.broker.bootstrap}"):
+            told = {"bootstrap_servers": servers, "state_topic": f"{topics.prefix}_state_{{job}}"}
+            with pytest.raises(UsageError, match="the target of table 'orders' is the upstream's own") as refused:
+                require_apart(upstream, connector.open(KafkaSinkOptions(**told, topic=mine.name)), tables)
+            with typed(refused.value) as hint:
+                hint.says("topic in [sink], or another tables.target")
+                require_apart(upstream, connector.open(KafkaSinkOptions(**told, topic=f"{mine.name}.out")), tables)
+        with pytest.raises(UsageError, match="is the upstream's own"):
+            require_apart(upstream, connector.open(KafkaSinkOptions(**told)), (replace(table, target=mine.name),))
+        assert upstream.extras.places().keys() == {"orders"}
 
     # What a topic cannot hold
 
@@ -308,7 +329,7 @@ class TestKafkaSink(SinkContract):
         with typed(refused.value) as hint:
             hint.says("raise max.message.bytes of the topic and sink.options.'message.max.bytes'")
             topic = f"{topics.prefix}.orders"
-            sink._admin.delete([topic])
+            making.delete(sink._admin, [topic])
             topics.broker.create(topic, 2, max_message_bytes="8000000")
             sink.forget("orders")
             sink.prepare("orders", epochs.tables, into_existing=False)

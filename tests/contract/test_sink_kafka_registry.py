@@ -18,7 +18,7 @@ from sink_contract import Epochs, a_table, schema_json
 from sink_epochs import written
 
 from backfill_cli.errors import BadData
-from backfill_cli.kafka.cluster import Connection
+from backfill_cli.kafka.connection import Connection
 from backfill_cli.model.plan import Staged, StagedTable
 from backfill_cli.model.schema import field, schema_text
 from backfill_cli.sinks.kafka import KafkaSinkOptions, connector, writing

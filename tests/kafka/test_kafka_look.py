@@ -16,8 +16,8 @@ from kafka_topics import Topic, new_topic
 
 from backfill_cli.contracts import FoundTable, Looked, Named, Told
 from backfill_cli.errors import UsageError
+from backfill_cli.kafka.url import Url
 from backfill_cli.upstreams.kafka import connector
-from backfill_cli.upstreams.kafka.look import Url
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from backfill_cli.errors import Fatal, HistoryGone, Transient, UsageError
 from backfill_cli.kafka.client_properties import CLIENT_PROPERTIES
-from backfill_cli.kafka.cluster import Cluster, Connection
+from backfill_cli.kafka.cluster import Cluster
+from backfill_cli.kafka.connection import Connection
 from backfill_cli.kafka.messages import messages
 from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.plan import SnapshotRead
@@ -42,7 +43,7 @@ def connection(topic: Topic, **options: str) -> Connection:
 def test_a_broker_that_is_down_for_a_while_is_transient_and_reading_goes_on(
     topic: Topic, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backfill_cli.kafka.cluster.ANSWER_S", 2.0)
+    monkeypatch.setattr("backfill_cli.kafka.admin.ANSWER_S", 2.0)
     topic.write([b"a", b"b"])
     upstream = topic.open(value=BYTES)
     pin = upstream.pin()
@@ -62,7 +63,7 @@ def test_a_broker_that_is_down_for_a_while_is_transient_and_reading_goes_on(
         topic.broker.start()
     topic.write([b"c"])
     monkeypatch.setattr("backfill_cli.kafka.messages.SILENCE_S", 30.0)
-    monkeypatch.setattr("backfill_cli.kafka.cluster.ANSWER_S", 20.0)
+    monkeypatch.setattr("backfill_cli.kafka.admin.ANSWER_S", 20.0)
     assert dict(upstream.observe(pin.position, True).latest) == {"0": 3}
     with typed(silent.value) as hint:
         hint.says("start the broker")
@@ -118,7 +119,7 @@ def test_a_secret_is_in_no_plan_no_error_and_no_text(topic: Topic, spark: "Spark
 
 
 def test_a_secret_is_in_no_error_of_a_refused_login(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backfill_cli.kafka.cluster.ANSWER_S", 1.0)
+    monkeypatch.setattr("backfill_cli.kafka.admin.ANSWER_S", 1.0)
     secret = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
@@ -187,7 +188,8 @@ def test_sparks_own_reader_without_its_jars_is_told(topic: Topic, spark: "SparkS
 
 ANSWERS_THAT_COLLECT = """
 import gc, sys
-from backfill_cli.kafka.cluster import Cluster, Connection
+from backfill_cli.kafka.cluster import Cluster
+from backfill_cli.kafka.connection import Connection
 from backfill_cli.upstreams.kafka.options import KafkaOptions
 
 options = KafkaOptions(type="kafka", bootstrap_servers=sys.argv[1], topic=sys.argv[2], value={"format": "bytes"})
@@ -196,7 +198,7 @@ for _ in range(20):
     cluster = Cluster(Connection(options), [sys.argv[2]])
     cluster.look()
     cluster.itself = cluster  # as a traceback makes it
-    asked = cluster._admin.describe_cluster(request_timeout=10)
+    asked = cluster.admin._client.describe_cluster(request_timeout=10)
     asked.add_done_callback(lambda answer: gc.collect())
     del cluster
     asked.result()

@@ -17,7 +17,7 @@ from kafka_topics import Topic, history, new_topic, offsets, scanned
 
 from backfill_cli.contracts import Source
 from backfill_cli.errors import BackfillError, Fatal, Transient
-from backfill_cli.kafka.cluster import Connection
+from backfill_cli.kafka.connection import Connection
 from backfill_cli.kafka.messages import messages
 from backfill_cli.kafka.ranges import Range
 from backfill_cli.upstreams.kafka.options import KafkaOptions
@@ -30,7 +30,7 @@ BYTES = {"format": "bytes"}
 
 @pytest.fixture
 def topic(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Topic:
-    monkeypatch.setattr("backfill_cli.kafka.cluster.ANSWER_S", 3.0)
+    monkeypatch.setattr("backfill_cli.kafka.admin.ANSWER_S", 3.0)
     return new_topic(broker)
 
 

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from backfill_cli.errors import BackfillError, HistoryGone, StateConflict, Transient, UsageError
-from backfill_cli.kafka.cluster import Cluster
+from backfill_cli.kafka.admin import Admin
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START, Position
 
@@ -87,13 +87,13 @@ def test_an_idle_look_asks_no_partition_where_it_begins(broker: Broker, monkeypa
     upstream = topic.open(value=BYTES)
     upstream.pin()
     asked: list[list[int]] = []
-    real = Cluster._offsets
+    real = Admin.offsets
 
-    def offsets(self: Cluster, wanted: Mapping[tuple[str, int], Any]) -> dict[tuple[str, int], int]:
+    def offsets(self: Admin, wanted: Mapping[tuple[str, int], Any], *more: Any) -> dict[tuple[str, int], int]:
         asked.append(sorted(p for _, p in wanted))
-        return real(self, wanted)
+        return real(self, wanted, *more)
 
-    monkeypatch.setattr(Cluster, "_offsets", offsets)
+    monkeypatch.setattr(Admin, "offsets", offsets)
     upstream.observe(Position.of({"0": 1, "1": 1, "2": 1}), False)
     topic.write([b"a"], 1)
     upstream.observe(Position.of({"0": 1, "1": 1, "2": 1}), False)
@@ -154,7 +154,7 @@ def test_a_topic_that_is_not_there_is_told_with_near_names(topic: Topic, broker:
 
 
 def test_a_broker_that_is_not_there_is_named(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backfill_cli.kafka.cluster.ANSWER_S", 1.0)
+    monkeypatch.setattr("backfill_cli.kafka.admin.ANSWER_S", 1.0)
     with pytest.raises(Transient, match=r"127\.0\.0\.1:1.*refused") as refused:
         topic.open(bootstrap_servers="127.0.0.1:1").pin()
     monkeypatch.undo()

@@ -16,7 +16,7 @@ import pytest
 from kafka_topics import Topic, new_topic
 
 from backfill_cli.contracts import Source, StagedEpoch
-from backfill_cli.kafka.cluster import Connection
+from backfill_cli.kafka.connection import Connection
 from backfill_cli.kafka.messages import messages
 from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 from kafka_secured import PASSWORD, properties
+from kafka_sink import SinkTopics
 from kafka_topics import new_topic
 from kept_java import kept_java
 from toy_registry import ToyRegistry, basic, running
@@ -33,8 +34,14 @@ registry = {{ url = "{registry}", user = "app", password = "${{env:REGISTRY_PASS
 [[tables]]
 name = "t"
 [sink]
-type = "duckdb"
-path = "sink.duckdb"
+type = "kafka"
+bootstrap_servers = "{servers}"
+topics = "{prefix}.{{table}}"
+state_topic = "{prefix}_state_{{job}}"
+encoding = "avro"
+registry = {{ url = "{of_sink}", user = "app", password = "${{env:SINK_PASSWORD}}" }}
+[sink.options]
+{options}
 [retry]
 limit = "2s"
 [hooks]
@@ -49,7 +56,7 @@ master = "local[2]"
 """
 
 
-REGISTRY = "registry-4e90"
+REGISTRY, SINK = "registry-4e90", "sink-71c2"
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
 
 
@@ -60,6 +67,13 @@ def registry() -> Iterator[ToyRegistry]:
         yield toy
 
 
+@pytest.fixture
+def of_sink() -> Iterator[ToyRegistry]:
+    with running() as toy:
+        toy.needs = basic("app", SINK)
+        yield toy
+
+
 class Job:
     """The real command in a folder; all that it says is kept."""
 
@@ -67,9 +81,10 @@ class Job:
         self.folder = folder
         self.said = ""
 
-    def typed(self, *words: str, password: str = PASSWORD, registry: str = REGISTRY, failpoint: str = "") -> int:
-        told = {"KAFKA_PASSWORD": password, "BACKFILL_FAILPOINT": failpoint, "BACKFILL_CATALOG": "catalog.duckdb"}
-        told["REGISTRY_PASSWORD"] = registry
+    def typed(self, *words: str, failpoint: str = "", **secrets: str) -> int:
+        """secrets: those that differ from the right ones, by the names of their variables."""
+        told = {"KAFKA_PASSWORD": PASSWORD, "REGISTRY_PASSWORD": REGISTRY, "SINK_PASSWORD": SINK, **secrets}
+        told |= {"BACKFILL_FAILPOINT": failpoint, "BACKFILL_CATALOG": "catalog.duckdb"}
         command = [sys.executable, "-m", "backfill_cli", *words]
         with nullcontext({}) if failpoint else kept_java() as java:  # that one leaves what a Java of its own does
             env = {**os.environ, **told, **java}
@@ -85,7 +100,7 @@ class Job:
 
 
 def test_a_password_is_in_nothing_that_a_job_leaves_or_says(
-    broker: "Broker", registry: ToyRegistry, tmp_path: Path
+    broker: "Broker", registry: ToyRegistry, of_sink: ToyRegistry, tmp_path: Path
 ) -> None:
     topic = new_topic(broker)
     registry.add(f"{topic.name}-value", SCHEMA)
@@ -99,14 +114,17 @@ def test_a_password_is_in_nothing_that_a_job_leaves_or_says(
         "options": written,
         "folder": tmp_path,
         "registry": registry.url,
+        "of_sink": of_sink.url,
+        "prefix": (filled := SinkTopics(broker)).prefix,
     }
     (tmp_path / "job.toml").write_text(CONFIG.format(**told))
     job = Job(tmp_path)
     start = ("start", "--config", "job.toml", "--until", "caught-up")
 
     assert job.typed("plan", "--config", "job.toml") == 0
-    assert job.typed(*start, password=PASSWORD + "-wrong") == 1
-    assert job.typed(*start, registry=REGISTRY + "-wrong") == 1
+    assert job.typed(*start, KAFKA_PASSWORD=PASSWORD + "-wrong") == 1
+    assert job.typed(*start, REGISTRY_PASSWORD=REGISTRY + "-wrong") == 1
+    assert job.typed(*start, SINK_PASSWORD=SINK + "-wrong") == 1
     assert job.typed(*start, failpoint="after-prepare") == -signal.SIGKILL
     assert job.typed("status") == 0
     assert job.typed(*start) == 0
@@ -115,14 +133,17 @@ def test_a_password_is_in_nothing_that_a_job_leaves_or_says(
     assert job.typed(*start) == 1
 
     assert "access denied" in job.said
-    assert "access denied by the schema registry" in job.said
+    assert f"{registry.url}: access denied by the schema registry" in job.said
+    assert f"{of_sink.url}: access denied by the schema registry" in job.said
     assert "offset 1 cannot be read" in job.said
-    secrets = (PASSWORD, REGISTRY, basic("app", REGISTRY).split()[1])
+    secrets = (PASSWORD, REGISTRY, SINK, *(basic("app", one).split()[1] for one in (REGISTRY, SINK)))
     assert [one for one in secrets if one in job.said] == []
-    for file in ("catalog.duckdb", "sink.duckdb"):
-        assert "${env:KAFKA_PASSWORD}" in job.held(file)
-        assert "${env:REGISTRY_PASSWORD}" in job.held(file)
-        assert [one for one in secrets if one in job.held(file)] == []
+    kept = b"".join(one.value() or b"" for one in filled.records(f"{filled.prefix}_state_secret")).decode()
+    for held in (job.held("catalog.duckdb"), kept):
+        assert "${env:KAFKA_PASSWORD}" in held
+        assert "${env:REGISTRY_PASSWORD}" in held
+        assert "${env:SINK_PASSWORD}" in held
+        assert [one for one in secrets if one in held] == []
     log, hooked = (tmp_path / "logs/secret.log").read_text(), (tmp_path / "hooked.jsonl").read_text()
     assert [one for one in secrets if one in log] == []
     for said in ("offset 1 cannot be read", "rejected: none"):  # the start that was refused has left no log

@@ -142,7 +142,7 @@ def require_apart(upstream: Source, sink: Sink, tables: Sequence[SinkTable]) -> 
                 raise UsageError(
                     f"the target of table {target!r} is the upstream's own table {source!r}: every row written "
                     "to it would be a new change to follow",
-                    in_config("set another schema or database in [sink], or another tables.target"),
+                    in_config("set another schema, database or topic in [sink], or another tables.target"),
                 )
 
 

@@ -1,7 +1,7 @@
 """Kafka as a sink: a topic per table, whose newest record of a key is its row; one transaction per epoch."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -15,9 +15,10 @@ from pydantic import (
 )
 
 from backfill_cli.contracts import Sink, SinkConnector
-from backfill_cli.contracts.options import Example, FilePath, SecretKeys
+from backfill_cli.contracts.options import Example, FilePath, Named, SecretKeys
 from backfill_cli.kafka.client_properties import CLIENT_PROPERTIES, FILES, PRODUCER_PROPERTIES, SECRETS
 from backfill_cli.kafka.properties import Properties, require_known
+from backfill_cli.kafka.url import SCHEME, Url
 from backfill_cli.model.units import duration_s
 from backfill_cli.schema_registry.options import RegistryOptions
 
@@ -142,4 +143,26 @@ def _fingerprint(options: KafkaSinkOptions) -> Mapping[str, Any]:
     return {"type": "kafka", "state_topic": options.state_topic, **named, **encoded}
 
 
-connector = SinkConnector(options=KafkaSinkOptions, open=_open, fingerprint=_fingerprint)
+def _placed(named: Named) -> Mapping[str, Any]:
+    """What `kafka://HOST:PORT[/TOPIC][?property=value]` says; a topic for each table has `{table}` in it."""
+    _, url = Url.typed(named.text, named.written, named.values, "--to")
+    topic = {"topics" if "{table}" in url.topic else "topic": url.topic} if url.topic else {}
+    options = {"options": dict(url.properties)} if url.properties else {}
+    return {"bootstrap_servers": url.servers, **topic, **options}
+
+
+def _look(options: KafkaSinkOptions) -> Sequence[str]:
+    from backfill_cli.sinks.kafka.look import look
+
+    return look(options)
+
+
+connector = SinkConnector(
+    options=KafkaSinkOptions,
+    open=_open,
+    fingerprint=_fingerprint,
+    place="bootstrap_servers",
+    placed=_placed,
+    claims=lambda text: text.startswith(SCHEME),
+    look=_look,
+)

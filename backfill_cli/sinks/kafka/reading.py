@@ -17,13 +17,13 @@ from backfill_cli.decode.json_rows import JsonRows
 from backfill_cli.decode.upserts import upserts
 from backfill_cli.errors import RETRIED, START_OVER, BadData, Transient
 from backfill_cli.formats.frames import struct_type
-from backfill_cli.kafka.cluster import Connection
+from backfill_cli.kafka.admin import Admin, Place
+from backfill_cli.kafka.connection import Connection
 from backfill_cli.kafka.edge import client
 from backfill_cli.kafka.messages import messages
 from backfill_cli.kafka.ranges import Range, cut
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.model.schema import SparkType, columns_of, field
-from backfill_cli.sinks.kafka.admin import Admin, Place
 from backfill_cli.sinks.kafka.encodings import Records, Writes
 from backfill_cli.sinks.kafka.state import Held, JobRecord
 from backfill_cli.sinks.kafka.writing import EPOCH, JOB, OP, SNAPSHOT, batches
@@ -139,7 +139,7 @@ def _visible(admin: Admin, uncommitted: Connection, record: JobRecord) -> dict[P
     """The committed span of each partition; None if one does not show the record's epoch yet."""
     epochs = {held.topic: held.epoch for held in record.tables.values()}
     there = admin.found(epochs)
-    places = [(topic, p) for topic, found in there.items() for p in range(found.partitions)]
+    places = [(topic, p) for topic, found in there.items() for p in found.partitions]
     lasts, ends = admin.ends(places, committed=False), admin.ends(places, committed=True)
     for topic, p in places:
         end = ends[topic, p]

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from backfill_cli.contracts import EpochCommit, SavedJob, Sink, SinkCapabilities, SinkExtras, SinkTable
 from backfill_cli.contracts.refusals import no_record, refuse_old_token, taken
-from backfill_cli.kafka.cluster import Connection
+from backfill_cli.kafka.admin import Admin
+from backfill_cli.kafka.cluster import place
+from backfill_cli.kafka.connection import Connection
 from backfill_cli.lake.sink import LakeCopy
 from backfill_cli.model.checkpoint import Marker, Owner
-from backfill_cli.sinks.kafka import KafkaSinkOptions, names, reading, state, writing
-from backfill_cli.sinks.kafka.admin import Admin
+from backfill_cli.schema_registry.registry import asked
+from backfill_cli.sinks.kafka import KafkaSinkOptions, making, names, reading, state, writing
 from backfill_cli.sinks.kafka.encodings import Records, records_of
 from backfill_cli.sinks.kafka.state import JobRecord, StateTopic
 from backfill_cli.sinks.kafka.topics import Topics
@@ -34,7 +36,8 @@ class KafkaSink(Sink):
         self._connection = Connection(options, RIGHTS)
         self._admin = Admin(self._connection)
         self._encoded: dict[SinkTable, Records] = {}
-        self.extras = SinkExtras(copied=self.copied)
+        beside = asked(options.registry, "sink.registry", "the sink's registry")
+        self.extras = SinkExtras(copied=self.copied, beside=beside)
 
     def use(self, session: Callable[[], SparkSession]) -> None:
         self._session = session
@@ -63,6 +66,11 @@ class KafkaSink(Sink):
 
     def _topics(self) -> Topics:
         return Topics(self._options, self._admin)
+
+    def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
+        cluster = self._admin.cluster_id()
+        topics = names.topics_of(self._options, tables)
+        return {name: frozenset({place(cluster, topic)}) for name, topic in topics.items()}
 
     def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
         self._topics().missing(job, tables, into_existing)
@@ -164,7 +172,7 @@ class KafkaSink(Sink):
         yield LakeCopy(self._session(), rows, saved, versions, lambda _table: None)
 
     def drop(self, tables: Sequence[SinkTable]) -> None:
-        self._admin.delete(names.topic_of(self._options, table) for table in tables)
+        making.delete(self._admin, [names.topic_of(self._options, table) for table in tables])
 
     def forget(self, job: str) -> None:
-        self._admin.delete([names.state_of(self._options, job)])
+        making.delete(self._admin, [names.state_of(self._options, job)])

@@ -20,13 +20,13 @@ from typing import Any
 from backfill_cli.contracts import EpochCommit, SavedJob
 from backfill_cli.contracts.refusals import newer_layout
 from backfill_cli.errors import RESTORE, BackfillError, Fatal
+from backfill_cli.kafka.admin import Admin
 from backfill_cli.kafka.edge import client
 from backfill_cli.kafka.messages import messages
 from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.split import SplitProgress
-from backfill_cli.sinks.kafka.admin import Admin
 from backfill_cli.sinks.kafka.transaction import Transaction
 
 LAYOUT = 1

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.refusals import belongs_to, gone, other_type, require_key, rows_of_others
 from backfill_cli.errors import BadData, UsageError, in_config
+from backfill_cli.kafka.admin import Admin, Found
 from backfill_cli.kafka.messages import messages
 from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.schema import SparkType, columns_of, same_type, shown
-from backfill_cli.sinks.kafka import KafkaSinkOptions, names, state
-from backfill_cli.sinks.kafka.admin import Admin, Found
+from backfill_cli.sinks.kafka import KafkaSinkOptions, making, names, state
 from backfill_cli.sinks.kafka.encodings import refuse_for_avro
 from backfill_cli.sinks.kafka.state import Held, StateTopic
 from backfill_cli.sinks.kafka.writing import recreated
@@ -74,21 +74,21 @@ class Topics:
                 raise gone(f"topic '{topic}'", job, held.epoch)
             if found.topic_id != held.topic_id:
                 raise recreated(job, held, found)
-        elif found is not None and not into_existing and self._has_records(topic, found.partitions):
+        elif found is not None and not into_existing and self._has_records(topic, found):
             raise rows_of_others(f"'{topic}' (a topic)")
 
     def refuse_others(self, job: str, tables: Sequence[SinkTable]) -> None:
         """No other job has one of these topics. Raises Held naming it."""
         wanted = {topic: name for name, topic in names.topics_of(self._options, tables).items()}
-        for other, topic in names.states_in(self._options, self._admin.names()).items():
+        for other, topic in names.states_in(self._options, self._admin.topics()).items():
             record = None if other == job else StateTopic(self._admin, topic).newest()
             for table, held in (record.tables if record else {}).items():
                 if held.topic in wanted and record is not None:
                     raise belongs_to(f"topic '{held.topic}'", other, table, record.owner)
 
-    def _has_records(self, topic: str, partitions: int) -> bool:
+    def _has_records(self, topic: str, found: Found) -> bool:
         """Whether there is one that was committed: of aborted transactions, too, offsets are left."""
-        places = [(topic, p) for p in range(partitions)]
+        places = [(topic, p) for p in found.partitions]
         begins, ends = self._admin.begins(places), self._admin.ends(places, committed=True)
         return any(
             next(messages(self._admin.connection, topic, Range(0, p, begins[topic, p], ends[topic, p])), None)
@@ -107,22 +107,22 @@ class Topics:
         """The topics exist."""
         options = self._options
         for topic in missing.topics.values():
-            self._admin.create(topic, options.partitions, options.replication, options.properties)
+            making.create(self._admin, topic, options.partitions, options.replication, options.properties)
         if missing.state is not None:
-            self._admin.create(missing.state, 1, options.replication, state.SETTINGS)
+            making.create(self._admin, missing.state, 1, options.replication, state.SETTINGS)
 
     def claims(self, missing: Missing) -> dict[str, Held]:
         """The tables that the job takes, as their topics are now; and those that were made again."""
         taken = {**missing.claims, **missing.topics}
         there = self._admin.found(taken.values())
-        places = [(topic, p) for topic, found in there.items() for p in range(found.partitions)]
+        places = [(topic, p) for topic, found in there.items() for p in found.partitions]
         ends = self._admin.ends(places, committed=False)
         return {
             name: Held(
                 topic,
                 there[topic].topic_id,
-                there[topic].partitions,
-                {p: ends[topic, p] for p in range(there[topic].partitions)},
+                len(there[topic].partitions),
+                {p: ends[topic, p] for p in there[topic].partitions},
             )
             for name, topic in taken.items()
         }

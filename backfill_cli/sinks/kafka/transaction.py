@@ -9,13 +9,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from backfill_cli.errors import RETRIED, BackfillError, BadData, Fatal, Transient, in_config
-from backfill_cli.kafka.cluster import Connection
+from backfill_cli.kafka.connection import Connection
 from backfill_cli.kafka.edge import Complaints, client, ours
 from backfill_cli.model.units import spell_duration
 
 Headers = Sequence[tuple[str, bytes]]
-
-_OF_CONSUMERS = ("fetch.", "queued.", "check.crcs", "allow.auto.create.topics")
 
 OPEN_S = 60.0
 """A broker that restarts is back within seconds; so is a coordinator that moves."""
@@ -47,7 +45,7 @@ class Transaction:
             "queue.buffering.max.messages": 200_000,
             "queue.buffering.max.kbytes": 128 * 1024,
             "compression.type": "lz4",
-            **{k: v for k, v in self._connection.settings().items() if not k.startswith(_OF_CONSUMERS)},
+            **self._connection.settings("producer"),
             **self._complaints.settings(),
             "transactional.id": self._name,
             "transaction.timeout.ms": round(self._timeout_s * 1000),

@@ -20,10 +20,10 @@ from backfill_cli.contracts.refusals import gone, is_due, marker_gone
 from backfill_cli.errors import START_OVER, BadData, StateConflict, in_config
 from backfill_cli.failpoint import hit
 from backfill_cli.formats.compute import pc
-from backfill_cli.kafka.cluster import Connection
+from backfill_cli.kafka.admin import Admin, Found
+from backfill_cli.kafka.connection import Connection
 from backfill_cli.model.plan import StagedFile, StagedTable
 from backfill_cli.sinks.kafka import state
-from backfill_cli.sinks.kafka.admin import Admin, Found
 from backfill_cli.sinks.kafka.encodings import Records
 from backfill_cli.sinks.kafka.state import Held, JobRecord, StateTopic
 from backfill_cli.sinks.kafka.transaction import Transaction
@@ -105,10 +105,10 @@ def refuse_changed(job: str, admin: Admin, held: Sequence[Held], accept_growth: 
             raise gone(f"topic '{one.topic}'", job, one.epoch or None)
         if found.topic_id != one.topic_id:
             raise recreated(job, one, found)
-        if found.partitions != one.partitions and not accept_growth:
+        if len(found.partitions) != one.partitions and not accept_growth:
             raise StateConflict(
-                f"topic '{one.topic}' has {found.partitions} partitions; it had {one.partitions} when job {job!r} "
-                "took it: newer records of a key would go to another partition than older ones",
+                f"topic '{one.topic}' has {len(found.partitions)} partitions; it had {one.partitions} when job "
+                f"{job!r} took it: newer records of a key would go to another partition than older ones",
                 in_config("if its readers need no order between them, set sink.accept_growth = true; otherwise ")
                 + START_OVER,
             )

@@ -52,7 +52,11 @@ class KafkaChanges(ChangeLog):
         self._options, self._now_s = options, now_s
         self._topics = Topics(options, tables)
         self.one_log = len(tables) == 1
-        self.extras = Extras(warnings=self._warnings, beside=asked(options.registry, f"{options.at}.registry"))
+        self.extras = Extras(
+            warnings=self._warnings,
+            places=self._topics.places,
+            beside=asked(options.registry, f"{options.at}.registry"),
+        )
         self._identity = "{}"
         self._position = Position()
         self._compacted: Mapping[str, bool | None] = {}

@@ -10,7 +10,8 @@ from backfill_cli.decode.block import envelope_of
 from backfill_cli.decode.registered import Registered
 from backfill_cli.decode.source_table import matching, source_of
 from backfill_cli.errors import BadData
-from backfill_cli.kafka.cluster import Cluster, Connection
+from backfill_cli.kafka.cluster import Cluster
+from backfill_cli.kafka.connection import Connection
 from backfill_cli.schema_registry.registry import SchemaRegistry
 from backfill_cli.upstreams.kafka.log import samples
 from backfill_cli.upstreams.kafka.options import TopicOptions

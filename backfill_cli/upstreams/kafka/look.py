@@ -1,81 +1,26 @@
 """What `init` finds out about a topic: partitions, records, how they are written, columns, key."""
 
-import os
 import re
 import shlex
-import socket
-import ssl
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from urllib.parse import unquote
 
 from pydantic import ValidationError
 
 from backfill_cli.contracts import FoundTable, Looked, Named, Told, named_after, require_columns
-from backfill_cli.errors import BackfillError, Hint, UsageError, command
-from backfill_cli.kafka.client_properties import FILES, SECRETS
-from backfill_cli.kafka.cluster import Cluster, Connection, Seen
+from backfill_cli.errors import UsageError, command
+from backfill_cli.kafka.cluster import Cluster, Seen
+from backfill_cli.kafka.connection import Connection
+from backfill_cli.kafka.url import ANSWER_S, SCHEME, Url, by_url
 from backfill_cli.model.units import nearest_first, spell_count, spell_known
 from backfill_cli.upstreams.kafka import forms
 from backfill_cli.upstreams.kafka.log import samples
 from backfill_cli.upstreams.kafka.options import KafkaOptions
 
-SCHEME = "kafka://"
-ANSWER_S = 2.0
-"""A live cluster answers within milliseconds."""
-
 SAMPLE_S = 2.0
 
 EACH = "{table}"
 """Stands for a table's name in the topics of several."""
-
-_HANDSHAKE_S = 0.5
-_REFERENCE = re.compile(r"\$\{[^}]*\}")
-_PORT, _HAS_PORT = "9092", re.compile(r":\d+$|\}$")  # what a variable holds is left as it is
-_SASL = "security.protocol=SASL_SSL&sasl.mechanism=PLAIN&sasl.username=USER&sasl.password=${env:KAFKA_PASSWORD}"
-_CORRECT = (
-    "name broker and topic: --from kafka://HOST:PORT/TOPIC; what the client needs to be let in follows, as in "
-    f"'kafka://HOST:PORT/TOPIC?{_SASL}&ssl.ca.location=/path/ca.pem'"
-)
-
-
-def _as_path(name: str, value: str) -> str:
-    """A file of the current folder is that file in a config elsewhere, too."""
-    is_path = name in FILES and value != "probe" and "${" not in value
-    return os.path.abspath(os.path.expanduser(value)) if is_path else value
-
-
-@dataclass(frozen=True, slots=True)
-class Url:
-    """`kafka://host:port[,host:port]/topic[?property=value&…]`. topic: empty if it names none."""
-
-    servers: str
-    topic: str
-    properties: Mapping[str, str]
-
-    @classmethod
-    def of(cls, text: str) -> "Url":
-        """Raises UsageError for a text without servers, or with a user before an @."""
-        servers, _, rest = text.removeprefix(SCHEME).partition("/")
-        if not rest and "?" in servers:
-            servers, _, rest = servers.partition("?")
-            rest = f"?{rest}"
-        topic, _, query = rest.partition("?")
-        if "@" in servers:
-            raise UsageError("the URL of a topic has no user before an @", f"name the user so: {_CORRECT}")
-        ports = [one if _HAS_PORT.search(one) else f"{one}:{_PORT}" for one in servers.split(",") if one]
-        if not ports:
-            raise UsageError("the URL of a topic names no broker", _CORRECT)
-        pairs = (pair.partition("=") for pair in query.split("&") if pair)
-        properties = {unquote(name): _as_path(unquote(name), unquote(value)) for name, _, value in pairs}
-        return cls(",".join(ports), unquote(topic), properties)
-
-    def with_topic(self, topic: str, more: str = "") -> str:
-        """The URL of another topic of these servers. more: properties, as they stand in a URL."""
-        told = "&".join([*(f"{name}={value}" for name, value in self.properties.items()), *filter(None, [more])])
-        return f"{SCHEME}{self.servers}/{topic}" + (f"?{told}" if told else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +118,10 @@ def _together(url: Url, looked: Mapping[str, Looked]) -> dict[str, Told]:
 def _tables_of(named: Named) -> Sequence[str]:
     """The tables of all topics whose names fit. Raises UsageError if there are none."""
     url, written = Url.of(named.text), Url.of(named.written if named.written.startswith(SCHEME) else named.text)
-    _require_listener(url.servers)
+    url.require_listener()
     cluster = Cluster(Connection(_options(replace(url, topic=""))), [], ANSWER_S)
     try:
-        with _by_url(url, written):
+        with by_url(url, written):
             topics = cluster.topics()
     finally:
         cluster.close()
@@ -208,18 +153,12 @@ def _require_one(tables: Sequence[str]) -> None:
 
 
 def _looking(named: Named) -> Looking:
-    url = Url.of(named.text)
-    in_parts = named.written.startswith(SCHEME) or (named.values and named.written not in named.values)
-    written = Url.of(named.written) if in_parts else url
-    _refuse_secrets(written)
-    if named.values and written is not url:  # in the text, a value ends where a & is in it
-        known = {name: _with_values(value, named.values) for name, value in written.properties.items()}
-        url = replace(url, properties=known)
-    _require_listener(url.servers)
+    url, written = Url.typed(named.text, named.written, named.values, "--from")
+    url.require_listener()
     connection = Connection(_options(url))
     cluster = Cluster(connection, [url.topic], ANSWER_S)
     try:
-        with _by_url(url, written):
+        with by_url(url, written):
             if not url.topic or cluster.missing():
                 raise _which(written, cluster.topics())
             seen, compacted = cluster.look()[url.topic], cluster.compacted()[url.topic]
@@ -230,26 +169,13 @@ def _looking(named: Named) -> Looking:
     return Looking(written, seen, records, compacted)
 
 
-def _with_values(text: str, values: Mapping[str, str]) -> str:
-    return _REFERENCE.sub(lambda found: values.get(found[0], found[0]), text)
-
-
 def _options(url: Url) -> KafkaOptions:
     told = {"bootstrap_servers": url.servers, "topic": url.topic or "-", "options": dict(url.properties)}
     try:
         return KafkaOptions.model_validate({**told, "value": {"format": "bytes"}})
     except ValidationError as error:
         faults = "; ".join(f"{one['loc'][0]}: {one['msg']}" for one in error.errors(include_input=False))
-        raise UsageError(f"{url.servers}: {faults}", _CORRECT) from None
-
-
-def _refuse_secrets(written: Url) -> None:
-    for name in SECRETS & written.properties.keys():
-        if not re.fullmatch(f"({_REFERENCE.pattern})+", written.properties[name]):
-            raise UsageError(
-                f"{name}: a secret, which is stored in no config",
-                f"write it as a reference: {name}=${{env:KAFKA_PASSWORD}}",
-            )
+        raise UsageError(f"{url.servers}: {faults}", url.correct) from None
 
 
 def _which(written: Url, topics: Mapping[str, int]) -> UsageError:
@@ -266,60 +192,3 @@ def _which(written: Url, topics: Mapping[str, int]) -> UsageError:
     return UsageError(
         "\n".join([f"{written.servers} has {spell_count(len(names), 'topic')}; which one?", *listed, *more]), hint
     )
-
-
-# Servers that do not answer
-
-
-def _addresses(servers: str) -> list[tuple[str, int]]:
-    pairs = (one.rpartition(":") for one in servers.split(","))
-    return [(host.strip("[]"), int(port)) for host, _, port in pairs]
-
-
-def _require_listener(servers: str) -> None:
-    """A server accepts connections. Raises UsageError: the client itself would only time out."""
-    until, said = time.monotonic() + ANSWER_S, ""
-    for address in _addresses(servers):
-        try:
-            socket.create_connection(address, max(0.1, until - time.monotonic())).close()
-            return
-        except OSError as error:
-            said = (error.strerror or str(error)).lower()
-    raise UsageError(f"{servers}: does not answer: {said}", "start the broker, or " + _CORRECT)
-
-
-@contextmanager
-def _by_url(url: Url, written: Url) -> Iterator[None]:
-    """What asks for a change of the config asks for another URL; a server that wants TLS is recognised."""
-    try:
-        yield
-    except BackfillError as error:
-        if not error.hint.config and not error.hint.retried:
-            raise
-        known = "security.protocol" in url.properties
-        raise UsageError(error.message, _CORRECT if known else _protocol(url, written)) from error
-
-
-def _protocol(url: Url, written: Url) -> Hint:
-    """What to add to the URL for a server that does not answer without it."""
-    topic = written.topic or "TOPIC"
-    kind = "SSL" if any(map(_speaks_tls, _addresses(url.servers))) else "PLAINTEXT"
-    sasl = _SASL.replace("SASL_SSL", f"SASL_{kind}")
-    login = command(f"init --from {shlex.quote(written.with_topic(topic, sasl))}")
-    if kind == "SSL":
-        plain = command(f"init --from {shlex.quote(written.with_topic(topic, 'security.protocol=SSL'))}")
-        return "it wants TLS: " + plain + "; with a user and a password: " + login
-    return "if it wants a user and a password: " + login + "; otherwise " + _CORRECT
-
-
-def _speaks_tls(address: tuple[str, int]) -> bool:
-    """Whether a server answers a TLS handshake; nothing is sent to it but that."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with (
-        suppress(OSError),
-        socket.create_connection(address, _HANDSHAKE_S) as plain,
-        context.wrap_socket(plain),
-    ):
-        return True
-    return False

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from backfill_cli.contracts import own
 from backfill_cli.formats.frames import struct_type
-from backfill_cli.kafka.cluster import Connection
+from backfill_cli.kafka.connection import Connection
 from backfill_cli.kafka.ranges import Range, cut
 from backfill_cli.model.schema import Columns, columns_of, field
 from backfill_cli.spark import arrow_tasks

@@ -12,7 +12,8 @@ from backfill_cli.contracts.decoder import Asked, Found, Opened
 from backfill_cli.decode.registered import Registered
 from backfill_cli.decode.unwrapped import DELETED
 from backfill_cli.errors import START_OVER, Fatal, StateConflict, UsageError
-from backfill_cli.kafka.cluster import Connection, Seen
+from backfill_cli.kafka.cluster import Seen
+from backfill_cli.kafka.connection import Connection
 from backfill_cli.kafka.edge import client
 from backfill_cli.kafka.messages import messages
 from backfill_cli.kafka.ranges import Range

@@ -6,7 +6,8 @@ from typing import Any
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.decoder import Found
 from backfill_cli.errors import ConfigError, in_config
-from backfill_cli.kafka.cluster import Cluster, Connection
+from backfill_cli.kafka.cluster import Cluster, place
+from backfill_cli.kafka.connection import Connection
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import UpstreamEpoch
 from backfill_cli.registry import decoder
@@ -109,6 +110,15 @@ class Topics:
             if topic.shared and source and (other := known.setdefault((topic.name, source), name)) != name:
                 fault = f"tables: '{other}' and '{name}' are both '{source}' in topic '{topic.name}'"
                 raise ConfigError("config", [fault], in_config("leave one of them out of [[tables]]"))
+
+    def places(self) -> dict[str, frozenset[str]]:
+        """See Extras.places. A topic that several tables share is the place of the first of them."""
+        found: dict[str, frozenset[str]] = {}
+        taken = set[str]()
+        for name, topic in self.of.items():
+            found[name] = frozenset({place(topic.now().cluster, topic.name)} - taken)
+            taken |= found[name]
+        return found
 
     def pending(self, position: Position, read: Position | None, now_ms: int) -> tuple[UpstreamEpoch, ...]:
         """What is after a position, as of this look. read: as for `look`."""

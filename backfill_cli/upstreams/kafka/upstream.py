@@ -54,7 +54,11 @@ class KafkaUpstream(Source):
             keeps="the log's records until they are read"
             + ("" if archive is None else "; those in the archive's range may go from the log"),
         )
-        self.extras = Extras(warnings=self._warnings, beside=asked(options.registry, f"{options.at}.registry"))
+        self.extras = Extras(
+            warnings=self._warnings,
+            places=self._topics.places,
+            beside=asked(options.registry, f"{options.at}.registry"),
+        )
         self._pin: Pin | None = None
 
     def pin(self) -> Pin:

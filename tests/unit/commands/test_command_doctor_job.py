@@ -71,28 +71,40 @@ def test_a_runner_that_died_is_named_with_the_way_on(run: Run, catalog: Catalog)
     assert left["fix"] == f"backfill resume orders --catalog {catalog.path}"
 
 
-def test_a_schema_registry_is_asked(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_schema_registries_of_upstream_and_sink_are_asked(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     planned(monkeypatch)
-    kafka = """[upstream]
+    upstream = """[upstream]
 type = "kafka"
 bootstrap_servers = "127.0.0.1:1"
 topic = "orders"
 value = { schema = "id BIGINT" }
 registry = { url = "%s" }
 """
-    with running() as toy:
-        toy.add("orders-value", '"string"')
-        parts = CONFIG.split("[upstream")
-        text = parts[0] + kafka % toy.url + "[[tables]]" + CONFIG.partition("[[tables]]")[2]
-        file = folder / "registry.toml"
-        file.write_text(text)
-        (told,) = found(run, "--config", str(file))["schema registry"]
-        assert (told["status"], told["said"]) == ("ok", f"{toy.url} answers: 1 subject")
-        assert toy.asked == ["GET /subjects", "GET /subjects/orders-value/versions/latest"]
-    (told,) = found(run, "--config", str(file))["schema registry"]
-    assert told["status"] == "failed"
-    assert told["said"].startswith(f"{toy.url}: the schema registry does not answer")
-    assert "upstream.registry.url" in told["fix"]
+    sink = """[sink]
+type = "kafka"
+bootstrap_servers = "127.0.0.1:1"
+encoding = "avro"
+registry = { url = "%s" }
+"""
+    job, tables = CONFIG.split("[upstream")[0], CONFIG.partition("[[tables]]")[2].partition("[sink]")
+    file = folder / "registry.toml"
+    for name, at in (("schema registry", "upstream"), ("the sink's registry", "sink")):
+        with running() as toy:
+            toy.add("orders-value", '"string"')
+            if at == "upstream":
+                text = f"{job}{upstream % toy.url}[[tables]]{''.join(tables)}"
+            else:
+                text = f"{CONFIG.partition('[sink]')[0]}{sink % toy.url}"
+            file.write_text(text)
+            (told,) = found(run, "--config", str(file))[name]
+            assert (told["status"], told["said"]) == ("ok", f"{toy.url} answers: 1 subject")
+            assert toy.asked == ["GET /subjects", "GET /subjects/orders-value/versions/latest"]
+        (told,) = found(run, "--config", str(file))[name]
+        assert told["status"] == "failed"
+        assert told["said"].startswith(f"{toy.url}: the schema registry does not answer")
+        assert f"{at}.registry.url" in told["fix"]
 
 
 def test_a_job_that_failed_is_what_is_wrong_with_its_config_and_a_warning_elsewhere(

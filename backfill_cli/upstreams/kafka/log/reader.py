@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import ArrowTasks, Piece, RangeTasks
-from backfill_cli.kafka.cluster import Connection
+from backfill_cli.kafka.connection import Connection
 from backfill_cli.kafka.edge import client
 from backfill_cli.kafka.messages import BATCH_BYTES, MESSAGES, read, whole
 from backfill_cli.kafka.ranges import Range, Span, Wanted, together

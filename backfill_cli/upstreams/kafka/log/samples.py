@@ -9,7 +9,8 @@ from typing import Any
 
 from backfill_cli.decode.unwrapped import ADDED
 from backfill_cli.errors import Transient
-from backfill_cli.kafka.cluster import Connection, Seen
+from backfill_cli.kafka.cluster import Seen
+from backfill_cli.kafka.connection import Connection
 from backfill_cli.kafka.edge import Complaints, asking, client, ours, unreachable
 from backfill_cli.kafka.messages import messages, settings
 from backfill_cli.kafka.ranges import Range

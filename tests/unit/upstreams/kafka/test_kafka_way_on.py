@@ -164,3 +164,11 @@ def test_a_job_of_an_earlier_version_keeps_its_format() -> None:
     for form in ("rows", "events"):
         now = KafkaOptions.model_validate({**told, "value": {**value, "format": form}})
         assert connector.fingerprint(now) == connector.fingerprint(stored)
+
+
+def test_a_topic_that_several_tables_share_is_one_place_and_no_twin() -> None:
+    told = {"bootstrap_servers": "nowhere:1", "topic": "shop", "value": {"format": "debezium"}}
+    topics = Topics(KafkaOptions.model_validate(told), [TableSpec("a", ("id",)), TableSpec("b", ("id",))])
+    for one in topics.of.values():
+        one.seen = Seen("cluster", "topic", {}, {})
+    assert topics.places() == {"a": frozenset({"kafka:cluster/shop"}), "b": frozenset()}
