@@ -37,7 +37,8 @@ ToOption = Annotated[
     typer.Option(
         "--to",
         metavar="PLACE",
-        help="Where the rows go: a DuckDB file; postgresql://HOST/DATABASE; delta:FOLDER; iceberg:FOLDER.",
+        help="Where the rows go: a DuckDB file; postgresql://HOST/DATABASE; kafka://HOST:PORT[/TOPIC]; "
+        "delta:FOLDER; iceberg:FOLDER.",
         show_default=False,
         rich_help_panel=DATA,
     ),

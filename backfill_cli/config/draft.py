@@ -305,7 +305,8 @@ def _writer(place: _Place) -> tuple[str, SinkConnector]:
     forms = [f"--to {shlex.quote(f'{kind}:{place.written}')}" for kind, one in able.items() if _in_files(one)]
     raise UsageError(
         f"--to {place.written}: it does not show what it is to be",
-        "name the type, too: " + ", or ".join(forms) + "; or a database: --to postgresql://host/database",
+        "name the type, too: " + ", or ".join(forms) + "; or a database: --to postgresql://host/database; or a "
+        "cluster of Kafka: --to kafka://host:9092",
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 from hint_typed import typed
 from kafka_sink import SinkTopics
 from kafka_topics import BYTES, new_topic
@@ -262,6 +262,54 @@ class TestKafkaSink(SinkContract):
         ):
             with pytest.raises(StateConflict, match="was recreated"):
                 act()
+
+    def test_a_topic_that_is_made_again_while_an_epoch_is_written_does_not_get_it(
+        self, sink: "KafkaSink", topics: SinkTopics, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = f"{topics.prefix}.orders"
+
+        def again() -> None:
+            making.delete(sink._admin, [topic])
+            topics.broker.create(topic, 2)
+
+        monkeypatch.setattr(failpoint, "handler", At("sink-before-commit", again))
+        with pytest.raises((StateConflict, Transient)):
+            run(work(topics, epochs.next(inserts=rows((1, "a")))))
+        assert topics.records(topic) == []
+
+    def test_the_topic_of_a_jobs_state_is_compacted_and_has_any_number_of_partitions(
+        self, opened: "Callable[..., KafkaSink]", topics: SinkTopics, tmp_path: Path
+    ) -> None:
+        state, sink = f"{topics.prefix}_state_orders", opened()
+        topics.broker.create(state, 3, cleanup_policy="compact,delete")
+        epochs = Epochs(tmp_path / "s")
+        with pytest.raises(UsageError, match=r"cleanup\.policy is 'compact,delete'") as refused:
+            sink.check("orders", epochs.tables, into_existing=False)
+        with typed(refused.value) as hint:
+            hint.says("set its cleanup.policy to compact")
+            of = AlterConfigOpType.SET
+            told = ConfigEntry("cleanup.policy", "compact", incremental_operation=of)
+            changed = ConfigResource(ConfigResource.Type.TOPIC, state, incremental_configs=[told])
+            topics.broker.admin.incremental_alter_configs([changed])[changed].result(30)
+            sink.prepare("orders", epochs.tables, into_existing=False)
+        run(work(topics, epochs.next(inserts=rows((1, "a")))))
+        topics.broker.admin.create_partitions([NewPartitions(state, 5)])[state].result(30)
+        topics.broker.until_led(state, 5)
+        run(work(topics, epochs.next(upserts=rows((1, "b")))))
+        assert opened().committed("orders")["orders"].epoch == 20
+        assert {one.partition() for one in topics.records(state)} == {0}
+
+    def test_a_record_that_only_the_broker_finds_too_large_stops_the_job(
+        self, sink: "KafkaSink", topics: SinkTopics, epochs: Epochs
+    ) -> None:
+        topic = f"{topics.prefix}.orders"
+        making.delete(sink._admin, [topic])
+        topics.broker.create(topic, 2, max_message_bytes="1000")
+        sink.forget("orders")
+        sink.prepare("orders", epochs.tables, into_existing=False)
+        with pytest.raises(BadData, match="too large"):
+            run(work(topics, epochs.next(inserts=rows((1, "a"), (2, os.urandom(5_000).hex())))))
+        assert topics.rows("orders") == []
 
     def test_a_topic_that_the_job_reads_is_refused_however_its_servers_are_spelled(
         self, topics: SinkTopics

@@ -1,4 +1,4 @@
-"""The Kafka sink with a real schema registry: fastavro and json read what it wrote by the registry's schema."""
+"""The Kafka sink with a real schema registry: Confluent's reader of Protobuf, fastavro and json read it."""
 
 import io
 import json
@@ -12,7 +12,10 @@ import fastavro
 import jsonschema
 import pyarrow as pa
 import pytest
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+from confluent_kafka.serialization import SerializationContext
 from hint_typed import typed
+from kafka_messages import message_class, row_of
 from kafka_sink import SinkTopics
 from sink_contract import Epochs, a_table, schema_json
 from sink_epochs import written
@@ -34,6 +37,8 @@ KINDS: dict[str, tuple[Any, pa.DataType]] = {
     "id": ("long", pa.int64()),
     "name": ("string", pa.string()),
     "n": ("integer", pa.int32()),
+    "tiny": ("byte", pa.int8()),
+    "small": ("short", pa.int16()),
     "d": ("decimal(9,2)", pa.decimal128(9, 2)),
     "x": ("double", pa.float64()),
     "f": ("float", pa.float32()),
@@ -51,6 +56,8 @@ ROWS = [
         "id": 1,
         "name": 'a"b\n',
         "n": -5,
+        "tiny": -128,
+        "small": 32_767,
         "d": Decimal("-12.50"),
         "x": 0.1,
         "f": 0.5,
@@ -79,7 +86,7 @@ def stored(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.table({name: array(name, kind) for name, (_, kind) in KINDS.items()})
 
 
-@pytest.mark.parametrize("encoding", ["avro", "json-schema"])
+@pytest.mark.parametrize("encoding", ["avro", "json-schema", "protobuf"])
 def test_records_are_what_their_registered_schema_says_and_read_back(
     broker: "Broker", schema_registry: "Registry", spark: "SparkSession", tmp_path: Path, encoding: str
 ) -> None:
@@ -103,10 +110,10 @@ def test_records_are_what_their_registered_schema_says_and_read_back(
     )
     list(writing.apply(work, 0))
     found = topics.records(topic)
-    values = [read(schema_registry, f"{topic}-value", one.value()) for one in found]
-    keys = [read(schema_registry, f"{topic}-key", one.key()) for one in found]
+    values = [read(schema_registry, topic, "value", one.value()) for one in found]
+    keys = [read(schema_registry, topic, "key", one.key()) for one in found]
     assert keys == [{"id": 1}, {"id": 2**63 - 1}]
-    if encoding == "avro":
+    if encoding != "json-schema":
         assert values == stored_as_python()
     else:
         assert values[0]["d"] == Decimal("-12.50")
@@ -118,16 +125,21 @@ def test_records_are_what_their_registered_schema_says_and_read_back(
 
 
 def stored_as_python() -> list[dict[str, Any]]:
-    """As fastavro reads logical types."""
+    """As fastavro and protobuf read times."""
     return stored(ROWS).to_pylist()
 
 
-def read(registry: "Registry", subject: str, record: bytes) -> Any:
+def read(registry: "Registry", topic: str, part: str, record: bytes) -> Any:
     """The value of a record, by the schema that its id names, which is the subject's newest."""
-    with urllib.request.urlopen(f"{registry.url}/subjects/{subject}/versions/latest") as answer:
+    with urllib.request.urlopen(f"{registry.url}/subjects/{topic}-{part}/versions/latest") as answer:
         told = json.load(answer)
     assert record[0] == 0
     assert int.from_bytes(record[1:5], "big") == told["id"]
+    if told.get("schemaType") == "PROTOBUF":
+        held = {name: kind for name, (kind, _) in KINDS.items() if part == "value" or name == "id"}
+        message = message_class(part.capitalize(), held)
+        of = ProtobufDeserializer(message, {"use.deprecated.format": False})
+        return row_of(of(record, SerializationContext(topic, part)), held)
     schema = json.loads(told["schema"])
     if told.get("schemaType") == "JSON":
         value = json.loads(record[5:], parse_float=Decimal)

@@ -4,6 +4,7 @@ import json
 import re
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,7 +14,11 @@ from broker import Broker
 from hint_typed import typed
 from kafka_secured import PASSWORD, USER, properties
 from kafka_topics import Topic, new_topic
+from sink_contract import a_table
 
+from backfill_cli.config import JobConfig, load
+from backfill_cli.config.draft import Asked, drafted
+from backfill_cli.config.template import template
 from backfill_cli.contracts import FoundTable, Looked, Named, Told
 from backfill_cli.errors import UsageError
 from backfill_cli.kafka.url import Url
@@ -298,3 +303,64 @@ def test_a_url_that_is_none_is_refused(url: str) -> None:
         look(url)
     with typed(refused.value) as hint:
         hint.says("kafka://HOST:PORT/TOPIC")
+
+
+# `--to kafka://…`
+
+
+def config_of(topic: Topic, to: str, folder: Path) -> JobConfig:
+    """The config that `init` writes, as it is read."""
+    file = folder / "job.toml"
+    file.write_text(template(drafted(Asked(url_of(topic), to=to, key=("id",)), folder), full=False))
+    return load(file)
+
+
+def test_a_sink_that_is_named_by_its_url_is_a_config_as_it_is(topic: Topic, tmp_path: Path) -> None:
+    topic.write_json([{"id": 1}])
+    begin, mine = f"kafka://{topic.broker.bootstrap}", (replace(a_table(), target=topic.name),)
+    for place, named in (
+        ("", {}),
+        ("/", {}),
+        (f"/{topic.name}.out", {"topic": f"{topic.name}.out"}),
+        (
+            f"/{topic.name}.{{table}}?linger.ms=5",
+            {"topics": f"{topic.name}.{{table}}", "options": {"linger.ms": "5"}},
+        ),
+    ):
+        config = config_of(topic, begin + place, tmp_path)
+        told = {"type": "kafka", "bootstrap_servers": topic.broker.bootstrap, **named}
+        assert config.tree["sink"] == told
+        if named:
+            config.open_sink().check("orders", mine, into_existing=False)
+
+
+def test_a_sink_whose_servers_want_a_password_says_how_to_name_it(
+    topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic.write_json([{"id": 1}])
+    with pytest.raises(UsageError, match=str(topic.broker.secured)) as refused:
+        config_of(topic, f"kafka://{topic.broker.secured}/{topic.name}.out", tmp_path)
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    properties_of = properties(topic.broker)
+    with typed(refused.value) as hint:
+        hint.says("it wants TLS: ")
+        _plain, (*_, login) = hint.commands()
+        url = login.replace("USER", USER) + f"&ssl.ca.location={quote(properties_of['ssl.ca.location'])}"
+        config = config_of(topic, url, tmp_path)
+    assert config.tree["sink"]["options"] == properties_of | {"sasl.password": "${env:KAFKA_PASSWORD}"}
+    monkeypatch.setenv("KAFKA_PASSWORD", "wrong-4711")
+    with pytest.raises(UsageError, match="access denied") as wrong:
+        config_of(topic, url, tmp_path)
+    assert "wrong-4711" not in f"{wrong.value}{wrong.value.hint}"
+    with pytest.raises(UsageError, match=r"a secret, which is stored in no config|holds a password") as told:
+        config_of(topic, url.replace("${env:KAFKA_PASSWORD}", "hunter2"), tmp_path)
+    assert "hunter2" not in f"{told.value}{told.value.hint}"
+
+
+def test_a_sink_whose_servers_do_not_answer_is_told_soon(topic: Topic, tmp_path: Path) -> None:
+    topic.write_json([{"id": 1}])
+    with pytest.raises(UsageError, match=r"127\.0\.0\.1:1: does not answer") as nobody:
+        config_of(topic, "kafka://127.0.0.1:1/orders", tmp_path)
+    with typed(nobody.value) as hint:
+        hint.says("start the broker, or name broker and topic: --to kafka://HOST:PORT/TOPIC")
+        config_of(topic, f"kafka://{topic.broker.bootstrap}/orders", tmp_path)

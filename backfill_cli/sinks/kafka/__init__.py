@@ -65,10 +65,10 @@ class KafkaSinkOptions(BaseModel):
         default={"cleanup.policy": "compact"},
         description="Settings of topics that the job creates, as Kafka names them. Existing topics keep theirs.",
     )
-    encoding: Literal["json", "json-schema", "avro"] = Field(
+    encoding: Literal["json", "json-schema", "avro", "protobuf"] = Field(
         default="json",
         description="How keys and values are written: json: objects; json-schema: objects, whose schema is "
-        "registered; avro.",
+        "registered; avro; protobuf.",
     )
     subjects: Literal["topic", "record", "topic-record"] = Field(
         default="topic",
@@ -76,7 +76,7 @@ class KafkaSinkOptions(BaseModel):
         "record: the record's full name; topic-record: both.",
     )
     registry: RegistryOptions | None = Field(
-        default=None, description="The schema registry, for json-schema and avro."
+        default=None, description="The schema registry, for json-schema, avro and protobuf."
     )
     accept_growth: bool = Field(
         default=False,

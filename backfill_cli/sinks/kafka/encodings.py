@@ -1,4 +1,4 @@
-"""How a table's rows become records: JSON objects; with a schema that is registered, or Avro.
+"""How a table's rows become records: JSON objects; with a schema that is registered, or Avro, or Protobuf.
 
 A record with a schema begins with the id that the registry gave it. Schemas are made of the table's columns, and
 registered before the first record of a process is written: registering one again changes nothing.
@@ -7,7 +7,7 @@ registered before the first record of a process is written: registering one agai
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,10 +18,12 @@ from backfill_cli.decode.documents import Documents
 from backfill_cli.decode.json_documents import PLAIN
 from backfill_cli.decode.registered import Registered
 from backfill_cli.errors import BadData
-from backfill_cli.model.schema import Columns, SparkType, columns_of, decimal_of, shown
-from backfill_cli.schema_registry.registry import SchemaRegistry
-from backfill_cli.sinks.kafka import KafkaSinkOptions
+from backfill_cli.formats.schemas import Unsupported
+from backfill_cli.model.schema import Columns, SparkType, columns_of, decimal_of, field, shown
+from backfill_cli.schema_registry.registry import Schema, SchemaRegistry
+from backfill_cli.sinks.kafka import KafkaSinkOptions, protobuf_records
 from backfill_cli.sinks.kafka.json_rows import objects
+from backfill_cli.sinks.kafka.years import refuse_far
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 AT = "sink.encoding"
@@ -58,6 +60,7 @@ class AvroRecords:
     def of(self, batch: pa.RecordBatch) -> list[bytes]:
         import fastavro
 
+        refuse_far(batch.select(self.names), "Avro")
         parsed = fastavro.parse_schema(json.loads(self.schema))
         columns = [_values(batch.column(name)) for name in self.names]
         found = []
@@ -79,8 +82,13 @@ class Records:
     registry: SchemaRegistry | None = None
 
     @property
+    def binary(self) -> bool:
+        """Whether a record is no text."""
+        return self.encoding in ("avro", "protobuf")
+
+    @property
     def documents(self) -> Documents:
-        return Registered(self.registry, "avro", AT) if self.encoding == "avro" and self.registry else PLAIN
+        return Registered(self.registry, self.encoding, AT) if self.binary and self.registry else PLAIN
 
     def bare(self, records: Sequence[bytes | None]) -> list[bytes | None]:
         """As `documents` reads them: JSON without the id before it, if there is one."""
@@ -88,6 +96,18 @@ class Records:
             return list(records)
         length = self.registry.wire.length
         return [one[length:] if one is not None and one[:1] == b"\0" else one for one in records]
+
+    def read_as(self, columns: Columns) -> Columns:
+        """The columns that records have for these: see `again`."""
+        if self.encoding != "protobuf":
+            return columns
+        return {name: field(name, protobuf_records.read_as(one["type"])) for name, one in columns.items()}
+
+    def again(self, read: Mapping[str, pa.Array], columns: Columns) -> Mapping[str, pa.Array]:
+        """These columns of those that records have. Raises ArrowInvalid for a value that is none of its type."""
+        if self.encoding != "protobuf":
+            return read
+        return {name: protobuf_records.again(one, columns[name]["type"]) for name, one in read.items()}
 
 
 def records_of(options: KafkaSinkOptions, table: SinkTable, topic: str) -> Records:
@@ -100,13 +120,42 @@ def records_of(options: KafkaSinkOptions, table: SinkTable, topic: str) -> Recor
     parts: list[Writes] = []
     for part, of in (("key", {name: columns[name] for name in key}), ("value", columns)):
         full = f"{_full_name(topic)}.{part.capitalize()}"
-        is_avro = options.encoding == "avro"
-        schema = avro_schema(full, of, part == "value") if is_avro else json_schema(full, of, part == "value")
-        subject = {"topic": f"{topic}-{part}", "record": full, "topic-record": f"{topic}-{full}"}
-        id = registry.register(subject[options.subjects], "AVRO" if is_avro else "JSON", schema)
-        prefix = b"\0" + id.to_bytes(registry.wire.id_bytes, "big")
-        parts.append(AvroRecords(tuple(of), schema, prefix) if is_avro else JsonObjects(tuple(of), prefix))
+        subject = {"topic": f"{topic}-{part}", "record": full, "topic-record": f"{topic}-{full}"}[options.subjects]
+        parts.append(_registered(options.encoding, registry, subject, full, of, part == "value"))
     return Records(parts[0], parts[1], options.encoding, registry)
+
+
+def _registered(
+    encoding: str, registry: SchemaRegistry, subject: str, full: str, columns: Columns, nullable: bool
+) -> Writes:
+    """What writes records of these columns, by a schema of this full name, which is registered."""
+
+    def prefix(kind: str, schema: str) -> bytes:
+        return b"\0" + registry.register(subject, kind, schema).to_bytes(registry.wire.id_bytes, "big")
+
+    if encoding == "avro":
+        schema = avro_schema(full, columns, nullable)
+        return AvroRecords(tuple(columns), schema, prefix("AVRO", schema))
+    if encoding == "json-schema":
+        return JsonObjects(tuple(columns), prefix("JSON", json_schema(full, columns, nullable)))
+    package, _, name = full.rpartition(".")
+    message = protobuf_records.message_of(name, columns, _numbers(registry.latest(subject), full))
+    schema = protobuf_records.schema_of(package, message, nullable)
+    return protobuf_records.protobuf_records(columns, message, prefix("PROTOBUF", schema), nullable)
+
+
+def _numbers(newest: Schema | None, full: str) -> dict[str, int]:
+    """The numbers that a message's fields have in the subject's newest schema: they never change."""
+    if newest is None or newest.kind != "PROTOBUF":
+        return {}
+    from backfill_cli.decode.protobuf.schema import types_of
+
+    try:
+        types = types_of(newest.text, {one.name: one.text for one in newest.references})
+    except Unsupported:  # of another program: the registry says whether ours is compatible
+        return {}
+    message = types.messages.get(full)
+    return {} if message is None else {one.name: one.number for one in message.fields}
 
 
 def _full_name(topic: str) -> str:
@@ -115,38 +164,46 @@ def _full_name(topic: str) -> str:
     return ".".join(part if _NAME.fullmatch(part) else f"_{part}" for part in parts)
 
 
-# -- Avro ---------------------------------------------------------------------------------------------------------
-
-
-def refuse_for_avro(table: SinkTable) -> None:
-    """Raises BadData for a column that a record in Avro cannot have."""
+def refuse_unwritable(encoding: str, table: SinkTable) -> None:
+    """Raises BadData for a column that a record in this encoding cannot have."""
+    if encoding not in _TITLES:
+        return
     for name, column in columns_of(table.schema).items():
-        for why in _faults(name, column["type"]):
+        for why in _faults(name, column["type"], _TITLES[encoding]):
             raise BadData(
                 f"table {table.name!r}: column {name!r}: {why}",
                 "rename or cast it in the transform's select, or leave it out",
             )
 
 
-def _faults(name: str, kind: SparkType) -> Iterator[str]:
+_TITLES = {"avro": "Avro", "protobuf": "Protobuf"}
+
+
+def _faults(name: str, kind: SparkType, title: str) -> Iterator[str]:
     if not _NAME.fullmatch(name):
-        yield f"{name!r} is no name in Avro, which allows letters, digits and '_'"
+        yield f"{name!r} is no name in {title}, which allows letters, digits and '_'"
     if not isinstance(kind, dict):
         return
     match kind["type"]:
         case "array":
-            yield from _faults("element", kind["elementType"])
+            yield from _faults("element", kind["elementType"], title)
         case "map":
             if kind["keyType"] != "string":
-                yield f"a map by {shown(kind['keyType'])} has no counterpart in Avro"
-            yield from _faults("value", kind["valueType"])
+                yield f"a map by {shown(kind['keyType'])} has no counterpart in {title}"
+            yield from _faults("value", kind["valueType"], title)
         case "struct":
             for one in kind["fields"]:
-                yield from _faults(one["name"], one["type"])
+                yield from _faults(one["name"], one["type"], title)
+
+
+# -- Avro ---------------------------------------------------------------------------------------------------------
 
 
 _PLAIN: dict[str, Any] = {
-    **dict.fromkeys(("byte", "short", "integer"), "int"),
+    # an Avro number has 32 bits or 64: the shorter ones say so as Kafka Connect's converter does
+    "byte": {"type": "int", "connect.type": "int8"},
+    "short": {"type": "int", "connect.type": "int16"},
+    "integer": "int",
     **{name: name for name in ("long", "float", "double", "boolean", "string")},
     "binary": "bytes",
     "date": {"type": "int", "logicalType": "date"},
@@ -157,7 +214,8 @@ _PLAIN: dict[str, Any] = {
 
 def avro_schema(full: str, columns: Columns, nullable: bool) -> str:
     """The schema of a record, as text. nullable: whether its fields can be null, which is then their default."""
-    fields = [_field(name, _avro(one["type"], f"{full}_{name}"), nullable) for name, one in columns.items()]
+    taken = {full}
+    fields = [_field(name, _avro(one["type"], f"{full}_{name}", taken), nullable) for name, one in columns.items()]
     space, _, name = full.rpartition(".")
     return json.dumps({"type": "record", "name": name, "namespace": space, "fields": fields})
 
@@ -166,8 +224,8 @@ def _field(name: str, kind: Any, nullable: bool) -> dict[str, Any]:
     return {"name": name, "type": ["null", kind], "default": None} if nullable else {"name": name, "type": kind}
 
 
-def _avro(kind: SparkType, full: str) -> Any:
-    """full: the name of a record, if it is one."""
+def _avro(kind: SparkType, full: str, taken: set[str]) -> Any:
+    """full: the name of a record, if it is one and no other has it. taken: those of all others."""
     if isinstance(kind, str):
         if kind.startswith("decimal"):
             precision, scale = decimal_of(kind)
@@ -175,16 +233,21 @@ def _avro(kind: SparkType, full: str) -> Any:
         return _PLAIN[kind]
     match kind["type"]:
         case "array":
-            return {"type": "array", "items": ["null", _avro(kind["elementType"], f"{full}_element")]}
+            return {"type": "array", "items": ["null", _avro(kind["elementType"], f"{full}_element", taken)]}
         case "map":
-            return {"type": "map", "values": ["null", _avro(kind["valueType"], f"{full}_value")]}
-    inner = [_field(one["name"], _avro(one["type"], f"{full}_{one['name']}"), True) for one in kind["fields"]]
+            return {"type": "map", "values": ["null", _avro(kind["valueType"], f"{full}_value", taken)]}
+    while full in taken:  # of columns a and a_b: the field b of a struct in a, and a struct in a_b
+        full += "_"
+    taken.add(full)
+    inner = [
+        _field(one["name"], _avro(one["type"], f"{full}_{one['name']}", taken), True) for one in kind["fields"]
+    ]
     space, _, name = full.rpartition(".")
     return {"type": "record", "name": name, "namespace": space, "fields": inner}
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """As fastavro takes them: times as numbers, which hold years beyond Python's calendar; maps as dicts."""
+    """As fastavro takes them: times as numbers, and maps as dicts."""
     told: list[Any] = column.cast(_counted(column.type)).to_pylist()
     return [_with_dicts(value, column.type) for value in told] if pa.types.is_nested(column.type) else told
 

@@ -12,13 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from backfill_cli.formats.compute import pc
+from backfill_cli.sinks.kafka.years import DAY, END, FIRST
 
 _ESCAPED = {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
 """In this order: a backslash that is written for another character is not doubled."""
 
-_DAY, _DAYS_OF_400_YEARS = 86_400 * 10**6, 146_097
-_FIRST, _END = -719_162 * _DAY, 2_932_897 * _DAY
-"""Microseconds since 1970 of the years 1 to 9999."""
+_DAYS_OF_400_YEARS = 146_097
 
 _NULL = pa.scalar("null")
 _EMPTY = pa.scalar("")
@@ -92,21 +91,26 @@ def _floats(column: pa.Array) -> pa.Array:
 
 
 def _times(column: pa.Array) -> pa.Array:
-    micros = column.cast(pa.timestamp("us")).cast(pa.int64())
+    end = pa.scalar('"' if column.type.tz is None else 'Z"')
+    return pc.binary_join_element_wise(pa.scalar('"'), moments(column), end, _EMPTY)
+
+
+def moments(column: pa.Array) -> pa.Array:
+    """STRING: `2026-11-26T09:00:00.000000`, by the clock of UTC where there is a zone; in any year."""
+    micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
     # without its zone, which Arrow would look up for each value
     text = pc.replace_substring(micros.cast(pa.timestamp("us")).cast(pa.string()), " ", "T", max_replacements=1)
-    within = pc.and_(pc.greater_equal(micros, _FIRST), pc.less(micros, _END))
-    if pc.all(within).as_py() is False:
-        far = pa.array([None if value is None else _moment(value) for value in micros.to_pylist()], pa.string())
-        text = pc.if_else(within, text, far)
-    end = pa.scalar('"' if column.type.tz is None else 'Z"')
-    return pc.binary_join_element_wise(pa.scalar('"'), text, end, _EMPTY)
+    within = pc.and_(pc.greater_equal(micros, FIRST), pc.less(micros, END))
+    if pc.all(within).as_py() is not False:
+        return text
+    far = pa.array([None if value is None else _moment(value) for value in micros.to_pylist()], pa.string())
+    return pc.if_else(within, text, far)
 
 
 def _dates(column: pa.Array) -> pa.Array:
     days = column.cast(pa.int32()).cast(pa.int64())
     text = column.cast(pa.string())
-    within = pc.and_(pc.greater_equal(days, _FIRST // _DAY), pc.less(days, _END // _DAY))
+    within = pc.and_(pc.greater_equal(days, FIRST // DAY), pc.less(days, END // DAY))
     if pc.all(within).as_py() is False:
         far = pa.array([None if value is None else _day(value) for value in days.to_pylist()], pa.string())
         text = pc.if_else(within, text, far)
@@ -115,7 +119,7 @@ def _dates(column: pa.Array) -> pa.Array:
 
 def _moment(micros: int) -> str:
     """A time in a year that Arrow does not write."""
-    days, within = divmod(micros, _DAY)
+    days, within = divmod(micros, DAY)
     at = dt.datetime(2000, 1, 1) + dt.timedelta(microseconds=within)
     return f"{_day(days)}T{at:%H:%M:%S.%f}"
 

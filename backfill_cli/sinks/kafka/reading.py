@@ -23,7 +23,7 @@ from backfill_cli.kafka.edge import client
 from backfill_cli.kafka.messages import messages
 from backfill_cli.kafka.ranges import Range, cut
 from backfill_cli.model.plan import StagedTable
-from backfill_cli.model.schema import SparkType, columns_of, field
+from backfill_cli.model.schema import SparkType, columns_of, field, schema_text
 from backfill_cli.sinks.kafka.encodings import Records, Writes
 from backfill_cli.sinks.kafka.state import Held, JobRecord
 from backfill_cli.sinks.kafka.writing import EPOCH, JOB, OP, SNAPSHOT, batches
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 NAMED_KEYS = 5
 _PATIENCE_S = 120.0
+_STRANGER = "another program wrote this record: delete it, or let it write rows as this job does; or " + START_OVER
 _SEQ: SparkType = {"type": "struct", "fields": [field("epoch", "long"), field("offset", "long")]}
 
 
@@ -64,11 +65,11 @@ class Rows:
 
     def rows(self, part: Range) -> Iterator[pa.RecordBatch]:
         """Runs in a worker."""
-        columns = columns_of(self.table.schema)
-        documents = self.records.documents
-        of_value = JsonRows(self.table.schema, self.table.key, kept_apart=False, documents=documents)
-        key = {name: columns[name] for name in self.table.key}
-        of_key = JsonRows(_schema(key), kept_apart=False, scalar=True, documents=documents)
+        columns, documents = columns_of(self.table.schema), self.records.documents
+        read_as = self.records.read_as(columns)
+        of_value = JsonRows(schema_text(read_as), self.table.key, kept_apart=False, documents=documents)
+        key = {name: read_as[name] for name in self.table.key}
+        of_key = JsonRows(schema_text(key), kept_apart=False, scalar=True, documents=documents)
         of = client().Message
         for found in messages(self.connection, self.topic, part):
             told = [_number(_headers(one).get(EPOCH)) for one in found]
@@ -76,27 +77,26 @@ class Rows:
             if not kept:
                 continue
             values, keys = (self.records.bare([read(one) for one, _ in kept]) for read in (of.value, of.key))
-            decoded = upserts(columns, self.table.key, of_value, of_key, values, keys)
+            decoded = upserts(read_as, self.table.key, of_value, of_key, values, keys)
             if decoded.error is not None and decoded.error.null_count < len(decoded.error):
                 raise self._unreadable(decoded.error, [one for one, _ in kept], decoded.record)
             record = pa.array(range(len(kept)), pa.int32()) if decoded.record is None else decoded.record
             numbers = (pa.array([epoch for _, epoch in kept]), pa.array([of.offset(one) for one, _ in kept]))
             seq = pa.StructArray.from_arrays([one.take(record) for one in numbers], ["epoch", "offset"])
             op = pa.repeat(pa.scalar("U"), len(record)) if decoded.op is None else decoded.op
-            yield pa.RecordBatch.from_pydict({own.OP: op, own.SEQ: seq, **decoded.columns})
+            try:
+                values_of = self.records.again(decoded.columns, columns)
+            except pa.ArrowInvalid as exc:
+                raise BadData(f"topic '{self.topic}', partition {part.partition}: {exc}", _STRANGER) from exc
+            yield pa.RecordBatch.from_pydict({own.OP: op, own.SEQ: seq, **values_of})
 
     def _unreadable(self, error: pa.Array, found: "Sequence[Message]", record: pa.Array | None) -> BadData:
         at = next(i for i, one in enumerate(error) if one.is_valid)
         one = found[at if record is None else record[at].as_py()]
         return BadData(
             f"topic '{self.topic}', partition {one.partition()}, offset {one.offset()}: {error[at].as_py()}",
-            "another program wrote this record: delete it, or let it write rows as this job does; or "
-            + START_OVER,
+            _STRANGER,
         )
-
-
-def _schema(columns: Mapping[str, Any]) -> str:
-    return json.dumps({"type": "struct", "fields": list(columns.values())})
 
 
 def _headers(message: "Message") -> dict[str, bytes]:
@@ -193,8 +193,8 @@ def refuse_duplicates(
 
 
 def _shown(key: bytes, records: Records) -> str:
-    """A key for people: of Avro, its bytes."""
-    if records.encoding == "avro":
+    """A key for people: of Avro or Protobuf, its bytes."""
+    if records.binary:
         return f"\\x{key[len(records.keys.prefix) :].hex()}"
     return ", ".join(str(value) for value in json.loads(key[len(records.keys.prefix) :]).values())
 

@@ -1,7 +1,8 @@
 """What a job keeps in a topic of its own: who has it, what each of its topics holds, and what it resumes from.
 
-The topic has one partition and is compacted. All records are written in transactions of the job, those of an epoch
-in the one that has its rows; the last record of each is the job's, so that the newest one is found at the end:
+The topic is compacted; only its first partition is used, however many it has. All records are written in
+transactions of the job, those of an epoch in the one that has its rows; the last record of each is the job's, so
+that the newest one is found at the end:
 
     job                     who has the job, its topics, their markers; the last record of each transaction
     schema:<table>          the table's columns, Spark schema as JSON
@@ -138,8 +139,7 @@ class StateTopic:
         return SavedJob(definition, replace(checkpoint, splits=splits))
 
     def send(self, transaction: Transaction, records: Records) -> None:
-        keys, values = zip(*records, strict=True)
-        transaction.send(self.name, values, keys)
+        transaction.send_in_order(self.name, records)
 
     def commit(self, transaction: Transaction) -> None:
         """What was sent is in this topic, and all else that the transaction has in others; both are visible."""

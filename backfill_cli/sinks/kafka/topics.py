@@ -11,7 +11,7 @@ from backfill_cli.kafka.messages import messages
 from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.schema import SparkType, columns_of, same_type, shown
 from backfill_cli.sinks.kafka import KafkaSinkOptions, making, names, state
-from backfill_cli.sinks.kafka.encodings import refuse_for_avro
+from backfill_cli.sinks.kafka.encodings import refuse_unwritable
 from backfill_cli.sinks.kafka.state import Held, StateTopic
 from backfill_cli.sinks.kafka.writing import recreated
 
@@ -46,8 +46,7 @@ class Topics:
         """Raises for tables that the job cannot write to. Changes nothing."""
         for table in tables:
             _refuse_columns(table)
-            if self._options.encoding == "avro":
-                refuse_for_avro(table)
+            refuse_unwritable(self._options.encoding, table)
         wanted = names.topics_of(self._options, tables)
         self.refuse_others(job, tables)
         mine = StateTopic(self._admin, names.state_of(self._options, job))
@@ -55,6 +54,8 @@ class Topics:
         held = {} if record is None else dict(record.tables)
         schemas = {} if record is None else state.schemas(mine.everything())
         there = self._admin.found([*wanted.values(), mine.name])
+        if mine.name in there:
+            self._require_kept(mine.name)
         for name, topic in wanted.items():
             self._refuse(job, topic, there.get(topic), held.get(name), into_existing)
         lacking = {name: topic for name, topic in wanted.items() if topic not in there}
@@ -95,6 +96,16 @@ class Topics:
             for _, p in places
             if begins[topic, p] < ends[topic, p]
         )
+
+    def _require_kept(self, topic: str) -> None:
+        """The newest record of each key stays in the topic of the job's state. Raises UsageError."""
+        policy = (self._admin.settings_of([topic])[topic] or {}).get("cleanup.policy", "compact")
+        if policy != "compact":
+            raise UsageError(
+                f"topic '{topic}' keeps the job's position, but its cleanup.policy is {policy!r}: the broker "
+                "deletes what is older than its retention",
+                "set its cleanup.policy to compact",
+            )
 
     def _not_made(self, topics: Sequence[str]) -> UsageError:
         first = topics[0]

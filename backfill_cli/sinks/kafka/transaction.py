@@ -80,15 +80,38 @@ class Transaction:
                 raise self._failed(exc.args[0], f"writing to topic '{topic}'", key) from exc
         self._producer.poll(0)
 
+    def send_in_order(self, topic: str, records: Sequence[tuple[bytes, bytes]]) -> None:
+        """These (key, value) are on their way to the topic's first partition."""
+        for key, value in records:
+            while True:
+                try:
+                    self._producer.produce(topic, value, key, partition=0)
+                    break
+                except BufferError:
+                    self._wait()
+                except client().KafkaException as exc:
+                    raise self._failed(exc.args[0], f"writing to topic '{topic}'", key) from exc
+
+    def flush(self) -> None:
+        """All that was sent is in the topics, not yet visible."""
+        while self._producer.flush(0.5):
+            if self._is_late():
+                raise self._late()
+
+    def _wait(self) -> None:
+        """There is room for more, perhaps."""
+        self._producer.poll(0.05)
+        if self._is_late():
+            raise self._late()
+
     def _send_when_free(self, topic: str, value: bytes | None, key: bytes, headers: Headers) -> None:
         while True:
-            self._producer.poll(0.05)
+            self._wait()
             try:
                 self._producer.produce(topic, value, key, headers=headers)
                 return
             except BufferError:
-                if self._is_late():
-                    raise self._late() from None
+                continue
 
     def commit(self) -> None:
         """All that was sent is in the topics, and visible to who reads what is committed."""

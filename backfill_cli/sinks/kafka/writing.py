@@ -72,7 +72,8 @@ def apply(work: Work, _part: int) -> Iterator[pa.RecordBatch]:
         record = topic.newest()
         due = tables_due(work.commit, record)
         if record is not None and due:
-            refuse_changed(work.commit.job, admin, [record.tables[one.name] for one in due], work.accept_growth)
+            held = [record.tables[one.name] for one in due]
+            refuse_changed(work.commit.job, admin, held, work.accept_growth)
             transaction.begin()
             moved = {}
             for table in due:
@@ -82,6 +83,9 @@ def apply(work: Work, _part: int) -> Iterator[pa.RecordBatch]:
                 written += work.commit.staged.tables.get(table.name, StagedTable()).rows
             topic.send(transaction, state.of_epoch(work.commit, record, moved))
             hit("sink-before-commit")
+            transaction.flush()
+            # a broker that makes topics for whoever writes has made one again that was deleted meanwhile
+            refuse_changed(work.commit.job, admin, held, work.accept_growth)
             topic.commit(transaction)
             hit("sink-before-close")
     yield pa.RecordBatch.from_pydict({"rows": [written]})

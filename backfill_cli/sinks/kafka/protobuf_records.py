@@ -1,0 +1,399 @@
+"""Rows as Protobuf messages: the schema of a table's columns, and messages of Arrow batches, by columns.
+
+Messages are those of proto3. All fields of a value have presence, so that NULL is a field that is not there; those
+of a key have none, and are left out where they have the default of their type, as all writers do. A list or a map
+is a message of its own: `repeated` and `map` alone cannot tell NULL from an empty one, nor hold NULL.
+
+    column                        type
+    TINYINT, SMALLINT             int32, whose option says so, as Kafka Connect's converter writes it
+    DECIMAL                       confluent.type.Decimal, whose option has the digits
+    DATE, TIMESTAMP               google.type.Date, google.protobuf.Timestamp
+    TIMESTAMP_NTZ                 string, in ISO 8601: Protobuf has no time without a zone
+    ARRAY                         message { repeated Item items = 1; message Item { optional … value = 1; } }
+    MAP                           message { map<string, Item> entries = 1; message Item { optional … value = 1; } }
+    STRUCT                        a message
+"""
+
+import datetime as dt
+import itertools
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import pyarrow as pa
+
+from backfill_cli.model.schema import Columns, SparkType, columns_of, decimal_of, schema_text
+from backfill_cli.sinks.kafka.json_rows import moments
+from backfill_cli.sinks.kafka.years import refuse_far
+
+_VARINT, _FIXED64, _SIZED, _FIXED32 = 0, 1, 2, 5
+_64 = (1 << 64) - 1
+_SECOND = 10**6
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+
+Parts = Sequence[bytes | None]
+"""A value of each row as it is written after its field's tag; None where it is NULL."""
+
+
+# -- schemas ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a message. kind: its column's. message: its type, if that is a message nested in its own."""
+
+    name: str
+    number: int
+    kind: SparkType
+    message: "Message | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """form: `struct`; `array` or `map` of the one field `value` of its items."""
+
+    name: str
+    form: str
+    fields: tuple[Field, ...]
+
+
+def message_of(name: str, columns: Columns, numbers: Mapping[str, int]) -> Message:
+    """The message of a table's columns. numbers: those that its fields have already; others follow."""
+    return _struct(name, [(one, column["type"]) for one, column in columns.items()], numbers)
+
+
+def _struct(name: str, columns: Sequence[tuple[str, SparkType]], numbers: Mapping[str, int]) -> Message:
+    taken = {one for one, _ in columns} | {name}
+    more = max(numbers.values(), default=0)
+    fields = []
+    for one, kind in columns:
+        if one not in numbers:
+            more += 1
+        # 19,000 to 19,999 are Protobuf's own
+        more += 1_000 if more == 19_000 else 0
+        fields.append(Field(one, numbers.get(one, more), kind, _nested(one, kind, taken)))
+    return Message(name, "struct", tuple(fields))
+
+
+def _nested(name: str, kind: SparkType, taken: set[str]) -> Message | None:
+    """The message of a nested type. taken: names that it cannot have; its own is added."""
+    if isinstance(kind, str):
+        return None
+    form = str(kind["type"])
+    own = f"{name}_{form}"
+    while own in taken:
+        own += "_"
+    taken.add(own)
+    if form == "struct":
+        return _struct(own, [(one["name"], one["type"]) for one in kind["fields"]], {})
+    held = kind["elementType"] if form == "array" else kind["valueType"]
+    return Message(own, form, (Field("value", 1, held, _nested("value", held, {"value", own})),))
+
+
+_SCALARS = {
+    **dict.fromkeys(("byte", "short", "integer"), "int32"),
+    "long": "int64",
+    "float": "float",
+    "double": "double",
+    "boolean": "bool",
+    "string": "string",
+    "binary": "bytes",
+    "timestamp_ntz": "string",
+    "date": ".google.type.Date",
+    "timestamp": ".google.protobuf.Timestamp",
+}
+_META = {"byte": {"connect.type": "int8"}, "short": {"connect.type": "int16"}}
+_META_FILE = "confluent/meta.proto"
+_FILES = {
+    "date": "google/type/date.proto",
+    "timestamp": "google/protobuf/timestamp.proto",
+    "decimal": "confluent/type/decimal.proto",
+}
+
+
+def schema_of(package: str, message: Message, presence: bool) -> str:
+    """The text of a file with this message alone."""
+    kinds = set(_kinds(message))
+    imports = {file for kind in kinds for name, file in _FILES.items() if kind.split("(")[0] == name}
+    if any(_meta(kind) for kind in kinds):
+        imports.add(_META_FILE)
+    lines = ['syntax = "proto3";', "", *([f"package {package};", ""] if package else [])]
+    lines += [*(f'import "{file}";' for file in sorted(imports)), *([""] if imports else [])]
+    return "\n".join([*lines, *_lines(message, presence), ""])
+
+
+def _kinds(message: Message) -> Iterator[str]:
+    for one in message.fields:
+        if one.message is not None:
+            yield from _kinds(one.message)
+        elif isinstance(one.kind, str):
+            yield one.kind
+
+
+def _lines(message: Message, presence: bool) -> Iterator[str]:
+    yield f"message {message.name} {{"
+    if message.form == "struct":
+        yield from _fields(message, presence)
+    else:
+        item = Message("Item", "struct", message.fields)
+        yield "  repeated Item items = 1;" if message.form == "array" else "  map<string, Item> entries = 1;"
+        yield from (f"  {line}" for line in _lines(item, presence=True))
+    yield "}"
+
+
+def _fields(message: Message, presence: bool) -> Iterator[str]:
+    jsons = [_json_name(one.name) for one in message.fields]
+    for one, json in zip(message.fields, jsons, strict=True):
+        label = "optional " if presence else ""
+        options = [f'json_name = "{one.name}"'] if jsons.count(json) > 1 else []
+        if told := _meta(one.kind):
+            params = ", ".join(f'{{key: "{key}", value: "{value}"}}' for key, value in told.items())
+            options.append(f"(confluent.field_meta) = {{params: [{params}]}}")
+        said = f" [{', '.join(options)}]" if options else ""
+        yield f"  {label}{_type(one)} {one.name} = {one.number}{said};"
+        if one.message is not None:
+            yield from (f"  {line}" for line in _lines(one.message, presence=True))
+
+
+def _type(field: Field) -> str:
+    if field.message is not None:
+        return field.message.name
+    assert isinstance(field.kind, str)
+    return ".confluent.type.Decimal" if field.kind.startswith("decimal") else _SCALARS[field.kind]
+
+
+def _meta(kind: SparkType) -> Mapping[str, str]:
+    """What a field's option says of its column's type."""
+    if not isinstance(kind, str):
+        return {}
+    if kind.startswith("decimal"):
+        precision, scale = decimal_of(kind)
+        return {"precision": str(precision), "scale": str(scale)}
+    return _META.get(kind, {})
+
+
+def _json_name(name: str) -> str:
+    """What a field is called in JSON, if it does not say so: two of one message must differ."""
+    return re.sub(r"_+(.?)", lambda found: found[1].upper(), name)
+
+
+# -- messages -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufRecords:
+    """Messages of these columns, a Spark schema. prefix: the schema's id, and which message it is.
+
+    numbers: of the fields. presence: whether fields that have the default of their type are written.
+    """
+
+    schema: str
+    numbers: tuple[int, ...]
+    prefix: bytes
+    presence: bool
+
+    def of(self, batch: pa.RecordBatch) -> list[bytes]:
+        columns = columns_of(self.schema)
+        message = message_of("", columns, dict(zip(columns, self.numbers, strict=True)))
+        refuse_far(batch.select(list(columns)), "Protobuf")
+        parts = [_written(batch.column(one.name), one, self.presence) for one in message.fields]
+        prefix = self.prefix
+        return [prefix + b"".join(row) for row in zip(*parts, strict=True)]
+
+
+def protobuf_records(columns: Columns, message: Message, prefix: bytes, presence: bool) -> ProtobufRecords:
+    numbers = tuple(one.number for one in message.fields)
+    return ProtobufRecords(schema_text(columns), numbers, prefix + b"\0", presence)
+
+
+def _written(column: pa.Array, field: Field, presence: bool) -> list[bytes]:
+    """A field of each row; nothing where it is NULL."""
+    wire, encode = _encoding(field.kind)
+    tag = _varint(field.number << 3 | wire)
+    parts = encode(column) if field.message is None else _messages(column, field.message)
+    if presence or _type(field) not in _DEFAULTS:
+        return [b"" if one is None else tag + one for one in parts]
+    return [b"" if one is None or one == b"\0" else tag + one for one in parts]
+
+
+_DEFAULTS = ("int32", "int64", "bool", "string", "bytes")
+"""Types of a key's fields that are not written where they are 0, false or empty, which is one byte then."""
+
+
+def _messages(column: pa.Array, message: Message) -> Parts:
+    """Nested messages of each row, with their lengths."""
+    if message.form == "struct":
+        children = [_written(column.field(i), one, True) for i, one in enumerate(message.fields)]
+        told: list[bytes] = [b"".join(row) for row in zip(*children, strict=True)]
+    else:
+        told = _many(column, message)
+    return [_sized(one) if valid else None for one, valid in zip(told, column.is_valid().to_pylist(), strict=True)]
+
+
+_ITEMS, _KEY, _VALUE = b"\x0a", b"\x0a", b"\x12"
+"""The tags of `items` and `entries`, and of an entry's two fields."""
+
+
+def _many(column: pa.Array, message: Message) -> list[bytes]:
+    """The items of each row's list, or the entries of its map."""
+    first, end = column.offsets[0].as_py(), column.offsets[len(column)].as_py()
+    (value,) = message.fields
+    held = column.items if message.form == "map" else column.values
+    items = [_sized(one) for one in _written(held.slice(first, end - first), value, True)]
+    if message.form == "map":
+        keys = _texts(column.keys.slice(first, end - first))
+        entries = zip(keys, items, strict=True)
+        items = [_sized(b"".join((_KEY, key or b"\0", _VALUE, item))) for key, item in entries]
+    items = [_ITEMS + one for one in items]
+    ends = [one - first for one in column.offsets.to_pylist()]
+    return [b"".join(items[a:b]) for a, b in itertools.pairwise(ends)]
+
+
+@cache
+def _short(number: int) -> bytes:
+    return bytes((number,))
+
+
+def _varint(number: int) -> bytes:
+    if 0 <= number < 0x80:
+        return _short(number)
+    number &= _64
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _sized(told: bytes) -> bytes:
+    return _varint(len(told)) + told
+
+
+def _whole(column: pa.Array) -> Parts:
+    return [None if value is None else _varint(value) for value in column.to_pylist()]
+
+
+def _floats(form: str) -> Callable[[pa.Array], Parts]:
+    pack = struct.Struct(form).pack
+    return lambda column: [None if value is None else pack(value) for value in column.to_pylist()]
+
+
+def _texts(column: pa.Array) -> Parts:
+    return _bytes(column.cast(pa.binary()))
+
+
+def _bytes(column: pa.Array) -> Parts:
+    return [None if value is None else _sized(value) for value in column.to_pylist()]
+
+
+def _local(column: pa.Array) -> Parts:
+    return _texts(moments(column))
+
+
+def _timestamps(column: pa.Array) -> Parts:
+    told = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
+    return [None if micros is None else _sized(_moment(micros)) for micros in told]
+
+
+def _moment(micros: int) -> bytes:
+    seconds, rest = divmod(micros, _SECOND)
+    told = b"\x08" + _varint(seconds) if seconds else b""
+    return told + b"\x10" + _varint(rest * 1_000) if rest else told
+
+
+def _dates(column: pa.Array) -> Parts:
+    told = column.cast(pa.int32()).to_pylist()
+    return [None if days is None else _sized(_day(days)) for days in told]
+
+
+def _day(days: int) -> bytes:
+    date = dt.date.fromordinal(days + _EPOCH)
+    return b"".join((b"\x08", _varint(date.year), b"\x10", _varint(date.month), b"\x18", _varint(date.day)))
+
+
+def _decimals(kind: str) -> Callable[[pa.Array], Parts]:
+    precision, scale = decimal_of(kind)
+    digits = b"\x10" + _varint(precision) + (b"\x18" + _varint(scale) if scale else b"")
+
+    def write(column: pa.Array) -> Parts:
+        raw, at = column.buffers()[1], 16 * column.offset
+        held = memoryview(raw)[at : at + 16 * len(column)]
+        numbers = (int.from_bytes(held[i : i + 16], "little", signed=True) for i in range(0, len(held), 16))
+        valid = column.is_valid().to_pylist()
+        return [
+            _sized(_decimal(one) + digits) if there else None for one, there in zip(numbers, valid, strict=True)
+        ]
+
+    return write
+
+
+def _decimal(unscaled: int) -> bytes:
+    """The field `value`: as few bytes as the number has, as Java writes it."""
+    size = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
+    return b"\x0a" + _sized(unscaled.to_bytes(size, "big", signed=True))
+
+
+_ENCODINGS: dict[str, tuple[int, Callable[[pa.Array], Parts]]] = {
+    **dict.fromkeys(("byte", "short", "integer", "long"), (_VARINT, _whole)),
+    "boolean": (_VARINT, _whole),
+    "float": (_FIXED32, _floats("<f")),
+    "double": (_FIXED64, _floats("<d")),
+    "string": (_SIZED, _texts),
+    "binary": (_SIZED, _bytes),
+    "date": (_SIZED, _dates),
+    "timestamp": (_SIZED, _timestamps),
+    "timestamp_ntz": (_SIZED, _local),
+}
+
+
+def _encoding(kind: SparkType) -> tuple[int, Callable[[pa.Array], Parts]]:
+    if not isinstance(kind, str):
+        return _SIZED, _bytes  # by `_messages`
+    return (_SIZED, _decimals(kind)) if kind.startswith("decimal") else _ENCODINGS[kind]
+
+
+# -- read back ----------------------------------------------------------------------------------------------------
+
+
+def read_as(kind: SparkType) -> SparkType:
+    """The type that a column's messages are read as."""
+    if isinstance(kind, str):
+        return "string" if kind == "timestamp_ntz" else kind
+    if kind["type"] == "struct":
+        return {"type": "struct", "fields": [{**one, "type": read_as(one["type"])} for one in kind["fields"]]}
+    of_list = kind["type"] == "array"
+    item = _one_field("value", read_as(kind["elementType" if of_list else "valueType"]))
+    if of_list:
+        return _one_field("items", {"type": "array", "elementType": item, "containsNull": True})
+    whole = {"type": "map", "keyType": "string", "valueType": item, "valueContainsNull": True}
+    return _one_field("entries", whole)
+
+
+def _one_field(name: str, kind: SparkType) -> SparkType:
+    return {"type": "struct", "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}}]}
+
+
+def again(column: pa.Array, kind: SparkType) -> pa.Array:
+    """The column that was read as `read_as(kind)`, in its type. Raises ArrowInvalid for a text that is no time."""
+    if isinstance(kind, str):
+        return column.cast(pa.timestamp("us")) if kind == "timestamp_ntz" else column
+    none = column.is_null()
+    if kind["type"] == "struct":
+        children = [again(column.field(i), one["type"]) for i, one in enumerate(kind["fields"])]
+        names = [one["name"] for one in kind["fields"]]
+        fields = [pa.field(name, child.type) for name, child in zip(names, children, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=none)
+    held = column.field(0)
+    first, end = held.offsets[0].as_py(), held.offsets[len(held)].as_py()
+    of_list = kind["type"] == "array"
+    items = (held.values if of_list else held.items).slice(first, end - first)
+    values = again(items.field(0), kind["elementType" if of_list else "valueType"])
+    *starts, end = (at - first for at in held.offsets.to_pylist())
+    begins = [None if gone else at for at, gone in zip(starts, none.to_pylist(), strict=True)]
+    offsets = pa.array([*begins, end], pa.int32())
+    if of_list:
+        return pa.ListArray.from_arrays(offsets, values, type=pa.list_(pa.field("element", values.type)))
+    return pa.MapArray.from_arrays(offsets, held.keys.slice(first, end), values)
