@@ -162,7 +162,7 @@ def test_two_formats_in_one_topic_are_for_the_user_to_settle(topic: Topic) -> No
     topic.write_json([{"id": 1}, envelope])
     told_format = look(url_of(topic)).options["value.format"]
     assert told_format.value is None
-    assert "1 Debezium envelopes (the first at partition 0, offset 1)" in told_format.why
+    assert "1 Debezium envelope (the first at partition 0, offset 1)" in told_format.why
 
 
 def test_a_topic_that_does_not_exist_has_the_nearest_named(topic: Topic) -> None:
