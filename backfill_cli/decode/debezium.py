@@ -164,11 +164,13 @@ class OneByOne:
     def _of_envelope(self, envelope: Token, known: Block | None) -> list[Change]:
         if envelope is None:
             raise Unreadable(_FLAT, Fault.UNWRAPPED)
+        of = source_of(envelope) if isinstance(envelope, dict) else ""
+        if not self.of.known.reads(of):
+            return []
         if not self._has_shape(envelope):
             raise _no_documents() if _is_mongodb(envelope) else Unreadable(_NO_ENVELOPE)
         source = envelope.get("source") or {}
-        of = source_of(envelope)
-        if not self.of.known.reads(of) or messages.kind_of(envelope) is not None:
+        if messages.kind_of(envelope) is not None:
             return []
         before, after = envelope.get("before"), envelope.get("after")
         op = _text(envelope.get("op"))

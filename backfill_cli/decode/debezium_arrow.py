@@ -52,20 +52,32 @@ class ByArrow:
         parts = []
         for group in groups:
             known = self._slow.block_of(group)
-            part: Decoded | None = None
-            left: Sequence[int] = range(len(group.at))
-            if (
-                self._raw[group.binary] is not None
-                and (self._of.blockless if known is None else known.fault) is None
-            ):
-                part, left = self._group(group, known)
-            elif group.binary and self._of.known.tables:
-                left = self._not_skipped(group)
+            if self._of.known.tables and self._is_mixed(group, known):
+                group = group.only(self._not_skipped(group))
+            part, left = self._by_columns(group, known)
             parts += [] if part is None else [part]
             odd |= {group.at[number]: Document(group, number) for number in left}
         if odd or not parts:
             parts.append(self._slow.decoded(odd))
         return merged(parts)
+
+    def _by_columns(self, group: Group, known: Block | None) -> tuple[Decoded | None, Sequence[int]]:
+        """The rows of a group that can be read so; the numbers of the documents that are left."""
+        if not group.at or not self._is_ours(group, known):
+            return None, range(len(group.at))
+        return self._group(group, known)
+
+    def _is_ours(self, group: Group, known: Block | None) -> bool:
+        """Whether nothing that holds for the whole group keeps it from being read by columns."""
+        fault = self._of.blockless if known is None else known.fault
+        return self._raw[group.binary] is not None and fault is None
+
+    def _is_mixed(self, group: Group, known: Block | None) -> bool:
+        """Whether rows of other tables may be what keeps a group from being read by columns, as a few show it."""
+        if not self._is_ours(group, known):
+            return True
+        few = group.only(range(min(_SEEN, len(group.at))))
+        return len(few.read(self._schema(*self._seen_types(few)))[1]) < len(few.at)
 
     def _group(self, group: Group, known: Block | None) -> tuple[Decoded | None, Sequence[int]]:
         """The rows of a group, and the numbers of the documents that are left."""
@@ -119,7 +131,10 @@ class ByArrow:
         return _filtered(found, good), left
 
     def _not_skipped(self, group: Group) -> Sequence[int]:
-        """The numbers of a group's documents without those whose source is a table that is not read."""
+        """The numbers of a group's documents without those whose source is a table that is not read.
+
+        By their sources alone: columns of one name can have other types in those tables.
+        """
         names = [(part, pa.string()) for part in PARTS]
         part, kept = group.read(pa.schema([("source", pa.struct([("ts_ms", pa.int64()), *names]))]))
         of = _tables(part["source"]).to_pylist() if kept else []

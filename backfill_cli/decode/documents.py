@@ -37,6 +37,10 @@ class Group(Protocol):
     @property
     def binary(self) -> bool: ...
 
+    def only(self, numbers: Sequence[int]) -> "Group":
+        """A group of these documents, rising."""
+        ...
+
     def read(self, wanted: "pa.Schema") -> "tuple[dict[str, pa.Array], Sequence[int]]":
         """(these members, one row for each document that could be read; the numbers of those documents, rising).
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -59,6 +60,12 @@ class Texts:
     def __init__(self, at: list[int], texts: list[bytes]) -> None:
         self.at, self.texts = at, texts
 
+    def only(self, numbers: Sequence[int]) -> Group:
+        found = copy(self)
+        found.at, found.texts = [self.at[n] for n in numbers], [self.texts[n] for n in numbers]
+        found.__dict__.pop("_joined", None)
+        return found
+
     def read(self, wanted: "pa.Schema") -> "tuple[dict[str, pa.Array], Sequence[int]]":
         from backfill_cli.decode import arrow_json
 
@@ -99,6 +106,10 @@ class Wrapped(Texts):
     def __init__(self, at: list[int], texts: list[bytes], records: list[bytes], schema: Connect | None) -> None:
         super().__init__(at, texts)
         self.records, self.schema = records, schema
+
+    def only(self, numbers: Sequence[int]) -> Group:
+        at, texts = [self.at[n] for n in numbers], [self.texts[n] for n in numbers]
+        return Wrapped(at, texts, [self.records[n] for n in numbers], self.schema)
 
     def token(self, number: int) -> Token:
         record, text = self.records[number], self.texts[number]

@@ -161,6 +161,10 @@ class Written:
     def schema(self) -> Connect:
         return self._reader.schema
 
+    def only(self, numbers: Sequence[int]) -> Group:
+        at, payloads = [self.at[n] for n in numbers], [self.payloads[n] for n in numbers]
+        return Written(at, payloads, self._reader, self.written)
+
     def read(self, wanted: "pa.Schema") -> "tuple[dict[str, pa.Array], Sequence[int]]":
         try:
             return self._reader.read(self.payloads, wanted)
