@@ -36,7 +36,7 @@ class KafkaSink(Sink):
         self._connection = Connection(options, RIGHTS)
         self._admin = Admin(self._connection)
         self._encoded: dict[SinkTable, Records] = {}
-        beside = asked(options.registry, "sink.registry", "the sink's registry")
+        beside = asked(options.registry, "sink.registry", "sink registry")
         self.extras = SinkExtras(copied=self.copied, beside=beside)
 
     def use(self, session: Callable[[], SparkSession]) -> None:

@@ -90,7 +90,7 @@ registry = { url = "%s" }
 """
     job, tables = CONFIG.split("[upstream")[0], CONFIG.partition("[[tables]]")[2].partition("[sink]")
     file = folder / "registry.toml"
-    for name, at in (("schema registry", "upstream"), ("the sink's registry", "sink")):
+    for name, at in (("schema registry", "upstream"), ("sink registry", "sink")):
         with running() as toy:
             toy.add("orders-value", '"string"')
             if at == "upstream":
