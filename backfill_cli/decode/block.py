@@ -6,12 +6,11 @@ decides how it is read; a record whose block says something else is a fault, as 
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from backfill_cli.contracts.decoder import Fault
 from backfill_cli.decode import messages
-from backfill_cli.decode.connect import DECIMAL, INTS, Connect, encoding, forms, holds, own_type
+from backfill_cli.decode.connect import DECIMAL, INTS, Connect, Malformed, encoding, forms, holds, own_type
 from backfill_cli.decode.encodings import Encoding, schemaless
 from backfill_cli.decode.whole import new_column
 from backfill_cli.errors import BadData, Hint
@@ -84,8 +83,12 @@ def is_sound(block: Mapping[str, Any]) -> bool:
     try:
         for told in row_fields(block).values():
             _kind(told)
-            with suppress(Unsupported):
+            try:
                 own_type(told)
+            except Malformed:
+                return False
+            except Unsupported:
+                pass
     except MALFORMED:
         return False
     return True

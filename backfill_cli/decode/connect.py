@@ -5,14 +5,20 @@ A field is Connect's JSON, as in Debezium's schema block: `{"type", "name" (the 
 their own.
 """
 
+import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from backfill_cli.decode.encodings import Encoding
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.schema import SparkType, decimal_of, field, shown
 
 Connect = Mapping[str, Any]
+
+DEEPEST, MOST_MEMBERS = 100, 20_000
+"""Types within one another, and all of them in a schema, each as often as it occurs: names that are used twice at
+each of forty levels stand for 2^40. So many steps of Python's stack are always there."""
+TOO_LARGE = f"the schema is nested too deep, or has more than {MOST_MEMBERS:,} members"
 
 RECURSIVE = "recursive"
 """The type of what contains itself."""
@@ -40,6 +46,8 @@ _LOCAL = ("avro.local-timestamp-millis", "avro.local-timestamp-micros", "avro.lo
 """Times of a clock on a wall, which are no instants. All others of _UNITS may be either."""
 _TIMESTAMPS = ("timestamp", "timestamp_ntz")
 _DAYS = ("org.apache.kafka.connect.data.Date", "io.debezium.time.Date", "avro.date")
+DIGITS = 38
+"""The most that a column's decimal has."""
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE = "io.debezium.data.VariableScaleDecimal"
 _INSTANT = "io.debezium.time.ZonedTimestamp"
@@ -67,6 +75,13 @@ _TEXTS = (
 )
 
 
+_NO_SCALE = "a decimal without a scale has no exact type"
+
+
+class Malformed(Unsupported):
+    """A field that Kafka Connect does not write."""
+
+
 def is_time(told: Connect) -> bool:
     """Whether the field is a date, a time or a duration, which a column of text or numbers may have otherwise."""
     return (told.get("name") or "") in (*_UNITS, *_DAYS, *_COUNTED, _INSTANT)
@@ -78,21 +93,17 @@ def own_type(told: Connect) -> tuple[SparkType, dict[str, str]]:
     Raises Unsupported for a field without an exact type of its own.
     """
     name, kind = told.get("name") or "", str(told.get("type"))
-    if name in _DAYS:
+    if name in _DAYS and kind in INTS:
         return "date", {}
-    if name in _UNITS:
+    if name in _UNITS and kind in INTS:
         return "timestamp" if name in _ZONED else "timestamp_ntz", {}
-    if name == _INSTANT:
+    if name == _INSTANT and kind == "string":
         return "timestamp", {}
-    if name == DECIMAL:
-        parameters = told.get("parameters") or {}
-        precision = int(parameters.get("connect.decimal.precision", 38))
-        if precision > 38:
-            raise Unsupported(f"a decimal of {precision} digits is not kept exactly: at most 38")
-        return f"decimal({precision},{int(parameters['scale'])})", {}
+    if name == DECIMAL and kind == "bytes":
+        return _own_decimal(told), {}
     if name == _VARIABLE:
-        raise Unsupported("a decimal without a scale has no exact type")
-    if name == UINT64:
+        raise Unsupported(_NO_SCALE)
+    if name == UINT64 and kind == "string":
         return "decimal(20,0)", {}
     if kind in INTS and (not name or name in _COUNTED):
         return INTS[kind], {}
@@ -103,6 +114,32 @@ def own_type(told: Connect) -> tuple[SparkType, dict[str, str]]:
     if kind == "bytes":
         return "binary", {}
     return _own_nested(told), {}
+
+
+def _own_decimal(told: Connect) -> str:
+    """The decimal that holds all values; one of a negative scale, as PostgreSQL has them, has no places."""
+    scale = _scale(told)
+    given = told["parameters"].get("connect.decimal.precision")
+    if given is not None and not (_is_whole(given) and int(given) > 0):
+        raise Malformed(f"a decimal of {str(given)[:20]} digits")
+    precision = max(DIGITS if given is None else int(given), scale)
+    precision -= 0 if given is None else min(scale, 0)
+    if precision > DIGITS:
+        raise Unsupported(f"a decimal of {precision} digits is not kept exactly: at most {DIGITS}")
+    return f"decimal({precision},{max(scale, 0)})"
+
+
+def _scale(told: Connect) -> int:
+    """Of a decimal. Raises Malformed."""
+    parameters = told.get("parameters")
+    found = parameters.get("scale") if isinstance(parameters, Mapping) else None
+    if not _is_whole(found):
+        raise Malformed(_NO_SCALE)
+    return int(found)
+
+
+def _is_whole(told: Any) -> TypeGuard[str | int]:
+    return isinstance(told, str | int) and re.fullmatch("-?[0-9]{1,4}", str(told), re.ASCII) is not None
 
 
 def _own_nested(told: Connect) -> SparkType:
@@ -135,16 +172,16 @@ def encoding(told: Connect, target: SparkType) -> Encoding:
 
 def _simple(told: Connect, target: str) -> Encoding | None:
     name, kind = told.get("name") or "", str(told.get("type"))
-    if name in _DAYS:
+    if name in _DAYS and kind in INTS:
         return Encoding("days") if target == "date" else None
-    if name in _UNITS:
+    if name in _UNITS and kind in INTS:
         held = ("timestamp",) if name in _ZONED else ("timestamp_ntz",) if name in _LOCAL else _TIMESTAMPS
         return Encoding("units", unit=_UNITS[name]) if target in held else None
-    if name == _INSTANT:
+    if name == _INSTANT and kind == "string":
         return Encoding("text") if target in ("timestamp", "string") else None
     if target.startswith("decimal"):
         return _decimal(told, name, kind)
-    if name == UINT64 and target == "long":
+    if name == UINT64 and kind == "string" and target == "long":
         return Encoding("text")
     if kind in INTS and (not name or name in _COUNTED):
         fits = holds(target, INTS[kind])
@@ -163,8 +200,8 @@ def holds(target: SparkType, whole: str) -> bool:
 
 
 def _decimal(told: Connect, name: str, kind: str) -> Encoding | None:
-    if name == DECIMAL:
-        return Encoding("unscaled", scale=int(told["parameters"]["scale"]))
+    if name == DECIMAL and kind == "bytes":
+        return Encoding("unscaled", scale=_scale(told))
     if name == _VARIABLE:
         return Encoding("variable")
     return Encoding("text") if kind == "string" and name in ("", UINT64) else None

@@ -89,6 +89,11 @@ class Cursors:
         return len(self.at)
 
     @property
+    def octets(self) -> Values:
+        """The buffer."""
+        return self._bytes
+
+    @property
     def left(self) -> Mask:
         """Which records have bytes left."""
         return self.at < self.end

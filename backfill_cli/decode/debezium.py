@@ -13,17 +13,18 @@ from typing import Any, ClassVar
 
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Asked, Decode, Decoded, Fault, Found, Opened
-from backfill_cli.decode import block, debezium_forms, messages, order, stored, values
+from backfill_cli.decode import block, debezium_forms, messages, order, resolved, stored, values
 from backfill_cli.decode.connect import Connect, encoding, is_time
 from backfill_cli.decode.documents import Document, Documents, Group
 from backfill_cli.decode.encodings import Encoding, Undecided, schemaless
 from backfill_cli.decode.json_documents import IN_BLOCKS
 from backfill_cli.decode.order import blanks, can_be_late, comparable
-from backfill_cli.decode.registered import Registered
+from backfill_cli.decode.registered import Registered, Seen, fitting
+from backfill_cli.decode.resolved import Member, Resolved
 from backfill_cli.decode.source_table import Known, known_of, others, reading, remembered, source_of
 from backfill_cli.decode.tokens import DEEP, Token, written
 from backfill_cli.decode.unreadable import Misfit, Rounded, Unreadable
-from backfill_cli.decode.unsent import NAMES, UNAVAILABLE, is_placeholder, is_unsent
+from backfill_cli.decode.unsent import NAMES, UNAVAILABLE
 from backfill_cli.decode.whole import IN_BLOCK, IN_ROW, lacking_column, new_column
 from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.formats.schemas import Unsupported
@@ -102,12 +103,14 @@ def _reading(of: Envelopes) -> Callable[[Sequence[bytes | None]], Decoded]:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What a schema block says. fault: how it differs from how records are read, as `Unreadable` takes it.
+    """What an envelope's schema says. fault: how it differs from how records are read, as `Unreadable` takes it.
 
-    blanks: see order.py. names: the columns that it has, of those that are read.
+    by: how its rows are read. blanks: by column, see order.py. names: the columns that it has, of those that are
+    read.
     """
 
-    fault: tuple[str, Fault] | None
+    fault: tuple[str, Fault | None] | None
+    by: Resolved
     blanks: Mapping[str, frozenset[str]]
     names: frozenset[str] = frozenset()
 
@@ -131,9 +134,11 @@ class OneByOne:
         self.of = of
         self.columns = columns_of(of.schema)
         self.how = dict(of.how)
-        self._readers: dict[str, values.Reader] = {
-            name: values.of_debezium(column["type"], self.how[name]) for name, column in self.columns.items()
+        told = {
+            name: Member(name, how, values.of_debezium(self.columns[name]["type"], how))
+            for name, how in self.how.items()
         }
+        self.by_name = Resolved(self.columns, told, {})
         self._there = [name for name in self.columns if of.allowed is None or name in of.allowed]
         self._blocks: dict[int, tuple[Connect, Block]] = {}
 
@@ -152,12 +157,33 @@ class OneByOne:
     def _block(self, schema: Connect, written: str | None) -> Block:
         try:
             row = block.row_of(schema)
-            fault = block.disagreement(row, self.columns, self.how, self.of.allowed, self.of.at is None, written)
             by_name = {str(one.get("field")): one for one in row or ()}
-            certain = {n: found for n, one in by_name.items() if (found := blanks(one)) is not None}
+            by = self.by_name
+            fault: tuple[str, Fault | None] | None
+            if written is None:
+                fault = block.disagreement(row, self.columns, self.how, self.of.allowed, self.of.at is None)
+                names = frozenset(by_name) & self.columns.keys()
+            else:
+                by = self._resolved(by_name, written)
+                fault, names = by.fault, frozenset(by.members)
+            told = {name: by_name[by.members[name].name] for name in names}
+            certain = {name: found for name, one in told.items() if (found := blanks(one)) is not None}
         except (*block.MALFORMED, Unreadable):
-            return Block((NO_BLOCK, Fault.SCHEMA_BLOCK), {})
-        return Block(fault, certain, frozenset(by_name) & self.columns.keys())
+            return Block((NO_BLOCK, Fault.SCHEMA_BLOCK), self.by_name, {})
+        return Block(fault, by, certain, names)
+
+    def _resolved(self, fields: Mapping[str, Connect], written: str) -> Resolved:
+        """How the rows of a registry's schema are read, which has these fields."""
+        schema = {"type": "struct", "fields": list(fields.values())}
+        allowed = self.of.allowed
+        found = resolved.by_schema(
+            self.columns, schema, written, () if allowed is None else fields.keys() - allowed, False
+        )
+        untold = (n for n, c in self.columns.items() if n not in found.members and block.told_of(c) is None)
+        lacking = next(untold, None)
+        if found.fault is None and lacking is not None:
+            return replace(found, fault=(f"column '{lacking}' is not in {written}", Fault.BLOCK_COLUMNS))
+        return found
 
     # The envelope
 
@@ -174,22 +200,24 @@ class OneByOne:
             return []
         before, after = envelope.get("before"), envelope.get("after")
         op = _text(envelope.get("op"))
-        unsent = self._unsent(op, after)
-        new, new_faults = self._row(after, [name for name in self._there if name not in unsent])
-        old, old_faults = self._row(before, self.of.key)
+        by = self.by_name if known is None else known.by
+        unsent = self._unsent(op, after, by)
+        new, new_faults = self._row(after, [name for name in self._there if name not in unsent], by)
+        old, old_faults = self._row(before, self.of.key, by)
         self._refuse_kinds(new_faults, old_faults, _is_mongodb(envelope))
         if op is None:
             raise Unreadable(_FLAT, Fault.UNWRAPPED)
-        self._refuse(op, before, after, known, of)
+        self._refuse(op, before, after, known, by, of)
         for name in self._there:
             for image, faults in ((after, new_faults), (before, old_faults)):
                 if (fault := faults.get(name)) is not None:
-                    raise Unreadable(f"column '{name}{fault.member}': {fault}: {_shown(image[name])}", fault.fault)
+                    shown = _shown(by.token(name, image))
+                    raise Unreadable(f"column '{name}{fault.member}': {fault}: {shown}", fault.fault)
             used = [after] if op in _WRITES else []
             used += [before] if op in ("u", "d") and name in self.of.key else []
             if name in unsent and name not in self.of.key:
                 continue
-            if any(image is not None and self._is_unsent(name, image.get(name)) for image in used):
+            if any(image is not None and by.is_unsent(name, image) for image in used):
                 why = f"column '{name}': {UNAVAILABLE}: the value did not change and was not sent"
                 raise Unreadable(why, Fault.NOT_SENT)
         return self._rows(op, envelope, source, before, new, old, known, unsent)
@@ -206,13 +234,13 @@ class OneByOne:
             for ms in times
         )
 
-    def _row(self, image: Token, names: Any) -> tuple[dict[str, Any], dict[str, Unreadable]]:
+    def _row(self, image: Token, names: Any, by: Resolved) -> tuple[dict[str, Any], dict[str, Unreadable]]:
         """The values of these columns, None for what cannot be read, and why it cannot."""
         found: dict[str, Any] = {}
         faults: dict[str, Unreadable] = {}
         for name in names if image is not None else ():
             try:
-                found[name] = self._readers[name](image.get(name))
+                found[name] = by.value(name, by.token(name, image))
             except Unreadable as exc:
                 found[name], faults[name] = None, exc
         return found, faults
@@ -231,7 +259,7 @@ class OneByOne:
             if isinstance(fault, Misfit):
                 raise Unreadable(f"{_NO_ENVELOPE}: column '{name}{fault.member}': {fault}", fault.fault)
 
-    def _refuse(self, op: str, before: Any, after: Any, known: Block | None, of: str) -> None:
+    def _refuse(self, op: str, before: Any, after: Any, known: Block | None, by: Resolved, of: str) -> None:
         rules = self.of
         if rules.known.is_other(of):
             raise Unreadable(rules.known.fault(of), None if rules.known.shared else Fault.OTHER_TABLE)
@@ -249,7 +277,7 @@ class OneByOne:
             raise Unreadable("no 'before', so no key, in an envelope with op d")
         keyed = [after] if op in _WRITES else []
         keyed += [before] if op in ("u", "d") and before is not None else []
-        lacking = next((name for image in keyed for name in rules.key if image.get(name) is None), None)
+        lacking = next((name for image in keyed for name in rules.key if by.is_null(name, image)), None)
         if lacking is not None:
             raise Unreadable(f"column '{lacking}': the key is NULL")
         if known is not None and known.fault is not None:
@@ -258,28 +286,21 @@ class OneByOne:
         if rules.allowed is not None and known is None and after is not None:
             fault = new_column(after, rules.allowed, (), IN_ROW)
         if fault is None and op in _WRITES:
-            fault = lacking_column(after, rules.required if known is None else rules.required | known.names)
+            there = [name for name in self.columns if by.has(name, after)]
+            fault = lacking_column(there, rules.required if known is None else rules.required | known.names)
         if fault is None and op in _WRITES and known is not None:
-            told = (name for name in self._there if after.get(name) is not None)
+            told = (name for name in self._there if by.token(name, after) is not None)
             fault = lacking_column(known.names, told, IN_BLOCK)
         if fault is not None:
             raise Unreadable(fault, Fault.COLUMNS)
         if known is None and rules.blockless is not None:
             raise Unreadable(rules.blockless, Fault.SCHEMA_BLOCK)
 
-    def _unsent(self, op: str | None, after: Token) -> tuple[str, ...]:
+    def _unsent(self, op: str | None, after: Token, by: Resolved) -> tuple[str, ...]:
         """The columns of which an update sent no value, as it did not change them."""
         if op != "u" or after is None:
             return ()
-        kinds = {name: (self.how[name], self.columns[name]["type"]) for name in self._there}
-        return tuple(
-            name
-            for name, told in kinds.items()
-            if after.get(name) is not None and is_placeholder(after.get(name), *told)
-        )
-
-    def _is_unsent(self, name: str, token: Token) -> bool:
-        return token is not None and is_unsent(token, self.how[name], self.columns[name]["type"])
+        return tuple(name for name in self._there if by.is_placeholder(name, after))
 
     def _rows(
         self,
@@ -323,20 +344,22 @@ class OneByOne:
         gone: tuple[Any, ...] | None = None
         sure: list[bool] | None = None
         if before is not None:
-            gone = tuple(self._old(name, before.get(name)) for name in self.of.images)
-            sure = [self._is_sure(name, before.get(name), known) for name in self.of.images]
+            by = self.by_name if known is None else known.by
+            gone = tuple(self._old(name, before, by) for name in self.of.images)
+            sure = [self._is_sure(name, by.token(name, before), known) for name in self.of.images]
         return (*order.place_of(source), *([gone] if self.of.images else []), sure)
 
     def _is_sure(self, name: str, raw: Token, known: Block | None) -> bool:
         blank = None if known is None else known.blanks.get(name)
         return blank is not None and raw is not None and _text(raw) not in blank
 
-    def _old(self, name: str, raw: Token) -> Any:
+    def _old(self, name: str, before: Mapping[str, Token], by: Resolved) -> Any:
         """The value of an old row, None where it was not sent or cannot be read."""
-        if raw is None or self._is_unsent(name, raw):
+        raw = by.token(name, before)
+        if raw is None or by.is_unsent(name, before):
             return None
         try:
-            return self._readers[name](raw)
+            return by.value(name, raw)
         except Unreadable:
             return None
 
@@ -525,24 +548,44 @@ class Debezium:
         named = frozenset(source_of(envelope) for envelope, _ in found)
         mine = [one for one in found if reads(source_of(one[0]))]
         known = remembered(asked, named)
-        if asked.documents is None:
-            told = block.together(asked.place, [one for _, one in mine if one is not None and block.is_sound(one)])
-        else:
-            schemas = asked.documents.schemas(values, f"{asked.name}-value")
+        skipped = others(asked, named)
+        if asked.documents is not None:
             all_ = not asked.options.get("tables")
-            rows = [(w, block.row_of(s) or ()) for w, s in schemas if all_ or any(s is one for _, one in mine)]
-            told = {name: block.meaning(one) for name, one in block.pinned(asked.place, rows).items()}
+            seen = [
+                one
+                for one in asked.documents.schemas(values, f"{asked.name}-value")
+                if all_ or any(one.schema is of for _, of in mine)
+            ]
+            return fitting(
+                asked,
+                seen,
+                lambda of: self._found(asked, _rows_of(asked.place, of), frozenset(), [], known, skipped),
+            )
+        told = block.together(asked.place, [one for _, one in mine if one is not None and block.is_sound(one)])
         images = [envelope.get("after") for envelope, _ in mine]
-        names = frozenset(name for image in images if isinstance(image, dict) for name in image) | told.keys()
-        columns = self._of_table(asked, told, names)
+        names = frozenset(name for image in images if isinstance(image, dict) for name in image)
+        blockless = [image for envelope, one in mine if one is None for image in _images(envelope)]
+        return self._found(asked, told, names, blockless, known, skipped)
+
+    def _found(
+        self,
+        asked: Asked,
+        told: Mapping[str, Connect],
+        names: frozenset[str],
+        blockless: Sequence[Mapping[str, Any]],
+        known: Mapping[str, Any],
+        skipped: frozenset[str],
+    ) -> Found:
+        """The columns by what schemas say, and by rows without one. Raises as `columns`."""
+        columns = self._of_table(asked, told, names | told.keys())
         if asked.whole is not None:
             _refuse_other_times(columns, asked.at.rpartition(".")[0])
-        blockless = [image for envelope, one in mine if one is None for image in _images(envelope)]
         self._refuse_lacking(asked, columns, blockless)
-        return Found(columns, names, known, others(asked, named))
+        return Found(columns, names | told.keys(), known, skipped)
 
     def _of_table(self, asked: Asked, told: Mapping[str, Connect], names: frozenset[str]) -> Columns:
         """The declared columns, or else those of the schema blocks, each with what the blocks say about it."""
+        with_told = block.with_told if asked.documents is None else resolved.with_told
         declare = in_config(
             f'declare all columns, each with its type: {asked.at}.schema = "id BIGINT, note STRING"'
         )
@@ -550,13 +593,13 @@ class Debezium:
             if not told:
                 fault = f"{asked.at}.schema: missing, and no record of {asked.place} has a schema block"
                 raise ConfigError("upstream", [fault], declare)
-            return block.with_told(block.columns_of(asked.place, told, declare), told)
+            return with_told(block.columns_of(asked.place, told, declare), told)
         unknown = [name for name in asked.declared if name not in names]
         if asked.whole is None and names and unknown:
             near = near_names(unknown[0], sorted(names)) or sorted(names)
             fault = f"{asked.at}.schema: no record of {asked.place} has a column '{unknown[0]}'"
             raise ConfigError("upstream", [fault], f"its columns are: {', '.join(near[:10])}")
-        return block.with_told(asked.declared, told)
+        return with_told(asked.declared, told)
 
     def _refuse_lacking(self, asked: Asked, columns: Columns, rows: Sequence[Mapping[str, Any]]) -> None:
         """Raises ConfigError if neither a schema block nor the options say how columns are written."""
@@ -568,6 +611,11 @@ class Debezium:
 
     def open(self, asked: Asked, columns: Columns, facts: Mapping[str, Any]) -> Opened:
         return _Opened(asked, columns, facts)
+
+
+def _rows_of(place: str, schemas: Sequence[Seen]) -> dict[str, Connect]:
+    """The columns of the rows in envelopes of these schemas."""
+    return block.pinned(place, [(one.name, block.row_of(one.schema) or ()) for one in schemas])
 
 
 def _refuse_messages(asked: Asked, samples: Sequence[bytes]) -> None:

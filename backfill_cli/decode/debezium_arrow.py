@@ -13,13 +13,14 @@ import pyarrow as pa
 
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Decoded
-from backfill_cli.decode import arrow_values, unsent_arrow
+from backfill_cli.decode import stored, unsent_arrow
 from backfill_cli.decode.arrow_values import Odd, either
 from backfill_cli.decode.connect import INTS, Connect
 from backfill_cli.decode.debezium import Block, Envelopes, OneByOne
 from backfill_cli.decode.documents import Document, Group
 from backfill_cli.decode.merged import merged
 from backfill_cli.decode.order import PLACE
+from backfill_cli.decode.resolved import Resolved
 from backfill_cli.decode.source_table import PARTS
 from backfill_cli.decode.tokens import Number
 from backfill_cli.decode.unreadable import Unreadable
@@ -35,16 +36,6 @@ class ByArrow:
 
     def __init__(self, of: Envelopes, slow: OneByOne) -> None:
         self._of, self._slow = of, slow
-        self._raw = {binary: self._raw_types(binary) for binary in (False, True)}
-        told = {name: (slow.how[name], column["type"]) for name, column in slow.columns.items()}
-        self._placeholders = unsent_arrow.Placeholders(told)
-
-    def _raw_types(self, binary: bool) -> dict[str, pa.DataType] | None:
-        """What is read for each column; None if one of them is read one by one."""
-        columns, how = self._slow.columns, self._slow.how
-        raw = {n: arrow_values.read_as(c["type"], how[n], False, binary) for n, c in columns.items()}
-        found = {name: kind for name, kind in raw.items() if kind is not None}
-        return found if len(found) == len(raw) else None
 
     def decoded(self, records: Sequence[bytes | None]) -> Decoded:
         groups, faults = self._slow.of.documents.groups(records)
@@ -52,68 +43,59 @@ class ByArrow:
         parts = []
         for group in groups:
             known = self._slow.block_of(group)
-            if self._of.known.tables and self._is_mixed(group, known):
+            by = self._slow.by_name if known is None else known.by
+            if self._of.known.tables and self._is_mixed(group, known, by):
                 group = group.only(self._not_skipped(group))
-            part, left = self._by_columns(group, known)
+            part, left = self._by_columns(group, known, by)
             parts += [] if part is None else [part]
             odd |= {group.at[number]: Document(group, number) for number in left}
         if odd or not parts:
             parts.append(self._slow.decoded(odd))
         return merged(parts)
 
-    def _by_columns(self, group: Group, known: Block | None) -> tuple[Decoded | None, Sequence[int]]:
+    def _by_columns(self, group: Group, known: Block | None, by: Resolved) -> tuple[Decoded | None, Sequence[int]]:
         """The rows of a group that can be read so; the numbers of the documents that are left."""
-        if not group.at or not self._is_ours(group, known):
+        wanted = self._wanted(group, known, by)
+        if not group.at or wanted is None:
             return None, range(len(group.at))
-        return self._group(group, known)
+        return self._group(group, known, by, wanted)
 
-    def _is_ours(self, group: Group, known: Block | None) -> bool:
-        """Whether nothing that holds for the whole group keeps it from being read by columns."""
+    def _wanted(self, group: Group, known: Block | None, by: Resolved) -> pa.Schema | None:
+        """What is read of a row; None if something that holds for the whole group keeps it from being read so."""
         fault = self._of.blockless if known is None else known.fault
-        return self._raw[group.binary] is not None and fault is None
+        return by.wanted(group.binary) if fault is None else None
 
-    def _is_mixed(self, group: Group, known: Block | None) -> bool:
+    def _is_mixed(self, group: Group, known: Block | None, by: Resolved) -> bool:
         """Whether rows of other tables may be what keeps a group from being read by columns, as a few show it."""
-        if not self._is_ours(group, known):
+        wanted = self._wanted(group, known, by)
+        if wanted is None:
             return True
         few = group.only(range(min(_SEEN, len(group.at))))
-        return len(few.read(self._schema(*self._seen_types(few)))[1]) < len(few.at)
+        raw, places = self._seen_types(few, {one.name: one.type for one in wanted})
+        return len(few.read(self._schema(raw, places, by))[1]) < len(few.at)
 
-    def _group(self, group: Group, known: Block | None) -> tuple[Decoded | None, Sequence[int]]:
-        """The rows of a group, and the numbers of the documents that are left."""
-        raw, places = self._seen_types(group)
-        part, kept = group.read(self._schema(raw, places))
+    def _group(
+        self, group: Group, known: Block | None, by: Resolved, wanted: pa.Schema
+    ) -> tuple[Decoded | None, Sequence[int]]:
+        """The rows of a group, and the numbers of the documents that are left. wanted: of a row."""
+        raw, places = self._seen_types(group, {one.name: one.type for one in wanted})
+        part, kept = group.read(self._schema(raw, places, by))
         beside = {} if self._of.epoch is None else self._epochs(self._of.epoch, group, kept)
         if not kept or beside is None:
             return None, range(len(group.at))
         source = part["source"]
-        rows = _Rows(part["op"], part["before"], part["after"], source)
+        rows = _Rows(part["op"], part["before"], part["after"], source, by)
         odd, skipped = self._odd(rows)
         odd = either(odd, self._unlike(rows, known, group, kept))
         columns: dict[str, pa.Array] = {}
         unsent: dict[str, pa.Array] = {}
-        for i, (name, column) in enumerate(self._slow.columns.items()):
-            new = rows.new(i)
-            if self._of.allowed is not None and name not in self._of.allowed:
-                new = pa.nulls(len(new), new.type)
-            elif known is not None and name not in known.names:
-                odd = either(odd, pc.and_(pc.invert(rows.deletes), pc.is_valid(new)))
-            if name in self._of.key:
-                old = rows.old(self._of.key.index(name))
-                moved = pc.and_(rows.updates, pc.fill_null(pc.not_equal(old, new), False))
-                new = pc.if_else(rows.deletes, old, new)
-                unknown = pc.and_(rows.updates, pc.and_(pc.is_valid(rows.before), pc.is_null(old)))
-                odd = either(odd, pc.or_(pc.or_(moved, unknown), pc.is_null(new)))
-            lacks = self._placeholders.lacks(name, new)
-            if lacks is not None:
-                odd = either(odd, lacks if name in self._of.key else pc.and_not(lacks, rows.updates))
-                unsent[name], new = lacks, pc.if_else(lacks, pa.scalar(None, new.type), new)
-            columns[name], bad = arrow_values.converted(new, column["type"], self._slow.how[name])
+        for name in self._slow.columns:
+            columns[name], bad = self._column(name, rows, known, by, unsent)
             odd = either(odd, bad)
         beside[own.UNSENT] = unsent_arrow.names(unsent, len(kept))
         ms = pc.coalesce(pc.struct_field(source, [0]), part["ts_ms"])
         if self._of.images is not None:
-            beside[own.TRACE], bad = self._trace(rows, known, raw)
+            beside[own.TRACE], bad = self._trace(rows, known)
             odd = either(odd, bad)
         record = pa.array([group.at[i] for i in kept], pa.int32())
         good = pc.and_(pc.invert(odd), pc.invert(skipped))
@@ -141,8 +123,40 @@ class ByArrow:
         skipped = {number for number, table in zip(kept, of, strict=True) if not self._of.known.reads(table)}
         return [number for number in range(len(group.at)) if number not in skipped]
 
-    def _schema(self, raw: Mapping[str, pa.DataType], places: Mapping[str, pa.DataType]) -> pa.Schema:
-        old = [*self._of.key, *(self._of.images or ())]
+    def _column(
+        self, name: str, rows: "_Rows", known: Block | None, by: Resolved, unsent: dict[str, pa.Array]
+    ) -> tuple[pa.Array, Odd]:
+        """A column, and which envelopes are left to plain Python. unsent: where placeholders stand is added."""
+        if name not in by.members:
+            is_key, value = name in self._of.key, by.absent.get(name)
+            held = [value if is_key or not gone else None for gone in rows.deletes.to_pylist()]
+            keyless = pa.repeat(pa.scalar(True), len(held)) if is_key and value is None else None
+            return stored.array(held, self._slow.columns[name]["type"]), keyless
+        odd: Odd = None
+        new = rows.new(name)
+        if self._of.allowed is not None and name not in self._of.allowed:
+            new = pa.nulls(len(new), new.type)
+        elif known is not None and name not in known.names:
+            odd = pc.and_(pc.invert(rows.deletes), pc.is_valid(new))
+        if name in self._of.key:
+            old = rows.old(name)
+            moved = pc.and_(rows.updates, pc.fill_null(pc.not_equal(old, new), False))
+            new = pc.if_else(rows.deletes, old, new)
+            unknown = pc.and_(rows.updates, pc.and_(pc.is_valid(rows.before), pc.is_null(old)))
+            odd = either(odd, pc.or_(pc.or_(moved, unknown), pc.is_null(new)))
+        found = by.placeholders(name, new)
+        odd = either(odd, found.doubtful)
+        if found.lacks is not None:
+            odd = either(odd, found.lacks if name in self._of.key else pc.and_not(found.lacks, rows.updates))
+            unsent[name] = found.lacks
+        column, bad = by.converted(name, new, found.lacks)
+        return column, either(odd, bad)
+
+    def _schema(
+        self, raw: Mapping[str, pa.DataType], places: Mapping[str, pa.DataType], by: Resolved
+    ) -> pa.Schema:
+        named = [*self._of.key, *(self._of.images or ())]
+        old = [by.members[name].name for name in named if name in by.members]
         source = [("ts_ms", pa.int64()), *((part, pa.string()) for part in (*PARTS, "connector")), *places.items()]
         return pa.schema(
             [
@@ -154,9 +168,10 @@ class ByArrow:
             ]
         )
 
-    def _seen_types(self, group: Group) -> tuple[dict[str, pa.DataType], dict[str, pa.DataType]]:
-        """What is read for each column, and for the place in the source's log, as a few envelopes show it."""
-        raw = dict(self._raw[group.binary] or {})
+    def _seen_types(
+        self, group: Group, raw: dict[str, pa.DataType]
+    ) -> tuple[dict[str, pa.DataType], dict[str, pa.DataType]]:
+        """What is read for each member, and for the place in the source's log, as a few envelopes show it."""
         places = dict.fromkeys(PLACE, pa.string()) if self._of.images is not None else {}
         if group.binary:
             return raw, {name: _place_type(group.schema, name) for name in places}
@@ -209,40 +224,43 @@ class ByArrow:
 
     def _unlike(self, rows: "_Rows", known: Block | None, group: Group, kept: Sequence[int]) -> Odd:
         """Whether a row lacks a column that it must have, or has one that it must not have."""
-        of, columns = self._of, self._slow.columns
+        of = self._of
         allowed = of.allowed if known is None else None
         required = of.required if known is None else of.required | known.names
         looked = pc.invert(rows.deletes)
         if allowed is None:  # a row without a NULL lacks none
-            nulls = [pc.is_null(rows.new(i)) for i, name in enumerate(columns) if name in required]
+            nulls = [rows.lacks(name) for name in self._slow.columns if name in required]
             looked = pc.and_(looked, reduce(pc.or_, nulls, pa.repeat(pa.scalar(False), len(kept))))
         those = [kept[i] for i in pc.indices_nonzero(looked).to_pylist()]
         if not those:
             return None
 
+        needed = {rows.by.members[name].name if name in rows.by.members else name for name in required}
+
         def is_right(names: frozenset[str]) -> bool:
-            return required <= names and (allowed is None or names <= allowed)
+            return needed <= names and (allowed is None or names <= allowed)
 
         found = group.unlike(those, ("after",), is_right)
         return pa.array([number in found for number in kept], pa.bool_()) if found else None
 
-    def _trace(self, rows: "_Rows", known: Block | None, raw: Mapping[str, pa.DataType]) -> tuple[pa.Array, Odd]:
+    def _trace(self, rows: "_Rows", known: Block | None) -> tuple[pa.Array, Odd]:
         """`own.TRACE`, and whether an old value has to be read again."""
         images = self._of.images or ()
         first = len(PARTS) + 2
         place = [pc.struct_field(rows.source, [first + i]).cast(pa.string()) for i in range(len(PLACE))]
         tx, lsn, scn, record, row = place
-        old = list(dict.fromkeys((*self._of.key, *images)))
         removes = pc.or_(rows.updates, rows.deletes)
         gone, sure = [], []
         odd: Odd = None
         for name in images:
-            column = self._slow.columns[name]
-            value = rows.old(old.index(name))
+            if name not in rows.by.members:
+                gone.append(pa.nulls(len(removes), arrow_type(self._slow.columns[name]["type"])))
+                sure.append(pa.repeat(pa.scalar(False), len(removes)))
+                continue
+            value = rows.old(name)
             sure.append(self._is_sure(name, value, known))
-            if (lacks := self._placeholders.lacks(name, value)) is not None:
-                value = pc.if_else(lacks, pa.scalar(None, value.type), value)
-            old_value, bad = arrow_values.converted(value, column["type"], self._slow.how[name])
+            lacks = rows.by.placeholders(name, value).lacks
+            old_value, bad = rows.by.converted(name, value, lacks)
             gone.append(old_value)
             odd = either(odd, bad)
         kind = arrow_type(self._of.beside[own.TRACE]["type"])
@@ -268,17 +286,24 @@ class ByArrow:
 class _Rows:
     """Parsed envelopes: their parts, and what they do."""
 
-    def __init__(self, op: pa.Array, before: pa.Array, after: pa.Array, source: pa.Array) -> None:
-        self.op, self.before, self.after, self.source = op, before, after, source
+    def __init__(self, op: pa.Array, before: pa.Array, after: pa.Array, source: pa.Array, by: Resolved) -> None:
+        self.op, self.before, self.after, self.source, self.by = op, before, after, source, by
         self.deletes = pc.fill_null(pc.equal(op, "d"), False)
         self.updates = pc.fill_null(pc.equal(op, "u"), False)
         self.table = _tables(source)
 
-    def new(self, column: int) -> pa.Array:
-        return pc.struct_field(self.after, [column])
+    def new(self, column: str) -> pa.Array:
+        return self._member(self.after, column)
 
-    def old(self, column: int) -> pa.Array:
-        return pc.struct_field(self.before, [column])
+    def old(self, column: str) -> pa.Array:
+        return self._member(self.before, column)
+
+    def _member(self, row: pa.Array, column: str) -> pa.Array:
+        return pc.struct_field(row, [row.type.get_field_index(self.by.members[column].name)])
+
+    def lacks(self, column: str) -> pa.Array:
+        """Whether a new row may lack a column."""
+        return pc.is_null(self.new(column)) if column in self.by.members else pa.repeat(True, len(self.op))
 
 
 def _tables(source: pa.Array) -> pa.Array:

@@ -94,6 +94,10 @@ class Document(NamedTuple):
     def written(self) -> str | None:
         return None if isinstance(self.group, Unreadable) else self.group.written
 
+    @property
+    def binary(self) -> bool:
+        return not isinstance(self.group, Unreadable) and self.group.binary
+
     def token(self) -> Token:
         """Raises Unreadable."""
         if isinstance(self.group, Unreadable):

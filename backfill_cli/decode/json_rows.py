@@ -16,16 +16,19 @@ from backfill_cli.decode import block, foreign, resolved, unwrapped
 from backfill_cli.decode.connect import Connect
 from backfill_cli.decode.documents import Document, Documents, Group, as_members
 from backfill_cli.decode.json_documents import PLAIN
+from backfill_cli.decode.registered import Seen, fitting
 from backfill_cli.decode.resolved import Resolved
 from backfill_cli.decode.rows import Rows, one_by_one
 from backfill_cli.decode.tokens import is_registered
 from backfill_cli.decode.unreadable import Unreadable
-from backfill_cli.decode.unsent import NAMES, UNAVAILABLE, is_placeholder
+from backfill_cli.decode.unsent import NAMES, UNAVAILABLE
 from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
 from backfill_cli.model.schema import Columns, columns_of, field, schema_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from backfill_cli.decode.unsent_arrow import Placeholders
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,8 @@ class _Reading:
         odd = arrow_values.either(*gone)  # to say which values of a deleted row count is not worth columns
         is_new = self._says(raw, unwrapped.OP, "c", "r")
         for name in self._columns:
-            lacks = by.lacks(name, raw) if self._changed else None
+            seen = self._placeholders(by, name, raw)
+            odd, lacks = arrow_values.either(odd, seen.doubtful), seen.lacks
             if lacks is not None:
                 odd = arrow_values.either(
                     odd, lacks if name in self._key or is_new is None else pc.and_(lacks, is_new)
@@ -179,6 +183,12 @@ class _Reading:
 
         return pc.fill_null(pc.is_in(raw[mark], pa.array(words)), False) if mark in self._marks else None
 
+    def _placeholders(self, by: Resolved, name: str, raw: "Mapping[str, pa.Array]") -> "Placeholders":
+        from backfill_cli.decode.unsent_arrow import Placeholders
+
+        is_read = self._changed and name in by.members
+        return by.placeholders(name, raw[by.members[name].name]) if is_read else Placeholders()
+
     def _suspects(self, group: Group, kept: Sequence[int], columns: "Mapping[str, pa.Array]") -> set[int]:
         """The documents, by number, whose members have to be looked at one by one."""
         found = {number for kind in self._foreign for number in group.holding(kind.names)}
@@ -198,12 +208,12 @@ class _Reading:
         gone = unwrapped.is_gone(members, self._marks)
         row: list[Any] = []
         unsent = []
-        for name, column in self._columns.items():
+        for name in self._columns:
             try:
                 told = by.token(name, members) if not gone or name in self._key else None
-                is_unsent = self._changed and told is not None
-                if is_unsent and is_placeholder(told, by.members[name].how, column["type"]):
-                    if name in self._key or members.get(unwrapped.OP) in ("c", "r"):
+                if self._changed and told is not None and by.is_unsent(name, members):
+                    is_new = name in self._key or members.get(unwrapped.OP) in ("c", "r")
+                    if is_new or not by.is_placeholder(name, members):
                         raise Unreadable(f"{UNAVAILABLE}: the value was not sent", Fault.NOT_SENT)
                     unsent.append(name)
                     told = None
@@ -212,8 +222,8 @@ class _Reading:
                 raise Unreadable(f"column '{name}{exc.member}': {exc.args[0]}", exc.fault) from None
         if gone:
             return "D", None, *row
-        for name in members if None in row and document.schema is None else ():
-            if name not in self._columns and name.lower() in self._folded:
+        for name in members if None in row and not document.binary else ():
+            if name not in self._columns and name.lower() in self._folded and name not in by.names:
                 raise Unreadable(f"member '{name}' differs from a column only in case: it would be NULL")
         fault = self._fault(members)
         if fault is not None:
@@ -240,22 +250,35 @@ class RowsFormat:
             assert asked.declared is not None, "the options demand a schema"
             return Found(asked.declared)
         schemas = asked.documents.schemas(samples(), f"{asked.name}-value")
-        told = block.pinned(asked.place, [(written, schema.get("fields") or ()) for written, schema in schemas])
-        if set(asked.key) <= told.keys():  # not of events, each of which is a row with what the transform added
-            told = {name: told[name] for name in unwrapped.own_names(told, ())}
-        return Found(resolved.columns_of(asked, told), frozenset(told))
+        return fitting(asked, schemas, lambda of: _found(asked, of))
 
     def open(self, asked: Asked, columns: Columns, facts: Mapping[str, Any]) -> Rows:
         documents = PLAIN if asked.documents is None else asked.documents
         if asked.of_keys:
-            return Rows(JsonRows(schema_text(columns), kept_apart=False, scalar=True, documents=documents))
+            # a key that lacks a column names no row, whatever the default of one in the values
+            keys = {
+                name: {**one, "metadata": _without(one["metadata"], "absent")} for name, one in columns.items()
+            }
+            return Rows(JsonRows(schema_text(keys), kept_apart=False, scalar=True, documents=documents))
         closed = asked.documents is not None and asked.declared is None
         return Rows(JsonRows(schema_text(columns), asked.key, asked.whole, documents=documents, closed=closed))
+
+
+def _found(asked: Asked, schemas: Sequence[Seen]) -> Found:
+    """The columns of these schemas. Raises BadData and ConfigError, as `columns`."""
+    told = block.pinned(asked.place, [(one.name, one.schema.get("fields") or ()) for one in schemas])
+    if set(asked.key) <= told.keys():  # not of events, each of which is a row with what the transform added
+        told = {name: told[name] for name in unwrapped.own_names(told, ())}
+    return Found(resolved.columns_of(asked, told), frozenset(told))
 
 
 decoder = RowsFormat()
 
 _KNOWN_SCHEMAS = 64
+
+
+def _without(metadata: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in metadata.items() if key != name}
 
 
 _BARE = ("byte", "short", "integer", "long", "float", "double", "boolean", "decimal")

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.decode.connect import RECURSIVE, Connect
+from backfill_cli.decode.connect import DEEPEST, MOST_MEMBERS, RECURSIVE, TOO_LARGE, Connect
 from backfill_cli.decode.tokens import Token, parsed, text_of
 from backfill_cli.formats.schemas import Unsupported
 
@@ -31,8 +31,10 @@ def connect(text: str, references: Mapping[str, str]) -> Connect:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        found = json.loads(text)
+        json.dumps(found, ensure_ascii=False).encode()
+        return found
+    except (ValueError, RecursionError):  # a half of a surrogate pair, too
         raise Unsupported("not a JSON Schema: no JSON") from None
 
 
@@ -55,6 +57,7 @@ class JsonSchema:
 class _Types:
     def __init__(self, references: Mapping[str, Any]) -> None:
         self._references = references
+        self._count = 0
 
     def of(self, told: Any, root: Any, above: tuple[int, ...]) -> Connect:
         """told: a schema within `root`. above: those that it is in."""
@@ -62,12 +65,16 @@ class _Types:
             raise Unsupported("anything")
         if id(told) in above:
             return {"type": RECURSIVE}
+        self._count += 1
+        if len(above) > DEEPEST or self._count > MOST_MEMBERS:
+            raise Unsupported(TOO_LARGE)
         above = (*above, id(told))
         if "$ref" in told:
             return self.of(*self._referred(str(told["$ref"]), root), above)
         for choice in ("oneOf", "anyOf"):
             if choice in told:
-                kinds = [one for one in told[choice] if one != _NULL]
+                choices = told[choice] if isinstance(told[choice], list) else ()
+                kinds = [one for one in choices if one != _NULL]
                 if len(kinds) != 1:
                     raise Unsupported(f"{choice} of {len(kinds)} types")
                 return {**self.of(kinds[0], root, above), "optional": True}
@@ -91,8 +98,9 @@ class _Types:
         return found, whole
 
     def _typed(self, told: Mapping[str, Any], kind: str, root: Any, above: tuple[int, ...]) -> Connect:
-        hint = told.get("connect.type")
-        named: dict[str, Any] = {"name": told["title"]} if hint is not None and "title" in told else {}
+        hint, title = told.get("connect.type"), told.get("title")
+        hint = hint if isinstance(hint, str) else None
+        named: dict[str, Any] = {"name": title} if hint is not None and isinstance(title, str) else {}
         if isinstance(told.get("connect.parameters"), dict):
             named["parameters"] = told["connect.parameters"]
         if hint in _CONNECT or hint in _FLOATS:

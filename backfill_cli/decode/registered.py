@@ -4,14 +4,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from backfill_cli.contracts.decoder import Asked
 from backfill_cli.decode.connect import Connect
 from backfill_cli.decode.documents import Group
 from backfill_cli.decode.json_documents import Texts
 from backfill_cli.decode.tokens import Token
 from backfill_cli.decode.unreadable import Unreadable
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, ConfigError
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.schema_registry.registry import Schema, SchemaRegistry, UnknownSchema
 
@@ -85,8 +86,8 @@ class Registered:
         parts = {indexes: ([at[i] for i in numbers], texts) for indexes, (numbers, texts) in found.items()}
         return parts, {at[i]: Unreadable(str(exc.args[0])) for i, exc in without.items()}
 
-    def schemas(self, records: Sequence[bytes], subject: str) -> list[tuple[str, Connect]]:
-        """(what names one, the schema) of these records and of the subject's newest, newest first.
+    def schemas(self, records: Sequence[bytes], subject: str) -> "list[Seen]":
+        """Those of these records and the subject's newest, newest first.
 
         Raises BadData if none of them can be read, naming why.
         """
@@ -94,7 +95,8 @@ class Registered:
         found: list[tuple[int, Connect]] = [(id, group.schema or {}) for id, group in groups]
         why = next(map(str, without.values()), f"there are no records yet, and no subject '{subject}'")
         latest = self.registry.latest(subject)
-        if latest is not None and latest.id not in dict(found):
+        used = {id for id, _ in found}
+        if latest is not None and latest.id not in used:
             try:
                 _, newest = max(found, key=_id, default=(0, {}))
                 found.append((latest.id, self.reader(latest, newest.get("name")).schema))
@@ -102,7 +104,7 @@ class Registered:
                 why = str(exc)
         if not found:
             raise BadData(f"{self.registry.connection.urls[0]}: no schema to read: {why}", "")
-        return [(named(id), schema) for id, schema in sorted(found, key=_id, reverse=True)]
+        return [Seen(named(id), schema, id in used) for id, schema in sorted(found, key=_id, reverse=True)]
 
     def reader(self, schema: Schema, message: Indexes | str | None = None) -> Reader:
         """What reads the records of a schema. Raises Unsupported, naming the schema.
@@ -118,6 +120,32 @@ class Registered:
 
 
 _id = itemgetter(0)
+_Made = TypeVar("_Made")
+
+
+class Seen(NamedTuple):
+    """A schema. name: what messages call it. is_used: whether a record has it."""
+
+    name: str
+    schema: Connect
+    is_used: bool
+
+
+def fitting(asked: Asked, schemas: Sequence[Seen], make: Callable[[Sequence[Seen]], _Made]) -> _Made:
+    """What is made of these schemas; of those that records have, if it is refused with another one.
+
+    A subject's newest schema can be of no record: it was registered too early, by mistake, or for another table.
+    Whether rows have a snapshot's columns is asked of those that records have.
+    """
+    used = [one for one in schemas if one.is_used]
+    if asked.whole is not None and used:
+        return make(used)
+    try:
+        return make(schemas)
+    except (BadData, ConfigError):
+        if not used or len(used) == len(schemas):
+            raise
+    return make(used)
 
 
 def named(id: int) -> str:

@@ -6,7 +6,6 @@ Where the writer has none of these, it is the default that the column had when t
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts.decoder import Asked, Fault
@@ -14,6 +13,8 @@ from backfill_cli.decode import block, values
 from backfill_cli.decode.connect import Connect
 from backfill_cli.decode.encodings import Encoding, textual
 from backfill_cli.decode.tokens import Token, parsed, written
+from backfill_cli.decode.unreadable import Unreadable
+from backfill_cli.decode.unsent import is_placeholder, is_unsent
 from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.formats.schemas import Unsupported, arrow_type
 from backfill_cli.model.schema import Columns, SparkType
@@ -41,7 +42,7 @@ class Resolved:
     """members: by column, what it is read from; absent: by column, the stored value where there is no member.
 
     fault: why no document of the schema can be read. is_scalar: a document is the value of the one column.
-    is_json: values are as plain JSON has them, and not as a schema says.
+    is_json: values are as plain JSON has them, and not as a schema says. names: of all members that a schema has.
     """
 
     columns: Columns
@@ -50,6 +51,7 @@ class Resolved:
     fault: tuple[str, Fault | None] | None = None
     is_scalar: bool = False
     is_json: bool = False
+    names: Collection[str] = frozenset()
 
     def wanted(self, binary: bool, marks: Sequence[str] = ()) -> "pa.Schema | None":
         """What a group is asked for; None if they are read one by one. marks: texts beside the columns."""
@@ -71,37 +73,56 @@ class Resolved:
         self, name: str, raw: "Mapping[str, pa.Array]", rows: int, lacks: "pa.Array | None" = None
     ) -> "tuple[pa.Array, Odd]":
         """A column in its own type, NULL where a value is odd, or where it lacks one. raw: what a group gave."""
+        from backfill_cli.decode import stored
+
+        member = self.members.get(name)
+        if member is None:
+            return stored.array([self.absent.get(name)] * rows, self.columns[name]["type"]), None
+        return self.converted(name, raw[member.name], lacks)
+
+    def converted(self, name: str, told: "pa.Array", lacks: "pa.Array | None") -> "tuple[pa.Array, Odd]":
+        """`column` of what a group gave for its member."""
         import pyarrow as pa
 
-        from backfill_cli.decode import arrow_values, stored
+        from backfill_cli.decode import arrow_values
         from backfill_cli.formats.compute import pc
 
-        kind, member = self.columns[name]["type"], self.members.get(name)
-        if member is None:
-            return stored.array([self.absent.get(name)] * rows, kind), None
-        told = raw[member.name]
+        kind, member = self.columns[name]["type"], self.members[name]
         if lacks is not None:
             told = pc.if_else(lacks, pa.scalar(None, told.type), told)
         if member.is_whole:
             return told.cast(arrow_type(kind)), None
         return arrow_values.converted(told, kind, member.how)
 
-    def lacks(self, name: str, raw: "Mapping[str, pa.Array]") -> "pa.Array | None":
-        """Whether a placeholder stands for each value of a column (unsent.py); None if none does."""
-        member = self.members.get(name)
-        return None if member is None else self._placeholders.lacks(name, raw[member.name])
+    def placeholders(self, name: str, told: "pa.Array") -> "Placeholders":
+        """Which values of a column are placeholders (unsent.py). told: what a group gave for its member."""
+        from backfill_cli.decode.unsent_arrow import placeholders
 
-    @cached_property
-    def _placeholders(self) -> "Placeholders":
-        from backfill_cli.decode.unsent_arrow import Placeholders
-
-        return Placeholders({name: (one.how, self.columns[name]["type"]) for name, one in self.members.items()})
+        return placeholders(told, self.members[name].how, self.columns[name]["type"])
 
     def token(self, name: str, members: Mapping[str, Token]) -> Token:
         """What a document has for a column."""
         return members.get(self.members[name].name) if name in self.members else None
 
-    def value(self, name: str, token: Token, gone: bool) -> Any:
+    def has(self, name: str, members: Mapping[str, Token]) -> bool:
+        """Whether a document has a member for a column."""
+        return name in self.members and self.members[name].name in members
+
+    def is_null(self, name: str, members: Mapping[str, Token]) -> bool:
+        """Whether a column is NULL by a document, whatever its value is."""
+        return (self.token(name, members) if name in self.members else self.absent.get(name)) is None
+
+    def is_placeholder(self, name: str, members: Mapping[str, Token]) -> bool:
+        """Whether a document has a placeholder instead of a column's value (unsent.py)."""
+        token = self.token(name, members)
+        return token is not None and is_placeholder(token, self.members[name].how, self.columns[name]["type"])
+
+    def is_unsent(self, name: str, members: Mapping[str, Token]) -> bool:
+        """The same, or it has one within the value."""
+        token = self.token(name, members)
+        return token is not None and is_unsent(token, self.members[name].how, self.columns[name]["type"])
+
+    def value(self, name: str, token: Token, gone: bool = False) -> Any:
         """A column's value in its stored form. gone: of a row that was deleted. Raises Unreadable."""
         if name in self.members:
             return self.members[name].read(token)
@@ -135,12 +156,24 @@ def by_schema(columns: Columns, schema: Connect, named: str, closed: Collection[
     new = next((name for name in fields if name in closed and name not in taken), None)
     if fault is None and new is not None:
         fault = f"column '{new}' is new in {named}", Fault.NEW_COLUMN
-    absent = {
-        name: values.of_debezium(c["type"], _how(block.told_of(c), c["type"]))(parsed(c["metadata"]["absent"]))
-        for name, c in columns.items()
-        if "absent" in c["metadata"] and name not in found
-    }
-    return Resolved(columns, made, absent, fault)
+    folded = {one.lower(): one for one in fields if one not in taken}
+    recased = next((folded[one.lower()] for one in columns if one not in found and one.lower() in folded), None)
+    if recased is not None:
+        fault = f"member '{recased}' differs from a column only in case: it would be NULL, in {named}", None
+    absent: dict[str, Any] = {}
+    for name, column in columns.items():
+        if "absent" in column["metadata"] and name not in found:
+            try:
+                absent[name] = _default(column)
+            except Unreadable as exc:
+                fault = fault or (f"column '{name}': not in {named}, and its default is {exc.args[0]}", None)
+    return Resolved(columns, made, absent, fault, names=fields.keys())
+
+
+def _default(column: Mapping[str, Any]) -> Any:
+    """The value of a column where there is no member, in its stored form. Raises Unreadable."""
+    kind = column["type"]
+    return values.of_debezium(kind, _how(block.told_of(column), kind))(parsed(column["metadata"]["absent"]))
 
 
 def _field(name: str, column: Mapping[str, Any], fields: Mapping[str, Connect]) -> Connect | None:
@@ -197,7 +230,15 @@ def columns_of(asked: Asked, told: Mapping[str, Connect]) -> Columns:
                 _how(told[name], column["type"])
             except Unsupported as exc:
                 raise ConfigError("upstream", [f"{asked.at}.schema: column '{name}': {exc}"], declare) from exc
-    return {name: {**c, "metadata": {**c["metadata"], **_metadata(told[name])}} for name, c in columns.items()}
+    return with_told(columns, told)
+
+
+def with_told(columns: Columns, told: Mapping[str, Connect]) -> Columns:
+    """The columns, each with what the schemas say about it, and about what older ones lack."""
+    return {
+        name: {**c, "metadata": {**c["metadata"], **_metadata(told[name])}} if name in told else c
+        for name, c in columns.items()
+    }
 
 
 def _metadata(told: Connect) -> dict[str, Any]:

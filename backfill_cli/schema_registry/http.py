@@ -1,8 +1,10 @@
 """One request to a schema registry. Its failures become BackfillErrors here, which name its address, no secret."""
 
 import base64
+import html
 import http.client
 import json
+import re
 import ssl
 import time
 import urllib.error
@@ -50,9 +52,9 @@ class Answer:
 
     @property
     def said(self) -> str:
-        """The registry's own words, on one line, for an error."""
+        """The registry's own words, for `Connection.shown`."""
         told = self.body.get("message") if isinstance(self.body, dict) else None
-        return " ".join(str(told).split())[:_MESSAGE] if told else ""
+        return str(told) if told else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +92,19 @@ class Connection:
         """The same registry by Apicurio's own API."""
         return replace(self, urls=tuple(url.partition(APICURIO)[0] + "/apis/registry/v2" for url in self.urls))
 
-    def scrubbed(self, text: str) -> str:
-        """The text without any secret of this connection."""
-        for secret in (self.password, self.token, self.key_password, *self._authorization().values()):
-            if secret:
-                text = text.replace(secret, "…")
-        return text
+    def shown(self, text: str, most: int = _MESSAGE) -> str:
+        """A text of others on one line, cut, without any secret of this connection, however it is written."""
+        basic = self._authorization().get("Authorization", "").rpartition(" ")[2]
+        for secret in filter(None, (self.password, self.token, self.key_password, basic)):
+            text = _written(secret).sub("…", text)
+        return " ".join(text.split())[:most]
 
     def _authorization(self) -> dict[str, str]:
         if self.token is not None:
             return {"Authorization": f"Bearer {self.token}"}
         if self.user is None:
             return {}
-        told = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+        told = base64.b64encode(f"{self.user}:{self.password}".encode(errors="surrogateescape")).decode()
         return {"Authorization": f"Basic {told}"}
 
     def _ask(self, url: str, path: str, send: Mapping[str, Any] | None) -> Answer:
@@ -115,12 +117,13 @@ class Connection:
             with opener.open(asked, timeout=SILENCE_S) as found:
                 told = _whole(found, time.monotonic() + ANSWER_S)
         except (OSError, http.client.HTTPException, UnicodeError) as exc:
-            raise self._unanswered(url, exc) from exc
+            # what answers can be repeated in an error, and that is in the log of whoever shows causes
+            raise self._unanswered(url, exc) from (exc if self.shown(repr(exc)) == repr(exc) else None)
         return self._judged(url, found.status, found.headers, told)
 
     def _unanswered(self, url: str, exc: Exception) -> BackfillError:
         reason = exc.reason if isinstance(exc, urllib.error.URLError) else exc
-        said = self.scrubbed(" ".join(str(reason).split())[:_MESSAGE] or type(reason).__name__)
+        said = self.shown(str(reason)) or type(reason).__name__
         if isinstance(reason, ssl.SSLError) and not isinstance(reason, _HUNG_UP):
             what = "check the address, ca, certificate and key"
             return Fatal(f"{url}: no TLS connection: {said}", in_config(f"{what} in {self.at}"))
@@ -129,7 +132,7 @@ class Connection:
     def _judged(self, url: str, status: int, headers: Mapping[str, str], told: bytes | None) -> Answer:
         """The registry's answer. Raises for what is none, and for those that end or repeat every request."""
         answer = Answer(status, None if told is None else _parsed(told), url)
-        said = self.scrubbed(answer.said or http.client.responses.get(status, ""))
+        said = self.shown(answer.said or http.client.responses.get(status, ""))
         where = f"{url}: the schema registry answers HTTP {status}"
         if status >= 500 or status in _PASSING:
             raise Transient(f"{where}: {said}", self._unreachable())
@@ -140,13 +143,15 @@ class Connection:
             f"correct {self.at}.url: the address of the registry's API; Apicurio's ends in {APICURIO}v7"
         )
         if 300 <= status < 400:
-            raise Fatal(f"{where}, a redirect to {_place(headers.get('Location'))}: none is followed", correct)
+            place = self.shown(_place(headers.get("Location")))
+            raise Fatal(f"{where}, a redirect to {place}: none is followed", correct)
         if told is None:
             raise Fatal(
                 f"{url}: an answer of more than {spell_size(ANSWER_BYTES)}: not a schema registry's", correct
             )
         if answer.body is None or (status >= 400 and not answer.error_code):
-            raise Fatal(f"{url}: not the answer of a schema registry: HTTP {status} {_shown(told)}", correct)
+            said = self.shown(_text(told), 80)
+            raise Fatal(f"{url}: not the answer of a schema registry: HTTP {status} {said!r}", correct)
         return answer
 
     def _unreachable(self) -> Hint:
@@ -169,7 +174,7 @@ def _opener(of: Connection) -> urllib.request.OpenerDirector:
         except OSError as exc:
             files = ", ".join(one for one in (of.ca, of.certificate, of.key) if one)
             what = f"check ca, certificate, key and key_password in {of.at}"
-            raise Fatal(f"{files}: cannot be used for TLS: {of.scrubbed(str(exc))}", in_config(what)) from exc
+            raise Fatal(f"{files}: cannot be used for TLS: {of.shown(str(exc))}", in_config(what)) from exc
         handlers.append(urllib.request.HTTPSHandler(context=context))
     opener = urllib.request.OpenerDirector()
     for one in handlers:
@@ -211,5 +216,28 @@ def _place(location: str | None) -> str:
     return urlunsplit((found.scheme, found.netloc.rpartition("@")[2], found.path, "", "")) or "itself"
 
 
-def _shown(told: bytes) -> str:
-    return repr(" ".join(told[:_MESSAGE].decode("utf-8", "replace").split())[:80])
+_BACKSLASH = r"(?:\\|%5c)"
+
+
+@cache
+def _written(secret: str) -> re.Pattern[str]:
+    """A secret however an answer writes its characters: as they are, in JSON, in HTML, or in an address."""
+    each = []
+    for one in secret:
+        octets = "".join(f"%{byte:02x}" for byte in one.encode(errors="surrogateescape"))
+        units = one.encode("utf-16-be", "surrogatepass").hex()
+        escapes = "".join(rf"{_BACKSLASH}+u{units[i : i + 4]}" for i in range(0, len(units), 4))
+        forms = [
+            re.escape(one),
+            octets,
+            escapes,
+            rf"{_BACKSLASH}+x{ord(one):02x}",
+            rf"&#(?:x0*{ord(one):x}|0*{ord(one)});",
+        ]
+        forms += [re.escape(html.escape(one))] + ([r"\+"] if one == " " else [])
+        each.append(rf"{_BACKSLASH}*(?:{'|'.join(forms)})")
+    return re.compile("".join(each), re.IGNORECASE)
+
+
+def _text(told: bytes) -> str:
+    return told[: 8 * _MESSAGE].decode("utf-8", "replace")

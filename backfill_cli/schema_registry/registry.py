@@ -100,7 +100,7 @@ class SchemaRegistry:
         )
         if answer.status < 400:
             return self._id(answer)
-        said = self.connection.scrubbed(answer.said)
+        said = self.connection.shown(answer.said)
         if answer.status == 409:
             raise Fatal(
                 f"{answer.url}: subject '{subject}': the schema is not compatible with those before it: {said}",
@@ -168,14 +168,16 @@ class SchemaRegistry:
 
     def _referred(self, answer: Answer, asked: set[tuple[str, str, int]]) -> Iterator[tuple[str, str]]:
         """(name, text) of each schema that this one refers to, after those that it refers to itself."""
-        for one in answer.body.get("references") or ():
+        references = answer.body.get("references") or ()
+        if not isinstance(references, list | tuple):
+            raise self._no_registry(answer.url, "references that are no list")
+        for one in references:
             match one:
                 case {"name": str(name), "subject": str(subject), "version": int(version)}:
                     pass
                 case _:
-                    raise self._no_registry(
-                        answer.url, f"a reference without name, subject or version: {one!r:.80}"
-                    )
+                    shown = self.connection.shown(repr(one), 80)
+                    raise self._no_registry(answer.url, f"a reference without name, subject or version: {shown}")
             if (name, subject, version) in asked:
                 continue
             asked.add((name, subject, version))
@@ -197,7 +199,7 @@ class SchemaRegistry:
         if answer.error_code in _UNKNOWN:
             return None
         if answer.status >= 400:
-            said = self.connection.scrubbed(answer.said)
+            said = self.connection.shown(answer.said)
             raise Fatal(
                 f"{answer.url}: the schema registry answers HTTP {answer.status}: {said}",
                 in_config(f"correct {self.connection.at}"),
@@ -214,7 +216,7 @@ class SchemaRegistry:
         """A schema's kind and text."""
         match answer.body:
             case {"schema": str(text)}:
-                return str(answer.body.get("schemaType") or "AVRO"), text
+                return self.connection.shown(str(answer.body.get("schemaType") or "AVRO"), 40), text
         raise self._no_registry(answer.url, "a schema without its text")
 
     def _no_registry(self, url: str, what: str) -> Fatal:

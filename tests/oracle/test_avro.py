@@ -9,7 +9,7 @@ import fastavro
 import pyarrow as pa
 
 from backfill_cli.decode.avro import Avro
-from backfill_cli.decode.tokens import NO_TEXT, Token
+from backfill_cli.decode.tokens import NO_TEXT, Ambiguous, Token
 from backfill_cli.decode.unreadable import Unreadable
 from oracle import avro_inputs, avro_types, typed
 from oracle.avro_inputs import Drawn
@@ -58,6 +58,72 @@ def test_what_is_no_value_is_refused_by_both_ways_alike() -> None:
         assert set(good) <= set(kept)
         assert len(kept) - len(good) <= sum(is_of_what_is_passed_over(found) for found in tokens)
         assert {len(column) for column in columns.values()} <= {len(kept)}
+
+
+def test_arrays_of_many_blocks_are_what_was_written_in_few_records_and_in_many() -> None:
+    chance = random.Random(SEED + 2)
+    for number in range(int(SCHEMAS * TIMES / 4)):
+        one = avro_inputs.drawn(chance, RECORDS)
+        items = one.schema
+        if avro_inputs.without_bytes(items, one.named):
+            continue
+        kind = {"type": "array", "items": items} if number % 2 else {"type": "map", "values": items}
+        whole = {
+            "type": "record",
+            "name": "Whole",
+            "fields": [{"name": "v", "type": kind}, {"name": "z", "type": "int"}],
+        }
+        wanted = avro_inputs.arrow(whole, Drawn(whole, one.named))
+        records = 40 if number % 3 else 5
+        values = [[chance.randrange(RECORDS) for _ in range(chance.choice((0, 1, 3, 50)))] for _ in range(records)]
+        raws = [in_blocks(chance, one, those, is_map=number % 2 == 0) + b"\x0e" for those in values]
+        reader = Avro(json.dumps(whole))
+        if wanted is None or not isinstance(wanted, pa.StructType) or len(list(wanted)) < 2:
+            continue
+        columns, kept = reader.read(raws, pa.schema(list(wanted)))
+        assert list(kept) == list(range(records))
+        assert columns["z"].to_pylist() == [7] * records
+        for those, found, raw in zip(values, columns["v"].to_pylist(), raws, strict=True):
+            cells = [
+                avro_inputs.cell(items, one.values[i], element_of(wanted.field("v").type), one.named)
+                for i in those
+            ]
+            told_ = cells if number % 2 else [(str(n), cell) for n, cell in enumerate(cells)]
+            assert repr(found) == repr(told_), whole
+            theirs = fastavro.schemaless_reader(io.BytesIO(raw), avro_inputs.without_logical(whole), None)
+            assert len(theirs["v"]) == len(those)
+        bad = [avro_inputs.damaged(chance, raw) for raw in raws]
+        tokens = [told(reader, raw) for raw in bad]
+        _, good = reader.read(bad, pa.schema(list(wanted)))
+        for i in range(records):
+            is_bad = isinstance(tokens[i], Unreadable) or isinstance(tokens[i]["v"], Ambiguous)
+            assert (i in set(good)) != is_bad or is_of_what_is_passed_over(tokens[i]), (whole, bad[i], tokens[i])
+
+
+def element_of(kind: pa.DataType) -> pa.DataType:
+    return kind.item_type if pa.types.is_map(kind) else kind.value_type
+
+
+def in_blocks(chance: random.Random, one: Drawn, those: list[int], is_map: bool) -> bytes:
+    """An array or a map of records that were written, in blocks with and without their sizes."""
+    found, at = b"", 0
+    elements = [(key(n) if is_map else b"") + one.written[i] for n, i in enumerate(those)]
+    while at < len(elements):
+        block = elements[at : at + chance.choice((1, 2, 7, 1000))]
+        at += len(block)
+        raw, sized = b"".join(block), chance.random() < 0.5
+        found += number_of(-len(block) if sized else len(block)) + (number_of(len(raw)) if sized else b"") + raw
+    return found + b"\0"
+
+
+def key(n: int) -> bytes:
+    return number_of(len(str(n))) + str(n).encode()
+
+
+def number_of(value: int) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, "long", value)
+    return out.getvalue()
 
 
 def told(reader: Avro, raw: bytes) -> Token:

@@ -5,6 +5,7 @@
 | `schema` | a writer's schema, parsed by the specification |
 | `connect` | what Kafka Connect calls its types |
 | `columns` | many records by columns |
+| `extents` | where the elements of one record's array are |
 | `documents` | one record in plain Python, or what is wrong with it |
 """
 
@@ -20,6 +21,7 @@ from backfill_cli.decode.connect import Connect
 from backfill_cli.decode.documents import Group
 from backfill_cli.decode.tokens import Token
 from backfill_cli.decode.unreadable import Unreadable
+from backfill_cli.formats.compute import pc
 
 _KNOWN = 1000
 """Schemas that are kept in a process."""
@@ -53,6 +55,9 @@ class Avro:
             columns.check(self.type, asked)
             self._checked.add(asked)
         rows, kept = columns.read(self.type, payloads, asked)
+        if is_struct and rows.null_count:  # null by itself, which is no object
+            kept = [kept[i] for i in pc.indices_nonzero(rows.is_valid()).to_pylist()]
+            rows = rows.drop_null()
         return dict(zip(wanted.names, rows.flatten() if is_struct else [rows], strict=True)), kept
 
     def token(self, payload: bytes) -> Token:

@@ -6,6 +6,7 @@ records within each other, of a type that contains itself.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -13,12 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from backfill_cli.decode.avro.connect import DURATION
+from backfill_cli.decode.avro.extents import Cut, Extents
 from backfill_cli.decode.avro.schema import Type
 from backfill_cli.decode.cursors import Cursors, Ints, in_order, slices, spread
 from backfill_cli.formats.schemas import Unsupported
 
 DEEPEST = 100
 """Records within each other that are read: so many steps of Python's stack are always there."""
+
+_FEW = 32
+"""So many records or less, of which each has another element, are read one after the other."""
 
 _LEAVES = {
     "int": pa.int64(),
@@ -208,11 +213,22 @@ def _blocks(kind: Type, wanted: pa.DataType | None, cursors: Cursors, depth: int
     going = np.flatnonzero(~cursors.failed)
     while len(going):
         part = cursors.take(going)
+        if len(going) <= _FEW:
+            some = _rest(kind, wanted, part, np.arange(len(going)), None, depth)
+            cursors.put(going, part)
+            rounds.append(going[some.of])
+            values.append(some.values)
+            break
         counts, end = _block(part)
         if kind.kind == "array" and kind.parts[0].without_bytes:
             part.fail(counts > 0)
         members, left = np.flatnonzero((counts > 0) & ~part.failed), counts.copy()
         while len(members):
+            if len(members) <= _FEW:
+                some = _rest(kind, wanted, part, members, left, depth)
+                rounds.append(going[members[some.of]])
+                values.append(some.values)
+                break
             one = part.take(members)
             keys = _text(None if wanted is None else pa.string(), one) if kind.kind == "map" else None
             found = _values(kind.parts[0], _element(wanted), one, depth)
@@ -226,6 +242,47 @@ def _blocks(kind: Type, wanted: pa.DataType | None, cursors: Cursors, depth: int
         cursors.put(going, part)
         going = going[(counts > 0) & ~part.failed]
     return None if wanted is None else _lists(wanted, rounds, values, cursors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """of: whose each value is. values: (keys, values), as `_lists` takes them."""
+
+    of: Ints
+    values: tuple[pa.Array | None, pa.Array | None]
+
+
+def _rest(
+    kind: Type, wanted: pa.DataType | None, cursors: Cursors, those: Ints, left: Ints | None, depth: int
+) -> _Rest:
+    """The next so many elements of these records, or all blocks of their arrays; cursors are behind them then."""
+    starts: list[Ints] = []
+    ends: list[Ints] = []
+    of: list[Ints] = []
+    wrong = np.zeros(len(cursors), np.bool_)
+    at = cursors.at.copy()
+    for i in those.tolist():
+        found = Extents(kind, cursors.octets, int(at[i]), int(cursors.end[i]))
+        try:
+            found.blocks() if left is None else found.some(int(left[i]))
+        except Cut:
+            wrong[i] = True
+            continue
+        at[i] = found.at
+        starts += found.starts
+        ends += found.ends
+        of.append(np.full(sum(map(len, found.ends)), i, np.int64))
+    cursors.at = at
+    cursors.fail(wrong)
+    none: Ints = np.zeros(0, np.int64)
+    begin, whose = np.concatenate([none, *starts]), np.concatenate([none, *of])
+    inner = cursors.over(begin, np.concatenate([none, *ends]) - begin)
+    keys = _text(None if wanted is None else pa.string(), inner) if kind.kind == "map" else None
+    found_values = _values(kind.parts[0], _element(wanted), inner, depth)
+    bad = np.zeros(len(cursors), np.bool_)
+    bad[whose[inner.failed | inner.left]] = True
+    cursors.fail(bad)
+    return _Rest(np.searchsorted(those, whose), (keys, found_values))
 
 
 def _block(cursors: Cursors) -> tuple[Ints, Ints]:

@@ -68,7 +68,12 @@ def _leaf(kind: Type) -> Connect:
     if kind.logical == "decimal":
         scale, precision = kind.told.get("scale", 0), kind.told["precision"]
         digits = {"scale": str(scale), "connect.decimal.precision": str(precision)}
-        return {"type": "bytes", "parameters": digits, **_attributes(kind, DECIMAL)}
+        found = _attributes(kind, DECIMAL)
+        return {
+            "type": "bytes",
+            **found,
+            "parameters": digits | found.get("parameters", {}) | {"scale": str(scale)},
+        }
     told = kind.told.get("connect.type")
     named = told if kind.kind == "int" and told in ("int8", "int16") else _TYPES[kind.kind]
     return {"type": named, **_attributes(kind, f"avro.{kind.logical}" if kind.logical else None)}
@@ -78,6 +83,7 @@ def _attributes(kind: Type, name: str | None = None) -> dict[str, Any]:
     """The name, as Connect wrote it if it did, and the parameters."""
     told = kind.told.get("connect.name")
     parameters = kind.told.get("connect.parameters")
+    parameters = parameters if isinstance(parameters, Mapping) else None
     found = {"name": told if isinstance(told, str) else name, "parameters": parameters}
     return {key: value for key, value in found.items() if value}
 
@@ -85,7 +91,8 @@ def _attributes(kind: Type, name: str | None = None) -> dict[str, Any]:
 def _field(of: Field, above: tuple[Type, ...]) -> Connect:
     found = {**connect(of.type, above), "field": of.name}
     aliases = of.told.get("aliases")
-    if isinstance(aliases, list) and aliases:
+    aliases = [one for one in aliases if isinstance(one, str)] if isinstance(aliases, list) else []
+    if aliases:
         found["aliases"] = aliases
     if "default" in of.told:
         with suppress(_NoDefault, RecursionError):
@@ -152,7 +159,10 @@ def _floating(kind: Type, told: Any) -> Token:
         raise _NoDefault
     if isinstance(told, str) and told not in ("NaN", "Infinity", "-Infinity"):
         raise _NoDefault
-    return floating(float(told))
+    try:
+        return floating(float(told))
+    except OverflowError:
+        raise _NoDefault from None
 
 
 def _text(kind: Type, told: Any) -> Token:

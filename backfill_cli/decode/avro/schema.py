@@ -10,7 +10,11 @@ from dataclasses import dataclass, field
 from math import floor, log10
 from typing import Any, TypeGuard
 
+from backfill_cli.decode.connect import DEEPEST, MOST_MEMBERS, TOO_LARGE
 from backfill_cli.formats.schemas import Unsupported
+
+_MOST_BYTES = 2**31 - 1
+"""Of a fixed."""
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
@@ -64,14 +68,29 @@ def parsed(text: str, references: Sequence[str] = ()) -> Type:
             if len(later) == len(waiting):
                 break  # what the rest lacks is named, if the schema itself refers to the rest
             waiting = later
-        return _Names(known).type(_json(text), "")
+        found = _Names(known).type(_json(text), "")
     except RecursionError:
-        raise Unsupported("the schema is nested too deep") from None
+        raise Unsupported(TOO_LARGE) from None
+    if _members(found, {}) > MOST_MEMBERS:
+        raise Unsupported(TOO_LARGE)
+    return found
+
+
+def _members(kind: Type, known: dict[int, int]) -> int:
+    """How many types there are where each name is what it stands for, but for those within themselves."""
+    if id(kind) not in known:
+        known[id(kind)] = 1
+        known[id(kind)] += sum(_members(one, known) for one in (*kind.parts, *(one.type for one in kind.fields)))
+    return known[id(kind)]
 
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text)
+        found = json.loads(text)
+        json.dumps(found, ensure_ascii=False).encode()
+        return found
+    except UnicodeEncodeError:
+        raise Unsupported("the schema has a name or a text with half of a surrogate pair") from None
     except ValueError:
         bare = text.strip()
         if bare in PRIMITIVES:
@@ -98,9 +117,17 @@ class _Names:
     """Reads types. known: named types so far, by full names; those that are read are added."""
 
     def __init__(self, known: dict[str, Type]) -> None:
-        self._known = known
+        self._known, self._depth = known, 0
 
     def type(self, told: Any, namespace: str) -> Type:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise Unsupported(TOO_LARGE)
+        found = self._of(told, namespace)
+        self._depth -= 1
+        return found
+
+    def _of(self, told: Any, namespace: str) -> Type:
         if isinstance(told, str):
             return self._named(told, namespace)
         if isinstance(told, list):
@@ -158,7 +185,7 @@ class _Names:
                 raise Unsupported(f"enum '{full}' with symbols that are no texts")
             made.symbols = tuple(symbols)
         elif kind == "fixed":
-            if not _is_count(told.get("size")):
+            if not _is_count(told.get("size")) or told["size"] > _MOST_BYTES:
                 raise Unsupported(f"fixed '{full}' without a size")
             made.size = told["size"]
             made.logical = _logical(told, kind, made.size)

@@ -394,7 +394,7 @@ class _Decimal:
     """Confluent's decimal with the scale that its field states; those of another are left out."""
 
     def __init__(self, batch: _Batch, field: Field, of: _Rows) -> None:
-        self._batch, self._of, self._scale = batch, of, int(field.params["scale"])
+        self._batch, self._of, self._scale = batch, of, field.scale
         asked = pa.struct([("value", pa.binary()), ("scale", pa.int64())])
         self._inner = _Struct(batch, batch.types.messages[field.type], asked, of)
         self._some: Mask = np.zeros(len(of), np.bool_)
@@ -439,7 +439,7 @@ def _single(batch: _Batch, field: Field, asked: pa.DataType, of: _Rows) -> _Colu
         return _Numbers(batch, field, of)
     if field.type in _COUNTED:
         return _Counted(batch, field, of)
-    if field.type == "confluent.type.Decimal" and pa.types.is_binary(asked) and "scale" in field.params:
+    if field.type == "confluent.type.Decimal" and pa.types.is_binary(asked) and field.scale is not None:
         return _Decimal(batch, field, of)
     if field.type in one.WRAPPERS:
         return _Wrapped(batch, field, asked, of)

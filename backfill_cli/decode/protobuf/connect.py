@@ -5,9 +5,10 @@ Messages with a meaning have names of their own: `google.protobuf.Timestamp`, `p
 
 from typing import Any
 
-from backfill_cli.decode.connect import DECIMAL, RECURSIVE, UINT64, Connect
+from backfill_cli.decode.connect import DECIMAL, DEEPEST, MOST_MEMBERS, RECURSIVE, TOO_LARGE, UINT64, Connect
 from backfill_cli.decode.protobuf.one import JSON, WRAPPERS
 from backfill_cli.decode.protobuf.types import Field, Message, Types
+from backfill_cli.formats.schemas import Unsupported
 
 _INT32, _INT64 = {"type": "int32"}, {"type": "int64"}
 _UINT64 = {"type": "string", "name": UINT64}
@@ -35,12 +36,29 @@ def connect(types: Types, name: str) -> Connect:
 
     A field has no default: one that a record's schema does not have yet is NULL, as it is where a column is added.
     """
+    if _members(types, name, {}) > MOST_MEMBERS:
+        raise Unsupported(TOO_LARGE)
     return _struct(types, types.messages[name], ())
+
+
+def _members(types: Types, name: str, known: dict[str, int]) -> int:
+    """How many fields there are where each message is replaced by its own, but for those within themselves."""
+    if name not in known:
+        known[name] = 1
+        message, above = types.messages[name], len(known)
+        if above > MOST_MEMBERS:
+            return above
+        known[name] += sum(
+            _members(types, one.type, known) if one.kind == "message" else 1 for one in message.fields
+        )
+    return known[name]
 
 
 def _struct(types: Types, message: Message, above: tuple[str, ...]) -> dict[str, Any]:
     if message.name in above:
         return {"type": RECURSIVE, "name": message.name}
+    if len(above) >= DEEPEST:
+        return {"type": TOO_LARGE}
     inner = (*above, message.name)
     fields = [{**_field(types, field, inner), "field": field.name} for field in message.fields]
     return {"type": "struct", "name": message.name, "fields": fields}
@@ -72,9 +90,9 @@ def _one(types: Types, field: Field, above: tuple[str, ...]) -> dict[str, Any]:
 
 def _decimal(field: Field) -> dict[str, Any]:
     """A decimal whose field states its scale; one with any scale is Debezium's."""
-    if "scale" not in field.params:
+    if field.scale is None:
         return {"type": "struct", "name": "io.debezium.data.VariableScaleDecimal"}
-    digits = {"scale": field.params["scale"]}
+    digits = {"scale": str(field.scale)}
     if "precision" in field.params:
         digits["connect.decimal.precision"] = field.params["precision"]
     return {"type": "bytes", "name": DECIMAL, "parameters": digits}

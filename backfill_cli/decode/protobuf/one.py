@@ -250,11 +250,9 @@ def _time_of_day(values: Values, _: Types, field: Field) -> Token:
 
 def _decimal(values: Values, _: Types, field: Field) -> Token:
     raw, scale = values.get(1, b""), values.get(3, 0)
-    if "scale" not in field.params:
+    if field.scale is None:
         return {"scale": Number(scale), "value": b64encode(raw).decode()}
-    if str(scale) == field.params["scale"]:
-        return b64encode(raw).decode()
-    return rescaled(raw, int(field.params["scale"]) - scale)
+    return b64encode(raw).decode() if scale == field.scale else rescaled(raw, field.scale - scale)
 
 
 def rescaled(raw: bytes, places: int) -> str:

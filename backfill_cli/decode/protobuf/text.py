@@ -1,6 +1,7 @@
 """Parses the text of a .proto file: proto2 and proto3."""
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -333,7 +334,8 @@ def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
 def _unescaped(found: re.Match[str]) -> str:
     code = found[1]
     if code[0] in "xuU" and len(code) > 1:
-        return chr(int(code[1:], 16))
+        number = int(code[1:], 16)
+        return chr(number) if number <= sys.maxunicode else found[0]
     return chr(int(code, 8)) if code[0] in "01234567" else _ESCAPED.get(code, code)
 
 
@@ -345,17 +347,25 @@ def _entry_name(name: str) -> str:
 def _params(options: list[Option]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in options:
-        if name[0] in _META:
-            told = value if name[1:] else [one for member, one in value if member == "params"]
-            for entry in _flat(told) if name[1:] in ((), ("params",)) else ():
-                found[dict(entry).get("key", "")] = dict(entry).get("value", "")
+        if name[0] in _META and name[1:] in ((), ("params",)):
+            for entry in _entries(value if name[1:] else _members_of(value, "params")):
+                key, told = ((_members_of(entry, part) or [""])[-1] for part in ("key", "value"))
+                if isinstance(key, str) and isinstance(told, str):
+                    found[key] = told
     return found
 
 
-def _flat(told: Any) -> Iterator[list[tuple[str, str]]]:
+def _members_of(value: Any, name: str) -> list[Any]:
+    """The members of this name, where a value has members."""
+    pairs = value if isinstance(value, list) else []
+    return [one[1] for one in pairs if isinstance(one, tuple) and one[0] == name]
+
+
+def _entries(told: Any) -> Iterator[list[Any]]:
     """The entries of a map, however its option lists them."""
-    if told and isinstance(told[0], tuple):
-        yield told
-    else:
-        for one in told:
-            yield from _flat(one)
+    if isinstance(told, list) and told:
+        if isinstance(told[0], tuple):
+            yield told
+        else:
+            for one in told:
+                yield from _entries(one)

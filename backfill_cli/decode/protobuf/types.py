@@ -1,5 +1,6 @@
 """Links .proto files: the message types and enums of a schema, by their full names."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,6 +27,12 @@ class Field:
     oneof: str | None = None
     params: Mapping[str, str] = field(default_factory=dict)
     checked: bool = True
+
+    @property
+    def scale(self) -> int | None:
+        """Of a decimal, if the field states it."""
+        told = self.params.get("scale", "")
+        return int(told) if re.fullmatch("-?[0-9]{1,4}", told, re.ASCII) else None
 
 
 @dataclass(frozen=True)
@@ -148,12 +155,14 @@ class _Linked:
 
     def add(self, scope: str, messages: Sequence[MessageText], enums: Sequence[EnumText]) -> None:
         for enum in enums:
+            _refuse_numbers(f"enum {enum.name!r}", enum.values, -(1 << 31), (1 << 31) - 1)
             names = dict(reversed([(number, name) for name, number in enum.values]))
             full = _inside(scope, enum.name)
             default = enum.values[0][1] if enum.values else 0
             self._enums[full] = Enum(full, names, default, self._file.syntax == "proto2")
         for message in messages:
             full = _inside(scope, message.name)
+            _refuse_fields(full, message.fields)
             fields = tuple(self._field(full, one, message.is_entry) for one in message.fields)
             self._messages[full] = Message(full, fields, message.is_entry)
             self.add(full, message.nested, message.enums)
@@ -196,6 +205,24 @@ class _Linked:
 
 
 _TYPES = ("message", "enum")
+_MOST_NUMBER = (1 << 29) - 1
+
+
+def _refuse_fields(of: str, fields: Sequence[FieldText]) -> None:
+    """Raises Unsupported for fields that protoc refuses, too."""
+    _refuse_numbers(f"message {of!r}", [(one.name, one.number) for one in fields], 1, _MOST_NUMBER)
+    for what, found in (("names", [one.name for one in fields]), ("numbers", [one.number for one in fields])):
+        if len(set(found)) < len(found):
+            raise Unsupported(f"two fields of the message {of!r} have the same {what}")
+    wrong = next((one for one in fields if one.oneof is not None and one.label), None)
+    if wrong is not None:
+        raise Unsupported(f"the field {wrong.name!r} of the message {of!r} is {wrong.label}, in a oneof")
+
+
+def _refuse_numbers(of: str, found: Sequence[tuple[str, int]], least: int, most: int) -> None:
+    wrong = next(((name, number) for name, number in found if not least <= number <= most), None)
+    if wrong is not None:
+        raise Unsupported(f"{wrong[0]!r} of the {of} has the number {wrong[1]}")
 
 
 def _visible(file: File, imported: Mapping[str, File]) -> list[File]:

@@ -34,8 +34,8 @@ def of_registry(options: TopicOptions, tables: Sequence[str]) -> dict[str, Seque
         subject = f"{topic}-key"
         if _is_alone(options, topics, table) and registry.latest(subject) is not None:
             with suppress(BadData):
-                ((_, schema),) = documents.schemas([], subject)
-                found[table] = [str(one["field"]) for one in schema.get("fields") or ()]
+                (one,) = documents.schemas([], subject)
+                found[table] = [str(field["field"]) for field in one.schema.get("fields") or ()]
     return {table: names for table, names in found.items() if names}
 
 

@@ -1,8 +1,10 @@
 """The registry's client against one that answers as it should, and as it should not."""
 
+import html
 import json
 import pickle
 from collections.abc import Iterator
+from urllib.parse import quote, quote_plus, unquote_plus
 
 import pytest
 from hint_typed import typed
@@ -211,6 +213,43 @@ def test_who_is_not_let_in_is_told_so_without_secrets(toy: ToyRegistry, options:
         with typed(failure) as hint:
             hint.says("check upstream.registry: user and password, or token")
             assert opened(toy.url, **right).by_id(1).text == A
+
+
+FORMS = {
+    "as it is": lambda one: one,
+    "as JSON": lambda one: json.dumps(one)[1:-1],
+    "for an address": quote,
+    "for a form": quote_plus,
+    "as HTML": html.escape,
+    "at the end of what is shown": lambda one: "x" * 290 + one,
+    "on several lines": lambda one: f"a\n\t{one}\n",
+}
+"""How an answer can repeat what it was asked with."""
+ECHOES = {
+    "message": lambda said: [error(500, 50001, said), error(403, 40301, said), error(422, 42201, said)],
+    "page": lambda said: [Raw(status, [f"<p>{said}</p>".encode()]) for status in (200, 404, 407, 502)],
+    "place": lambda said: [Raw(302, [], {"Location": quote(f"/{said}", safe="/%+:=")})],
+    "reference": lambda said: [Raw.of({"schema": A, "references": [said]})],
+    "references": lambda said: [Raw.of({"schema": A, "references": one}) for one in (said, 5, True)],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("echo", ECHOES)
+def test_an_answer_that_repeats_a_secret_shows_none_in_an_error(toy: ToyRegistry, echo: str, form: str) -> None:
+    secret = "s3cr&t <ü>\"x'-93b1+c7=="
+    base64 = basic("app", secret).removeprefix("Basic ")
+    for options, hidden in (({"token": TOKEN}, TOKEN), ({"user": "app", "password": secret}, secret)):
+        for told in (hidden, base64):
+            for answer in ECHOES[echo](f"who is {FORMS[form](told)}?"):
+                toy.always = answer
+                with pytest.raises(BackfillError) as caught:
+                    opened(toy.url, **options).by_id(1)
+                failure = caught.value
+                shown = unquote_plus(html.unescape(f"{failure} {failure.hint} {failure.__cause__!r}"))
+                if told == base64 and "token" in options:
+                    continue  # not what it was asked with
+                assert all(told[i : i + 6] not in shown for i in range(len(told) - 5)), failure.message
 
 
 def test_references_that_do_not_exist_never_end_or_contradict_each_other_are_refused(toy: ToyRegistry) -> None:
