@@ -44,7 +44,7 @@ def read_as(kind: SparkType, how: Encoding, in_json: bool, binary: bool = False)
         return _RAW[kind]
     if how.kind == "double":
         return pa.float64()
-    if in_json and kind.startswith("decimal"):
+    if how.kind == "number" or (in_json and kind.startswith("decimal")):
         # Arrow shifts a number to its scale before it looks at its digits: 76 of them, of 128 bits only 38, fit
         return pa.decimal256(*decimal_of(kind))
     return pa.string()

@@ -22,6 +22,8 @@ TOO_LARGE = f"the schema is nested too deep, or has more than {MOST_MEMBERS:,} m
 
 RECURSIVE = "recursive"
 """The type of what contains itself."""
+NUMBER = "number"
+"""The type of a decimal that is a number in JSON: Connect has bytes for it."""
 UINT64 = "protobuf.uint64"
 """A text of digits: Connect has no type for them."""
 
@@ -99,7 +101,7 @@ def own_type(told: Connect) -> tuple[SparkType, dict[str, str]]:
         return "timestamp" if name in _ZONED else "timestamp_ntz", {}
     if name == _INSTANT and kind == "string":
         return "timestamp", {}
-    if name == DECIMAL and kind == "bytes":
+    if name == DECIMAL and kind in ("bytes", NUMBER):
         return _own_decimal(told), {}
     if name == _VARIABLE:
         raise Unsupported(_NO_SCALE)
@@ -202,6 +204,8 @@ def holds(target: SparkType, whole: str) -> bool:
 def _decimal(told: Connect, name: str, kind: str) -> Encoding | None:
     if name == DECIMAL and kind == "bytes":
         return Encoding("unscaled", scale=_scale(told))
+    if name == DECIMAL and kind == NUMBER:
+        return Encoding("number")
     if name == _VARIABLE:
         return Encoding("variable")
     return Encoding("text") if kind == "string" and name in ("", UINT64) else None

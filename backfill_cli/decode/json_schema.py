@@ -1,13 +1,14 @@
 """What Kafka Connect calls the types of a JSON Schema: by its converter's own hints, or by the types of JSON.
 
-Objects are structs, or maps where only their values are described. A default says nothing of what is lacking.
+Objects are structs, or maps where only their values are described. A default says nothing of what is lacking. What
+only says which values are not allowed (`enum`, `const`, `required`, choices beside a `type`) changes no type.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.decode.connect import DEEPEST, MOST_MEMBERS, RECURSIVE, TOO_LARGE, Connect
+from backfill_cli.decode.connect import DEEPEST, MOST_MEMBERS, NUMBER, RECURSIVE, TOO_LARGE, Connect
 from backfill_cli.decode.tokens import Token, parsed, text_of
 from backfill_cli.formats.schemas import Unsupported
 
@@ -70,9 +71,21 @@ class _Types:
             raise Unsupported(TOO_LARGE)
         above = (*above, id(told))
         if "$ref" in told:
+            beside = next((one for one in _SHAPES if one in told), None)
+            if beside is not None:  # some drafts of JSON Schema ignore it there, others do not
+                raise Unsupported(f"$ref beside {beside}")
             return self.of(*self._referred(str(told["$ref"]), root), above)
-        for choice in ("oneOf", "anyOf"):
+        if "type" not in told and "allOf" in told:
+            alone = told["allOf"] if isinstance(told["allOf"], list) else ()
+            if len(alone) != 1 or any(one in told for one in ("oneOf", "anyOf", "properties")):
+                raise Unsupported(f"allOf of {len(alone)} types")
+            return self.of(alone[0], root, above)
+        for choice in ("oneOf", "anyOf") if "type" not in told else ():
             if choice in told:
+                if any(one in told for one in _SHAPES if one != choice):
+                    raise Unsupported(
+                        f"{choice} beside {next(one for one in _SHAPES if one in told and one != choice)}"
+                    )
                 choices = told[choice] if isinstance(told[choice], list) else ()
                 kinds = [one for one in choices if one != _NULL]
                 if len(kinds) != 1:
@@ -90,10 +103,11 @@ class _Types:
         """(the schema that a reference names, the whole that it is in)."""
         name, _, path = ref.partition("#")
         found = whole = self._references.get(name) if name else root
-        for step in path.strip("/").split("/") if path.strip("/") else ():
+        begin, *steps = path.split("/")
+        for step in steps:
             step = step.replace("~1", "/").replace("~0", "~")
             found = found.get(step) if isinstance(found, dict) else None
-        if found is None:
+        if found is None or begin:
             raise Unsupported(f"$ref {ref!r} names no schema")
         return found, whole
 
@@ -103,6 +117,8 @@ class _Types:
         named: dict[str, Any] = {"name": title} if hint is not None and isinstance(title, str) else {}
         if isinstance(told.get("connect.parameters"), dict):
             named["parameters"] = told["connect.parameters"]
+        if hint == "bytes" and kind in ("number", "integer"):  # as Confluent's decimal.format = NUMERIC
+            return {"type": NUMBER, **named}
         if hint in _CONNECT or hint in _FLOATS:
             return {"type": _FLOATS.get(hint, hint), **named}
         if kind in _TYPES:
@@ -110,9 +126,12 @@ class _Types:
         if kind == "array":
             return {"type": "array", "items": self.of(told.get("items"), root, above)}
         if kind == "object" and "properties" in told:
-            return {"type": "struct", "fields": self._fields(told["properties"], root, above)}
+            fields = self._fields(told["properties"], root, above)
+            return {"type": "struct", "fields": fields + _others(told, {str(one["field"]) for one in fields})}
         if kind == "object" and isinstance(told.get("additionalProperties"), dict):
             values = self.of(told["additionalProperties"], root, above)
+            if more := _others({**told, "additionalProperties": None}, ()):
+                raise Unsupported(f"a map with {more[0]['field']}")
             return {"type": "map", "keys": {"type": "string"}, "values": values}
         raise Unsupported(kind if "type" in told else "anything")
 
@@ -128,3 +147,26 @@ class _Types:
                 of = {"type": str(exc)}
             found.append({**of, "field": name})
         return found
+
+
+_SHAPES = ("type", "properties", "items", "additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf")
+"""What says which values there are, beside what only says which of them are not."""
+_MORE = (*_SHAPES[3:], "if", "then", "else", "dependentSchemas", "dependencies")
+_MEMBERS = ("properties", "patternProperties", "$ref")
+
+
+def _others(told: Mapping[str, Any], names: Collection[str]) -> list[Connect]:
+    """What else says that an object has members: fields without a type, so that they are refused, or left out."""
+    found: list[Connect] = []
+    for name in _MORE:
+        of = told.get(name)
+        has = of not in ({}, {"not": {}}) if name == "additionalProperties" else _has_members(of)
+        if isinstance(of, dict | list) and of and has and name not in names:
+            found.append({"field": name, "type": f"members by {name}"})
+    return found
+
+
+def _has_members(told: Any) -> bool:
+    if isinstance(told, dict):
+        return any(name in told for name in _MEMBERS) or any(map(_has_members, told.values()))
+    return isinstance(told, list) and any(map(_has_members, told))

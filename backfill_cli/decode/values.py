@@ -335,6 +335,8 @@ def _present(kind: SparkType, how: Encoding, text: Callable[[Token], str], is_js
         return _base64
     if how.kind == "unscaled":
         return _unscaled(kind, how.scale, text)
+    if how.kind == "number":
+        return _json_decimal(kind)
     if is_json:
         return _json_decimal(kind) if kind.startswith("decimal") else lambda token: of_text(_raw(token), kind)
     return lambda token: of_text(text(token), kind)
@@ -438,6 +440,8 @@ def _unscaled(kind: str, scale: int | None, text: Callable[[Token], str]) -> Rea
 
     def read(token: Token) -> int:
         try:
+            if isinstance(token, Number | Constant):  # its digits could be base64, too
+                raise _misfit("a decimal in base64", token)
             return of_unscaled(text(token), decimal_of(kind)[1] if scale is None else scale, kind)
         except Unreadable as exc:
             exc.fault = Fault.DECIMAL_FORM if scale is None else None
