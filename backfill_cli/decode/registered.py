@@ -114,7 +114,9 @@ class Registered:
         if schema.kind != _KINDS[self.encoding]:
             raise Unsupported(f"{named(schema.id)} is {schema.kind}, but {self.at} = '{self.encoding}'")
         try:
-            return _reader(schema, message)
+            found = _reader(schema, message)
+            _ = found.schema  # made by its first use
+            return found
         except Unsupported as exc:
             raise Unsupported(f"{named(schema.id)}: {exc}") from exc
 

@@ -69,18 +69,20 @@ def parsed(text: str, references: Sequence[str] = ()) -> Type:
                 break  # what the rest lacks is named, if the schema itself refers to the rest
             waiting = later
         found = _Names(known).type(_json(text), "")
+        members, levels = _extent(found, {})
     except RecursionError:
         raise Unsupported(TOO_LARGE) from None
-    if _members(found, {}) > MOST_MEMBERS:
+    if members > MOST_MEMBERS or levels > DEEPEST:
         raise Unsupported(TOO_LARGE)
     return found
 
 
-def _members(kind: Type, known: dict[int, int]) -> int:
-    """How many types there are where each name is what it stands for, but for those within themselves."""
+def _extent(kind: Type, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """(how many types, how many within one another) where each name is what it stands for, but within itself."""
     if id(kind) not in known:
-        known[id(kind)] = 1
-        known[id(kind)] += sum(_members(one, known) for one in (*kind.parts, *(one.type for one in kind.fields)))
+        known[id(kind)] = 1, 1
+        inner = [_extent(one, known) for one in (*kind.parts, *(one.type for one in kind.fields))]
+        known[id(kind)] = 1 + sum(one for one, _ in inner), 1 + max((one for _, one in inner), default=0)
     return known[id(kind)]
 
 

@@ -36,7 +36,11 @@ def connect(types: Types, name: str) -> Connect:
 
     A field has no default: one that a record's schema does not have yet is NULL, as it is where a column is added.
     """
-    if _members(types, name, {}) > MOST_MEMBERS:
+    try:
+        members = _members(types, name, {})
+    except RecursionError:
+        raise Unsupported(TOO_LARGE) from None
+    if members > MOST_MEMBERS:
         raise Unsupported(TOO_LARGE)
     return _struct(types, types.messages[name], ())
 
@@ -45,12 +49,8 @@ def _members(types: Types, name: str, known: dict[str, int]) -> int:
     """How many fields there are where each message is replaced by its own, but for those within themselves."""
     if name not in known:
         known[name] = 1
-        message, above = types.messages[name], len(known)
-        if above > MOST_MEMBERS:
-            return above
-        known[name] += sum(
-            _members(types, one.type, known) if one.kind == "message" else 1 for one in message.fields
-        )
+        for one in types.messages[name].fields:
+            known[name] += _members(types, one.type, known) if one.kind == "message" else 1
     return known[name]
 
 

@@ -121,6 +121,9 @@ AVRO: dict[str, Any] = {
     "many types within one another": row(nested(300, "int", lambda _, one: {"type": "array", "items": one})),
     "more of them": row(nested(450, "int", lambda _, one: {"type": "array", "items": one})),
     "many records within one another": nested(300, "int", lambda level, one: {**row(one), "name": f"R{level}"}),
+    "many records within one another by their names": row(
+        *({**row(f"R{i - 1}" if i else "int"), "name": f"R{i}"} for i in range(600))
+    ),
     "a type that is there 2^40 times": row(nested(40, {**row("int"), "name": "E"}, twice)),
     "a symbol twice": row({"type": "enum", "name": "E", "symbols": ["A", "A"]}),
     "a name of itself": "Value",
@@ -181,14 +184,15 @@ PROTO: dict[str, str] = {
     },
     "a wrapper of nothing": "package google.protobuf; message Int32Value {}",
     "a time that is a text": "package google.protobuf; message Timestamp { string seconds = 1; }",
-    "a message that is there 2^30 times": " ".join(
-        ["message E30 { E29 a = 1; E29 b = 2; }"]
-        + [f"message E{i} {{ E{i - 1} a = 1; E{i - 1} b = 2; }}" for i in range(1, 30)]
-        + ["message E0 { int32 x = 1; }"]
-    ),
-    "many messages within one another": "message E400 { E399 a = 1; }"
+    "a message that is there 2^30 times": "message M { E29 x = 1; message E0 { int32 x = 1; } "
+    + " ".join(f"message E{i} {{ E{i - 1} a = 1; E{i - 1} b = 2; }}" for i in range(1, 30))
+    + "}",
+    "many messages within one another": "message M { E399 x = 1; message E0 { int32 x = 1; } "
     + " ".join(f"message E{i} {{ E{i - 1} a = 1; }}" for i in range(1, 400))
-    + "message E0 { int32 x = 1; }",
+    + "}",
+    "more of them": "message M { E1999 x = 1; message E0 { int32 x = 1; } "
+    + " ".join(f"message E{i} {{ E{i - 1} a = 1; }}" for i in range(1, 2000))
+    + "}",
 }
 
 
@@ -212,6 +216,8 @@ def test_what_no_column_holds_is_named() -> None:
     assert "column 'f0': a decimal without a scale has no exact type" in said
     said = used("avro", json.dumps(AVRO["a type that is there 2^40 times"]))
     assert "has more than 20,000 members" in said
+    for name in ("a message that is there 2^30 times", "many messages within one another"):
+        assert "has more than 20,000 members" in used("protobuf", 'syntax = "proto3"; ' + PROTO[name])
     said = used("protobuf", 'syntax = "proto3"; ' + PROTO["a number twice"])
     assert "two fields of the message 'M' have the same numbers" in said
 

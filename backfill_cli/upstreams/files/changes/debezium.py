@@ -20,7 +20,7 @@ from backfill_cli.contracts import ArrowTasks, Piece, TableSpec, own
 from backfill_cli.contracts.decoder import Decoded, Fault
 from backfill_cli.decode import messages, order, unwrapped
 from backfill_cli.decode.block import MALFORMED, row_fields
-from backfill_cli.decode.connect import Connect, encoding, own_type
+from backfill_cli.decode.connect import Connect, Malformed, encoding, own_type
 from backfill_cli.decode.debezium import NO_BLOCK, Envelopes
 from backfill_cli.decode.debezium_forms import Lack, lacks
 from backfill_cli.decode.debezium_forms import undeclared as undeclared_columns
@@ -267,6 +267,8 @@ class Debezium(ChangeFormat):
                     columns[name] = before
                 else:
                     columns[name] = field(name, *own_type(one))
+            except Malformed as exc:
+                raise BadData(f"{file.path}: column '{name}': {NO_BLOCK}", CHANGES_HINT) from exc
             except Unsupported as exc:
                 raise BadData(
                     f"{file.path}: column '{name}': {exc}",
