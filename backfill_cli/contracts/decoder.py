@@ -113,13 +113,15 @@ class Found:
     """columns: those that are read, each with what reading it needs in its metadata. names: that records show.
 
     facts: what must be remembered of the samples for the job's life, as JSON. others: tables of which records were
-    seen that are skipped.
+    seen that are skipped. schemas: of a registry that were looked at, newest first: (id, the row's fields as
+    decode/connect.py reads them).
     """
 
     columns: Columns
     names: frozenset[str] = frozenset()
     facts: Mapping[str, Any] = field(default_factory=dict)
     others: frozenset[str] = frozenset()
+    schemas: Sequence[tuple[int, Sequence[Mapping[str, Any]]]] = ()
 
 
 class Opened(Protocol):

@@ -42,6 +42,7 @@ class Pair(Source):
         # Of the snapshot, only what concerns its pin: a position is the log's, whose cursors it does not know.
         self.extras = Extras(
             warnings=lambda: (*snapshot.extras.warnings(), *log.extras.warnings()),
+            fields=log.extras.fields,
             format_position=log.extras.format_position,
             places=self._places,
             duckdb_sql=snapshot.extras.duckdb_sql,

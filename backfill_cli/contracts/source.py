@@ -17,7 +17,7 @@ from backfill_cli.errors import BackfillError, UsageError
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead, StagedFile
 from backfill_cli.model.position import Cursor, Position
-from backfill_cli.model.reports import Refusal
+from backfill_cli.model.reports import FieldRead, Refusal
 from backfill_cli.model.split import SplitKey
 from backfill_cli.model.upstream import HeldLog, LogStart, Pin, SnapshotPin, UpstreamView
 
@@ -415,6 +415,7 @@ class Extras:
     """What some sources can tell beside rows; called after `pin` or `restore`.
 
     warnings: what `plan` adds about the pin, a sentence each on what the job cannot check by itself.
+    fields: of each table whose records name their schemas, what the schemas' fields become; after `pin`.
     format_position: a position in the system's own notation.
     places: for each table, where its rows are (several places if split): texts unique to the table, however the
     config spells it. For sources whose tables could be the same as a sink's, or two of which could be one.
@@ -430,6 +431,7 @@ class Extras:
     """
 
     warnings: Callable[[], Sequence[str]] = lambda: ()
+    fields: Callable[[], Mapping[str, Sequence[FieldRead]]] = dict
     format_position: Callable[[Position], str] = str
     places: Callable[[], Mapping[str, frozenset[str]]] = dict
     duckdb_sql: Callable[[str, Mapping[str, str]], str] | None = None

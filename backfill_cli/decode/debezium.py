@@ -556,16 +556,20 @@ class Debezium:
                 for one in asked.documents.schemas(values, f"{asked.name}-value")
                 if all_ or any(one.schema is of for _, of in mine)
             ]
-            return fitting(
-                asked,
-                seen,
-                lambda of: self._found(asked, _rows_of(asked.place, of), frozenset(), [], known, skipped),
-            )
+            return fitting(asked, seen, lambda of: self._found_by(asked, of, known, skipped))
         told = block.together(asked.place, [one for _, one in mine if one is not None and block.is_sound(one)])
         images = [envelope.get("after") for envelope, _ in mine]
         names = frozenset(name for image in images if isinstance(image, dict) for name in image)
         blockless = [image for envelope, one in mine if one is None for image in _images(envelope)]
         return self._found(asked, told, names, blockless, known, skipped)
+
+    def _found_by(
+        self, asked: Asked, schemas: Sequence[Seen], known: Mapping[str, Any], skipped: frozenset[str]
+    ) -> Found:
+        """The columns of the rows in envelopes of these schemas. Raises as `columns`."""
+        rows = [(one.id, block.row_of(one.schema) or ()) for one in schemas]
+        told = block.pinned(asked.place, [(one.name, fields) for one, (_, fields) in zip(schemas, rows, strict=True)])
+        return replace(self._found(asked, told, frozenset(), [], known, skipped), schemas=rows)
 
     def _found(
         self,
@@ -611,11 +615,6 @@ class Debezium:
 
     def open(self, asked: Asked, columns: Columns, facts: Mapping[str, Any]) -> Opened:
         return _Opened(asked, columns, facts)
-
-
-def _rows_of(place: str, schemas: Sequence[Seen]) -> dict[str, Connect]:
-    """The columns of the rows in envelopes of these schemas."""
-    return block.pinned(place, [(one.name, block.row_of(one.schema) or ()) for one in schemas])
 
 
 def _refuse_messages(asked: Asked, samples: Sequence[bytes]) -> None:

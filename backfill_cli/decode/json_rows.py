@@ -267,9 +267,11 @@ class RowsFormat:
 def _found(asked: Asked, schemas: Sequence[Seen]) -> Found:
     """The columns of these schemas. Raises BadData and ConfigError, as `columns`."""
     told = block.pinned(asked.place, [(one.name, one.schema.get("fields") or ()) for one in schemas])
+    rows = [(one.id, one.schema.get("fields") or ()) for one in schemas]
     if set(asked.key) <= told.keys():  # not of events, each of which is a row with what the transform added
         told = {name: told[name] for name in unwrapped.own_names(told, ())}
-    return Found(resolved.columns_of(asked, told), frozenset(told))
+        rows = [(id, _without_marks(fields)) for id, fields in rows]
+    return Found(resolved.columns_of(asked, told), frozenset(told), schemas=rows)
 
 
 decoder = RowsFormat()
@@ -283,6 +285,12 @@ def _without(metadata: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 _BARE = ("byte", "short", "integer", "long", "float", "double", "boolean", "decimal")
 """Types whose JSON has no quotes."""
+
+
+def _without_marks(fields: Sequence[Connect]) -> Sequence[Connect]:
+    """Those that the transform added say what is deleted, and become no column."""
+    own_names = unwrapped.own_names([str(one["field"]) for one in fields], ())
+    return [one for one in fields if one["field"] in own_names]
 
 
 def as_object(raw: bytes, columns: Columns) -> bytes:

@@ -104,7 +104,7 @@ class Registered:
                 why = str(exc)
         if not found:
             raise BadData(f"{self.registry.connection.urls[0]}: no schema to read: {why}", "")
-        return [Seen(named(id), schema, id in used) for id, schema in sorted(found, key=_id, reverse=True)]
+        return [Seen(id, schema, id in used) for id, schema in sorted(found, key=_id, reverse=True)]
 
     def reader(self, schema: Schema, message: Indexes | str | None = None) -> Reader:
         """What reads the records of a schema. Raises Unsupported, naming the schema.
@@ -126,11 +126,16 @@ _Made = TypeVar("_Made")
 
 
 class Seen(NamedTuple):
-    """A schema. name: what messages call it. is_used: whether a record has it."""
+    """A schema by its id. is_used: whether a record has it."""
 
-    name: str
+    id: int
     schema: Connect
     is_used: bool
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return named(self.id)
 
 
 def fitting(asked: Asked, schemas: Sequence[Seen], make: Callable[[Sequence[Seen]], _Made]) -> _Made:

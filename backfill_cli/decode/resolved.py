@@ -150,7 +150,7 @@ def by_schema(columns: Columns, schema: Connect, named: str, closed: Collection[
         made, fault = _members(columns, {name: {**schema, "field": name}}, named)
         return Resolved(columns, made, {}, fault, is_scalar=True)
     fields = {str(one["field"]): one for one in schema.get("fields") or ()}
-    found = {name: one for name, column in columns.items() if (one := _field(name, column, fields)) is not None}
+    found = {name: one for name, column in columns.items() if (one := field_of(name, column, fields)) is not None}
     made, fault = _members(columns, found, named)
     taken = {one["field"] for one in found.values()}
     new = next((name for name in fields if name in closed and name not in taken), None)
@@ -176,7 +176,7 @@ def _default(column: Mapping[str, Any]) -> Any:
     return values.of_debezium(kind, _how(block.told_of(column), kind))(parsed(column["metadata"]["absent"]))
 
 
-def _field(name: str, column: Mapping[str, Any], fields: Mapping[str, Connect]) -> Connect | None:
+def field_of(name: str, column: Mapping[str, Any], fields: Mapping[str, Connect]) -> Connect | None:
     """The field that a column is read from."""
     for one in (name, *column["metadata"].get("aliases", ())):
         if one in fields:

@@ -55,11 +55,28 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldRead:
+    """A field that schemas of a registry have, and the column that it is read into, before any transform.
+
+    column, type: None if it is left out. field, written: its name and type in these schemas, as Kafka Connect
+    calls it. schemas: their ids, newest first.
+    """
+
+    column: str | None
+    type: str | None
+    field: str
+    written: str
+    schemas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedTable:
     """One table of the job.
 
     rows: None if only reading can tell. estimated: whether rows comes from the database's statistics. columns:
-    (name, type) in the sink, in order.
+    (name, type) in the sink, in order. transformed: whether a transform makes them. fields: of records that name
+    their schemas by a registry's ids: what the fields become of the schemas of the oldest and newest records, and
+    of the registry's newest.
     """
 
     name: str
@@ -70,6 +87,8 @@ class PlannedTable:
     size_bytes: int
     columns: tuple[tuple[str, str], ...] = ()
     estimated: bool = False
+    transformed: bool = False
+    fields: tuple[FieldRead, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.cutover import CutoverReport, Found, LiveName
 from backfill_cli.model.reports import Check, PlannedTable, PlanReport, Status
 from backfill_cli.model.units import spell_clock, spell_count, spell_duration, spell_moment, spell_size
+from backfill_cli.view.columns import column_lines
 from backfill_cli.view.console import (
     RED,
     RESET,
@@ -65,7 +66,7 @@ def plan_text(report: PlanReport) -> str:
     for table in report.tables:
         lines += ["", *_table_lines(table)]
     for table in report.side_tables:
-        lines += ["", f"table {table.target}: for rows that cannot be read", *_column_lines(table)]
+        lines += ["", f"table {table.target}: for rows that cannot be read", *column_lines(table)]
     said = [f"start would refuse: {one}" for one in report.refused]
     said += [wrapped(f"warning: {one}", 9) for one in report.warnings]
     said += [wrapped(f"note: {one}", 6) for one in report.notes]
@@ -93,12 +94,7 @@ def _table_lines(table: PlannedTable) -> list[str]:
     name = table.name if table.name == table.target else f"{table.name} → {table.target}"
     size = spell_size(table.size_bytes)
     head = f"table {name}: {spell_count(table.splits, 'part')}, {rows}, {size}; key {', '.join(table.key)}"
-    return [head, *_column_lines(table)]
-
-
-def _column_lines(table: PlannedTable) -> list[str]:
-    width = max((len(column) for column, _ in table.columns), default=0)
-    return [f"  {column:<{width}}  {kind}" for column, kind in table.columns]
+    return [head, *column_lines(table)]
 
 
 GREEN, YELLOW = "\x1b[32m", "\x1b[33m"

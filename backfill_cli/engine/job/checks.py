@@ -5,7 +5,7 @@
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -304,7 +304,16 @@ def plan(
         tries(resources)
     kept = sink.capabilities.logical_types
     estimated = upstream.capabilities.log is not None
-    planned = [_planned(table, pin, estimated, kept) for table in tables if not table.side]
+    fields, made = upstream.extras.fields(), config.transform_of
+    planned = [
+        replace(
+            _planned(table, pin, estimated, kept),
+            transformed=made(table.name).select is not None,
+            fields=tuple(fields.get(table.name, ())),
+        )
+        for table in tables
+        if not table.side
+    ]
     beside = [_planned(table, pin, False, kept) for table in tables if table.side]
     exact = pin.complete_at is None
     estimate_s, by = _estimate(config, catalog, planned, checked.sample)

@@ -54,6 +54,7 @@ class KafkaChanges(ChangeLog):
         self.one_log = len(tables) == 1
         self.extras = Extras(
             warnings=self._warnings,
+            fields=self._topics.fields,
             places=self._topics.places,
             beside=asked(options.registry, f"{options.at}.registry"),
         )

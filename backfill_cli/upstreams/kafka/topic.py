@@ -42,8 +42,8 @@ class Topic:
     """One table and its topic. See Topics, which looks at the cluster for all.
 
     name: the topic's. shared: other tables have records in it, too. alone: the job has no other table: partitions
-    are named by their numbers. seen: the topic at the last look. others: tables that a sample has shown, too.
-    unseen: the full name that the table must have, if no record of the sample is of it.
+    are named by their numbers. seen: the topic at the last look. found: what the options and a sample show of a
+    job that begins. unseen: the full name that the table must have, if no record of the sample is of it.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Topic:
         self.records = Records(options, name, connection, archive)
         self.decoder = decoder(options.value.format)
         self.seen: Seen | None = None
-        self.others = frozenset[str]()
+        self.found = Found({})
         self.unseen: str | None = None
         self._opened: dict[str, Opened] = {}
 
@@ -121,8 +121,7 @@ class Topic:
         if asked.documents is not None:
             self._refuse_ids_in_headers(seen)
         read = samples.many_of_topic if self.shared else samples.of_topic
-        found = self.decoder.columns(asked, lambda: read(self.connection, self.name, seen))
-        self.others = found.others
+        found = self.found = self.decoder.columns(asked, lambda: read(self.connection, self.name, seen))
         self.unseen = found.facts["source"] if found.facts.get("unseen") else None
         return found
 

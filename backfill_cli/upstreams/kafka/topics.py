@@ -5,10 +5,12 @@ from typing import Any
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.decoder import Found
+from backfill_cli.decode.fields import fields_read
 from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.kafka.cluster import Cluster, place
 from backfill_cli.kafka.connection import Connection
 from backfill_cli.model.position import Position
+from backfill_cli.model.reports import FieldRead
 from backfill_cli.model.upstream import UpstreamEpoch
 from backfill_cli.registry import decoder
 from backfill_cli.upstreams.kafka.archive.archive import Archive
@@ -144,7 +146,7 @@ class Topics:
         """Notes on topics of several tables, of a job that begins: what is skipped, and what was not seen."""
         said = []
         for name in dict.fromkeys(topic.name for topic in self.of.values()):
-            others = [topic.others for topic in self.of.values() if topic.name == name]
+            others = [topic.found.others for topic in self.of.values() if topic.name == name]
             if skipped := sorted(frozenset.intersection(*others)):
                 more = f" and {len(skipped) - _NAMED:,} more" if len(skipped) > _NAMED else ""
                 said.append(
@@ -169,6 +171,11 @@ class Topics:
             for name in shared
             if found[name]
         ]
+
+    def fields(self) -> Mapping[str, Sequence[FieldRead]]:
+        """See Extras.fields."""
+        found = {name: topic.found for name, topic in self.of.items()}
+        return {name: fields_read(one.columns, one.schemas) for name, one in found.items()}
 
     def each(self, what: Callable[[Topic], Sequence[str]]) -> list[str]:
         """What is to be said of each topic, once."""

@@ -56,6 +56,7 @@ class KafkaUpstream(Source):
         )
         self.extras = Extras(
             warnings=self._warnings,
+            fields=self._topics.fields,
             places=self._topics.places,
             beside=asked(options.registry, f"{options.at}.registry"),
         )
