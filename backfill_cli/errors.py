@@ -364,7 +364,14 @@ class BadData(Fatal):
 
 
 class ColumnAdded(BadData):
-    """Rows have a column that the table does not have yet: they are read again if their source knows it."""
+    """Rows have a column that the table does not have yet: they are read again if their source knows it.
+
+    at: partition and offset of the record.
+    """
+
+    def __init__(self, message: str, hint: Hint | str = "", at: tuple[int, ...] = ()) -> None:
+        super().__init__(message, hint)
+        self.at = at
 
 
 def thread_failed(job: str, what: str, exc: Exception) -> Fatal:

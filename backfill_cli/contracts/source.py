@@ -584,11 +584,20 @@ class Source(SnapshotReads, ChangeReads, Connected):
         """
         return None
 
-    def widened(self, schemas: Mapping[str, str], reads: Sequence[SnapshotRead]) -> Mapping[str, str] | None:
+    def read_by(self, schemas: Mapping[str, str]) -> None:
+        """Now `scan` of a partitioned log has these columns: those in force, table -> Spark schema as JSON.
+
+        Called before its reads are staged, or verified.
+        """
+
+    def widened(
+        self, schemas: Mapping[str, str], reads: Sequence[SnapshotRead], new: Sequence[SnapshotRead]
+    ) -> Mapping[str, str] | None:
         """The tables' columns with those that rows have beside; None if none are known.
 
         Called after these reads of a partitioned log raised ColumnAdded: each call finds more, or ends with None.
-        schemas: those in force, table -> Spark schema as JSON.
+        schemas: those in force, as for `read_by`. new: the record that has the column, as reads of each table that
+        reads it.
         """
         return None
 

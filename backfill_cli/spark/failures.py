@@ -34,7 +34,9 @@ MARK = "backfill:"
 """The beginning of messages that our own expressions raise inside Spark."""
 
 _OWN = re.compile(
-    re.escape(MARK) + r' (?:\[(\w+)\] )?(.*?) :try (\{"parts":[^\n]*?"retried":(?:true|false)\}) :end\b', re.DOTALL
+    re.escape(MARK)
+    + r' (?:\[(\w+)((?:,\d+)*)\] )?(.*?) :try (\{"parts":[^\n]*?"retried":(?:true|false)\}) :end\b',
+    re.DOTALL,
 )
 """A whole message, see `ending`. An expression quotes data as it is: in it ` :try ` or ` :end` ends nothing."""
 
@@ -88,7 +90,8 @@ def raising_in_worker() -> Iterator[None]:
         yield
     except BackfillError as exc:
         kind = next(name for name, known in _KINDS.items() if isinstance(exc, known))
-        raise RuntimeError(f"{MARK} [{kind}] {_apart(exc.message)}{ending(exc.hint)}") from exc
+        at = "".join(f",{number}" for number in exc.at) if isinstance(exc, ColumnAdded) else ""
+        raise RuntimeError(f"{MARK} [{kind}{at}] {_apart(exc.message)}{ending(exc.hint)}") from exc
 
 
 def ending(way_on: Hint | str) -> str:
@@ -181,8 +184,10 @@ def _rebuilt(text: str) -> BackfillError | None:
     own = _OWN.search(text)
     if own is None:
         return None
-    kind, message, told = own.groups()
+    kind, at, message, told = own.groups()
     hint = Hint.read(json.loads(told))
+    if at:
+        return ColumnAdded(_whole(message), hint, tuple(map(int, at[1:].split(","))))
     if kind:  # raised by Python, see `raising_in_worker`; the others by an expression
         return _KINDS.get(kind, BadData)(_whole(message), hint)
     return BadData(message, hint)

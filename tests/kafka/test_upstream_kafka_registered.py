@@ -98,3 +98,42 @@ def test_a_column_that_is_added_is_one_of_the_table_from_its_record_on(
     topic.write([values.record(MORE, {"id": 5, "name": "e", "note": "x"})])
     assert run() == [*expected, (5, "e", "x")]
     assert verify("orders", catalog).equal
+
+
+LATER = {**ROW, "doc": "without the note again"}
+
+
+@pytest.mark.parametrize(("form", "where"), [("rows", None), ("rows", "id >= 0"), ("events", "id >= 0")])
+def test_a_column_that_only_records_in_the_middle_have_is_one_of_the_table(
+    broker: Broker, registry: ToyRegistry, tmp_path: Path, form: str, where: str | None
+) -> None:
+    topic = new_topic(broker)
+    values = registered_avro.Topic(registry, f"{topic.name}-value")
+    config = {
+        "job": {"name": "orders", "staging": str(tmp_path / "staging")},
+        "upstream": {
+            "type": "kafka", "bootstrap_servers": broker.bootstrap, "topic": topic.name,
+            "value": {"format": form, "encoding": "avro"}, "registry": {"url": registry.url},
+        },
+        "transform": {} if where is None else {"where": where},
+        "tables": [{"name": "t", **({"key": ["id"]} if form == "rows" else {})}],
+        "sink": {"type": "duckdb", "path": str(tmp_path / "sink.duckdb")},
+        "barrier": {"interval": "50ms"},
+        "retry": {"limit": "0s"},
+    }  # fmt: skip
+    catalog = Catalog(tmp_path / "catalog.duckdb")
+
+    def run() -> list[tuple[object, ...]]:
+        start(from_stored(json.dumps(config)), catalog, "caught-up", False, None)
+        with duckdb.connect(str(tmp_path / "sink.duckdb"), read_only=True) as db:
+            return db.execute("SELECT id, note FROM t ORDER BY id").fetchall()
+
+    around = 20  # more than are looked at for the columns, at each end
+    topic.write([values.record(ROW, {"id": id, "name": "a"}) for id in range(around)])
+    topic.write([values.record(MORE, {"id": around, "name": "b", "note": "x"})])
+    topic.write([values.record(LATER, {"id": id, "name": "c"}) for id in range(around + 1, 2 * around)])
+    expected: list[tuple[object, ...]] = [(id, "x" if id == around else None) for id in range(2 * around)]
+    assert run() == expected
+    topic.write([values.record(LATER, {"id": 2 * around, "name": "d"})])
+    assert run() == [*expected, (2 * around, None)], "a run that meets none of these records"
+    assert verify("orders", catalog).equal

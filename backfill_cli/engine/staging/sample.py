@@ -23,14 +23,14 @@ from backfill_cli.engine.staging import quarantine, workers
 from backfill_cli.engine.staging.counts import require_rows
 from backfill_cli.engine.staging.failures import explaining
 from backfill_cli.engine.staging.files import nothing_left
-from backfill_cli.engine.staging.stage import SparkStager
+from backfill_cli.engine.staging.stage import SparkStager, reads_of
 from backfill_cli.engine.staging.transform import evolved, require_apart
 from backfill_cli.engine.staging.values import (
     refuse_null_keys_of_log,
     refuse_null_keys_of_snapshot,
     require_storable,
 )
-from backfill_cli.errors import BadData, Transient
+from backfill_cli.errors import BadData, ColumnAdded, Transient
 from backfill_cli.formats.row_groups import rebasing
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, StagedFile
 from backfill_cli.model.position import Cursor, Position
@@ -181,11 +181,23 @@ class _Tried:
         return True
 
     def ranges(self, plan: EpochPlan) -> None:
-        """Records of a partitioned log are read, and decoded, here or in Spark."""
+        """Records of a partitioned log are read, and decoded, here or in Spark; with columns that are added."""
+        now, done = self.pin.schema, False
+        while not done:
+            try:
+                self._ranges(plan, now)
+                done = True
+            except ColumnAdded as error:
+                wider = self.upstream.widened(now, plan.reads, reads_of(error.at, plan.reads))
+                if wider is None:
+                    raise
+                now = wider
+
+    def _ranges(self, plan: EpochPlan, schemas: Mapping[str, str]) -> None:
         here = all(map(self._is_plain, _moved(self.config, plan)))
-        tasks = self.upstream.ranges(plan.reads, self.pin.schema, 1) if here else None
+        tasks = self.upstream.ranges(plan.reads, schemas, 1) if here else None
         if tasks is None or not {read.table for read in plan.reads} <= tasks.schemas.keys():
-            self.stage(plan, self.pin.schema)
+            self.stage(plan, schemas)
             return
         found = _Readable(self.upstream.capabilities)
         with explaining(self.upstream, self.config), raising_in_worker():

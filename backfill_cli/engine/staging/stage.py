@@ -163,11 +163,12 @@ class SparkStager:
         """Ranges of a partitioned log, history and live ones together, read again when a column is added."""
         ranges, now = (*plan.reads, *_live(self._config.tables[0].name, plan)), dict(schemas)
         while True:
+            self._upstream.read_by(now)
             try:
                 with explaining(self._upstream, self._config):
                     made = self._stage_ranges(plan, ranges, attempt, folder, now)
-            except ColumnAdded:
-                wider = self._upstream.widened(now, ranges)
+            except ColumnAdded as error:
+                wider = self._upstream.widened(now, ranges, reads_of(error.at, ranges))
                 if wider is None:
                     raise
                 now = evolved(now, wider)
@@ -383,6 +384,18 @@ class SparkStager:
 def _counts(folder: Path) -> Path:
     """Where workers count what they read for this attempt: not in its folder, all of which is synced."""
     return folder.with_name(f"{folder.name}.counts")
+
+
+def reads_of(at: Sequence[int], reads: Sequence[SnapshotRead]) -> list[SnapshotRead]:
+    """The record at this partition and offset, as a read of each table of whose reads it is one."""
+    if not at:
+        return []
+    partition, offset = at
+    return [
+        replace(one, after=offset, up_to=offset + 1)
+        for one in reads
+        if partition_number(one.split) == partition and int(one.after or 0) <= offset < int(one.up_to or 0)
+    ]
 
 
 def _live(alone: str, plan: EpochPlan) -> tuple[SnapshotRead, ...]:

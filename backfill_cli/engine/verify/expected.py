@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from pathlib import Path
 
@@ -128,7 +128,7 @@ class Expected:
         if not reads:
             return _empty(self.spark, table)
         if appends:
-            self.upstream.restore(replace(self.pin, schema=at.schemas))  # with the columns that were added since
+            self.upstream.read_by(at.schemas)  # with the columns that were added since
             frame = self._scanned(source.name, reads)
         else:
             after = Position.of({read.split: read.after for read in reads if read.after is not None})

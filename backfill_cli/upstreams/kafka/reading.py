@@ -174,7 +174,7 @@ def _refuse_new(found: Decoded, place: "dict[str, pa.Array]") -> None:
         record = first if found.record is None else found.record[first].as_py()
         partition, offset = (place[name][record].as_py() for name in ("kafka_partition", "kafka_offset"))
         said = f"the record at partition {partition}, offset {offset}: {found.error[first].as_py()}"
-        raise ColumnAdded(said, DECLARE)
+        raise ColumnAdded(said, DECLARE, (partition, offset))
 
 
 def named() -> Column:

@@ -247,15 +247,16 @@ class Topic:
         """Whether a column that is new in a record's schema is one of the table from then on."""
         return self._options.value.encoding in WIRE and self.ddl is None
 
-    def added(self, value: Columns, ranges: Sequence[Range], identity: str) -> Columns:
+    def added(self, value: Columns, ranges: Sequence[Range], new: Sequence[Range], identity: str) -> Columns:
         """The columns that records of these ranges and of the topic have beside these.
 
+        new: the record that showed that there are some: those around it can be of other schemas.
         Records of older schemas have NULL there, whatever the default: the same rows whenever they are read.
         """
         asked = self.asked(None)
-        if not self.shared and (few := self._beside(asked, value, lambda: self._samples(ranges))):
-            return few
-        asked = replace(asked, source=self.known(identity).get("source") if self.shared else None)
+        if not self.shared:
+            return self._beside(asked, value, lambda: self._samples(ranges, new))
+        asked = replace(asked, source=self.known(identity).get("source"))
         return self._beside(asked, value, lambda: self._of_each_schema(asked, self._held(ranges)))
 
     def _of_each_schema(self, asked: Asked, ranges: Sequence[Range]) -> list[bytes]:
@@ -274,15 +275,19 @@ class Topic:
     def _beside(self, asked: Asked, value: Columns, read: Callable[[], list[bytes]]) -> Columns:
         """The columns of these records that are none of these."""
         found = self.decoder.columns(asked, read)
-        new = {name: one for name, one in found.columns.items() if name not in value}
+        more = {name: one for name, one in found.columns.items() if name not in value}
         return {
             name: {**one, "metadata": {k: v for k, v in one["metadata"].items() if k != "absent"}}
-            for name, one in new.items()
+            for name, one in more.items()
             if not value.keys() & set(one["metadata"].get("aliases", ()))
         }
 
-    def _samples(self, ranges: Sequence[Range]) -> list[bytes]:
-        return [*self._recent(ranges), *samples.of_topic(self.connection, self.name, self.now())]
+    def _samples(self, ranges: Sequence[Range], new: Sequence[Range]) -> list[bytes]:
+        return [
+            *self._recent(new),
+            *self._recent(ranges),
+            *samples.of_topic(self.connection, self.name, self.now()),
+        ]
 
     def changes(
         self, spark: SparkSession, after: Position, up_to: Position, value: Columns, identity: str, asked: Asked

@@ -4,7 +4,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from backfill_cli.contracts import Capabilities, Extras, Partitions, RangeTasks, Source, TableSpec
 from backfill_cli.contracts.decoder import Asked
@@ -61,6 +60,7 @@ class KafkaUpstream(Source):
             beside=asked(options.registry, f"{options.at}.registry"),
         )
         self._pin: Pin | None = None
+        self._schemas: Mapping[str, str] = {}
 
     def pin(self) -> Pin:
         self._topics.begin()
@@ -84,7 +84,7 @@ class KafkaUpstream(Source):
     def restore(self, pin: Pin) -> None:
         if self._archive is not None:
             self._archive.take({int(split.id): split.detail for split in pin.splits})
-        self._pin = pin
+        self._pin, self._schemas = pin, {}
 
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
         """What the partitions hold.
@@ -143,7 +143,8 @@ class KafkaUpstream(Source):
         return reader.range_tasks(self._topics.connection, wanted, readings, cores)
 
     def scan(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
-        topic, value = self._topics.of[table], columns.of_value(columns_of(self._taken().schema[table]))
+        topic, schemas = self._topics.of[table], self._schemas or self._taken().schema
+        value = columns.of_value(columns_of(schemas[table]))
         reading = topic.events(value, self._taken().identity)
         return topic.records.decoded(spark, _ranges(reads), topic.oldest, reading)
 
@@ -152,19 +153,21 @@ class KafkaUpstream(Source):
         topic, value = self._topics.of[table], columns.of_value(columns_of(schema))
         return topic.changes(spark, after, up_to, value, self._taken().identity, self._asked(topic, value))
 
-    def widened(self, schemas: Mapping[str, str], reads: Sequence[SnapshotRead]) -> Mapping[str, str] | None:
-        pin, found = self._taken(), dict(schemas)
+    def read_by(self, schemas: Mapping[str, str]) -> None:
+        self._schemas = schemas
+
+    def widened(
+        self, schemas: Mapping[str, str], reads: Sequence[SnapshotRead], new: Sequence[SnapshotRead]
+    ) -> Mapping[str, str] | None:
+        found = dict(schemas)
         for name, topic in self._topics.of.items():
             if topic.follows:
                 known = columns_of(schemas[name])
-                ranges = [one for read, one in zip(reads, _ranges(reads), strict=True) if read.table == name]
-                more = topic.added(columns.of_value(known), ranges, pin.identity)
+                ranges = _ranges_of(name, reads), _ranges_of(name, new)
+                more = topic.added(columns.of_value(known), *ranges, self._taken().identity)
                 columns.refuse_names(f"topic '{topic.name}'", more)
                 found[name] = schema_text({**known, **more}) if more else schemas[name]
-        if found == schemas and pin.schema == found:
-            return None
-        self._pin = replace(pin, schema=found)  # `scan` reads with these, too
-        return found
+        return None if found == schemas else found
 
     def _asked(self, topic: Topic, value: Columns) -> Asked:
         return topic.asked(None if topic.ddl is None else value)
@@ -219,6 +222,10 @@ class KafkaUpstream(Source):
         if self._pin is None:
             raise RuntimeError("pin() or restore() comes first")
         return self._pin
+
+
+def _ranges_of(table: str, reads: Sequence[SnapshotRead]) -> list[Range]:
+    return [one for read, one in zip(reads, _ranges(reads), strict=True) if read.table == table]
 
 
 def _ranges(reads: Sequence[SnapshotRead]) -> list[Range]:

@@ -5,7 +5,7 @@ import errno
 import pyarrow as pa
 import pytest
 
-from backfill_cli.errors import START_OVER, BackfillError, BadData, Fatal, Transient
+from backfill_cli.errors import START_OVER, BackfillError, BadData, ColumnAdded, Fatal, Transient
 from backfill_cli.spark.failures import MARK, ending, from_spark, raising_in_worker, reading, spark_reading
 
 
@@ -100,6 +100,14 @@ def test_an_error_of_a_worker_comes_back_as_it_was(ours: BackfillError) -> None:
         raise ours
     found = from_spark(caught.value)
     assert (type(found), str(found)) == (type(ours), str(ours))
+
+
+def test_a_new_column_comes_back_with_the_place_of_its_record() -> None:
+    with pytest.raises(RuntimeError) as caught, raising_in_worker():
+        raise ColumnAdded("column 'a' is new", "declare it", (3, 17))
+    found = from_spark(caught.value)
+    assert isinstance(found, ColumnAdded)
+    assert (found.message, found.at) == ("column 'a' is new", (3, 17))
 
 
 def test_executors_without_a_package_are_told_what_to_install() -> None:
