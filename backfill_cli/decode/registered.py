@@ -19,7 +19,7 @@ from backfill_cli.schema_registry.registry import Schema, SchemaRegistry, Unknow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
+KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
 """The encodings, and what a registry calls their schemas."""
 
 Indexes = tuple[int, ...]
@@ -111,7 +111,7 @@ class Registered:
 
         message: of a Protobuf schema, by its indexes or its name; None: the only one.
         """
-        if schema.kind != _KINDS[self.encoding]:
+        if schema.kind != KINDS[self.encoding]:
             raise Unsupported(f"{named(schema.id)} is {schema.kind}, but {self.at} = '{self.encoding}'")
         try:
             found = _reader(schema, message)

@@ -12,9 +12,14 @@ from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from backfill_cli.errors import BackfillError, Hint, UsageError, command
-from backfill_cli.kafka.client_properties import FILES, SECRETS
+from backfill_cli.kafka import client_properties
 
 SCHEME = "kafka://"
+REGISTRY = "schema.registry."
+"""How the properties of a schema registry begin, as in Confluent's clients: the names of its options follow."""
+
+SECRETS = client_properties.SECRETS | {f"{REGISTRY}{name}" for name in ("password", "token", "key_password")}
+FILES = client_properties.FILES | {f"{REGISTRY}{name}" for name in ("ca", "certificate", "key")}
 ANSWER_S = 2.0
 """A live cluster answers within milliseconds."""
 
@@ -78,6 +83,17 @@ class Url:
             }
             url = replace(url, properties=known)
         return url, told
+
+    @property
+    def client(self) -> Mapping[str, str]:
+        """The client's properties."""
+        return {name: value for name, value in self.properties.items() if not name.startswith(REGISTRY)}
+
+    @property
+    def registry(self) -> Mapping[str, str]:
+        """The options of a schema registry."""
+        of = {name: value for name, value in self.properties.items() if name.startswith(REGISTRY)}
+        return {name.removeprefix(REGISTRY): value for name, value in of.items()}
 
     @property
     def correct(self) -> str:

@@ -40,6 +40,10 @@ class Record:
     key: bytes | None
     value: bytes | None
 
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.partition, self.offset
+
 
 class Kind(Enum):
     """What a value is, in words: one, and several of them."""

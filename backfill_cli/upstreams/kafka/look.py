@@ -4,16 +4,20 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import ValidationError
 
 from backfill_cli.contracts import FoundTable, Looked, Named, Told, named_after, require_columns
-from backfill_cli.errors import UsageError, command
+from backfill_cli.contracts.options import without_config
+from backfill_cli.errors import Hint, UsageError, command
 from backfill_cli.kafka.cluster import Cluster, Seen
 from backfill_cli.kafka.connection import Connection
-from backfill_cli.kafka.url import ANSWER_S, SCHEME, Url, by_url
+from backfill_cli.kafka.url import ANSWER_S, REGISTRY, SCHEME, Url, by_url
 from backfill_cli.model.units import nearest_first, spell_count, spell_known
-from backfill_cli.upstreams.kafka import forms
+from backfill_cli.schema_registry.options import RegistryOptions
+from backfill_cli.schema_registry.registry import SchemaRegistry
+from backfill_cli.upstreams.kafka import forms, registered_forms
 from backfill_cli.upstreams.kafka.log import samples
 from backfill_cli.upstreams.kafka.options import KafkaOptions
 
@@ -25,9 +29,10 @@ EACH = "{table}"
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """A topic, as it was found. written: its URL, as a config may say it."""
+    """A topic, as it was found. written: its URL, as a config may say it; url: with its secrets."""
 
     written: Url
+    url: Url
     seen: Seen
     records: list[forms.Record]
     compacted: bool | None
@@ -45,7 +50,7 @@ class Looking:
     @property
     def options(self) -> dict[str, Told]:
         told = {"bootstrap_servers": Told(self.written.servers), "topic": Told(self.written.topic)}
-        properties = dict(self.written.properties)
+        properties = dict(self.written.client)
         return {**told, "options": Told(properties)} if properties else told
 
 
@@ -60,11 +65,58 @@ def look(named: Named) -> Looked:
     found = _looking(named)
     table = named.tables[0] if named.tables else named_after(found.written.topic.rpartition(".")[2])
     about = forms.About(found.written.topic, table, named.key, found.compacted)
-    form = forms.form_of(found.records, about)
+    form = form_of(found, about)
     if form.columns:
         require_columns(named, form.columns)
     said = (found.said, f"{len(found.records):,} read: {form.said}")
     return Looked([FoundTable(table, form.key)], {**found.options, **form.options}, said)
+
+
+def form_of(found: Looking, about: forms.About) -> forms.Form:
+    """What the records show, by the registry that the URL names. Raises UsageError where they need one."""
+    if not found.url.registry:
+        ids = registered_forms.ids_in(found.records)
+        if not ids:
+            return forms.form_of(found.records, about)
+        raise UsageError(
+            f"topic '{about.topic}': its values begin with ids of schemas ({', '.join(map(str, ids[:5]))})",
+            "name the registry that has them: " + _with_registry(found.written),
+        )
+    told = {f"registry.{name}": Told(_typed(name, value)) for name, value in found.written.registry.items()}
+    options = {name: _typed(name, value) for name, value in found.url.registry.items()}
+    try:
+        of = RegistryOptions.model_validate(options)
+    except ValidationError as error:
+        faults = "; ".join(
+            ": ".join([*map(str, one["loc"]), one["msg"]]) for one in error.errors(include_input=False)
+        )
+        raise UsageError(f"{REGISTRY}…: {faults}", "name it so: " + _with_registry(found.written)) from None
+    with without_config("name another registry: " + _with_registry(found.written)):
+        form = registered_forms.form_of(found.records, about, SchemaRegistry.of(of, f"{about.at}.registry"), told)
+    if form is not None:
+        return form
+    bare = replace(found.written, properties=found.written.client)
+    raise UsageError(
+        f"topic '{about.topic}': no value begins with the id of a schema",
+        "leave the registry out: "
+        + command(f"init --from {shlex.quote(bare.with_topic(bare.topic))}")
+        + f"; or, if its ids have 8 bytes, add '&{REGISTRY}id_bytes=8&{REGISTRY}global_ids=true' (Apicurio)",
+    )
+
+
+def _typed(name: str, value: str) -> Any:
+    return {"true": True, "false": False}.get(
+        value, int(value) if name == "id_bytes" and value.isdigit() else value
+    )
+
+
+def _with_registry(written: Url) -> Hint:
+    """The command that names a registry, too."""
+    bare = replace(written, properties=written.client)
+    place = bare.with_topic(written.topic, f"{REGISTRY}url=http://127.0.0.1:8081")
+    login = f"&{REGISTRY}user=USER&{REGISTRY}password=${{env:REGISTRY_PASSWORD}}"
+    more = f" (Apicurio's ends in /apis/ccompat/v7); for one that wants a login, add '{login}'"
+    return command(f"init --from {shlex.quote(place)}") + more
 
 
 def _look_at_several(named: Named) -> Looked:
@@ -138,7 +190,7 @@ def look_at_changes(named: Named, snapshot: Looked) -> Looked:
     found = _looking(named)
     (table,) = snapshot.tables
     about = forms.About(found.written.topic, table.name, tuple(table.key.value or ()), at="upstream.changes")
-    form = forms.form_of(found.records, about)
+    form = form_of(found, about)
     begin = Told(None, 'a time before the snapshot was begun, like "2026-01-31T00:00:00Z"; or earliest')
     said = (found.said, f"{len(found.records):,} read: {form.said}")
     return Looked(snapshot.tables, {**found.options, "from": begin, **form.options}, said)
@@ -166,11 +218,11 @@ def _looking(named: Named) -> Looking:
     finally:
         cluster.close()
     records = [forms.Record(one.partition(), one.offset(), one.key(), one.value()) for one in messages]
-    return Looking(written, seen, records, compacted)
+    return Looking(written, url, seen, records, compacted)
 
 
 def _options(url: Url) -> KafkaOptions:
-    told = {"bootstrap_servers": url.servers, "topic": url.topic or "-", "options": dict(url.properties)}
+    told = {"bootstrap_servers": url.servers, "topic": url.topic or "-", "options": dict(url.client)}
     try:
         return KafkaOptions.model_validate({**told, "value": {"format": "bytes"}})
     except ValidationError as error:
