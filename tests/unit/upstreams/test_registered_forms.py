@@ -9,7 +9,7 @@ from hint_typed import typed
 from toy_registry import ToyRegistry, running
 from unit.decode import registered_avro
 
-from backfill_cli.contracts import Told
+from backfill_cli.contracts import Named, Told
 from backfill_cli.errors import UsageError
 from backfill_cli.kafka.cluster import Seen
 from backfill_cli.schema_registry.options import RegistryOptions
@@ -178,6 +178,6 @@ def test_a_registry_that_cannot_be_asked_is_named_with_how_to_write_it(registry:
 
 
 def test_a_password_of_the_registry_is_a_reference_to_it() -> None:
-    at = look.Url.of("kafka://broker/orders?schema.registry.url=http://r:1&schema.registry.password=secret")
+    url = "kafka://broker/orders?schema.registry.url=http://r:1&schema.registry.password=secret"
     with pytest.raises(UsageError, match=r"schema\.registry\.password: a secret"):
-        look.refuse_secrets(at)
+        look.look(Named(url, url))
