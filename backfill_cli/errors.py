@@ -366,10 +366,10 @@ class BadData(Fatal):
 class ColumnAdded(BadData):
     """Rows have a column that the table does not have yet: they are read again if their source knows it.
 
-    at: partition and offset of the record.
+    at: the table, and partition and offset of the record.
     """
 
-    def __init__(self, message: str, hint: Hint | str = "", at: tuple[int, ...] = ()) -> None:
+    def __init__(self, message: str, hint: Hint | str = "", at: tuple[str, int, int] | None = None) -> None:
         super().__init__(message, hint)
         self.at = at
 

@@ -591,13 +591,12 @@ class Source(SnapshotReads, ChangeReads, Connected):
         """
 
     def widened(
-        self, schemas: Mapping[str, str], reads: Sequence[SnapshotRead], new: Sequence[SnapshotRead]
+        self, schemas: Mapping[str, str], reads: Sequence[SnapshotRead], new: SnapshotRead
     ) -> Mapping[str, str] | None:
         """The tables' columns with those that rows have beside; None if none are known.
 
         Called after these reads of a partitioned log raised ColumnAdded: each call finds more, or ends with None.
-        schemas: those in force, as for `read_by`. new: the record that has the column, as reads of each table that
-        reads it.
+        schemas: those in force, as for `read_by`. new: the record that has the column.
         """
         return None
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from backfill_cli.errors import (
     RESTORE,
@@ -35,7 +35,8 @@ MARK = "backfill:"
 
 _OWN = re.compile(
     re.escape(MARK)
-    + r' (?:\[(\w+)((?:,\d+)*)\] )?(.*?) :try (\{"parts":[^\n]*?"retried":(?:true|false)\}) :end\b',
+    + r" (?:\[(\w+)(?:,([\w.~%-]+),(\d+),(\d+))?\] )?"
+    + r'(.*?) :try (\{"parts":[^\n]*?"retried":(?:true|false)\}) :end\b',
     re.DOTALL,
 )
 """A whole message, see `ending`. An expression quotes data as it is: in it ` :try ` or ` :end` ends nothing."""
@@ -90,7 +91,10 @@ def raising_in_worker() -> Iterator[None]:
         yield
     except BackfillError as exc:
         kind = next(name for name, known in _KINDS.items() if isinstance(exc, known))
-        at = "".join(f",{number}" for number in exc.at) if isinstance(exc, ColumnAdded) else ""
+        at = ""
+        if isinstance(exc, ColumnAdded) and exc.at is not None:
+            table, *place = exc.at
+            at = f",{quote(table, safe='')},{place[0]},{place[1]}"
         raise RuntimeError(f"{MARK} [{kind}{at}] {_apart(exc.message)}{ending(exc.hint)}") from exc
 
 
@@ -184,10 +188,10 @@ def _rebuilt(text: str) -> BackfillError | None:
     own = _OWN.search(text)
     if own is None:
         return None
-    kind, at, message, told = own.groups()
+    kind, table, partition, offset, message, told = own.groups()
     hint = Hint.read(json.loads(told))
-    if at:
-        return ColumnAdded(_whole(message), hint, tuple(map(int, at[1:].split(","))))
+    if table:
+        return ColumnAdded(_whole(message), hint, (unquote(table), int(partition), int(offset)))
     if kind:  # raised by Python, see `raising_in_worker`; the others by an expression
         return _KINDS.get(kind, BadData)(_whole(message), hint)
     return BadData(message, hint)

@@ -213,7 +213,7 @@ def test_a_column_that_is_added_among_records_of_other_tables_is_found(broker: "
         topic.write([*others, values.record(wider, table_change("people", {"id": 2, "more": 3})), *others])
         upstream.observe(pin.position, False)
         reads = [SnapshotRead(name, f"{name}/0", 2, 63) for name in ("people", "orders")]
-        wide = upstream.widened(pin.schema, reads)
+        wide = upstream.widened(pin.schema, reads, SnapshotRead("people", "people/0", 32, 33))
         assert wide is not None
         assert [*columns_of(wide["people"])][-2:] == ["id", "more"]
         assert wide["orders"] == pin.schema["orders"]

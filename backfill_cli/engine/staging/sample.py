@@ -23,7 +23,7 @@ from backfill_cli.engine.staging import quarantine, workers
 from backfill_cli.engine.staging.counts import require_rows
 from backfill_cli.engine.staging.failures import explaining
 from backfill_cli.engine.staging.files import nothing_left
-from backfill_cli.engine.staging.stage import SparkStager, reads_of
+from backfill_cli.engine.staging.stage import SparkStager, read_of
 from backfill_cli.engine.staging.transform import evolved, require_apart
 from backfill_cli.engine.staging.values import (
     refuse_null_keys_of_log,
@@ -188,7 +188,7 @@ class _Tried:
                 self._ranges(plan, now)
                 done = True
             except ColumnAdded as error:
-                wider = self.upstream.widened(now, plan.reads, reads_of(error.at, plan.reads))
+                wider = self.upstream.widened(now, plan.reads, read_of(error, plan.reads))
                 if wider is None:
                     raise
                 now = wider

@@ -168,7 +168,7 @@ class SparkStager:
                 with explaining(self._upstream, self._config):
                     made = self._stage_ranges(plan, ranges, attempt, folder, now)
             except ColumnAdded as error:
-                wider = self._upstream.widened(now, ranges, reads_of(error.at, ranges))
+                wider = self._upstream.widened(now, ranges, read_of(error, ranges))
                 if wider is None:
                     raise
                 now = evolved(now, wider)
@@ -386,16 +386,14 @@ def _counts(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.counts")
 
 
-def reads_of(at: Sequence[int], reads: Sequence[SnapshotRead]) -> list[SnapshotRead]:
-    """The record at this partition and offset, as a read of each table of whose reads it is one."""
-    if not at:
-        return []
-    partition, offset = at
-    return [
-        replace(one, after=offset, up_to=offset + 1)
-        for one in reads
-        if partition_number(one.split) == partition and int(one.after or 0) <= offset < int(one.up_to or 0)
-    ]
+def read_of(added: ColumnAdded, reads: Sequence[SnapshotRead]) -> SnapshotRead:
+    """The record that has a new column, one of these reads. Raises the error where it names none."""
+    table, partition, offset = added.at or ("", 0, 0)
+    for one in reads:
+        mine = one.table == table and partition_number(one.split) == partition
+        if mine and int(one.after or 0) <= offset < int(one.up_to or 0):
+            return replace(one, after=offset, up_to=offset + 1)
+    raise added
 
 
 def _live(alone: str, plan: EpochPlan) -> tuple[SnapshotRead, ...]:

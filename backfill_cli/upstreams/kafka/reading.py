@@ -47,8 +47,8 @@ class Reading:
 
     key: the table's key columns, empty for events. of_key: reads those columns from the key of a record without a
     value; None if the format's changes have deletes of their own. faults: whether rows also have `own.FAULT
-    STRING`, which `Fault` an error is. follows: whether a column that is new in a record's schema is one of the
-    table from then on.
+    STRING`, which `Fault` an error is. follows: the table of which a column that is new in a record's schema is
+    one from then on; empty if that is a fault.
     """
 
     schema: str
@@ -56,7 +56,7 @@ class Reading:
     key: tuple[str, ...] = ()
     of_key: Decode | None = None
     faults: bool = False
-    follows: bool = False
+    follows: str = ""
 
     @property
     def columns(self) -> Columns:
@@ -101,7 +101,7 @@ class Reading:
 
         found = self._decoded(keys, values)
         if self.follows:
-            _refuse_new(found, place)
+            _refuse_new(found, self.follows, place)
         count = len(values) if found.record is None else len(found.record)
         at, ms = place, pc.cast(place["kafka_timestamp"], pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
         if found.record is not None:
@@ -163,7 +163,7 @@ def _raw(found: Decoded, keys: Sequence[bytes | None], values: Sequence[bytes | 
     return pa.array(raws, pa.binary())
 
 
-def _refuse_new(found: Decoded, place: "dict[str, pa.Array]") -> None:
+def _refuse_new(found: Decoded, table: str, place: "dict[str, pa.Array]") -> None:
     """Raises ColumnAdded for a record whose schema has a new column: all are read again with it."""
     import pyarrow.compute as pc
 
@@ -174,7 +174,7 @@ def _refuse_new(found: Decoded, place: "dict[str, pa.Array]") -> None:
         record = first if found.record is None else found.record[first].as_py()
         partition, offset = (place[name][record].as_py() for name in ("kafka_partition", "kafka_offset"))
         said = f"the record at partition {partition}, offset {offset}: {found.error[first].as_py()}"
-        raise ColumnAdded(said, DECLARE, (partition, offset))
+        raise ColumnAdded(said, DECLARE, (table, partition, offset))
 
 
 def named() -> Column:

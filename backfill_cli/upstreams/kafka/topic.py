@@ -1,7 +1,6 @@
 """The topic of a table: which one it is, what it holds, and its records as changes of the table."""
 
 import json
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -14,7 +13,6 @@ from backfill_cli.decode.unwrapped import DELETED
 from backfill_cli.errors import START_OVER, Fatal, StateConflict, UsageError
 from backfill_cli.kafka.cluster import Seen
 from backfill_cli.kafka.connection import Connection
-from backfill_cli.kafka.edge import client
 from backfill_cli.kafka.messages import messages
 from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.position import Position
@@ -32,10 +30,6 @@ from backfill_cli.upstreams.kafka.records import Records
 
 _ASKED = 8
 """How many partitions are asked for the age of what they hold: some 20 ms each."""
-
-
-_OF_A_SCHEMA = 20
-"""Values of a schema that are looked at: those of shards of a table can have one schema."""
 
 
 class Topic:
@@ -240,41 +234,25 @@ class Topic:
         """How each record becomes a row."""
         asked = replace(self.asked(None if self.follows else value), key=())
         opened = self._reads(asked, value, identity)
-        return Reading(schema_text(value), opened.decode(lambda: ()), follows=self.follows)
+        return Reading(schema_text(value), opened.decode(lambda: ()), follows=self._followed)
 
     @property
     def follows(self) -> bool:
         """Whether a column that is new in a record's schema is one of the table from then on."""
         return self._options.value.encoding in WIRE and self.ddl is None
 
-    def added(self, value: Columns, ranges: Sequence[Range], new: Sequence[Range], identity: str) -> Columns:
-        """The columns that records of these ranges and of the topic have beside these.
+    @property
+    def _followed(self) -> str:
+        return self.table.name if self.follows else ""
 
-        new: the record that showed that there are some: those around it can be of other schemas.
+    def added(self, value: Columns, ranges: Sequence[Range], new: Range, identity: str) -> Columns:
+        """The columns that a few records of these ranges and of the topic have beside these.
+
+        new: the record that showed that there are some: those around it can be of other schemas, and tables.
         Records of older schemas have NULL there, whatever the default: the same rows whenever they are read.
         """
-        asked = self.asked(None)
-        if not self.shared:
-            return self._beside(asked, value, lambda: self._samples(ranges, new))
-        asked = replace(asked, source=self.known(identity).get("source"))
-        return self._beside(asked, value, lambda: self._of_each_schema(asked, self._held(ranges)))
-
-    def _of_each_schema(self, asked: Asked, ranges: Sequence[Range]) -> list[bytes]:
-        """A few values of each schema in these ranges: of a table among others, the ends of a range show none."""
-        assert asked.documents is not None, "only a registry's schemas have columns that are added"
-        length, found = asked.documents.registry.wire.length, Counter[bytes]()
-        kept = []
-        for one in ranges:
-            for part in messages(self.connection, self.name, one):
-                for value in filter(None, map(client().Message.value, part)):
-                    found[value[:length]] += 1
-                    if found[value[:length]] <= _OF_A_SCHEMA:
-                        kept.append(value)
-        return kept
-
-    def _beside(self, asked: Asked, value: Columns, read: Callable[[], list[bytes]]) -> Columns:
-        """The columns of these records that are none of these."""
-        found = self.decoder.columns(asked, read)
+        asked = replace(self.asked(None), source=self.known(identity).get("source") if self.shared else None)
+        found = self.decoder.columns(asked, lambda: self._samples(ranges, new))
         more = {name: one for name, one in found.columns.items() if name not in value}
         return {
             name: {**one, "metadata": {k: v for k, v in one["metadata"].items() if k != "absent"}}
@@ -282,12 +260,9 @@ class Topic:
             if not value.keys() & set(one["metadata"].get("aliases", ()))
         }
 
-    def _samples(self, ranges: Sequence[Range], new: Sequence[Range]) -> list[bytes]:
-        return [
-            *self._recent(new),
-            *self._recent(ranges),
-            *samples.of_topic(self.connection, self.name, self.now()),
-        ]
+    def _samples(self, ranges: Sequence[Range], new: Range) -> list[bytes]:
+        recent = [*self._recent([new]), *self._recent(ranges)]
+        return [*recent, *samples.of_topic(self.connection, self.name, self.now())]
 
     def changes(
         self, spark: SparkSession, after: Position, up_to: Position, value: Columns, identity: str, asked: Asked
@@ -314,7 +289,7 @@ class Topic:
         decode = self._reads(self._in_order(asked), value, identity).decode(lambda: self._recent(ranges))
         of_key = None if self.decoder.changes else self.of_key(value).decode(lambda: ())
         changes_snapshot = asked.whole is not None
-        follows = self.follows and not changes_snapshot
+        follows = "" if changes_snapshot else self._followed
         return Reading(schema_text(value), decode, self.table.key, of_key, changes_snapshot, follows)
 
     def _in_order(self, asked: Asked) -> Asked:

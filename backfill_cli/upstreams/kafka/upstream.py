@@ -157,17 +157,14 @@ class KafkaUpstream(Source):
         self._schemas = schemas
 
     def widened(
-        self, schemas: Mapping[str, str], reads: Sequence[SnapshotRead], new: Sequence[SnapshotRead]
+        self, schemas: Mapping[str, str], reads: Sequence[SnapshotRead], new: SnapshotRead
     ) -> Mapping[str, str] | None:
-        found = dict(schemas)
-        for name, topic in self._topics.of.items():
-            if topic.follows:
-                known = columns_of(schemas[name])
-                ranges = _ranges_of(name, reads), _ranges_of(name, new)
-                more = topic.added(columns.of_value(known), *ranges, self._taken().identity)
-                columns.refuse_names(f"topic '{topic.name}'", more)
-                found[name] = schema_text({**known, **more}) if more else schemas[name]
-        return None if found == schemas else found
+        topic, known = self._topics.of[new.table], columns_of(schemas[new.table])
+        ranges = _ranges([one for one in reads if one.table == new.table])
+        (at,) = _ranges([new])
+        more = topic.added(columns.of_value(known), ranges, at, self._taken().identity)
+        columns.refuse_names(f"topic '{topic.name}'", more)
+        return {**schemas, new.table: schema_text({**known, **more})} if more else None
 
     def _asked(self, topic: Topic, value: Columns) -> Asked:
         return topic.asked(None if topic.ddl is None else value)
@@ -222,10 +219,6 @@ class KafkaUpstream(Source):
         if self._pin is None:
             raise RuntimeError("pin() or restore() comes first")
         return self._pin
-
-
-def _ranges_of(table: str, reads: Sequence[SnapshotRead]) -> list[Range]:
-    return [one for read, one in zip(reads, _ranges(reads), strict=True) if read.table == table]
 
 
 def _ranges(reads: Sequence[SnapshotRead]) -> list[Range]:

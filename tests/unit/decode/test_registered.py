@@ -235,7 +235,7 @@ def test_a_record_with_a_new_column_is_named_with_what_to_declare(topic: Topic) 
     asked = topic.asked(["id"])
     found = decoder("rows").columns(replace(asked, name="none"), lambda: [old])
     decode = decoder("rows").open(asked, found.columns, {}).decode(lambda: ())
-    reading = Reading(schema_text(found.columns), decode, ("id",), decode, follows=True)
+    reading = Reading(schema_text(found.columns), decode, ("id",), decode, follows="t")
     at = pa.array([0, 0], pa.int32())
     place = {
         "kafka_partition": at,

@@ -104,10 +104,10 @@ def test_an_error_of_a_worker_comes_back_as_it_was(ours: BackfillError) -> None:
 
 def test_a_new_column_comes_back_with_the_place_of_its_record() -> None:
     with pytest.raises(RuntimeError) as caught, raising_in_worker():
-        raise ColumnAdded("column 'a' is new", "declare it", (3, 17))
+        raise ColumnAdded("column 'a' is new", "declare it", ("a, [b] ü", 3, 17))
     found = from_spark(caught.value)
     assert isinstance(found, ColumnAdded)
-    assert (found.message, found.at) == ("column 'a' is new", (3, 17))
+    assert (found.message, found.at) == ("column 'a' is new", ("a, [b] ü", 3, 17))
 
 
 def test_executors_without_a_package_are_told_what_to_install() -> None:
