@@ -61,6 +61,11 @@ def relative_path(text: str, folder: Path, value: str) -> str:
     if os.path.isabs(os.path.expanduser(before)) or folder == Path.cwd():
         return before + reference + after
     if not reference:
-        return os.path.relpath(before, folder) + "/" * text.endswith("/")
+        return _below(os.path.relpath(before, folder)) + "/" * text.endswith("/")
     at, begin = os.path.split(before)
-    return os.path.join(os.path.relpath(at or ".", folder), begin) + reference + after
+    return os.path.join(_below(os.path.relpath(at or ".", folder)), begin) + reference + after
+
+
+def _below(path: str) -> str:
+    """A relative path, also where its first folder is named `~`."""
+    return f"./{path}" if path.startswith("~") else path

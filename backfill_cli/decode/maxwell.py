@@ -65,7 +65,7 @@ class Maxwell:
             return TableChange(databases=frozenset({database}))
         if kind == "table-drop":
             return TableChange(emptied=table)
-        if kind != "table-alter":
+        if not kind.startswith("table"):
             return TableChange()
         images = (record.get("old"), record.get("def"))
         names = {full_name(one) for one in images if isinstance(one, dict)} - {""}

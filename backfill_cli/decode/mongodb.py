@@ -5,6 +5,7 @@ A column is the document's member of its name, of one of BSON's types, in any of
 """
 
 import re
+import struct
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -200,9 +201,21 @@ def _simple(kind: str) -> _Reader:
             raise _other(found, kind)
         if found.kind == _DATE:
             return _moment(found.value, kind)
+        if kind in ("float", "double"):
+            return _floating(found, kind)
         return found.value if found.kind in (_BOOLEAN, _BINARY, _UUID) else values.of_text(str(found.value), kind)
 
     return read
+
+
+def _floating(found: Bson, kind: str) -> float:
+    """Exactly the number, whereas of JSON's digits the nearest one counts."""
+    value: float = values.of_text(str(found.value), kind)
+    held = value if kind == "double" else struct.unpack("<f", struct.pack("<f", value))[0]
+    told = int(found.value) if found.kind == _WHOLE else float(found.value)
+    if held != told and value == value:
+        raise values.inexact(kind)
+    return value
 
 
 def _moment(micros: int, kind: str) -> int:
@@ -224,7 +237,7 @@ def _as_text(found: Bson, token: Token) -> str:
         return str(uuid.UUID(bytes=found.value))
     if found.kind in (_DATE, _BINARY):
         raise _other(found, "string")
-    told = Number(found.value) if found.kind == _WHOLE else token
+    told = Number(found.value) if found.kind in (_WHOLE, _DOUBLE) else token
     return str(values.of_json("string", textual("string"))(told))
 
 

@@ -18,6 +18,8 @@ _TOKEN = re.compile(
 _DATABASE = ("DATABASE", "SCHEMA")
 _PARTS = ("PARTITION", "TABLESPACE")
 _LOSES_PARTS = ("TRUNCATE", "DROP", "EXCHANGE", "DISCARD", "IMPORT")
+_DEFINES = ("PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "VIEW")
+"""What a statement creates or alters that has others in it: those are not executed then."""
 _RENAMES_INSIDE = ("COLUMN", "INDEX", "KEY", "CONSTRAINT")
 
 
@@ -67,6 +69,11 @@ def effect(sql: str, database: str) -> Effect:
     """What a statement does that was executed in this database."""
     names = list(_names(sql))
     keys = [name.key for name in names]
+    if (
+        keys[:1] in (["CREATE"], ["ALTER"])
+        and next((key for key in keys if key in (*_DEFINES, "TABLE")), "") in _DEFINES
+    ):
+        return Effect(frozenset(), frozenset(), False)
     databases: set[str] = set()
     loses = temporary = False
     for at, (key, after) in enumerate(zip(keys, [*keys[1:], ""], strict=True)):
@@ -75,6 +82,7 @@ def effect(sql: str, database: str) -> Effect:
             databases.update(those[:1])
         temporary = temporary or (key == "DROP" and after == "TEMPORARY")
         loses = loses or (key in _LOSES_PARTS and after in (*_PARTS, "TABLE", "TABLES"))
+        loses = loses or (key == "REPLACE" and after == "TABLE" and keys[0] == "CREATE")
         loses = loses or (key == "TRUNCATE" and at == 0) or (key == "RENAME" and after not in _RENAMES_INSIDE)
     if not loses:
         return Effect(frozenset(databases), frozenset(), temporary)

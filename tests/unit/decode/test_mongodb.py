@@ -253,6 +253,47 @@ def test_what_a_column_does_not_hold_exactly_is_a_fault(kind: str, value: Any, s
     assert says in error
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "row"),
+    [
+        ("STRING", {"$numberDouble": "1.5"}, "1.5"),
+        ("STRING", {"$numberInt": "-5"}, "-5"),
+        ("STRING", 2**63, str(2**63)),
+        ("STRING", [{"$oid": "0" * 24}, 1], '[{"$oid":"' + "0" * 24 + '"},1]'),
+        ("DOUBLE", {"$numberDouble": "-Infinity"}, float("-inf")),
+        ("DOUBLE", 2**53, float(2**53)),
+        ("FLOAT", 0.5, 0.5),
+        ("FLOAT", {"$numberDouble": "Infinity"}, float("inf")),
+        ("DATE", {"$date": -86_400_000}, dt.date(1969, 12, 31)),
+        (
+            "TIMESTAMP",
+            {"$date": "2026-11-26T23:59:59.999Z"},
+            dt.datetime(2026, 11, 26, 23, 59, 59, 999_000, dt.UTC),
+        ),
+        ("BINARY", {"$uuid": str(uuid.UUID(int=5))}, uuid.UUID(int=5).bytes),
+        (
+            "STRING",
+            {"$binary": {"base64": base64.b64encode(bytes(16)).decode(), "subType": "04"}},
+            str(uuid.UUID(int=0)),
+        ),
+        ("STRUCT<a: INT>", {"$ref": "x", "a": 1}, {"a": 1}),
+    ],
+    ids=str,
+)
+def test_each_form_of_a_value_is_its_columns(kind: str, value: Any, row: Any) -> None:
+    record = enveloped("c", None, "strict", after=json.dumps({"_id": "k", "v": value}))
+    assert told(read([(b"{}", record)], f"_id STRING, v {kind}")) == [(0, "U", {"_id": "k", "v": row}, None)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("DOUBLE", 2**53 + 1), ("FLOAT", 2**24 + 1), ("FLOAT", 0.1), ("FLOAT", 1e300)]
+)
+def test_a_number_that_would_be_rounded_is_a_fault(kind: str, value: Any) -> None:
+    record = enveloped("c", None, "strict", after=json.dumps({"_id": "k", "v": value}))
+    ((*_, error),) = told(read([(b"{}", record)], f"_id STRING, v {kind}"))
+    assert error is not None
+
+
 def test_a_member_that_differs_from_a_column_only_in_case_is_a_fault() -> None:
     ((*_, error),) = told(read([(b"{}", enveloped("c", {"_id": "k", "N": 5}, "relaxed"))], "_id STRING, n INT"))
     assert error is not None
