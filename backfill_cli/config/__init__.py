@@ -45,6 +45,7 @@ from backfill_cli.contracts import (
     TableSpec,
     UpstreamConnector,
 )
+from backfill_cli.contracts.domain import Domain
 from backfill_cli.contracts.options import STORED
 from backfill_cli.errors import ConfigError, Hint, UsageError, command
 from backfill_cli.folders import folder_of
@@ -100,9 +101,12 @@ class JobConfig:
 
     def table_specs(self) -> tuple[TableSpec, ...]:
         """The tables as the upstream sees them."""
-        return tuple(
-            TableSpec(one.name, tuple(one.key), one.immutable_key, self.transform_of(one.name).where is not None)
-            for one in self.tables
+        return tuple(self._spec(one, self.transform_of(one.name)) for one in self.tables)
+
+    def _spec(self, table: Table, transform: Transform) -> TableSpec:
+        domain = sink_of(self.tree["sink"]).domain if transform.is_empty else Domain()
+        return TableSpec(
+            table.name, tuple(table.key), table.immutable_key, transform.where is not None, domain
         )
 
     def open_upstream(self) -> Source:

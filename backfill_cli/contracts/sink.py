@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.contracts.domain import Domain
 from backfill_cli.contracts.options import Named
 from backfill_cli.contracts.source import Contract
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
@@ -307,7 +308,7 @@ class SinkConnector:
     place: the option that says where tables go, which `init --to` fills in; placed: all options that a place says,
     where these are several. claims: whether a place is of this kind, by its form or by what lies there. look: what
     there is to say of the place that these options name, in at most two lines; secrets are resolved; raises
-    UsageError for a server that does not answer.
+    UsageError for a server that does not answer. domain: see Domain.
     """
 
     options: type["BaseModel"]
@@ -318,3 +319,4 @@ class SinkConnector:
     placed: Callable[[Named], Mapping[str, Any]] | None = None
     claims: Callable[[str], bool] = lambda _text: False
     look: Callable[[Any], Sequence[str]] | None = None
+    domain: Domain = Domain()  # noqa: RUF009

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from backfill_cli.contracts import own
+from backfill_cli.contracts.domain import Domain
 from backfill_cli.contracts.options import Looked, Named
 from backfill_cli.errors import BackfillError, UsageError
 from backfill_cli.model.limit import Limit
@@ -33,12 +34,14 @@ class TableSpec:
 
     key: source columns that identify a row. immutable_key: the key is promised never to change.
     filtered: a `where` leaves rows out once they are read: until then a row of the snapshot may have a NULL key.
+    domain: values that the sink does not hold; none where a transform comes between.
     """
 
     name: str
     key: tuple[str, ...]
     immutable_key: bool = False
     filtered: bool = False
+    domain: Domain = Domain()  # noqa: RUF009
 
 
 class BrokenContract(UsageError):

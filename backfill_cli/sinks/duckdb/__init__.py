@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from backfill_cli.contracts import Sink, SinkConnector
+from backfill_cli.contracts.domain import Domain
 from backfill_cli.contracts.options import Example, FilePath
 
 
@@ -51,6 +52,12 @@ def _claims(text: str) -> bool:
         return False
 
 
+_LOGICAL = frozenset({"uuid", "json"})
 connector = SinkConnector(
-    options=DuckDBOptions, open=_open, fingerprint=_fingerprint, place="path", claims=_claims
+    options=DuckDBOptions,
+    open=_open,
+    fingerprint=_fingerprint,
+    place="path",
+    claims=_claims,
+    domain=Domain("DuckDB", _LOGICAL, halves=False),
 )

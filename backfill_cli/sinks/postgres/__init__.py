@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from backfill_cli import postgres_dsn
 from backfill_cli.contracts import Sink, SinkConnector
+from backfill_cli.contracts.domain import Domain
 from backfill_cli.contracts.options import Example
 
 
@@ -57,6 +58,15 @@ def _look(options: PostgresOptions) -> Sequence[str]:
     return look(options)
 
 
+_FIRST_DAY = -2_440_588
+"""4714-11-24 BC as days since 1970. Its last date is later than any that is read."""
+_FIRST = _FIRST_DAY * 86_400_000_000
+_DOMAIN = Domain(
+    "PostgreSQL",
+    frozenset({"uuid", "json"}),
+    nul=False,
+    first={"date": _FIRST_DAY, "timestamp": _FIRST, "timestamp_ntz": _FIRST},
+)
 connector = SinkConnector(
     options=PostgresOptions,
     open=_open,
@@ -64,4 +74,5 @@ connector = SinkConnector(
     place="dsn",
     claims=postgres_dsn.is_url,
     look=_look,
+    domain=_DOMAIN,
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Decode, Decoded, Fault
+from backfill_cli.contracts.domain import Domain
 from backfill_cli.errors import ColumnAdded
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.formats.schemas import arrow_type
@@ -48,7 +49,7 @@ class Reading:
     key: the table's key columns, empty for events. of_key: reads those columns from the key of a record without a
     value; None if the format's changes have deletes of their own. faults: whether rows also have `own.FAULT
     STRING`, which `Fault` an error is. follows: whether a column that is new in a record's schema is one of the
-    table from then on.
+    table from then on. domain: of the values.
     """
 
     schema: str
@@ -57,6 +58,7 @@ class Reading:
     of_key: Decode | None = None
     faults: bool = False
     follows: bool = False
+    domain: Domain = Domain()  # noqa: RUF009
 
     @property
     def columns(self) -> Columns:
@@ -129,11 +131,15 @@ class Reading:
 
     def _decoded(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Decoded:
         """The rows alone, without marks and places."""
-        if self.of_key is None:
-            return self.decode(values)
+        from backfill_cli.decode.held import held
         from backfill_cli.decode.upserts import upserts
 
-        return upserts(columns_of(self.schema), self.key, self.decode, self.of_key, values, keys)
+        columns = columns_of(self.schema)
+        if self.of_key is None:
+            found = self.decode(values)
+        else:
+            found = upserts(columns, self.key, self.decode, self.of_key, values, keys)
+        return held(columns, found, self.domain)
 
     def of_records(self, batch: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":
         """The rows of a batch of RECORDS. Runs in a worker."""

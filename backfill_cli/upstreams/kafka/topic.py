@@ -241,7 +241,8 @@ class Topic:
         """How each record becomes a row."""
         asked = replace(self.asked(None if self.follows else value), key=())
         opened = self._reads(asked, value, identity)
-        return Reading(schema_text(value), opened.decode(lambda: ()), follows=self.follows)
+        decode, domain = opened.decode(lambda: ()), self.table.domain
+        return Reading(schema_text(value), decode, follows=self.follows, domain=domain)
 
     @property
     def follows(self) -> bool:
@@ -311,7 +312,8 @@ class Topic:
         of_key = None if self.decoder.changes else self.of_key(value).decode(lambda: ())
         changes_snapshot = asked.whole is not None
         follows = self.follows and not changes_snapshot
-        return Reading(schema_text(value), decode, self.table.key, of_key, changes_snapshot, follows)
+        schema, key, domain = schema_text(value), self.table.key, self.table.domain
+        return Reading(schema, decode, key, of_key, changes_snapshot, follows, domain)
 
     def _in_order(self, asked: Asked) -> Asked:
         """Whether all records of the topic have one order: not if it has several partitions."""

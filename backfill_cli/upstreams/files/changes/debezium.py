@@ -413,7 +413,8 @@ class Debezium(ChangeFormat):
         columns = columns_of(decode.schema)
         read = {name: field(name, kind) for name, kind in _MARKS.items()} | decode.beside | columns
         csv, names = self._options.csv, tuple(columns)
-        return TextRows(csv, names, read, CHANGES_HINT, decode.key, quarantine=quarantines, way_on=self._way_on)
+        key, way_on, domain = decode.key, self._way_on, self._table.domain
+        return TextRows(csv, names, read, CHANGES_HINT, key, None, quarantines, None, way_on, domain=domain)
 
     def _read(
         self,

@@ -199,6 +199,7 @@ class MarkedRows(ChangeFormat):
             self.quarantines,
             way_on=self.way_on,
             not_null=self.table.key,
+            domain=self.table.domain,
         )
         rows = by(spark, where, files, how)
         shown = [

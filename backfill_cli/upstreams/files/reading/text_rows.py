@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from backfill_cli.contracts import Piece, own
+from backfill_cli.contracts.domain import Domain
+from backfill_cli.decode.held import refused
 from backfill_cli.errors import BadData, Fatal, Hint
 from backfill_cli.formats import frames
 from backfill_cli.formats.compute import pc
@@ -41,7 +43,8 @@ class TextRows:
     has no such value. hint: of a record that cannot be read. key: columns whose values an error shows. faults: why
     rows cannot be taken, though their values can be read. quarantine: such a record is a row with
     `own.QUARANTINED` instead of an error. reads: the index of each file's read, by its name: rows have `own.READ`.
-    way_on: what else can be done about such a record, after the hint. not_null: columns of the key.
+    way_on: what else can be done about such a record, after the hint. not_null: columns of the key. domain: of the
+    values.
     """
 
     csv: CsvOptions
@@ -54,6 +57,7 @@ class TextRows:
     reads: Mapping[str, int] | None = None
     way_on: Hint = Hint()  # noqa: RUF009
     not_null: tuple[str, ...] = ()
+    domain: Domain = Domain()  # noqa: RUF009
 
 
 def schema(rows: TextRows) -> "StructType":
@@ -175,6 +179,7 @@ class _BadRows:
         """The block's rows. Raises BadData for the first that cannot be read, unless it is quarantined."""
         rows, found = self._rows, block.faults
         told = rows.faults(block.columns) if rows.faults is not None else {}
+        told = refused(rows.columns, block.columns, rows.domain) | told
         found |= {index: fault for index, fault in told.items() if index not in found}
         for name in rows.not_null:
             if block.columns[name].null_count:

@@ -183,6 +183,7 @@ class TableSnapshot:
             quarantine=bool(self._quarantines),
             way_on=way_on,
             not_null=() if self._table.filtered else key,
+            domain=self._table.domain,
         )
 
     def _parts(self, reads: Sequence[SnapshotRead]) -> Iterator[tuple[int, ParquetPart]]:

@@ -1,0 +1,135 @@
+"""Which of the values that were read a sink's types do not hold (contracts/domain.py), by whole columns.
+
+Where no transform follows, a value of a source is one of the sink. Refused here, it is refused with its place, and
+can be quarantined: a commit only knows the key of its row.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from backfill_cli.contracts.decoder import Decoded
+from backfill_cli.contracts.domain import Domain
+from backfill_cli.decode.upserts import faulty
+from backfill_cli.formats.compute import pc
+from backfill_cli.model.schema import Columns
+
+_UUID = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+_ENDLESS = {"date": 2**31 - 1, "timestamp": 2**63 - 1, "timestamp_ntz": 2**63 - 1}
+"""Infinity, negated for -infinity, which has no first value."""
+
+
+def held(columns: Columns, found: Decoded, domain: Domain) -> Decoded:
+    """The rows; an error for each record of which one row has a value that is not held."""
+    told = refused(columns, found.columns, domain)
+    if not told:
+        return found
+    count = len(next(iter(found.columns.values())))
+    record = list(range(count)) if found.record is None else found.record.to_pylist()
+    known: list[str | None] = [None] * count if found.error is None else found.error.to_pylist()
+    why = {record[row]: reason for row, reason in sorted(told.items(), reverse=True)}
+    kept, errors, before = list[int](), list[str | None](), set[int]()
+    for row, of in enumerate(record):
+        if of in why and of in before:
+            continue  # the other row of a change of a key: the record is refused as a whole
+        before.add(of)
+        kept.append(row)
+        errors.append(known[row] or why.get(of))
+    if len(kept) < count:
+        found = _taken(found, pa.array(kept, pa.int32()))
+    return faulty(columns, found, pa.array(errors, pa.string()))
+
+
+def _taken(found: Decoded, rows: pa.Array) -> Decoded:
+    def one(array: pa.Array | None) -> pa.Array | None:
+        return None if array is None else array.take(rows)
+
+    return Decoded(
+        {name: column.take(rows) for name, column in found.columns.items()},
+        one(found.record),
+        one(found.op),
+        one(found.ms),
+        one(found.error),
+        one(found.fault),
+        {name: column.take(rows) for name, column in found.beside.items()},
+    )
+
+
+def refused(columns: Columns, found: Mapping[str, pa.Array], domain: Domain) -> dict[int, str]:
+    """The rows, by index, with a value that is not held, each with the reason for the first such column."""
+    told: dict[int, str] = {}
+    for name, column in columns.items():
+        for row, why in _of_column(column, found[name], domain).items() if name in found else ():
+            told.setdefault(row, f"column '{name}': {why}")
+    return told
+
+
+def _of_column(column: Mapping[str, Any], values: pa.Array, domain: Domain) -> Mapping[int, str]:
+    kind, logical = column["type"], (column.get("metadata") or {}).get("logical")
+    if logical in domain.logical:
+        return _not_uuids(values) if logical == "uuid" else _not_json(values, domain.halves)
+    told: dict[int, str] = {}
+    if isinstance(kind, dict):
+        if kind["type"] == "array" and isinstance(kind["elementType"], str):
+            row_of = pc.list_parent_indices(values).to_pylist()
+            inner = _of_column({"type": kind["elementType"]}, pc.list_flatten(values), domain)
+            for at, why in inner.items():
+                told.setdefault(row_of[at], why)
+        return told
+    if kind == "string" and not domain.nul:
+        lacks = f"text with the character NUL, which {domain.system} does not hold"
+        return dict.fromkeys(_rows(pc.match_substring(values, "\0")), lacks)
+    if kind in domain.first:
+        first, endless = domain.first[kind], -_ENDLESS[kind]
+        count = values.cast(pa.int32() if kind == "date" else pa.int64())
+        early = pc.and_(pc.less(count, first), pc.not_equal(count, endless))
+        what = "date" if kind == "date" else "time"
+        return dict.fromkeys(_rows(early), f"a {what} before the first one that {domain.system} holds")
+    return told
+
+
+def _rows(bad: pa.Array) -> list[int]:
+    if not pc.any(bad).as_py():
+        return []
+    found: list[int] = pc.indices_nonzero(bad).to_pylist()
+    return found
+
+
+def _not_uuids(values: pa.Array) -> Mapping[int, str]:
+    bad = _rows(pc.invert(pc.match_substring_regex(values, _UUID)))
+    return {row: f"no UUID: {_shown(values[row])}" for row in bad}
+
+
+def _not_json(values: pa.Array, halves: bool) -> Mapping[int, str]:
+    texts = values.to_pylist()
+    return {
+        row: f"no JSON: {_shown(values[row])}"
+        for row, text in enumerate(texts)
+        if text is not None and not _is_json(text, halves)
+    }
+
+
+def _is_json(text: str, halves: bool) -> bool:
+    """What is nested too deeply to be looked at is left to the sink."""
+    try:
+        value = json.loads(text, parse_int=str, parse_float=str, parse_constant=_no_number)
+        if not halves and _HALF.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        return True
+    except ValueError:  # of the text, or of half a surrogate
+        return False
+    return True
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(word)
+
+
+def _shown(value: pa.Scalar) -> str:
+    text: str = value.as_py()
+    return json.dumps(text, ensure_ascii=False)[:100]
