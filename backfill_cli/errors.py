@@ -228,8 +228,17 @@ RESTORE = "restore it, or " + START_OVER
 RETRIED = retried()
 """The hint of a failure that may pass, and of which nobody knows more."""
 
-CORRECT = "correct the rows upstream, or leave them out with a `where`"
-"""The hint for rows that a sink's table refuses."""
+CORRECT = (
+    "correct the rows upstream and resume the job, or " + START_OVER + ", with a `where` that leaves them out"
+)
+"""The hint for rows that a sink's table refuses. A job keeps its transform for its life."""
+
+CORRECT_VALUE = (
+    "correct it upstream and resume the job, or "
+    + START_OVER
+    + ", with another value for it in the transform's select"
+)
+"""The same for a single value."""
 
 NEWER_DUCKDB = shell("pip install --upgrade duckdb")
 """The hint for a file that a later version of DuckDB wrote."""

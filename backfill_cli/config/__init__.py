@@ -15,6 +15,7 @@ from backfill_cli.config.faults import spell_faults, spell_path, table_faults
 from backfill_cli.config.loading import (
     absolute,
     hook_faults,
+    named_tables,
     with_event_key,
     with_primary_keys,
     without_key,
@@ -105,9 +106,7 @@ class JobConfig:
 
     def _spec(self, table: Table, transform: Transform) -> TableSpec:
         domain = sink_of(self.tree["sink"]).domain if transform.is_empty else Domain()
-        return TableSpec(
-            table.name, tuple(table.key), table.immutable_key, transform.where is not None, domain
-        )
+        return TableSpec(table.name, tuple(table.key), table.immutable_key, transform.where is not None, domain)
 
     def open_upstream(self) -> Source:
         """The upstream, secrets resolved. Raises ConfigError for a reference that cannot be resolved."""
@@ -286,7 +285,7 @@ def _primary_keys(tree: Tree, upstream: BaseModel, tables: list[str]) -> Mapping
     """The tables' primary keys, read from the upstream."""
     keys_of = upstream_of(tree["upstream"]).primary_keys
     assert keys_of is not None
-    return keys_of(resolve(upstream, "upstream"), tables)
+    return keys_of(resolve(upstream, "upstream"), tables, named_tables(tree))
 
 
 def _written_secrets(tree: Tree) -> list[str]:

@@ -52,9 +52,18 @@ def with_event_key(tree: Tree, key: Sequence[str]) -> Tree:
 
 def without_key(tree: Tree) -> list[str]:
     """The names of the tables that name no key."""
+    return [table["name"] for table in _named(tree) if "key" not in table]
+
+
+def named_tables(tree: Tree) -> list[str]:
+    """The names of all tables."""
+    return [table["name"] for table in _named(tree)]
+
+
+def _named(tree: Tree) -> list[Tree]:
     told = tree.get("tables")
     tables = [table for table in told if isinstance(table, dict)] if isinstance(told, list) else []
-    return [table["name"] for table in tables if "key" not in table and isinstance(table.get("name"), str)]
+    return [table for table in tables if isinstance(table.get("name"), str)]
 
 
 def with_primary_keys(tree: Tree, keys: Mapping[str, Sequence[str]]) -> Tree:

@@ -694,7 +694,8 @@ class UpstreamConnector:
     options: the model of its part of the config, with units and help. open: from those options (secrets resolved)
     and the job's tables; accesses nothing yet. fingerprint: the options that must not change in a job's life.
     event_key: columns that identify a row of a table whose config names no key; empty if the config must name one.
-    primary_keys: the primary keys that the upstream knows for the named tables; None if it knows none.
+    primary_keys: the primary keys that the upstream knows for tables whose config names none, by those and all of
+    the job's tables; None if it knows none.
     snapshot, changes: its sides for use beside another system; None for a side that it does not have.
     look: finds out the options by reading data, without Spark; None: not supported. claims: whether a place is
     data of this kind, by its form or by what lies there; for `init --from`, which names no type.
@@ -705,7 +706,7 @@ class UpstreamConnector:
     open: Callable[[Any, Sequence[TableSpec]], Source]
     fingerprint: Callable[[Any], Mapping[str, Any]]
     event_key: Callable[[Any], tuple[str, ...]] = lambda _options: ()
-    primary_keys: Callable[[Any, Sequence[str]], Mapping[str, Sequence[str]]] | None = None
+    primary_keys: Callable[[Any, Sequence[str], Sequence[str]], Mapping[str, Sequence[str]]] | None = None
     snapshot: SnapshotConnector | None = None
     changes: ChangesConnector | None = None
     look: Callable[[Named], Looked] | None = None

@@ -43,7 +43,7 @@ def test_rows_by_the_key_of_their_records_with_tombstones(
     upstream = {"bootstrap_servers": broker.bootstrap, "topic": topic.name, "value": value, "registry": at}
     upstream["key"] = {"format": "avro"}
     assert connector.primary_keys is not None
-    assert connector.primary_keys(KafkaOptions.model_validate(upstream), ["t"]) == {"t": ["id"]}
+    assert connector.primary_keys(KafkaOptions.model_validate(upstream), ["t"], ["t"]) == {"t": ["id"]}
     found = read(topic, tmp_path / "job", value, keys="avro", registry=at)
     assert sorted((row["id"][1], row["name"][1]) for row in found.rows) == [(1, "n3"), (2, "n4")]
 

@@ -17,7 +17,7 @@ from typing import Any
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import own
 from backfill_cli.engine.staging.values import storable
-from backfill_cli.errors import BadData, Transient, UsageError, in_config
+from backfill_cli.errors import CORRECT_VALUE, BadData, Transient, UsageError, in_config
 from backfill_cli.formats.schemas import leaf_of
 from backfill_cli.model.plan import StagedFile, StagedTable
 from backfill_cli.model.units import spell_count
@@ -201,7 +201,7 @@ def _refuse_too_early(path: Path, footer: Any) -> None:
             raise BadData(
                 f"table {table!r}: column {name!r} holds a timestamp of {lowest} us since 1970, "
                 "which is before the year 290309 BC",
-                "correct it upstream, or in the transform's select",
+                CORRECT_VALUE,
             )
 
 

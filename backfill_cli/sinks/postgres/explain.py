@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.refusals import as_json, duplicate_keys
-from backfill_cli.errors import CORRECT, BadData, Hint, sql
+from backfill_cli.errors import CORRECT, CORRECT_VALUE, BadData, Hint, sql
 from backfill_cli.formats.compute import pc
 from backfill_cli.sinks.postgres.apply import Writing
 from backfill_cli.sinks.postgres.dialect import POSTGRES, TREE, listed, matching, quoted, shown
@@ -62,7 +62,7 @@ def _explained(writing: Writing, exc: Exception) -> BadData:
         what = _constraint(exc) or str(place_of(exc))
         return BadData(
             f"table {table.name!r}: {what} refuses what a trigger of {target} writes: {_whole(exc)}",
-            f"{CORRECT}, or disable the trigger: " + sql(f"ALTER TABLE {target.sql} DISABLE TRIGGER USER"),
+            CORRECT + ", or disable the trigger: " + sql(f"ALTER TABLE {target.sql} DISABLE TRIGGER USER"),
         )
     if state == "23505":
         return _not_unique(writing, exc)
@@ -122,7 +122,7 @@ def _clash(table: SinkTable, what: str, keys: Iterable[str], exc: Exception, dro
     named = "; ".join(f"({key})" for key in keys)
     detail = diagnostic(exc, "MESSAGE_DETAIL")
     rows = f": rows with the key ({', '.join(table.key)}): {named}" if named else f": {detail}" if detail else ""
-    hint = f"{CORRECT}, or: " + sql(drop) if drop else Hint.of(CORRECT)
+    hint = CORRECT + ", or: " + sql(drop) if drop else CORRECT
     if drop and sqlstate_of(exc) == "23503":
         hint += "; if both tables are this job's, defer the check to the end of the transaction: "
         hint += sql(f"{_alter(exc, 'ALTER')} DEFERRABLE")
@@ -152,9 +152,7 @@ def _value(table: SinkTable, refused: Refused) -> BadData:
         value = as_json(found.get(column))
         key = f"the row with the key ({', '.join(table.key)}) = ({_key(found, table)})"
         what = f"PostgreSQL cannot hold {value} of {key}: {what}"
-    return BadData(
-        f"table {table.name!r}, column {column!r}: {what}", "correct it upstream, or in the transform's select"
-    )
+    return BadData(f"table {table.name!r}, column {column!r}: {what}", CORRECT_VALUE)
 
 
 def _too_long(writing: Writing, exc: Exception) -> BadData:
@@ -170,7 +168,7 @@ def _too_long(writing: Writing, exc: Exception) -> BadData:
     which = f": the longest value, of {size:,} bytes in column {column!r}, is in the row with {key}" if row else ""
     return BadData(
         f"table {table.name!r}: an index of {target} refuses the commit's rows: {message_of(exc)}{which}",
-        f"{CORRECT}: an index of PostgreSQL holds values of up to about 2,700 bytes",
+        CORRECT + ": an index of PostgreSQL holds values of up to about 2,700 bytes",
     )
 
 

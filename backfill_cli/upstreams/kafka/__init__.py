@@ -76,7 +76,9 @@ def _event_key(options: KafkaOptions) -> tuple[str, ...]:
     return () if keyed else EVENT_KEY
 
 
-def _primary_keys(options: KafkaOptions, tables: Sequence[str]) -> Mapping[str, Sequence[str]]:
+def _primary_keys(
+    options: KafkaOptions, unkeyed: Sequence[str], tables: Sequence[str]
+) -> Mapping[str, Sequence[str]]:
     """By the registry's schema of the records' keys, or by Debezium's keys in JSON.
 
     Raises ConfigError for rows whose key nothing says.
@@ -85,12 +87,12 @@ def _primary_keys(options: KafkaOptions, tables: Sequence[str]) -> Mapping[str, 
     if options.key.format in WIRE:
         from backfill_cli.upstreams.kafka.keys import of_registry
 
-        found = of_registry(options, tables)
+        found = of_registry(options, unkeyed, tables)
     elif options.value.format == "debezium" and options.key.format == "json":
         from backfill_cli.upstreams.kafka.keys import of_records
 
-        found = of_records(options, tables)
-    unknown = [table for table in tables if table not in found]
+        found = of_records(options, unkeyed, tables)
+    unknown = [table for table in unkeyed if table not in found]
     if options.value.format != "rows" or not unknown:
         return found
     fault = f"tables: '{unknown[0]}' needs key: of rows, the newest of each key counts"

@@ -19,12 +19,14 @@ def _fingerprint(options: PostgresOptions) -> Mapping[str, Any]:
     return {"slot": options.slot, "publication": options.publication}
 
 
-def _primary_keys(options: PostgresOptions, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+def _primary_keys(
+    options: PostgresOptions, unkeyed: Sequence[str], _tables: Sequence[str]
+) -> Mapping[str, Sequence[str]]:
     from backfill_cli.upstreams.postgres.client import connected
     from backfill_cli.upstreams.postgres.tables import primary_keys
 
     with connected(options.dsn) as connection:
-        return primary_keys(connection, names)
+        return primary_keys(connection, unkeyed)
 
 
 def _look(named: Named) -> Looked:

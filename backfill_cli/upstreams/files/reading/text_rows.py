@@ -179,7 +179,7 @@ class _BadRows:
         """The block's rows. Raises BadData for the first that cannot be read, unless it is quarantined."""
         rows, found = self._rows, block.faults
         told = rows.faults(block.columns) if rows.faults is not None else {}
-        told = refused(rows.columns, block.columns, rows.domain) | told
+        told = {**refused(rows.columns, block.columns, rows.domain), **told}
         found |= {index: fault for index, fault in told.items() if index not in found}
         for name in rows.not_null:
             if block.columns[name].null_count:

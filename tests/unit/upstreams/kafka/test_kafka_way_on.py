@@ -140,7 +140,7 @@ def test_rows_need_a_key_and_events_have_their_place() -> None:
         told = {"bootstrap_servers": "b:1", "topic": "t", "value": {"format": form, "schema": "id BIGINT"}}
         options = KafkaOptions.model_validate(told)
         assert connector.primary_keys is not None
-        return connector.event_key(options) or connector.primary_keys(options, ["t"])
+        return connector.event_key(options) or connector.primary_keys(options, ["t"], ["t"])
 
     with pytest.raises(ConfigError, match="'t' needs key: of rows, the newest of each key counts") as refused:
         keys("rows")
