@@ -6,7 +6,7 @@ With `--from` and `--to` it first does what `init` and `plan` do.
 import shlex
 import sys
 import termios
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -54,7 +54,10 @@ from ._written import (
 )
 
 if TYPE_CHECKING:
+    from backfill_cli.config import Keys
     from backfill_cli.config.draft import Asked
+    from backfill_cli.config.sections import Retry
+    from backfill_cli.model.limit import Limit
     from backfill_cli.model.reports import PlanReport
 
 EXAMPLES = (
@@ -107,7 +110,7 @@ def start(
         written = _write_config(asked_for(source, changes, to, table, key, name), path, yes, typed)
     store = catalog_of(path, catalog)
     with written.removed_if_refused(store):
-        job = load(path)
+        job = load(path, asking=_patiently)
         refuse_moved(job.job.name, path, store, catalog)
         if source is not None:
             ends = None if until == "forever" else until
@@ -132,6 +135,20 @@ def start(
             job.hooks,
             lambda viewer: start_job(job, store, until, into_existing, viewer),
         )
+
+
+def _patiently(ask: "Callable[[], Keys]", retry: "Retry") -> "Keys":
+    """The keys of tables that name none, once the upstream answers: as long as the run waits for it."""
+    from backfill_cli.engine.job.resources import patiently
+
+    told: list[str] = []
+
+    def tell(waits: "Limit | str") -> None:
+        if str(waits) not in told[-1:]:
+            told.append(str(waits))
+            say(told[-1])
+
+    return patiently(ask, retry.limit_s, tell)
 
 
 def _write_config(asked: "Asked", path: Path, yes: bool, typed: Sequence[str]) -> Written:

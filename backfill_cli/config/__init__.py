@@ -4,6 +4,7 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -195,15 +196,24 @@ class JobConfig:
         return {**told, "target": table.sink_name, "transform": transform}
 
 
-def load(path: Path, folder: Path | None = None) -> JobConfig:
+Keys = Mapping[str, Sequence[str]]
+Asking = Callable[[Callable[[], Keys], Retry], Keys]
+"""Asks an upstream for its tables' keys: what it does while that does not answer."""
+
+
+def _at_once(ask: Callable[[], Keys], _retry: Retry) -> Keys:
+    return ask()
+
+
+def load(path: Path, folder: Path | None = None, asking: Asking = _at_once) -> JobConfig:
     """The config of a TOML file. Raises ConfigError with all its faults.
 
-    folder: that its relative paths belong to, if not its own.
+    folder: that its relative paths belong to, if not its own. asking: for keys that the file does not name.
     """
     settled = absolute(of_one_system(read(path)), folder or folder_of(path))
     faults = _written_secrets(settled) + hook_faults(settled) + _spool_faults(settled)
     hint = "correct the faults listed, then: " + command("plan --config FILE")
-    return replace(_checked(settled, str(path), faults, hint), file=str(path.absolute()))
+    return replace(_checked(settled, str(path), faults, hint, asking=asking), file=str(path.absolute()))
 
 
 def read(path: Path) -> Tree:
@@ -244,7 +254,14 @@ def stored_hooks(stored: str) -> Hooks:
     return Hooks.model_validate(json.loads(stored).get("hooks", {}))
 
 
-def _checked(tree: Tree, source: str, faults: list[str], hint: Hint | str, context: Any = None) -> JobConfig:
+def _checked(
+    tree: Tree,
+    source: str,
+    faults: list[str],
+    hint: Hint | str,
+    context: Any = None,
+    asking: Asking = _at_once,
+) -> JobConfig:
     for part in _MAY_HOLD_REFERENCES:
         faults += reference_faults(tree.get(part), (part,))
     faults += _misplaced_references(tree)
@@ -255,8 +272,9 @@ def _checked(tree: Tree, source: str, faults: list[str], hint: Hint | str, conte
         tree = with_event_key(tree, upstream_of(tree["upstream"]).event_key(upstream))
     unkeyed = _unkeyed(tree)
     file = _file(with_primary_keys(tree, dict.fromkeys(unkeyed, ("key",))), faults, context)
-    if upstream is not None and unkeyed and not faults:
-        tree = with_primary_keys(tree, _primary_keys(tree, upstream, unkeyed))
+    if upstream is not None and file is not None and unkeyed and not faults:
+        asked = partial(_primary_keys, tree, upstream, unkeyed)
+        tree = with_primary_keys(tree, asking(asked, file.retry))
         file = _file(tree, faults, context)
     faults += table_faults(tree)
     faults += _folder_faults(file) if file is not None else []

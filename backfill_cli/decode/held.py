@@ -31,14 +31,14 @@ def held(columns: Columns, found: Decoded, domain: Domain) -> Decoded:
     count = len(next(iter(found.columns.values())))
     record = list(range(count)) if found.record is None else found.record.to_pylist()
     known: list[str | None] = [None] * count if found.error is None else found.error.to_pylist()
-    why = {record[row]: reason for row, reason in sorted(told.items(), reverse=True)}
+    reasons = {record[row]: reason for row, reason in sorted(told.items(), reverse=True)}
     kept, errors, before = list[int](), list[str | None](), set[int]()
     for row, of in enumerate(record):
-        if of in why and of in before:
+        if of in reasons and of in before:
             continue  # the other row of a change of a key: the record is refused as a whole
         before.add(of)
         kept.append(row)
-        errors.append(known[row] or why.get(of))
+        errors.append(known[row] or reasons.get(of))
     if len(kept) < count:
         found = _taken(found, pa.array(kept, pa.int32()))
     return faulty(columns, found, pa.array(errors, pa.string()))

@@ -22,6 +22,24 @@ from backfill_cli.spark.session import session_for
 Answer = TypeVar("Answer")
 
 
+def patiently(act: Callable[[], Answer], limit_s: float, tell: Callable[[Limit | str], None]) -> Answer:
+    """What `act` returns; transient failures are retried with backoff, up to a limit. tell: receives each."""
+
+    def waits(attempt: tenacity.RetryCallState) -> None:
+        error = attempt.outcome.exception() if attempt.outcome else None
+        if isinstance(error, Transient):
+            tell(replace(Limit.cause(error), kind=Kind.WAITING))
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(lambda exc: isinstance(exc, Transient) and driver.ended() is None),
+        wait=tenacity.wait_exponential(FIRST_WAIT_MS / 1000, max=LONGEST_WAIT_MS / 1000),
+        stop=tenacity.stop_after_delay(limit_s),
+        before_sleep=waits,
+        reraise=True,
+    )
+    return retrying(act)
+
+
 class Watcher(Protocol):
     """Follows a run, for display. Called from the run's own thread; must return at once and raise nothing."""
 
@@ -100,20 +118,7 @@ class Resources:
 
     def with_retries(self, act: Callable[[], Answer]) -> Answer:
         """What `act` returns; transient failures are retried with backoff, up to `retry.limit`."""
-
-        def waits(attempt: tenacity.RetryCallState) -> None:
-            error = attempt.outcome.exception() if attempt.outcome else None
-            if isinstance(error, Transient):
-                self.tell(replace(Limit.cause(error), kind=Kind.WAITING))
-
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(lambda exc: isinstance(exc, Transient) and driver.ended() is None),
-            wait=tenacity.wait_exponential(FIRST_WAIT_MS / 1000, max=LONGEST_WAIT_MS / 1000),
-            stop=tenacity.stop_after_delay(self._patience_s),
-            before_sleep=waits,
-            reraise=True,
-        )
-        return retrying(act)
+        return patiently(act, self._patience_s, self.tell)
 
     def __enter__(self) -> "Resources":
         self._open.enter_context(driver.explained(driver.AGAIN))
