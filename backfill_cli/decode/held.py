@@ -41,7 +41,7 @@ def held(columns: Columns, found: Decoded, domain: Domain) -> Decoded:
         errors.append(known[row] or reasons.get(of))
     if len(kept) < count:
         found = _taken(found, pa.array(kept, pa.int32()))
-    return faulty(columns, found, pa.array(errors, pa.string()))
+    return faulty(found, pa.array(errors, pa.string()))
 
 
 def _taken(found: Decoded, rows: pa.Array) -> Decoded:

@@ -59,8 +59,8 @@ class Wire:
                 "let the serializer write ids, its default"
             )
         if begin[:1] != MAGIC:
-            shown = "is empty" if not begin else f"begins with {begin!r}"
-            raise NoId(f"has no schema id: it {shown}, not with the byte 0; ids in headers are not read")
+            shown = "is empty" if not begin else f"begins with {begin!r}, not with the byte 0"
+            raise NoId(f"has no schema id: it {shown}; ids in headers are not read")
         if len(begin) < self.length:
             raise NoId(f"has no schema id: it ends after {len(begin)} bytes")
         id = int.from_bytes(begin[1:], "big")
