@@ -568,7 +568,9 @@ class Debezium:
     ) -> Found:
         """The columns of the rows in envelopes of these schemas. Raises as `columns`."""
         rows = [(one.id, block.row_of(one.schema) or ()) for one in schemas]
-        told = block.pinned(asked.place, [(one.name, fields) for one, (_, fields) in zip(schemas, rows, strict=True)])
+        told = block.pinned(
+            asked.place, [(one.name, fields) for one, (_, fields) in zip(schemas, rows, strict=True)]
+        )
         return replace(self._found(asked, told, frozenset(), [], known, skipped), schemas=rows)
 
     def _found(
