@@ -10,7 +10,7 @@ from pathlib import Path
 
 from server_process import ServerProcess, free_port, last_lines
 
-START_LIMIT_S = 60.0
+START_LIMIT_S = 180.0
 
 _SETTINGS = (
     "--bind-address=127.0.0.1",
@@ -38,7 +38,6 @@ class MariaDB:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = free_port()
-        self._socket = folder / "mariadb.sock"
         self._process: ServerProcess | None = None
 
     def start(self) -> None:
@@ -53,7 +52,7 @@ class MariaDB:
         )  # fmt: skip
         if made.returncode != 0:
             raise NoMariaDB(f"mariadb-install-db ended with {made.returncode}: {made.stderr[-500:]}")
-        told = [f"--datadir={data}", f"--socket={self._socket}", f"--port={self.port}", *_SETTINGS]
+        told = [f"--datadir={data}", "--socket=mariadb.sock", f"--port={self.port}", *_SETTINGS]
         self._process = ServerProcess([server, "--no-defaults", *told], log)
         until = time.monotonic() + START_LIMIT_S
         while self._client("SELECT 1").returncode:
@@ -82,8 +81,14 @@ class MariaDB:
         ]
 
     def _client(self, sql: str) -> subprocess.CompletedProcess[bytes]:
-        client = [_program("mariadb"), "--no-defaults", f"--socket={self._socket}", "--user=root"]
-        told = ["--default-character-set=utf8mb4", "--batch", "--raw", "--skip-column-names"]
+        client = [
+            _program("mariadb"),
+            "--no-defaults",
+            "--protocol=tcp",
+            "--host=127.0.0.1",
+            f"--port={self.port}",
+        ]
+        told = ["--user=root", "--default-character-set=utf8mb4", "--batch", "--raw", "--skip-column-names"]
         return subprocess.run([*client, *told], input=sql.encode(), capture_output=True)
 
 
