@@ -284,7 +284,7 @@ def test_a_column_whose_schema_block_is_cut_short_is_named(tmp_path: Path, told:
 
 
 def test_messages_at_both_ends_of_a_file_do_not_say_how_it_is_written(tmp_path: Path) -> None:
-    message = wrapped({"op": "m", "source": {"txId": 1, "lsn": 1}})
+    message = wrapped({"op": "m", "source": {"txId": 1, "lsn": 1}, "message": {"prefix": "p"}})
     log = opened(tmp_path).log._logs["t"]
     land(tmp_path / "changes", "1.json", message, wrapped(CREATED, **OLD), message)
     land(tmp_path / "changes", "2.json", message)
