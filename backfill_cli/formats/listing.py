@@ -1,7 +1,7 @@
 """Lists a folder or glob on any file system, again only when it may have changed.
 
-Names that begin with `_` or `.` (folders too) and `*.tmp` are ignored, as not complete yet. A file's name is its
-path below the place's folder, with `/`; names are ordered as text.
+Names that begin with `_` or `.` (folders too) and `*.tmp` are ignored, as not complete yet; but not a folder
+`_column=value`. A file's name is its path below the place's folder, with `/`; names are ordered as text.
 """
 
 import fnmatch
@@ -52,7 +52,8 @@ def touched(path: str, mtime_ns: int) -> str:
 class Place:
     """A folder and optionally a pattern below it; a single file is a place whose pattern is its name.
 
-    shown: for messages. uri: the folder's URI for Spark, without a trailing `/`.
+    shown: for messages. uri: the folder's URI for Spark, without a trailing `/`. valued: whether folders below it
+    may hold values of columns in their names: see hive.py.
     """
 
     fs: "FileSystem"
@@ -61,6 +62,7 @@ class Place:
     shown: str
     uri: str
     local: bool
+    valued: bool = False
 
     def matches(self, name: str) -> bool:
         if not self.pattern:
@@ -187,7 +189,10 @@ def _name(file: File) -> str:
     return file.name
 
 
-def hidden(name: str) -> bool:
+def hidden(name: str, folder: bool) -> bool:
+    """Whether an entry is ignored. A folder that holds a column's value is not, whatever the column's name."""
+    if folder and "=" in name:
+        return name.startswith(".")
     return name.startswith(("_", ".")) or name.endswith(".tmp")
 
 
@@ -203,7 +208,7 @@ def _walk(where: Place, folders: dict[str, int]) -> Iterator[File]:
         for entry in entries:
             name = prefix + entry.name
             refuse_table(where, folder, entry.name)
-            if hidden(entry.name):
+            if hidden(entry.name, "=" in entry.name and entry.is_dir()):
                 continue
             if entry.is_dir():
                 pending.append((entry.path, f"{name}/"))
@@ -223,7 +228,9 @@ def _remote(where: Place) -> Iterator[File]:
         name = info.path[len(where.folder) :].lstrip("/")
         for folder, entry in _steps(info.path, name):
             refuse_table(where, folder, entry)
-        if info.is_file and not any(hidden(part) for part in name.split("/")) and where.matches(name):
+        *folders, own = name.split("/")
+        ignored = hidden(own, folder=False) or any(hidden(part, folder=True) for part in folders)
+        if info.is_file and not ignored and where.matches(name):
             yield readable(where, File(name, info.path, info.size or 0, info.mtime_ns or 0))
 
 
@@ -297,6 +304,8 @@ def readable(where: Place, file: File) -> File:
     if where.local and ":" in file.name:
         raise BadData(f"{file.path}: Spark cannot read a name with a colon", "rename the file")
     valued = [part for part in file.name.split("/")[:-1] if "=" in part]
+    if where.valued and valued:
+        return file
     if valued and _CONNECT.fullmatch(valued[-1]):
         raise ValueInFolder(
             f"{file.path}: '{valued[-1]}/' is a topic's partition as Kafka Connect writes it, and each partition "

@@ -64,7 +64,8 @@ def _fingerprint(options: FilesOptions) -> Mapping[str, Any]:
 
 
 def _snapshot_fingerprint(options: SnapshotFiles) -> Mapping[str, Any]:
-    return options.model_dump(mode="json", by_alias=True, exclude={"ignore", "sparse"})
+    told = options.model_dump(mode="json", by_alias=True, exclude={"ignore", "sparse"})
+    return told if told["folders"] else {name: value for name, value in told.items() if name != "folders"}
 
 
 connector = UpstreamConnector(

@@ -94,6 +94,11 @@ class SnapshotFiles(_Options):
         "by table name",
     )
     ignore: tuple[str, ...] = Field(default=(), description="columns of csv files that schema omits on purpose")
+    folders: Annotated[str | dict[str, str] | None, NoSecret()] = Field(
+        default=None,
+        description='columns in the names of folders ("dt=2026-01-31/region=eu/…"), as Spark DDL '
+        '("dt DATE, region STRING"), or one DDL per table, by table name',
+    )
     sparse: tuple[str, ...] = Field(
         default=(),
         description="columns of schema that may be missing from all json lines; they are then NULL in all rows",

@@ -180,7 +180,7 @@ class Landing:
         """A change file, or the prefix of a folder; None for an entry that is ignored."""
         path = os.path.join(self.where.folder, prefix, name)
         refuse_table(self.where, os.path.dirname(path), name)
-        if hidden(name):
+        if hidden(name, "=" in name and os.path.isdir(path)):
             return None
         try:
             found = os.stat(path)

@@ -22,7 +22,7 @@ from backfill_cli.upstreams.files.changes.marked_rows import TIME, TYPE, VERSION
 from backfill_cli.upstreams.files.inference import exact_types, sample
 from backfill_cli.upstreams.files.inference.sample import CsvText, Folder
 from backfill_cli.upstreams.files.options import FILE_FORMATS, ChangesOptions
-from backfill_cli.upstreams.files.reading import avro_files, lines
+from backfill_cli.upstreams.files.reading import avro_files, folder_columns, lines
 from backfill_cli.upstreams.files.reading.footers import footer
 
 _GENERIC = {"snapshot", "snapshots", "export", "full", "initial", "load", "data", "parquet", "csv", "json"}
@@ -285,10 +285,12 @@ def infer(named: Named) -> Looked:
     Raises UsageError for a place without files, and for a key that is none.
     """
     table = _table(named)
-    found = sample.folder(named.text)
+    found = sample.folder(named.text, valued=True)
     said = []
     with sample.opened(named.text) as db:
         held = snapshot_of(db, named.written, found)
+        if found.where.valued:
+            held = _with_folders(held, found)
         options = {f"snapshot.{name}": told for name, told in held.options.items()}
         if named.changes is not None:
             changed = sample.folder(named.changes.text)
@@ -312,6 +314,14 @@ def infer(named: Named) -> Looked:
     if held.unread:
         said.append(f"upstream.snapshot.schema: {held.unread}")
     return Looked([FoundTable(table, key, kind is None or kind.value != "dms")], options, said)
+
+
+def _with_folders(held: Snapshot, found: Folder) -> Snapshot:
+    """The snapshot with the columns in the names of folders."""
+    ddl = folder_columns.guessed(found.files, held.typed)
+    told = Told(ddl, "columns in the names of folders: each type holds all values exactly")
+    typed = {**schemas.of_ddl(ddl), **held.typed}
+    return replace(held, typed=typed, options={**held.options, "folders": told})
 
 
 def _files(found: Folder) -> str:

@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from backfill_cli.decode import guesses
 from backfill_cli.decode.guesses import identifier, literal
 from backfill_cli.errors import UsageError, command
-from backfill_cli.formats.listing import File, Listing, Place, place
+from backfill_cli.formats.listing import File, Listing, Place, ValueInFolder, place
 from backfill_cli.model.schema import Columns
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat, extension
 from backfill_cli.upstreams.files.reading import avro_files, csv_files, lines
@@ -45,12 +45,21 @@ class Folder:
     """Whether the file names show the kind."""
 
 
-def folder(path: str) -> Folder:
-    """The files at `path`. Raises UsageError if there are none, or none that DuckDB can read."""
+def folder(path: str, valued: bool = False) -> Folder:
+    """The files at `path`. Raises UsageError if there are none, or none that DuckDB can read.
+
+    valued: whether names of folders may hold values of columns.
+    """
     where = place(path, "{table}")
     if not where.local:
         raise UsageError(f"{path} is not on this machine, and init reads only local files", _WITHOUT_PATH)
-    files = tuple(Listing(where).files().values())
+    try:
+        files = tuple(Listing(where).files().values())
+    except ValueInFolder as exc:
+        if exc.connect or not valued:
+            raise
+        where = replace(where, valued=True)
+        files = tuple(Listing(where).files().values())
     if not files:
         raise UsageError(
             f"{path}: there are no files",

@@ -85,9 +85,7 @@ def _blocks(rows: TextRows, part: TextPart) -> "Iterator[_Block]":
     with part.fs.open_input_stream(part.path, buffer_size=_BUFFER) as source:
         head = container.header(source)
         reader = avro.reader(head.schema)
-        decode = JsonRows(
-            schema_text(rows.columns), kept_apart=False, documents=avro.OfOne(head.schema), closed=True
-        )
+        decode = JsonRows(schema_text(rows.read), kept_apart=False, documents=avro.OfOne(head.schema), closed=True)
         first = 0
         for records in container.records(reader.type, container.blocks(source, head)):
             for at in range(0, len(records), _ROWS):

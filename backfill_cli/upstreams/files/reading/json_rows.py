@@ -32,7 +32,7 @@ def frame(spark: SparkSession, where: Place, files: Sequence[File], rows: TextRo
 
 def _made(rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
     """Runs in a worker."""
-    decode = JsonRows(schema_text(rows.columns), kept_apart=False)
+    decode = JsonRows(schema_text(rows.read), kept_apart=False)
     for piece in pieces:
         found = (_Block(rows, decode, offset, block) for offset, block in blocks(piece.what) if block.strip())
         yield from text_rows.batches(piece.what, rows, "json", found)

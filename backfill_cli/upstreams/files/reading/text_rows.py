@@ -4,6 +4,7 @@ to be quarantined.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as field_of
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,6 +23,7 @@ from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.failures import RENAME_HINT, SAME_PACKAGE, reading
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.options import CsvOptions
+from backfill_cli.upstreams.files.reading import folder_columns
 from backfill_cli.upstreams.files.reading.lines import Part, TextPart, packed, whole
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class TextRows:
     rows cannot be taken, though their values can be read. quarantine: such a record is a row with
     `own.QUARANTINED` instead of an error. reads: the index of each file's read, by its name: rows have `own.READ`.
     way_on: what else can be done about such a record, after the hint. not_null: columns of the key. domain: of the
-    values.
+    values. folders: those of the columns whose values are in the names of folders, and whether files have them, too.
     """
 
     csv: CsvOptions
@@ -58,6 +60,12 @@ class TextRows:
     way_on: Hint = Hint()  # noqa: RUF009
     not_null: tuple[str, ...] = ()
     domain: Domain = Domain()  # noqa: RUF009
+    folders: Mapping[str, bool] = field_of(default_factory=dict)
+
+    @property
+    def read(self) -> Columns:
+        """The columns that files have."""
+        return {name: column for name, column in self.columns.items() if self.folders.get(name, True)}
 
 
 def schema(rows: TextRows) -> "StructType":
@@ -178,6 +186,12 @@ class _BadRows:
     def apart(self, block: Block) -> dict[str, pa.Array]:
         """The block's rows. Raises BadData for the first that cannot be read, unless it is quarantined."""
         rows, found = self._rows, block.faults
+        if rows.folders:
+            count = len(block.places)
+            block.columns, unlike = folder_columns.added(
+                block.columns, count, self._part.name, rows.columns, rows.folders
+            )
+            found |= {index: why for index, why in unlike.items() if index not in found}
         told = rows.faults(block.columns) if rows.faults is not None else {}
         told = {**refused(rows.columns, block.columns, rows.domain), **told}
         found |= {index: fault for index, fault in told.items() if index not in found}

@@ -29,6 +29,8 @@ def rows_sql(options: SnapshotFiles, where: Place, files: Sequence[File], types:
     odd = next((path for path in paths if PATTERN.search(path)), None)
     if odd is not None:
         raise _refused(f"{odd}: DuckDB takes this path for a pattern")
+    if options.folders:
+        raise _refused("columns in the names of folders are read by the job's own readers")
     if options.format == "avro":
         raise _refused("DuckDB reads no files of Avro by itself")
     if options.format == "csv":

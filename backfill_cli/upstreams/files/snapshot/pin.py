@@ -12,11 +12,11 @@ from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import START_OVER, BadData, Fatal, UsageError, in_config
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Place, touched
-from backfill_cli.model.schema import Columns, differing, shown
+from backfill_cli.model.schema import Columns, differing, same_type, shown
 from backfill_cli.model.split import Split
 from backfill_cli.model.units import near_names
 from backfill_cli.upstreams.files.options import SnapshotFiles, table_ddl
-from backfill_cli.upstreams.files.reading import avro_files, csv_files, json_rows
+from backfill_cli.upstreams.files.reading import avro_files, csv_files, folder_columns, json_rows
 from backfill_cli.upstreams.files.reading.footers import THREADS, footer, group_rows
 
 
@@ -54,6 +54,7 @@ def splits_of(
                 csv_files.refuse_other_columns(where, files, options.csv, columns, options.ignore)
         else:
             json_rows.refuse_unseen(where, files, columns, options.sparse, quarantines)
+    columns = _with_folders(files, columns, declared(options.folders, table.name, folder_columns.OPTION))
     own.refuse_names(f"table '{table.name}'", columns)
     missing = [name for name in table.key if name not in columns]
     if missing:
@@ -67,6 +68,21 @@ def splits_of(
         for file, count in zip(files, rows, strict=True)
     ]
     return splits, columns
+
+
+def _with_folders(files: Sequence[File], columns: Columns, folders: Columns) -> Columns:
+    """The columns of files, and those of their folders. Raises BadData for folders that do not have these."""
+    if not folders:
+        return columns
+    folder_columns.refuse_unlike(files, folders)
+    for name, column in folders.items():
+        if name in columns and not same_type(columns[name]["type"], column["type"]):
+            here, there = shown(columns[name]["type"]), shown(column["type"])
+            raise BadData(
+                f"{files[0].path}: column '{name}' is {here}, and {there} in {folder_columns.OPTION}",
+                "declare it there as the files have it: " + folder_columns.set_to(f"{name} {here}"),
+            )
+    return {**columns, **{name: column for name, column in folders.items() if name not in columns}}
 
 
 def _of_footers(files: Sequence[File], footers: Sequence[Any]) -> Iterator[Columns]:
@@ -91,6 +107,16 @@ def _one_schema(files: Sequence[File], found: Iterable[Columns]) -> Columns:
                 "all files of a table's snapshot must have the same columns: rewrite that file",
             )
     return first
+
+
+def columns_in(where: Place, file: File, table: TableSpec, options: SnapshotFiles) -> Columns:
+    """The columns of a file itself, whatever its folders have."""
+    match options.format:
+        case "parquet":
+            return schemas.of_footer(file.path, footer(where, file), by_workers=True)
+        case "avro":
+            return avro_files.columns(where, file)
+    return declared(options.ddl, table.name, "upstream.snapshot.schema")
 
 
 def declared(ddl: str | dict[str, str] | None, table: str, option: str) -> Columns:

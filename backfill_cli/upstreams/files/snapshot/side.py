@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from backfill_cli.contracts import ArrowTasks, Extras, SnapshotSide, TableSpec
-from backfill_cli.errors import START_OVER, Fatal, Hint, in_config
+from backfill_cli.errors import START_OVER, BadData, Fatal, Hint, in_config
 from backfill_cli.formats import row_groups, schemas
-from backfill_cli.formats.listing import File, Listing, place, refuse_part_of_table
+from backfill_cli.formats.listing import File, Listing, ValueInFolder, place, refuse_part_of_table
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import Columns, columns_of, schema_text
@@ -18,7 +18,7 @@ from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import OR_QUARANTINE, SAME_PACKAGE, spark_reading
 from backfill_cli.upstreams.files.options import SnapshotFiles
-from backfill_cli.upstreams.files.reading import parquet_rows
+from backfill_cli.upstreams.files.reading import folder_columns, parquet_rows
 from backfill_cli.upstreams.files.reading.footers import THREADS, footer, group_rows
 from backfill_cli.upstreams.files.reading.parquet_rows import ParquetPart
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
@@ -43,7 +43,7 @@ class FilesSnapshot(SnapshotSide):
     ) -> None:
         """quarantines: whether rows that cannot be read are; None where they cannot be."""
         self._options = options
-        self.extras = Extras(places=self._places, duckdb_sql=self._duckdb_sql)
+        self.extras = Extras(warnings=self._warnings, places=self._places, duckdb_sql=self._duckdb_sql)
         self._tables = {table.name: TableSnapshot(table, options, quarantines) for table in tables}
 
     def pin(self) -> SnapshotPin:
@@ -78,6 +78,15 @@ class FilesSnapshot(SnapshotSide):
         found = self._tables[table]
         return rows_sql(self._options, found.where, list(found.files.values()), types)
 
+    def _warnings(self) -> Sequence[str]:
+        """For each table, which columns are read from the names of its folders."""
+        found = {name: table.folders for name, table in self._tables.items() if table.folders}
+        return [
+            f"table '{name}': {', '.join(columns)} {'is' if len(columns) == 1 else 'are'} read from the names of "
+            "folders; a NULL and an empty text are written alike there, and are NULL"
+            for name, columns in found.items()
+        ]
+
     def _places(self) -> Mapping[str, frozenset[str]]:
         """The files of each table; nothing for one table alone, which shares none."""
         if len(self._tables) < 2:
@@ -92,7 +101,8 @@ class TableSnapshot:
     """The snapshot of one table."""
 
     def __init__(self, table: TableSpec, options: SnapshotFiles, quarantines: bool | None) -> None:
-        self.where = place(options.path, table.name)
+        self.folders = pins.declared(options.folders, table.name, folder_columns.OPTION)
+        self.where = replace(place(options.path, table.name), valued=bool(self.folders))
         self._table, self._options, self._quarantines = table, options, quarantines
         self._listing = Listing(self.where)
         self.files: dict[str, File] = {}
@@ -102,11 +112,19 @@ class TableSnapshot:
         self._compared: object = None
         self._next = 0
         self._layouts: dict[str, Layout] = {}
+        self._in_files: frozenset[str] | None = None
 
     def pin(self) -> tuple[list[Split], Columns]:
         """The current splits and the columns. Raises as contracts.SnapshotSide.pin does."""
         refuse_part_of_table(self.where)
-        files = list(self._listing.files().values())
+        try:
+            files = list(self._listing.files().values())
+        except ValueInFolder as exc:
+            if exc.connect:
+                raise
+            there = Listing(replace(self.where, valued=True)).files().values()
+            ddl = folder_columns.guessed(there)
+            raise BadData(exc.message, "name such columns: " + folder_columns.set_to(ddl)) from exc
         return pins.splits_of(self.where, files, self._table, self._options, bool(self._quarantines))
 
     def take(self, splits: Sequence[Split], columns: Columns) -> None:
@@ -150,14 +168,21 @@ class TableSnapshot:
             return text_frame(spark, self.where, files, self._options.format, how)
         self._know_layouts({read.split for read in reads})
         foreign = [self.files[read.split].path for read in reads if not self._layouts[read.split].by_spark]
+        why = "read columns from the names of folders" if self.folders else "read its types"
+        old = [self.files[read.split].path for read in reads if not self._layouts[read.split].plain]
+        if self.folders and old:
+            raise Fatal(
+                f"{old[0]}: its dates are those of Spark before 3.0, and it has columns in the names of folders",
+                "write the files with a newer Spark; then " + START_OVER,
+            )
         workers, mode = arrow_tasks.workers_know_us(spark), self._rebased_by(spark)
         if foreign and mode is not None:
             raise Fatal(
-                f"{foreign[0]}: Spark's own reader cannot read its types, and only it follows '{mode}'",
+                f"{foreign[0]}: Spark's own reader cannot {why}, and only it follows '{mode}'",
                 in_config(f"remove '{mode}' from [spark.conf]"),
             )
         if foreign and not workers:
-            raise Fatal(f"{foreign[0]}: Spark's own reader cannot read its types", SAME_PACKAGE)
+            raise Fatal(f"{foreign[0]}: Spark's own reader cannot {why}", SAME_PACKAGE)
         workers = workers and mode is None
         judged, left = list[SnapshotRead](), list[SnapshotRead]()  # row by row, where rows can be quarantined
         for read in reads:
@@ -171,7 +196,8 @@ class TableSnapshot:
 
     def _how(self) -> TextRows:
         """How workers read rows. Where a `where` follows, a NULL key is judged only after it."""
-        csv, names, key = self._options.csv, tuple(self._columns), self._table.key
+        csv, key, folders = self._options.csv, self._table.key, self._of_folders()
+        names = tuple(name for name in self._columns if folders.get(name, True))
         way_on = Hint() if self._options.typed else _OR_TYPE
         way_on += Hint() if self._quarantines is None else OR_QUARANTINE
         return TextRows(
@@ -184,7 +210,17 @@ class TableSnapshot:
             way_on=way_on,
             not_null=() if self._table.filtered else key,
             domain=self._table.domain,
+            folders=folders,
         )
+
+    def _of_folders(self) -> Mapping[str, bool]:
+        """The columns in the names of folders, and whether files have them, too: all of them, or none."""
+        if not self.folders:
+            return {}
+        if self._in_files is None:
+            found = pins.columns_in(self.where, next(iter(self.files.values())), self._table, self._options)
+            self._in_files = frozenset(found)
+        return {name: name in self._in_files for name in self.folders}
 
     def _parts(self, reads: Sequence[SnapshotRead]) -> Iterator[tuple[int, ParquetPart]]:
         """What workers read of Parquet files, each with the index of its read."""
@@ -222,5 +258,6 @@ class TableSnapshot:
         with ThreadPoolExecutor(THREADS) as pool:
             footers = pool.map(lambda split: footer(self.where, self.files[split]), unknown)
             for split, found in zip(unknown, footers, strict=True):
-                plain, by_spark = schemas.calendar_is_plain(found), schemas.spark_reads(found)
+                plain = schemas.calendar_is_plain(found)
+                by_spark = schemas.spark_reads(found) and not self.folders
                 self._layouts[split] = Layout(group_rows(found), plain, by_spark)
