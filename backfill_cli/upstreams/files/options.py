@@ -10,12 +10,12 @@ from backfill_cli.contracts.options import Example, FilePath, NoSecret
 from backfill_cli.errors import START_OVER, ConfigError, Hint
 
 FileFormat = Literal["parquet", "json", "csv", "avro"]
-ChangeFile = Literal["parquet", "json", "csv"]
+ChangeFile = Literal["parquet", "json", "csv", "avro"]
 TimeUnit = Literal["ms", "us", "ns"]
 DecimalForm = Literal["precise", "string", "double"]
 
 FILE_FORMATS: dict[str, tuple[ChangeFile, ...]] = {
-    "debezium": ("json",),
+    "debezium": ("json", "avro"),
     "dms": ("parquet", "csv"),
     "change-feed": ("parquet", "json", "csv"),
 }
@@ -153,7 +153,7 @@ class ChangesOptions(_Options):
     )
     file_format: ChangeFile | None = Field(
         default=None,
-        description="parquet, json or csv, if the format allows more than one; default: by file extension",
+        description="parquet, json, csv or avro, if the format allows more than one; default: by file extension",
     )
     epoch: str | None = Field(
         default=None,
@@ -210,9 +210,8 @@ class ChangesOptions(_Options):
     def reads_as(self, name: str) -> FileFormat | None:
         """A change file's format, from the options or else from its name; None if neither says."""
         allowed = FILE_FORMATS[self.format]
-        if self.file_format is not None or len(allowed) == 1:
-            return self.file_format or allowed[0]
-        return extension(name, allowed)
+        other: FileFormat | None = "json" if self.format == "debezium" else None
+        return self.file_format or extension(name, allowed) or other
 
 
 class FilesOptions(_Options):

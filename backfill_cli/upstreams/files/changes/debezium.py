@@ -1,4 +1,4 @@
-"""Reads Debezium change events, one JSON envelope per line, with or without the schema block.
+"""Reads Debezium change events: one JSON envelope per line, with or without the schema block, or records of Avro.
 
 An envelope holds `op` (c, r: new row; u: changed; d: deleted; t: truncated), `before`, `after`, `source.ts_ms` and
 `ts_ms`. With the schema block it is `{"schema": …, "payload": envelope}`. Blank and `null` lines (tombstones) add
@@ -24,7 +24,9 @@ from backfill_cli.decode.connect import Connect, Malformed, encoding, own_type
 from backfill_cli.decode.debezium import NO_BLOCK, Envelopes
 from backfill_cli.decode.debezium_forms import Lack, lacks
 from backfill_cli.decode.debezium_forms import undeclared as undeclared_columns
+from backfill_cli.decode.documents import Documents
 from backfill_cli.decode.encodings import Encoding, schemaless, textual
+from backfill_cli.decode.json_documents import IN_BLOCKS
 from backfill_cli.decode.merged import merged, within
 from backfill_cli.decode.order import can_be_late, comparable, is_placed
 from backfill_cli.decode.source_table import Known, source_of
@@ -36,7 +38,7 @@ from backfill_cli.model.balanced import balanced
 from backfill_cli.model.schema import Columns, SparkType, columns_of, field, schema_text
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
-from backfill_cli.spark.failures import CHANGES_HINT, OR_QUARANTINE
+from backfill_cli.spark.failures import CHANGES_HINT, OR_QUARANTINE, SHOWN
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.changes import order as file_order
 from backfill_cli.upstreams.files.changes.change_format import (
@@ -47,7 +49,7 @@ from backfill_cli.upstreams.files.changes.change_format import (
     undeclared,
 )
 from backfill_cli.upstreams.files.options import ChangesOptions
-from backfill_cli.upstreams.files.reading import json_rows, lines, text_rows
+from backfill_cli.upstreams.files.reading import avro_envelopes, avro_files, json_rows, lines, text_rows
 from backfill_cli.upstreams.files.reading.footers import THREADS
 from backfill_cli.upstreams.files.reading.lines import TextPart
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
@@ -82,7 +84,7 @@ _HINTS: Mapping[str, Hint | str] = {
 }
 """What to do about the faults of a line; for others: correct the file."""
 
-_Lines = Callable[[Place, File, str], Iterator[str]]
+_Lines = Callable[[Place, File], Iterator[str]]
 
 _NOTHING: Mapping[str, Any] = {"payload": {}, "schema": {}}
 """Stands for a line that is quarantined: it says of no column how it is written."""
@@ -99,6 +101,7 @@ class _Shape:
 
     late: whether the order of the lines can prove that the source checks its key late. columns: at the file's end;
     none if it shows none. required: those that every line has. added: those that lines have from one of them on.
+    documents: the encoding of its lines.
     """
 
     told: Mapping[str, Connect] | None
@@ -106,6 +109,7 @@ class _Shape:
     columns: frozenset[str]
     required: frozenset[str] = frozenset()
     added: frozenset[str] = frozenset()
+    documents: Documents = IN_BLOCKS
 
     @property
     def key(self) -> str:
@@ -136,7 +140,7 @@ class Debezium(ChangeFormat):
         if not files or self._options.tables:
             return None
         found = set[str]()
-        for file, read in ((files[0], lines.forward), (files[-1], lines.last)):
+        for file, read in ((files[0], self._forward), (files[-1], self._last)):
             payloads = map(payload_of, self._objects(where, file, read))
             found.add(source_of(next((one for one in payloads if one and messages.kind_of(one) is None), {})))
         names = sorted(found - {""})
@@ -172,13 +176,13 @@ class Debezium(ChangeFormat):
         new = undeclared_columns(declared, shown)
         # a declaration helps neither a name like another one, nor a line with more columns than the last one
         alike = {name for _, name in own.twins((*declared, *new))}
-        last = frozenset[str]().union(*(self._shown(where, one, lines.last, self._quarantines) for one in ends))
+        last = frozenset[str]().union(*(self._shown(where, one, self._last, self._quarantines) for one in ends))
         return found, {name: kind for name, kind in new.items() if name in last - alike}
 
     def _blockless(self, where: Place, file: File) -> list[Mapping[str, Any]]:
         """Rows of the file's first and last lines that have no schema block."""
         found: list[Mapping[str, Any]] = []
-        for read in (lines.forward, lines.last):
+        for read in (self._forward, self._last):
             for envelope in islice(self._objects(where, file, read, numbers=float), _SAMPLED):
                 payload = payload_of(envelope) or {}
                 if told_of(envelope) is None and self._known.reads(source_of(payload)):
@@ -206,8 +210,8 @@ class Debezium(ChangeFormat):
     def _objects(
         self, where: Place, file: File, read: _Lines, numbers: Callable[[str], Any] = str
     ) -> Iterator[dict[str, Any]]:
-        """A file's lines as envelopes, without those that are quarantined. read: `lines.forward` or `last`."""
-        return self._readable(where, file, read(where, file, "debezium"), self._quarantines, numbers)
+        """A file's lines as envelopes, without those that are quarantined. read: `_forward` or `_last`."""
+        return self._readable(where, file, read(where, file), self._quarantines, numbers)
 
     def _readable(
         self,
@@ -229,14 +233,37 @@ class Debezium(ChangeFormat):
                     yield envelope
 
     def _refused(self, where: Place, file: File, line: str, why: str, hint: Hint | str = "") -> BadData:
+        if self._is_avro(file):
+            text = f"{file.path}: a record: {why}: {avro_envelopes.shown(line)[:SHOWN]}"
+            return BadData(text, Hint.of(hint or CHANGES_HINT) + self._way_on)
         return lines.refused(where, file, line, why, hint, self._way_on)
+
+    def _is_avro(self, file: File) -> bool:
+        return self._options.reads_as(file.name) == "avro"
+
+    def _forward(self, where: Place, file: File) -> Iterator[str]:
+        """A file's lines; of Avro, its records as such."""
+        if self._is_avro(file):
+            return avro_envelopes.forward(where, file)
+        return lines.forward(where, file, "debezium")
+
+    def _last(self, where: Place, file: File) -> Iterator[str]:
+        """The same from the last one backwards."""
+        return avro_envelopes.last(where, file) if self._is_avro(file) else lines.last(where, file, "debezium")
+
+    def _documents(self, where: Place, file: File) -> Documents:
+        if not self._is_avro(file):
+            return IN_BLOCKS
+        from backfill_cli.decode import avro
+
+        return avro.OfOne(avro_envelopes.schema_of(where, file))
 
     def _backwards(self, where: Place, file: File, skip: bool) -> Iterator[dict[str, Any]]:
         """The same from the last one, tombstones among them. Raises BadData for what is no change of the table.
 
         skip: leave out what cannot be read.
         """
-        for line in lines.last(where, file, "debezium"):
+        for line in self._last(where, file):
             for envelope in self._readable(where, file, [line], skip):
                 try:
                     self._refuse_other(where, file, payload_of(envelope), line)
@@ -367,7 +394,7 @@ class Debezium(ChangeFormat):
     def _since(self, where: Place, file: File, shape: _Shape, before: frozenset[str]) -> _Shape:
         """The shape of a file that follows when there were these columns."""
         added = shape.columns - before
-        begin = self._shown(where, file, lines.forward, self._quarantines) & added if added else frozenset[str]()
+        begin = self._shown(where, file, self._forward, self._quarantines) & added if added else frozenset[str]()
         return replace(shape, required=before | begin, added=added - begin)
 
     def _of_shape(
@@ -386,7 +413,7 @@ class Debezium(ChangeFormat):
         after = [file for file in files if file != begun]
         changes = self._read(spark, where, after, reads, self._quarantines, places)
         if begun is not None and begun in files:
-            as_applied = {begun.name: _Reading(decode)}
+            as_applied = {begun.name: _Reading(replace(decode, documents=self._documents(where, begun)))}
             applied = self._read(spark, where, [begun], as_applied, True, places)
             good = applied.where(F.col(own.QUARANTINED).isNull()).drop(own.QUARANTINED)
             changes = changes.unionByName(good, allowMissingColumns=True)
@@ -442,30 +469,30 @@ class Debezium(ChangeFormat):
 
         None if the file has no changes of the tables that are read. skip: see lines.objects.
         """
-        first, last = (self._first_read(where, file, read, skip) for read in (lines.forward, lines.last))
+        first, last = (self._first_read(where, file, read, skip) for read in (self._forward, self._last))
         if first is None or last is None:
             return None
         late = can_be_late(payload for one in (first, last) if (payload := payload_of(one)) is not None)
         begin, end = told_of(first), told_of(last)
         if (begin is None) != (end is None):
             raise BadData(f"{file.path}: {_MIXED}", _ONE_FORM)
-        columns = columns_in(last, self._known) or self._shown(where, file, lines.last, skip)
+        columns = columns_in(last, self._known) or self._shown(where, file, self._last, skip)
         if begin is None or end is None:
             return _Shape(None, late, columns)
         for name in begin.keys() & end.keys():
             if begin[name] != end[name]:
                 raise BadData(f"{file.path}: column '{name}' changes its type within the file", _ONE_FORM)
-        return _Shape(begin | end, late, columns)
+        return _Shape(begin | end, late, columns, documents=self._documents(where, file))
 
     def _shown(self, where: Place, file: File, read: _Lines, skip: bool) -> frozenset[str]:
         """The columns of the first line that shows any. skip: see lines.objects."""
-        envelopes = self._readable(where, file, read(where, file, "debezium"), skip)
+        envelopes = self._readable(where, file, read(where, file), skip)
         return next(filter(None, (columns_in(one, self._known) for one in envelopes)), frozenset())
 
     def _first_read(self, where: Place, file: File, read: _Lines, skip: bool) -> Mapping[str, Any] | None:
         """The first line of a table that is read, which a message is not, or else any that is quarantined."""
         bad = None
-        for line in read(where, file, "debezium"):
+        for line in read(where, file):
             envelope = next(self._readable(where, file, [line], skip), {})
             payload = payload_of(envelope) or {}
             of = source_of(payload)
@@ -477,10 +504,10 @@ class Debezium(ChangeFormat):
 
     def _goes_on(self, where: Place, before: File, file: File) -> bool:
         """Whether the last transaction of a file is the first one of the next; reads one line of each."""
-        first = payload_of(next(self._objects(where, file, lines.forward), {})) or {}
+        first = payload_of(next(self._objects(where, file, self._forward), {})) or {}
         if not is_placed(first):
             return False
-        applied = self._readable(where, before, lines.last(where, before, "debezium"), True)
+        applied = self._readable(where, before, self._last(where, before), True)
         last = payload_of(next(applied, {})) or {}
         return is_placed(last) and last["source"]["txId"] == first["source"]["txId"]
 
@@ -543,7 +570,8 @@ def _readings(decode: Envelopes, shapes: Sequence[_Shape], files: Sequence[File]
     alike: dict[_Reading, _Reading] = {}
     found = {}
     for file, shape in zip(files, shapes, strict=True):
-        of_lines = replace(decode, allowed=shape.required | shape.added, required=shape.required)
+        allowed = shape.required | shape.added
+        of_lines = replace(decode, allowed=allowed, required=shape.required, documents=shape.documents)
         one = _Reading(of_lines, shape.added)
         found[file.name] = alike.setdefault(one, one)
     return found
@@ -552,7 +580,8 @@ def _readings(decode: Envelopes, shapes: Sequence[_Shape], files: Sequence[File]
 def _parts(where: Place, files: Sequence[File], reads: Mapping[str, _Reading]) -> Iterator[TextPart]:
     """One to which columns are added is one part: what a line must have depends on the lines before it."""
     for file in files:
-        yield from lines.parts(where, [file], cut=not reads[file.name].added)
+        read = reads[file.name]
+        yield from lines.parts(where, [file], cut=not read.added and read.decode.documents is IN_BLOCKS)
 
 
 _MARKS = {own.SUB: "integer", own.LINE: "long", own.OP: "string", own.MS: "long"}
@@ -602,8 +631,12 @@ def _changes(what: tuple[_Reading, TextRows, TextPart, str]) -> Iterator[pa.Reco
 def _made(reads: Mapping[str, _Reading], rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
     """Runs in a worker. reads: of each file, by its name."""
     for piece in pieces:
-        blocks = _blocks(reads[piece.what.name], rows, piece.what)
-        yield from text_rows.batches(piece.what, rows, "json", blocks)
+        reading = reads[piece.what.name]
+        if reading.decode.documents == IN_BLOCKS:
+            yield from text_rows.batches(piece.what, rows, "json", _blocks(reading, rows, piece.what))
+            continue
+        with avro_files.sound(piece.what.path, rows.hint):
+            yield from text_rows.batches(piece.what, rows, "avro", _blocks_of_avro(reading, rows, piece.what))
 
 
 def _blocks(reading: _Reading, rows: TextRows, part: TextPart) -> "Iterator[_Block]":
@@ -611,27 +644,36 @@ def _blocks(reading: _Reading, rows: TextRows, part: TextPart) -> "Iterator[_Blo
     read = partial(reading, seen=set())
     for offset, block in json_rows.blocks(part):
         if block.strip():
-            yield _Block(rows, read, offset, block, before)
+            some = json_rows.Lines(offset, block)
+            yield _Block(rows, read, some, some.numbers(before), some.unlike)
         before = None if before is None else before + block.count(b"\n")
 
 
-class _Block(json_rows.Lines):
-    """See text_rows.Block: the changes of a block's lines. before: how many lines precede it, if that is known."""
+def _blocks_of_avro(reading: _Reading, rows: TextRows, part: TextPart) -> "Iterator[_Block]":
+    read = partial(reading, seen=set())
+    for some in avro_files.records_of(part):
+        yield _Block(rows, read, some, [one + 1 for one in some.places.to_pylist()], {})
+
+
+class _Block:
+    """See text_rows.Block: the changes of some lines. numbers: the lines', None where they are not known.
+
+    unlike: why a line is no JSON, by its index.
+    """
 
     def __init__(
         self,
         rows: TextRows,
         read: Callable[[Sequence[bytes | None]], Decoded],
-        offset: int,
-        block: bytes,
-        before: int | None,
+        some: json_rows.Lines | avro_files.Records,
+        numbers: Sequence[int | None],
+        unlike: Mapping[int, str],
     ) -> None:
-        super().__init__(offset, block)
+        self.offset, self.line_end, self._lines = some.offset, some.line_end, some
         self._key = rows.key
-        found = read([None if line == b"null" else line for line in self.records])
+        found = read([None if line == b"null" else line for line in some.records])
         assert found.record is not None, "a line can be no change, or two"
         self._of = found.record
-        numbers = [None if before is None else before + number + 1 for number, _, _ in self._lines]
         count = len(self._of)
         marks = {
             own.SUB: within(found),
@@ -642,7 +684,7 @@ class _Block(json_rows.Lines):
         self.columns = marks | found.beside | found.columns
         errors = [] if found.error is None else found.error.to_pylist()
         self.faults = {
-            index: self.unlike.get(self._of[index].as_py(), error)
+            index: unlike.get(self._of[index].as_py(), error)
             for index, error in enumerate(errors)
             if error is not None
         }
@@ -652,13 +694,13 @@ class _Block(json_rows.Lines):
 
     @property
     def places(self) -> pa.Array:
-        return super().places.take(self._of)
+        return self._lines.places.take(self._of)
 
     def record(self, index: int) -> tuple[int, bytes]:
-        return super().record(self._of[index].as_py())
+        return self._lines.record(self._of[index].as_py())
 
     def key(self, index: int) -> Mapping[str, object]:
-        event = payload_of(self.object(self._of[index].as_py())) or {}
+        event = payload_of(self._lines.object(self._of[index].as_py())) or {}
         image = event.get("before" if event.get("op") == "d" else "after")
         row = image if isinstance(image, dict) else {}
         return {name: row[name] for name in self._key if row.get(name) is not None}

@@ -61,6 +61,11 @@ def read(
             counts = _of_json(where, file, column, skip, way_on)
         case "csv":
             counts = _of_csv(where, file, column, csv, skip, way_on)
+        case "avro":
+            raise BadData(
+                f"{file.path}: an epoch column is not read from files of Avro",
+                in_config("remove upstream.changes.epoch, or write the changes as JSON"),
+            )
     for value in list(counts):
         if not skip and not _is_epoch(value):
             raise BadData(f"{file.path}: {_no_epoch(column, value)}", _EVERY_ROW)

@@ -22,7 +22,7 @@ from backfill_cli.upstreams.files.changes.marked_rows import TIME, TYPE, VERSION
 from backfill_cli.upstreams.files.inference import exact_types, sample
 from backfill_cli.upstreams.files.inference.sample import CsvText, Folder
 from backfill_cli.upstreams.files.options import FILE_FORMATS, ChangesOptions
-from backfill_cli.upstreams.files.reading import avro_files, folder_columns, lines
+from backfill_cli.upstreams.files.reading import avro_envelopes, avro_files, folder_columns, lines
 from backfill_cli.upstreams.files.reading.footers import footer
 
 _GENERIC = {"snapshot", "snapshots", "export", "full", "initial", "load", "data", "parquet", "csv", "json"}
@@ -154,15 +154,25 @@ def changes_of(db: duckdb.DuckDBPyConnection, path: str, found: Folder, snapshot
         made = _marked_changes(
             {name: str(c["type"]) in _TIMES for name, c in shown.items()}, _op_of(list(shown)), snapshot
         )
+    elif found.kind == "avro":
+        made = _avro_changes(found)
     elif found.kind == "csv":
         made = _csv_changes(db, found, snapshot)
     else:
         made = Changes({"format": _unknown([])}, {})
     options |= made.options
     told = made.options["format"].value
-    if found.kind and not found.named and told and len(FILE_FORMATS[told]) > 1:
+    by_default = (told, found.kind) == ("debezium", "json")
+    if found.kind and not found.named and told and len(FILE_FORMATS[told]) > 1 and not by_default:
         options["file_format"] = Told(found.kind)
     return replace(made, options=options)
+
+
+def _avro_changes(found: Folder) -> Changes:
+    names = avro_envelopes.members(found.where, found.sample[0])
+    if {"op", "after"} <= set(names):
+        return Changes({"format": Told("debezium", "its records have 'op' and 'after'")}, {})
+    return Changes({"format": _unknown(names)}, {})
 
 
 def _unknown(names: Sequence[str]) -> Told:

@@ -43,7 +43,7 @@ def columns(where: Place, file: File) -> Columns:
     from backfill_cli.decode import avro
     from backfill_cli.decode.avro import container
 
-    with _sound(file.path), reading(file.path, KIND), where.fs.open_input_stream(file.path) as source:
+    with sound(file.path), reading(file.path, KIND), where.fs.open_input_stream(file.path) as source:
         schema = avro.reader(container.header(source).schema).schema
     if schema["type"] != "struct":
         raise BadData(f"{file.path}: its rows are of type {schema['type']}, not records", _WIDER)
@@ -60,7 +60,7 @@ def first_rows(where: Place, file: File, columns: Columns) -> pa.Table:
     """Some rows of a file, of those that can be read."""
     part = next(iter(lines.parts(where, [file], cut=False)))
     rows = TextRows(CsvOptions(), tuple(columns), columns)
-    with _sound(file.path), reading(file.path, KIND):
+    with sound(file.path), reading(file.path, KIND):
         for block in _blocks(rows, part):
             return pa.table(block.columns)
     return arrow_schema(columns).empty_table()
@@ -74,27 +74,62 @@ def frame(spark: SparkSession, where: Place, files: Sequence[File], rows: TextRo
 def _made(rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
     """Runs in a worker."""
     for piece in pieces:
-        with _sound(piece.what.path, rows.hint):
+        with sound(piece.what.path, rows.hint):
             yield from text_rows.batches(piece.what, rows, KIND, _blocks(rows, piece.what))
 
 
 def _blocks(rows: TextRows, part: TextPart) -> "Iterator[_Block]":
+    from backfill_cli.decode import avro
+
+    for some in records_of(part):
+        documents = avro.OfOne(some.schema)
+        decode = JsonRows(schema_text(rows.read), kept_apart=False, documents=documents, closed=True)
+        yield _Block(rows, decode, some)
+
+
+def records_of(part: TextPart) -> "Iterator[Records]":
+    """A file's records in order, some at a time. Raises Unreadable for a damaged file."""
     from backfill_cli.decode import avro
     from backfill_cli.decode.avro import container
 
     with part.fs.open_input_stream(part.path, buffer_size=_BUFFER) as source:
         head = container.header(source)
         reader = avro.reader(head.schema)
-        decode = JsonRows(schema_text(rows.read), kept_apart=False, documents=avro.OfOne(head.schema), closed=True)
         first = 0
         for records in container.records(reader.type, container.blocks(source, head)):
             for at in range(0, len(records), _ROWS):
-                some = records[at : at + _ROWS]
-                yield _Block(rows, decode, reader, first, some)
-                first += len(some)
+                yield Records(head.schema, reader, first + at, records[at : at + _ROWS])
+            first += len(records)
 
 
 _BUFFER, _ROWS = 1 << 20, 50_000
+
+
+class Records:
+    """Of a text_rows.Block: some records of a file. offset: how many precede them. schema: the writer's."""
+
+    line_end = b""
+
+    def __init__(self, schema: str, reader: Any, offset: int, records: Sequence[bytes]) -> None:
+        self.schema, self._reader, self.offset, self.records = schema, reader, offset, records
+
+    @property
+    def places(self) -> pa.Array:
+        return pa.array(range(self.offset, self.offset + len(self.records)), pa.int64())
+
+    def record(self, index: int) -> tuple[int, bytes]:
+        try:
+            return index, written(self._reader.token(self.records[index])).encode()
+        except Unreadable:
+            return index, self.records[index]
+
+    def object(self, index: int) -> Mapping[str, object]:
+        """A record's members; none if it cannot be read."""
+        try:
+            told: Mapping[str, object] = self._reader.token(self.records[index]) or {}
+        except Unreadable:
+            return {}
+        return told
 
 
 class _Block:
@@ -102,36 +137,28 @@ class _Block:
 
     line_end = b""
 
-    def __init__(
-        self, rows: TextRows, decode: JsonRows, reader: Any, first: int, records: Sequence[bytes]
-    ) -> None:
-        self.offset, self._records, self._reader, self._key = first, records, reader, rows.key
+    def __init__(self, rows: TextRows, decode: JsonRows, records: Records) -> None:
+        self.offset, self._of, self._key = records.offset, records, rows.key
         self.hint: Hint | str = rows.hint
-        decoded = decode(records)
+        decoded = decode(records.records)
         self.columns = decoded.columns
         errors = [] if decoded.error is None else decoded.error.to_pylist()
         self.faults = {index: error for index, error in enumerate(errors) if error is not None}
 
     @property
     def places(self) -> pa.Array:
-        return pa.array(range(self.offset, self.offset + len(self._records)), pa.int64())
+        return self._of.places
 
     def record(self, index: int) -> tuple[int, bytes]:
-        try:
-            return index, written(self._reader.token(self._records[index])).encode()
-        except Unreadable:
-            return index, self._records[index]
+        return self._of.record(index)
 
     def key(self, index: int) -> Mapping[str, object]:
-        try:
-            told = self._reader.token(self._records[index])
-        except Unreadable:
-            return {}
+        told = self._of.object(index)
         return {name: told[name] for name in self._key if told.get(name) is not None}
 
 
 @contextmanager
-def _sound(path: str, hint: Hint | str = RENAME_HINT) -> Iterator[None]:
+def sound(path: str, hint: Hint | str = RENAME_HINT) -> Iterator[None]:
     """What is wrong with the file itself names it."""
     try:
         yield

@@ -32,8 +32,8 @@ def guessed(files: Iterable[File], known: Columns | None = None) -> str:
     for file in files:
         for column, text in hive.columns_of(file.name):
             values.setdefault(column, []).extend([] if text is None else [text])
-    told = known or {}
-    kinds = {name: shown(told[name]["type"]).upper() if name in told else _kind(found) for name, found in values.items()}
+    kinds = {name: _kind(some) for name, some in values.items()}
+    kinds |= {name: shown(known[name]["type"]).upper() for name in values if known and name in known}
     return ", ".join(f"{guesses.spelt(name)} {kind}" for name, kind in kinds.items())
 
 

@@ -57,6 +57,10 @@ class Lines:
         """What is decoded: nothing instead of a line that is no JSON, though the decoders would take it."""
         return [b"" if index in self.unlike else line for index, (_, _, line) in enumerate(self._lines)]
 
+    def numbers(self, before: int | None) -> list[int | None]:
+        """Of each line, from 1; None if it is not known how many precede the block."""
+        return [None if before is None else before + number + 1 for number, _, _ in self._lines]
+
     @property
     def places(self) -> pa.Array:
         """INT64, the byte of the file at which each begins."""
