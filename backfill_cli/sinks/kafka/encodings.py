@@ -4,7 +4,6 @@ A record with a schema begins with the id that the registry gave it. Schemas are
 registered before the first record of a process is written: registering one again changes nothing.
 """
 
-import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,11 +18,10 @@ from backfill_cli.decode.json_documents import PLAIN
 from backfill_cli.decode.registered import Registered
 from backfill_cli.errors import BadData
 from backfill_cli.formats.schemas import Unsupported
-from backfill_cli.model.schema import Columns, SparkType, columns_of, decimal_of, field, shown
+from backfill_cli.model.schema import Columns, SparkType, columns_of, field, schema_text, shown
 from backfill_cli.schema_registry.registry import Schema, SchemaRegistry
-from backfill_cli.sinks.kafka import KafkaSinkOptions, protobuf_records
+from backfill_cli.sinks.kafka import KafkaSinkOptions, avro_records, protobuf_records
 from backfill_cli.sinks.kafka.json_rows import objects
-from backfill_cli.sinks.kafka.years import refuse_far
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 AT = "sink.encoding"
@@ -47,29 +45,6 @@ class JsonObjects:
     def of(self, batch: pa.RecordBatch) -> list[bytes]:
         told: list[bytes] = objects(batch, self.names).cast(pa.binary()).to_pylist()
         return [self.prefix + one for one in told] if self.prefix else told
-
-
-@dataclass(frozen=True, slots=True)
-class AvroRecords:
-    """Records of a schema, its text. Written one by one: some 8 µs each, of eight columns."""
-
-    names: tuple[str, ...]
-    schema: str
-    prefix: bytes
-
-    def of(self, batch: pa.RecordBatch) -> list[bytes]:
-        import fastavro
-
-        refuse_far(batch.select(self.names), "Avro")
-        parsed = fastavro.parse_schema(json.loads(self.schema))
-        columns = [_values(batch.column(name)) for name in self.names]
-        found = []
-        for values in zip(*columns, strict=True):
-            out = io.BytesIO()
-            out.write(self.prefix)
-            fastavro.schemaless_writer(out, parsed, dict(zip(self.names, values, strict=True)))
-            found.append(out.getvalue())
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +109,8 @@ def _registered(
         return b"\0" + registry.register(subject, kind, schema).to_bytes(registry.wire.id_bytes, "big")
 
     if encoding == "avro":
-        schema = avro_schema(full, columns, nullable)
-        return AvroRecords(tuple(columns), schema, prefix("AVRO", schema))
+        schema = avro_records.avro_schema(full, columns, nullable)
+        return avro_records.AvroRecords(schema_text(columns), prefix("AVRO", schema), nullable)
     if encoding == "json-schema":
         return JsonObjects(tuple(columns), prefix("JSON", json_schema(full, columns, nullable)))
     package, _, name = full.rpartition(".")
@@ -194,89 +169,6 @@ def _faults(name: str, kind: SparkType, title: str) -> Iterator[str]:
         case "struct":
             for one in kind["fields"]:
                 yield from _faults(one["name"], one["type"], title)
-
-
-# -- Avro ---------------------------------------------------------------------------------------------------------
-
-
-_PLAIN: dict[str, Any] = {
-    # an Avro number has 32 bits or 64: the shorter ones say so as Kafka Connect's converter does
-    "byte": {"type": "int", "connect.type": "int8"},
-    "short": {"type": "int", "connect.type": "int16"},
-    "integer": "int",
-    **{name: name for name in ("long", "float", "double", "boolean", "string")},
-    "binary": "bytes",
-    "date": {"type": "int", "logicalType": "date"},
-    "timestamp": {"type": "long", "logicalType": "timestamp-micros"},
-    "timestamp_ntz": {"type": "long", "logicalType": "local-timestamp-micros"},
-}
-
-
-def avro_schema(full: str, columns: Columns, nullable: bool) -> str:
-    """The schema of a record, as text. nullable: whether its fields can be null, which is then their default."""
-    taken = {full}
-    fields = [_field(name, _avro(one["type"], f"{full}_{name}", taken), nullable) for name, one in columns.items()]
-    space, _, name = full.rpartition(".")
-    return json.dumps({"type": "record", "name": name, "namespace": space, "fields": fields})
-
-
-def _field(name: str, kind: Any, nullable: bool) -> dict[str, Any]:
-    return {"name": name, "type": ["null", kind], "default": None} if nullable else {"name": name, "type": kind}
-
-
-def _avro(kind: SparkType, full: str, taken: set[str]) -> Any:
-    """full: the name of a record, if it is one and no other has it. taken: those of all others."""
-    if isinstance(kind, str):
-        if kind.startswith("decimal"):
-            precision, scale = decimal_of(kind)
-            return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
-        return _PLAIN[kind]
-    match kind["type"]:
-        case "array":
-            return {"type": "array", "items": ["null", _avro(kind["elementType"], f"{full}_element", taken)]}
-        case "map":
-            return {"type": "map", "values": ["null", _avro(kind["valueType"], f"{full}_value", taken)]}
-    while full in taken:  # of columns a and a_b: the field b of a struct in a, and a struct in a_b
-        full += "_"
-    taken.add(full)
-    inner = [
-        _field(one["name"], _avro(one["type"], f"{full}_{one['name']}", taken), True) for one in kind["fields"]
-    ]
-    space, _, name = full.rpartition(".")
-    return {"type": "record", "name": name, "namespace": space, "fields": inner}
-
-
-def _values(column: pa.Array) -> list[Any]:
-    """As fastavro takes them: times as numbers, and maps as dicts."""
-    told: list[Any] = column.cast(_counted(column.type)).to_pylist()
-    return [_with_dicts(value, column.type) for value in told] if pa.types.is_nested(column.type) else told
-
-
-def _counted(kind: pa.DataType) -> pa.DataType:
-    of = pa.types
-    if of.is_date32(kind):
-        return pa.int32()
-    if of.is_timestamp(kind):
-        return pa.int64()
-    if of.is_map(kind):
-        return pa.map_(kind.key_type, _counted(kind.item_type))
-    if of.is_list(kind):
-        return pa.list_(_counted(kind.value_type))
-    if of.is_struct(kind):
-        fields = [kind.field(at) for at in range(kind.num_fields)]
-        return pa.struct([pa.field(one.name, _counted(one.type)) for one in fields])
-    return kind
-
-
-def _with_dicts(value: Any, kind: pa.DataType) -> Any:
-    of = pa.types
-    if value is None or not of.is_nested(kind):
-        return value
-    if of.is_map(kind):
-        return {key: _with_dicts(item, kind.item_type) for key, item in value}
-    if of.is_list(kind):
-        return [_with_dicts(item, kind.value_type) for item in value]
-    return {name: _with_dicts(item, kind.field(name).type) for name, item in value.items()}
 
 
 # -- JSON Schema --------------------------------------------------------------------------------------------------

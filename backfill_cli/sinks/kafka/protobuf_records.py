@@ -15,27 +15,20 @@ is a message of its own: `repeated` and `map` alone cannot tell NULL from an emp
 """
 
 import datetime as dt
-import itertools
 import re
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import pyarrow as pa
 
 from backfill_cli.model.schema import Columns, SparkType, columns_of, decimal_of, schema_text
+from backfill_cli.sinks.kafka.binary_values import Parts, days, floats, micros, spans, unscaled, varint
 from backfill_cli.sinks.kafka.json_rows import moments
 from backfill_cli.sinks.kafka.years import refuse_far
 
 _VARINT, _FIXED64, _SIZED, _FIXED32 = 0, 1, 2, 5
-_64 = (1 << 64) - 1
 _SECOND = 10**6
 _EPOCH = dt.date(1970, 1, 1).toordinal()
-
-Parts = Sequence[bytes | None]
-"""A value of each row as it is written after its field's tag; None where it is NULL."""
-
 
 # -- schemas ------------------------------------------------------------------------------------------------------
 
@@ -211,7 +204,7 @@ def protobuf_records(columns: Columns, message: Message, prefix: bytes, presence
 def _written(column: pa.Array, field: Field, presence: bool) -> list[bytes]:
     """A field of each row; nothing where it is NULL."""
     wire, encode = _encoding(field.kind)
-    tag = _varint(field.number << 3 | wire)
+    tag = varint(field.number << 3 | wire)
     parts = encode(column) if field.message is None else _messages(column, field.message)
     if presence or _type(field) not in _DEFAULTS:
         return [b"" if one is None else tag + one for one in parts]
@@ -238,47 +231,23 @@ _ITEMS, _KEY, _VALUE = b"\x0a", b"\x0a", b"\x12"
 
 def _many(column: pa.Array, message: Message) -> list[bytes]:
     """The items of each row's list, or the entries of its map."""
-    first, end = column.offsets[0].as_py(), column.offsets[len(column)].as_py()
+    held, each = spans(column)
     (value,) = message.fields
-    held = column.items if message.form == "map" else column.values
-    items = [_sized(one) for one in _written(held.slice(first, end - first), value, True)]
+    many = column.items if message.form == "map" else column.values
+    items = [_sized(one) for one in _written(many[held], value, True)]
     if message.form == "map":
-        keys = _texts(column.keys.slice(first, end - first))
-        entries = zip(keys, items, strict=True)
+        entries = zip(_texts(column.keys[held]), items, strict=True)
         items = [_sized(b"".join((_KEY, key or b"\0", _VALUE, item))) for key, item in entries]
     items = [_ITEMS + one for one in items]
-    ends = [one - first for one in column.offsets.to_pylist()]
-    return [b"".join(items[a:b]) for a, b in itertools.pairwise(ends)]
-
-
-@cache
-def _short(number: int) -> bytes:
-    return bytes((number,))
-
-
-def _varint(number: int) -> bytes:
-    if 0 <= number < 0x80:
-        return _short(number)
-    number &= _64
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+    return [b"".join(items[a:b]) for a, b in each]
 
 
 def _sized(told: bytes) -> bytes:
-    return _varint(len(told)) + told
+    return varint(len(told)) + told
 
 
 def _whole(column: pa.Array) -> Parts:
-    return [None if value is None else _varint(value) for value in column.to_pylist()]
-
-
-def _floats(form: str) -> Callable[[pa.Array], Parts]:
-    pack = struct.Struct(form).pack
-    return lambda column: [None if value is None else pack(value) for value in column.to_pylist()]
+    return [None if value is None else varint(value) for value in column.to_pylist()]
 
 
 def _texts(column: pa.Array) -> Parts:
@@ -294,53 +263,42 @@ def _local(column: pa.Array) -> Parts:
 
 
 def _timestamps(column: pa.Array) -> Parts:
-    told = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
-    return [None if micros is None else _sized(_moment(micros)) for micros in told]
+    return [None if one is None else _sized(_moment(one)) for one in micros(column)]
 
 
-def _moment(micros: int) -> bytes:
-    seconds, rest = divmod(micros, _SECOND)
-    told = b"\x08" + _varint(seconds) if seconds else b""
-    return told + b"\x10" + _varint(rest * 1_000) if rest else told
+def _moment(since: int) -> bytes:
+    """since: 1970, in microseconds."""
+    seconds, rest = divmod(since, _SECOND)
+    told = b"\x08" + varint(seconds) if seconds else b""
+    return told + b"\x10" + varint(rest * 1_000) if rest else told
 
 
 def _dates(column: pa.Array) -> Parts:
-    told = column.cast(pa.int32()).to_pylist()
-    return [None if days is None else _sized(_day(days)) for days in told]
+    return [None if one is None else _sized(_day(one)) for one in days(column)]
 
 
-def _day(days: int) -> bytes:
-    date = dt.date.fromordinal(days + _EPOCH)
-    return b"".join((b"\x08", _varint(date.year), b"\x10", _varint(date.month), b"\x18", _varint(date.day)))
+def _day(since: int) -> bytes:
+    """since: 1970, in days."""
+    date = dt.date.fromordinal(since + _EPOCH)
+    return b"".join((b"\x08", varint(date.year), b"\x10", varint(date.month), b"\x18", varint(date.day)))
 
 
 def _decimals(kind: str) -> Callable[[pa.Array], Parts]:
     precision, scale = decimal_of(kind)
-    digits = b"\x10" + _varint(precision) + (b"\x18" + _varint(scale) if scale else b"")
+    digits = b"\x10" + varint(precision) + (b"\x18" + varint(scale) if scale else b"")
 
     def write(column: pa.Array) -> Parts:
-        raw, at = column.buffers()[1], 16 * column.offset
-        held = memoryview(raw)[at : at + 16 * len(column)]
-        numbers = (int.from_bytes(held[i : i + 16], "little", signed=True) for i in range(0, len(held), 16))
-        valid = column.is_valid().to_pylist()
-        return [
-            _sized(_decimal(one) + digits) if there else None for one, there in zip(numbers, valid, strict=True)
-        ]
+        told = unscaled(column)
+        return [None if one is None else _sized(b"\x0a" + _sized(one) + digits) for one in told]
 
     return write
-
-
-def _decimal(unscaled: int) -> bytes:
-    """The field `value`: as few bytes as the number has, as Java writes it."""
-    size = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
-    return b"\x0a" + _sized(unscaled.to_bytes(size, "big", signed=True))
 
 
 _ENCODINGS: dict[str, tuple[int, Callable[[pa.Array], Parts]]] = {
     **dict.fromkeys(("byte", "short", "integer", "long"), (_VARINT, _whole)),
     "boolean": (_VARINT, _whole),
-    "float": (_FIXED32, _floats("<f")),
-    "double": (_FIXED64, _floats("<d")),
+    "float": (_FIXED32, floats("<f")),
+    "double": (_FIXED64, floats("<d")),
     "string": (_SIZED, _texts),
     "binary": (_SIZED, _bytes),
     "date": (_SIZED, _dates),
