@@ -46,7 +46,7 @@ class TextRows:
     rows cannot be taken, though their values can be read. quarantine: such a record is a row with
     `own.QUARANTINED` instead of an error. reads: the index of each file's read, by its name: rows have `own.READ`.
     way_on: what else can be done about such a record, after the hint. not_null: columns of the key. domain: of the
-    values. folders: those of the columns whose values are in the names of folders, and whether files have them, too.
+    values. folders: the columns whose values are in the names of folders, and whether files have them, too.
     """
 
     csv: CsvOptions
