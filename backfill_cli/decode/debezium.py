@@ -181,7 +181,7 @@ class OneByOne:
         )
         untold = (n for n, c in self.columns.items() if n not in found.members and block.told_of(c) is None)
         lacking = next(untold, None)
-        if found.fault is None and lacking is not None:
+        if found.fault is None and lacking is not None and self.of.at is not None:  # files may lack any
             return replace(found, fault=(f"column '{lacking}' is not in {written}", Fault.BLOCK_COLUMNS))
         return found
 
