@@ -190,3 +190,14 @@ def test_an_epoch_column_is_not_read_from_avro(tmp_path: Path) -> None:
         hint.says("remove upstream.changes.epoch")
         again = opened(tmp_path, COLUMNS, {"format": "debezium"})
         assert len(again.observe(again.pin().position, False).pending) == 1
+
+
+def test_a_file_whose_columns_are_not_those_of_the_table_is_named(tmp_path: Path) -> None:
+    upstream = opened(tmp_path, {"id": pa.int64(), "v": pa.string()}, {"format": "debezium"})
+    wrote(tmp_path, "1.avro", [("c", None, {"id": 1})], ROW[:1])
+    pin = upstream.pin()
+    with pytest.raises(BadData, match=r"1\.avro.*column 'v' is gone"):
+        upstream.observe(pin.position, False)
+    wrote(tmp_path, "1.avro", [("c", None, {"id": 1, "v": 7})], [ROW[0], {"name": "v", "type": "long"}])
+    with pytest.raises(BadData, match=r"1\.avro.*column 'v' was string, and is bigint"):
+        upstream.observe(pin.position, False)
