@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from backfill_cli.errors import Fatal, HistoryGone
 from backfill_cli.formats.listing import File
+from backfill_cli.model.names import in_order
 from backfill_cli.model.position import START
 from backfill_cli.upstreams.files.changes.applied_files import GROUP, AppliedFiles
 
@@ -171,10 +172,11 @@ def test_one_file_that_is_not_as_it_was_is_found_among_all(count: int, data: st.
     was = there[index]
     changed = data.draw(st.sampled_from(("size", "time", "late")))
     if changed == "late":
-        there.insert(index, File(f"{index - 1:07}x", "/x", 1, 1) if index else File("!", "/!", 1, 1))
+        there.insert(index, File(f"{index - 1:07}-x", "/x", 1, 1) if index else File("!", "/!", 1, 1))
     else:
         size, ns = (was.size + 1, was.mtime_ns) if changed == "size" else (was.size, was.mtime_ns - 1)
         there[index] = File(was.name, was.path, size, ns)
+    assert [file.name for file in there] == in_order(file.name for file in there)
     assert list(memory.faults(there))
 
 
