@@ -78,7 +78,7 @@ MISSING = {
     "files.changes.file_format=avro",
     *("contracts.source.scan:batches", "contracts.source.changes:change_batches"),
 }
-"""Ways that have no route: three have none yet (of changes in Avro there are only written examples), and what reads
+"""Ways that have no route: three have none yet (changes in Avro have only written examples), and what reads
 rows of Avro has an oracle of its own (test_avro.py). The contract's are for other packages, and for databases."""
 
 
