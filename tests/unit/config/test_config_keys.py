@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from backfill_cli import config
+from backfill_cli.commands.start import _patiently
 from backfill_cli.config import load
 from backfill_cli.errors import Transient
-from commands.start import _patiently
 
 TOML = """
 [job]
