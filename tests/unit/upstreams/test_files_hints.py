@@ -235,8 +235,12 @@ def test_files_that_only_this_packages_workers_read_need_it_on_the_executors(
 
 def test_names_are_written_with_numbers_of_one_length(root: Path) -> None:
     unclear = [
-        (("1.9.json", "1.10.json"), "1.09.json", "like 09 and 10"),
-        (("20240101full.json", "20240102x.json"), "20240101-full.json", "from the letters after them"),
+        (("1.9.json", "1.10.json"), ("1.09.json", "1.10.json"), "like 09 and 10"),
+        (
+            ("20240101full.json", "20240102x.json"),
+            ("20240101-full.json", "20240102-x.json"),
+            "from the letters after them",
+        ),
     ]
     for names, renamed, asked in unclear:
         folder = root / names[0]
@@ -245,7 +249,8 @@ def test_names_are_written_with_numbers_of_one_length(root: Path) -> None:
             land(folder / "changes", name, event(1))
         with typed(refused(lambda folder=folder: changes(folder))) as hint:  # type: ignore[misc]
             hint.says(asked)
-            (folder / "changes" / names[0]).rename(folder / "changes" / renamed)
+            for name, new in zip(names, renamed, strict=True):
+                (folder / "changes" / name).rename(folder / "changes" / new)
             upstream = opened(folder)
             upstream.pin()
             assert len(upstream.observe(START, False).pending) == 3

@@ -42,6 +42,33 @@ def test_case_81_files_are_in_the_order_of_the_numbers_in_their_names(root: Path
     assert f"'{names[0]}' before '{names[1]}', which comes first as text" in said
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("998.json", "998b.json", "999.json", "1000.json", "1001.json"),
+        ("1.json", "1a.json", "2.json", "10.json", "11.json"),
+        ("20240101T103015.json", "20240101T1045.json"),
+    ],
+)
+def test_letters_after_a_number_do_not_put_a_file_behind_all_others(root: Path, names: tuple[str, ...]) -> None:
+    upstream = opened(root)
+    for name in names:
+        land(root / "changes", name, event(1))
+    upstream.pin()
+    with pytest.raises(BadData, match="by the numbers in their names, and after it as text"):
+        pending(upstream, START)
+
+
+def test_a_file_with_letters_after_its_number_does_not_follow_a_later_one(root: Path) -> None:
+    upstream = opened(root)
+    land(root / "changes", "20240102.json", event(1))
+    upstream.pin()
+    assert pending(upstream, START) == ["20240102.json"]
+    land(root / "changes", "20240101b.json", event(2))
+    with pytest.raises(BadData, match="by the numbers in their names, and after it as text"):
+        pending(upstream, at("20240102.json"))
+
+
 def test_nothing_is_said_of_names_whose_order_is_that_of_texts(root: Path) -> None:
     upstream = opened(root)
     for name in ("09.json", "10.json", "a-999.json"):

@@ -24,8 +24,13 @@ _SAME_WIDTH = "rename them so that all numbers have the same number of digits, l
 
 
 def refuse_unclear(table: str, waiting: Sequence[str]) -> None:
-    """Raises BadData for two files of which nobody can tell which comes first. waiting: names, in order."""
-    for one, other in pairwise(waiting):
+    """Raises BadData for two files of which nobody can tell which comes first.
+
+    waiting: names, in order. Neighbours as texts are looked at, too: 998b and 999 are far apart by their numbers.
+    """
+    at = {name: number for number, name in enumerate(waiting)}
+    as_texts = [(one, other) if at[one] < at[other] else (other, one) for one, other in pairwise(sorted(waiting))]
+    for one, other in [*pairwise(waiting), *as_texts]:
         words = zip(_WORDS.findall(one), _WORDS.findall(other), strict=False)
         a, b = next(((a, b) for a, b in words if a != b), ("", ""))
         if a < b and _counts_down(a, b):
@@ -50,7 +55,10 @@ def _counts_down(a: str, b: str) -> bool:
 def _counts_up(a: str, b: str) -> bool:
     """Whether the second word surely has the greater number where they first differ."""
     m, n = _first_unlike(a, b)
-    return bool(m) and (_NUMBERED.fullmatch(a) is not None or not (m.startswith("0") or n.startswith("0")))
+    if not m or _NUMBERED.fullmatch(a) is not None:
+        return bool(m)
+    is_first = _DIGITS.findall(a)[0] == m  # a later one can be a time: T103015 and T1045
+    return is_first and not (m.startswith("0") or n.startswith("0"))
 
 
 def _first_unlike(a: str, b: str) -> tuple[str, str]:

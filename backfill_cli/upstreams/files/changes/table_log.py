@@ -125,7 +125,7 @@ class TableLog:
             self._move(cursor)
         self._look_again(cursor)
         waiting = self._landing.between(cursor, None)
-        order.refuse_unclear(self.table, waiting)
+        order.refuse_unclear(self.table, waiting if cursor is None else [cursor, *waiting])
         files = self._landing.files
         fresh = [files[n] for n in waiting if n not in self._inspected or self._inspected[n].file != files[n]]
         if fresh:
