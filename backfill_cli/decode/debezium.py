@@ -177,7 +177,11 @@ class OneByOne:
         schema = {"type": "struct", "fields": list(fields.values())}
         allowed = self.of.allowed
         found = resolved.by_schema(
-            self.columns, schema, written, () if allowed is None else fields.keys() - allowed, False
+            resolved.without_defaults(self.columns, self.of.key),
+            schema,
+            written,
+            () if allowed is None else fields.keys() - allowed,
+            False,
         )
         untold = (n for n, c in self.columns.items() if n not in found.members and block.told_of(c) is None)
         lacking = next(untold, None)

@@ -255,11 +255,9 @@ class RowsFormat:
     def open(self, asked: Asked, columns: Columns, facts: Mapping[str, Any]) -> Rows:
         documents = PLAIN if asked.documents is None else asked.documents
         if asked.of_keys:
-            # a key that lacks a column names no row, whatever the default of one in the values
-            keys = {
-                name: {**one, "metadata": _without(one["metadata"], "absent")} for name, one in columns.items()
-            }
+            keys = resolved.without_defaults(columns, columns)
             return Rows(JsonRows(schema_text(keys), kept_apart=False, scalar=True, documents=documents))
+        columns = resolved.without_defaults(columns, asked.key)
         closed = asked.documents is not None and asked.declared is None
         return Rows(JsonRows(schema_text(columns), asked.key, asked.whole, documents=documents, closed=closed))
 
@@ -277,10 +275,6 @@ def _found(asked: Asked, schemas: Sequence[Seen]) -> Found:
 decoder = RowsFormat()
 
 _KNOWN_SCHEMAS = 64
-
-
-def _without(metadata: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in metadata.items() if key != name}
 
 
 _BARE = ("byte", "short", "integer", "long", "float", "double", "boolean", "decimal")

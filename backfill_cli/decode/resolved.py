@@ -138,6 +138,16 @@ def plain(columns: Columns) -> Resolved:
     return Resolved(columns, found, {}, is_json=True)
 
 
+def without_defaults(columns: Columns, key: Collection[str]) -> Columns:
+    """The columns, of which those of the key have no default: without one of these a record names no row."""
+    return {
+        name: {**one, "metadata": {of: told for of, told in one["metadata"].items() if of != "absent"}}
+        if name in key
+        else one
+        for name, one in columns.items()
+    }
+
+
 def by_schema(columns: Columns, schema: Connect, named: str, closed: Collection[str], scalar: bool) -> Resolved:
     """Documents of a schema. named: as messages name it. closed: the members that must be columns.
 

@@ -186,6 +186,20 @@ def test_a_field_that_was_renamed_after_the_job_began_is_its_column_by_its_alias
     assert rows(read) == [{"id": 1, "name": "a", "city": "x"}, {"id": 2, "name": "b", "city": "y"}]
 
 
+@pytest.mark.parametrize("form", ["rows", "debezium"])
+def test_a_default_of_a_key_column_names_no_row(topic: Topic, form: str) -> None:
+    """A key column that was renamed at the source is missing: two rows would be the one of its default."""
+    value = {"name": "v", "type": "string"}
+    before = schema([{"name": "id", "type": "long", "default": 0}, value], "Before")
+    after = schema([{"name": "order_id", "type": "long", "default": 0}, value], "After")
+    first = written(topic, form, before, {"id": 1, "v": "a"})
+    records = [first, *(written(topic, form, after, {"order_id": n, "v": "b"}) for n in (7, 8))]
+    kept, *others = rows(topic.read(form, records, ["id"])[1])
+    assert kept["id"] == 1
+    assert all("error" in one or one["id"] is None for one in others), others
+    assert len(others) == 2
+
+
 UNFIT: dict[str, Any] = {
     "another type of a column": [{"name": "id", "type": "long"}, {"name": "v", "type": "string"}],
     "a column without a type": [
