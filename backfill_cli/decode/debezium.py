@@ -46,7 +46,7 @@ _OF_TOPICS = {
     Fault.NOT_SENT: "; ALTER TABLE … REPLICA IDENTITY FULL at the source sends it",
     Fault.TRUNCATED: ': set skipped.operations = "t" in the connector, and fill the table from a topic without '
     "such a record, as the rows that it removed would stay",
-    Fault.ONE_OF_SEVERAL: "; name it in full as the only one of {at}.tables, or fill the table from a topic "
+    Fault.ONE_OF_SEVERAL: "; start over with it in full as the only one of {at}.tables, or from a topic "
     "without such a record",
     Fault.UNWRAPPED: '; rows that ExtractNewRecordState has unwrapped are read with value.format = "rows"',
     Fault.DOCUMENT: ': read them with value.format = "debezium-mongodb"',

@@ -13,13 +13,13 @@ from functools import cache
 from typing import Any, ClassVar
 
 from backfill_cli.contracts.decoder import Asked, Decoded, Fault, Found
-from backfill_cli.decode import messages, stored, values
+from backfill_cli.decode import messages, values
 from backfill_cli.decode.documents import Document, Documents, as_members
 from backfill_cli.decode.encodings import textual
 from backfill_cli.decode.json_documents import IN_BLOCKS
-from backfill_cli.decode.rows import Rows, one_by_one
+from backfill_cli.decode.rows import Change, Rows, changes_one_by_one, one_by_one
 from backfill_cli.decode.source_table import Known
-from backfill_cli.decode.tokens import DEEP, Constant, Number, Token, parsed
+from backfill_cli.decode.tokens import Constant, Number, Token, parsed
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.formats.schemas import Unsupported
@@ -298,35 +298,9 @@ class _Reading:
         self._folded = {name.lower() for name in self.columns}
 
     def decoded(self, records: Sequence[bytes | None]) -> Decoded:
-        import pyarrow as pa
+        return changes_one_by_one(self.columns, _documents(self.of.documents, records), self._made)
 
-        indices: list[int] = []
-        made: list[tuple[str, int | None, Mapping[str, Any]]] = []
-        faults: list[Unreadable | None] = []
-        for index, document in enumerate(_documents(self.of.documents, records)):
-            fault = None
-            try:
-                rows = [] if document is None else self._made(document)
-            except Unreadable as exc:
-                fault, rows = exc, [("U", None, {})]
-            except RecursionError:  # nested hundreds deep
-                fault, rows = Unreadable(DEEP), [("U", None, {})]
-            indices += [index] * len(rows)
-            made += rows
-            faults += [fault] * len(rows)
-        return Decoded(
-            {
-                name: stored.array([row.get(name) for *_, row in made], column["type"])
-                for name, column in self.columns.items()
-            },
-            pa.array(indices, pa.int32()),
-            pa.array([op for op, *_ in made], pa.string()),
-            pa.array([ms for _, ms, _ in made], pa.int64()),
-            pa.array([None if fault is None else str(fault.args[0]) for fault in faults], pa.string()),
-            pa.array([None if fault is None else fault.fault for fault in faults], pa.string()),
-        )
-
-    def _made(self, document: Document) -> list[tuple[str, int | None, Mapping[str, Any]]]:
+    def _made(self, document: Document) -> list[Change]:
         envelope = as_members(document.token())
         if messages.kind_of(envelope) is not None:
             return []

@@ -10,12 +10,11 @@ from functools import cache
 from typing import Any, ClassVar, Protocol
 
 from backfill_cli.contracts.decoder import Asked, Decoded, Fault, Found
-from backfill_cli.decode import stored, values
-from backfill_cli.decode.rows import Rows
+from backfill_cli.decode import values
+from backfill_cli.decode.rows import Change, Rows, changes_one_by_one
 from backfill_cli.decode.source_table import Known, known_of, others, reading, remembered
 from backfill_cli.decode.tokens import (
     CANAL_JSON,
-    DEEP,
     OPEN_PROTOCOL,
     Constant,
     Number,
@@ -35,11 +34,11 @@ from backfill_cli.spark.failures import SHOWN
 _WITHOUT = "fill it from a topic without such a record, as the rows that it removed would stay"
 _EMPTIED = f"the table was emptied, which has no order with the changes in other partitions: {_WITHOUT}"
 _ONE_OF_SEVERAL = (
-    "table '{of}' was emptied, and others may be read with it: name it in full, as in "
+    "table '{of}' was emptied, and others may be read with it: start over with "
     '{at}.tables = ["{of}"], or ' + _WITHOUT
 )
 _DROPPED = (
-    "database '{of}' was dropped, of which the table may be: name it in full, as in {at}.tables = "
+    "database '{of}' was dropped, of which the table may be: start over with {at}.tables = "
     '["{of}.{table}"], or ' + _WITHOUT
 )
 _OTHER_ROWS = (
@@ -117,10 +116,6 @@ def _reading(of: RowChanges) -> Callable[[Sequence[bytes | None]], Decoded]:
     return _Reading(of).decoded
 
 
-Made = tuple[str, int | None, Mapping[str, Any]]
-"""(op, time, values by column in their stored form)"""
-
-
 class _Reading:
     def __init__(self, of: RowChanges) -> None:
         self.of = of
@@ -128,35 +123,9 @@ class _Reading:
         self._readers = {name: of.form.reader(column["type"]) for name, column in self.columns.items()}
 
     def decoded(self, records: Sequence[bytes | None]) -> Decoded:
-        import pyarrow as pa
+        return changes_one_by_one(self.columns, records, self._made)
 
-        indices: list[int] = []
-        made: list[Made] = []
-        faults: list[Unreadable | None] = []
-        for index, record in enumerate(records):
-            fault = None
-            try:
-                rows = [] if record is None else list(self._made(record))
-            except Unreadable as exc:
-                fault, rows = exc, [("U", None, {})]
-            except RecursionError:  # nested hundreds deep
-                fault, rows = Unreadable(DEEP), [("U", None, {})]
-            indices += [index] * len(rows)
-            made += rows
-            faults += [fault] * len(rows)
-        return Decoded(
-            {
-                name: stored.array([row.get(name) for *_, row in made], column["type"])
-                for name, column in self.columns.items()
-            },
-            pa.array(indices, pa.int32()),
-            pa.array([op for op, *_ in made], pa.string()),
-            pa.array([ms for _, ms, _ in made], pa.int64()),
-            pa.array([None if fault is None else str(fault.args[0]) for fault in faults], pa.string()),
-            pa.array([None if fault is None else fault.fault for fault in faults], pa.string()),
-        )
-
-    def _made(self, record: bytes) -> Iterable[Made]:
+    def _made(self, record: bytes) -> Iterable[Change]:
         """The rows of a record. Raises Unreadable."""
         known = self.of.known
         for change in self.of.form.changes(whole_object(record)):
@@ -172,7 +141,7 @@ class _Reading:
                 raise Unreadable(f"{told}; name the tables to read: {self.of.at}.tables", Fault.OTHER_TABLE)
             yield from self._of_row(change)
 
-    def _of_tables(self, change: TableChange) -> Iterable[Made]:
+    def _of_tables(self, change: TableChange) -> Iterable[Change]:
         known, at = self.of.known, self.of.at
         other = next((one for one in sorted(change.others) if known.is_mine(one)), None)
         if other is not None:
@@ -189,7 +158,7 @@ class _Reading:
         if is_emptied or database is not None:
             yield "T", None, {}
 
-    def _of_row(self, change: RowChange) -> Iterable[Made]:
+    def _of_row(self, change: RowChange) -> Iterable[Change]:
         row = change.row
         key = {name: self._value(name, row) for name in self.of.key}
         lacking = next((name for name, value in key.items() if value is None), None)

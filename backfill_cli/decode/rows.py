@@ -1,6 +1,6 @@
 """What formats share whose records are rows: reading them one by one, and having nothing to check afterwards."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -46,6 +46,46 @@ def one_by_one(
     if not any(errors):
         return Decoded(made)
     return Decoded(made, error=pa.array(errors, pa.string()), fault=pa.array(faults, pa.string()))
+
+
+Change = tuple[str, int | None, Mapping[str, Any]]
+"""(op, time in milliseconds since 1970, values by column in their stored form)"""
+
+
+def changes_one_by_one(
+    columns: Columns, records: Sequence[_Record | None], read: Callable[[_Record], Iterable[Change]]
+) -> Decoded:
+    """The changes of each record, in order; none of a record without a value.
+
+    read: raises Unreadable, which is one change then.
+    """
+    import pyarrow as pa
+
+    indices: list[int] = []
+    made: list[Change] = []
+    faults: list[Unreadable | None] = []
+    for index, record in enumerate(records):
+        fault = None
+        try:
+            rows = [] if record is None else list(read(record))
+        except Unreadable as exc:
+            fault, rows = exc, [("U", None, {})]
+        except RecursionError:  # nested hundreds deep
+            fault, rows = Unreadable(DEEP), [("U", None, {})]
+        indices += [index] * len(rows)
+        made += rows
+        faults += [fault] * len(rows)
+    return Decoded(
+        {
+            name: stored.array([row.get(name) for *_, row in made], column["type"])
+            for name, column in columns.items()
+        },
+        pa.array(indices, pa.int32()),
+        pa.array([op for op, *_ in made], pa.string()),
+        pa.array([ms for _, ms, _ in made], pa.int64()),
+        pa.array([None if fault is None else str(fault.args[0]) for fault in faults], pa.string()),
+        pa.array([None if fault is None else fault.fault for fault in faults], pa.string()),
+    )
 
 
 @dataclass(frozen=True, slots=True)

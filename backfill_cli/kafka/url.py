@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from backfill_cli.errors import BackfillError, Hint, UsageError, command
 from backfill_cli.kafka import client_properties
@@ -102,7 +102,8 @@ class Url:
 
     def with_topic(self, topic: str, more: str = "") -> str:
         """The URL of another topic of these servers. more: properties, as they stand in a URL."""
-        told = "&".join([*(f"{name}={value}" for name, value in self.properties.items()), *filter(None, [more])])
+        pairs = (f"{name}={_quoted(value)}" for name, value in self.properties.items())
+        told = "&".join([*pairs, *filter(None, [more])])
         return f"{SCHEME}{self.servers}/{topic}" + (f"?{told}" if told else "")
 
     def require_listener(self) -> None:
@@ -114,7 +115,14 @@ class Url:
                 return
             except OSError as error:
                 said = (error.strerror or str(error)).lower()
+            except UnicodeError:  # a part of the name is empty, or too long
+                said = "it is no name of a host"
         raise UsageError(f"{self.servers}: does not answer: {said}", "start the broker, or " + self.correct)
+
+
+def _quoted(value: str) -> str:
+    """A property's value as it stands in a URL; a reference stays readable."""
+    return quote(value, safe="/:,;=@+${}")
 
 
 def _correct(option: str) -> str:

@@ -217,6 +217,8 @@ def _place(location: str | None) -> str:
 
 
 _BACKSLASH = r"(?:\\|%5c)"
+_MOST = 16
+"""Backslashes before a character: one in JSON, as often as it is a text of JSON again."""
 
 
 @cache
@@ -226,16 +228,16 @@ def _written(secret: str) -> re.Pattern[str]:
     for one in secret:
         octets = "".join(f"%{byte:02x}" for byte in one.encode(errors="surrogateescape"))
         units = one.encode("utf-16-be", "surrogatepass").hex()
-        escapes = "".join(rf"{_BACKSLASH}+u{units[i : i + 4]}" for i in range(0, len(units), 4))
+        escapes = "".join(rf"{_BACKSLASH}{{1,{_MOST}}}u{units[i : i + 4]}" for i in range(0, len(units), 4))
         forms = [
             re.escape(one),
             octets,
             escapes,
-            rf"{_BACKSLASH}+x{ord(one):02x}",
+            rf"{_BACKSLASH}{{1,{_MOST}}}x{ord(one):02x}",
             rf"&#(?:x0*{ord(one):x}|0*{ord(one)});",
         ]
         forms += [re.escape(html.escape(one))] + ([r"\+"] if one == " " else [])
-        each.append(rf"{_BACKSLASH}*(?:{'|'.join(forms)})")
+        each.append(rf"{_BACKSLASH}{{0,{_MOST}}}(?:{'|'.join(forms)})")
     return re.compile("".join(each), re.IGNORECASE)
 
 

@@ -216,7 +216,8 @@ class SchemaRegistry:
         """A schema's kind and text."""
         match answer.body:
             case {"schema": str(text)}:
-                return self.connection.shown(str(answer.body.get("schemaType") or "AVRO"), 40), text
+                kind = str(answer.body.get("schemaType") or "AVRO")
+                return kind if kind in KINDS else self.connection.shown(kind, 40), text
         raise self._no_registry(answer.url, "a schema without its text")
 
     def _no_registry(self, url: str, what: str) -> Fatal:

@@ -12,6 +12,8 @@ from urllib.parse import quote
 import pytest
 from broker import Broker
 from hint_typed import typed
+from hypothesis import given
+from hypothesis import strategies as st
 from kafka_secured import PASSWORD, USER, properties
 from kafka_topics import Topic, new_topic
 from sink_contract import a_table
@@ -296,8 +298,26 @@ def test_servers_of_a_variable_get_no_port_and_files_are_those_of_this_folder() 
     assert url.properties == {"ssl.ca.location": str(Path("ca.pem").absolute()), "ssl.key.location": "${env:KEY}"}
 
 
+@given(st.text(st.sampled_from("ab&%=?#/+: \u00fc{}$"), max_size=12))
+def test_a_url_of_another_topic_has_the_same_properties(value: str) -> None:
+    url = Url(
+        "h:9092",
+        "t",
+        {"sasl.username": value, "sasl.password": "${env:PW}", "ssl.key.password": f"{value}${{env:X}}"},
+    )
+    assert Url.of(url.with_topic("other")).properties == url.properties
+
+
 @pytest.mark.parametrize(
-    "url", ["kafka:///orders", "kafka://", "kafka://,/orders", "kafka://h:1/orders?group.id=x", "kafka://h:1/a b"]
+    "url",
+    [
+        "kafka:///orders",
+        "kafka://",
+        "kafka://,/orders",
+        "kafka://h:1/orders?group.id=x",
+        "kafka://h:1/a b",
+        "kafka://a..b:1/t",
+    ],
 )
 def test_a_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(UsageError) as refused:

@@ -116,7 +116,7 @@ def _registered(
     package, _, name = full.rpartition(".")
     message = protobuf_records.message_of(name, columns, _numbers(registry.latest(subject), full))
     schema = protobuf_records.schema_of(package, message, nullable)
-    return protobuf_records.protobuf_records(columns, message, prefix("PROTOBUF", schema), nullable)
+    return protobuf_records.ProtobufRecords(message, prefix("PROTOBUF", schema) + b"\0", nullable)
 
 
 def _numbers(newest: Schema | None, full: str) -> dict[str, int]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from backfill_cli.model.schema import Columns, SparkType, columns_of, decimal_of, schema_text
+from backfill_cli.model.schema import Columns, SparkType, decimal_of
 from backfill_cli.sinks.kafka.binary_values import Parts, days, floats, micros, spans, unscaled, varint
 from backfill_cli.sinks.kafka.json_rows import moments
 from backfill_cli.sinks.kafka.years import refuse_far
@@ -177,28 +177,20 @@ def _json_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProtobufRecords:
-    """Messages of these columns, a Spark schema. prefix: the schema's id, and which message it is.
+    """Records of one message. prefix: the schema's id, and which of its messages it is.
 
-    numbers: of the fields. presence: whether fields that have the default of their type are written.
+    presence: whether fields that have the default of their type are written.
     """
 
-    schema: str
-    numbers: tuple[int, ...]
+    message: Message
     prefix: bytes
     presence: bool
 
     def of(self, batch: pa.RecordBatch) -> list[bytes]:
-        columns = columns_of(self.schema)
-        message = message_of("", columns, dict(zip(columns, self.numbers, strict=True)))
-        refuse_far(batch.select(list(columns)), "Protobuf")
-        parts = [_written(batch.column(one.name), one, self.presence) for one in message.fields]
-        prefix = self.prefix
+        fields, prefix = self.message.fields, self.prefix
+        refuse_far(batch.select([one.name for one in fields]), "Protobuf")
+        parts = [_written(batch.column(one.name), one, self.presence) for one in fields]
         return [prefix + b"".join(row) for row in zip(*parts, strict=True)]
-
-
-def protobuf_records(columns: Columns, message: Message, prefix: bytes, presence: bool) -> ProtobufRecords:
-    numbers = tuple(one.number for one in message.fields)
-    return ProtobufRecords(schema_text(columns), numbers, prefix + b"\0", presence)
 
 
 def _written(column: pa.Array, field: Field, presence: bool) -> list[bytes]:

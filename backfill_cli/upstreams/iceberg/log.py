@@ -12,6 +12,7 @@ from backfill_cli.lake.damage import FROM_COPY
 from backfill_cli.lake.iceberg.metadata import Held
 from backfill_cli.lake.iceberg.types import columns
 from backfill_cli.lake.upstream import replaced
+from backfill_cli.model.names import by_numbers
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.model.upstream import UpstreamEpoch
@@ -90,7 +91,7 @@ class IcebergSourceTable(Table):
         order = cursor
         for one in found:
             self._require(held, one)
-            if cursor_of(one) <= order:
+            if by_numbers(cursor_of(one)) <= by_numbers(order):  # as positions compare them
                 raise Fatal(
                     f"{self.place}: snapshot {one.snapshot_id} does not have a later sequence number than "
                     "the one before it: it was written in format version 1",

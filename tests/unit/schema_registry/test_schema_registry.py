@@ -3,6 +3,7 @@
 import html
 import json
 import pickle
+import time
 from collections.abc import Iterator
 from urllib.parse import quote, quote_plus, unquote_plus
 
@@ -250,6 +251,19 @@ def test_an_answer_that_repeats_a_secret_shows_none_in_an_error(toy: ToyRegistry
                 if told == base64 and "token" in options:
                     continue  # not what it was asked with
                 assert all(told[i : i + 6] not in shown for i in range(len(told) - 5)), failure.message
+
+
+@pytest.mark.parametrize("password", ["avro", "AVRO", "a", "json"])
+def test_a_password_that_is_a_kind_of_schema_hides_none(toy: ToyRegistry, password: str) -> None:
+    toy.add("a", A)
+    assert opened(toy.url, user="app", password=password).by_id(1).kind == "AVRO"
+
+
+def test_an_answer_of_backslashes_is_looked_through_at_once() -> None:
+    secret = http._written(PASSWORD)
+    begun = time.process_time()
+    assert secret.search("\\" * 20_000) is None
+    assert time.process_time() - begun < 20  # minutes, where a run is looked at from each of its places
 
 
 def test_references_that_do_not_exist_never_end_or_contradict_each_other_are_refused(toy: ToyRegistry) -> None:
