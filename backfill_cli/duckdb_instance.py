@@ -5,6 +5,7 @@ its sink seven times. Between two blocks the file is closed: another process can
 """
 
 import atexit
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -108,7 +109,19 @@ def _all_ended() -> None:
 
 def only(files: Sequence[Path]) -> str:
     """The statement that lets DuckDB use these files, once it has no external access, with those beside them."""
-    return f"SET allowed_paths = [{', '.join(_literal(_beside(file, end)) for file in files for end in _BESIDE)}]"
+    return f"SET allowed_paths = [{', '.join(_literal(one) for file in files for one in beside(file))}]"
+
+
+def beside(file: Path) -> tuple[Path, ...]:
+    """The file, and those that DuckDB can have made for it."""
+    return tuple(Path(_beside(file, end)) for end in _BESIDE)
+
+
+def moved(file: Path, why: str) -> str:
+    """What to type to have the file away, with its log: DuckDB refuses the next file beside the log of another."""
+    pairs = zip(beside(file), beside(Path(f"{file}.{why}")), strict=True)
+    moves = (shlex.join(["mv", str(one), str(other)]) for one, other in pairs if one == file or one.exists())
+    return " && ".join(moves)
 
 
 def _beside(file: Path, suffix: str) -> str:

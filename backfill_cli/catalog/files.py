@@ -9,6 +9,7 @@ from errno import EDQUOT, EFBIG, EIO, ENOSPC
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backfill_cli.duckdb_instance import beside, moved
 from backfill_cli.errors import NEWER_DUCKDB, StateConflict, Transient, UsageError, command, shell
 
 if TYPE_CHECKING:
@@ -54,6 +55,16 @@ def make_private(path: Path) -> None:
     for file in (path, Path(f"{path}.wal")):
         if file.exists() and stat.S_IMODE(file.stat().st_mode) != 0o600:
             file.chmod(0o600)
+
+
+def set_log_aside(path: Path) -> None:
+    """No log is left of a catalog that is not there: DuckDB would take it for that of the next one.
+
+    It is kept, for who puts the catalog back.
+    """
+    for file in beside(path):
+        if file != path and file.exists():
+            os.replace(file, f"{file}.left")
 
 
 def sync_folder(folder: Path) -> None:
@@ -103,10 +114,9 @@ def _of_duckdb(exc: "duckdb.Error", path: Path) -> Transient | UsageError | Stat
         case ErrorKind.NEWER:
             return UsageError(f"catalog {path} was written by a newer DuckDB: {message}", NEWER_DUCKDB)
         case ErrorKind.DAMAGED:
-            away = shlex.join(["mv", str(path), f"{path}.damaged"])
             return StateConflict(
                 f"catalog {path} is damaged: {message}",
-                f"put a backup in its place; or move it away ({away}), then rebuild each job: "
+                f"put a backup in its place; or move it away: {moved(path, 'damaged')}; then rebuild each job: "
                 + command("resume --from-sink job.toml"),
             )
         case ErrorKind.FOREIGN | ErrorKind.REFUSED:

@@ -20,6 +20,7 @@ from backfill_cli.catalog.files import (
     make_private,
     our_errors,
     refuse_unsafe,
+    set_log_aside,
     sync_folder,
 )
 from backfill_cli.catalog.lease import is_locked
@@ -242,6 +243,7 @@ class Store:
             rest.unlink(missing_ok=True)
         self._migrate(self._new, 0)
         make_private(self._new)
+        set_log_aside(self.path)
         os.replace(self._new, self.path)
         sync_folder(self.path.parent)
 

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 
 from backfill_cli.duckdb_errors import ErrorKind, classify, holder, text
-from backfill_cli.duckdb_instance import Instance, only
+from backfill_cli.duckdb_instance import Instance, moved, only
 from backfill_cli.errors import (
     CORRECT,
     NEWER_DUCKDB,
@@ -162,7 +162,7 @@ def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
         case ErrorKind.NEWER:
             return UsageError(f"{path} was written by a newer DuckDB: {told}", NEWER_DUCKDB)
         case ErrorKind.FOREIGN:
-            return UsageError(f"{path} is not a DuckDB file: {told}", f"move it away: {_moved(path, 'foreign')}")
+            return UsageError(f"{path} is not a DuckDB file: {told}", f"move it away: {moved(path, 'foreign')}")
         case ErrorKind.REFUSED:
             seen = quoted if path.exists() else shlex.quote(str(path.parent))
             return UsageError(
@@ -174,14 +174,10 @@ def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
         case ErrorKind.DAMAGED:
             return Fatal(
                 f"{path} is damaged: {told}",
-                f"put a copy of it in its place; or move it away: {_moved(path, 'damaged')}; then " + START_OVER,
+                f"put a copy of it in its place; or move it away: {moved(path, 'damaged')}; then " + START_OVER,
             )
         case _:
             return Fatal(f"DuckDB failed on {path}: {told}", "change back in the file what the message names")
-
-
-def _moved(path: Path, why: str) -> str:
-    return shlex.join(["mv", str(path), f"{path}.{why}"])
 
 
 LOCKS, PROCESSES = Path("/proc/locks"), Path("/proc")

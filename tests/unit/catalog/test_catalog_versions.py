@@ -5,7 +5,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from catalog_builders import Clock, end, mode, start_python, with_job
+from catalog_builders import Clock, end, leave_log_behind, mode, start_python, with_job
 from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
@@ -67,6 +67,34 @@ def test_a_damaged_catalog_is_told_apart_from_a_busy_one(catalog: Catalog, path:
     with pytest.raises(StateConflict, match="damaged") as broken:
         catalog.jobs()
     assert "--from-sink" in str(broken.value.hint)
+
+
+def test_a_new_catalog_does_not_meet_the_log_of_a_lost_one(catalog: Catalog, path: Path, clock: Clock) -> None:
+    leave_log_behind(path)
+    lost = path.rename(path.with_name("lost"))
+    with_job(path, clock, "other")
+    assert [job.name for job in Catalog(path, clock).jobs()] == ["other"]
+    lost.rename(path)
+    Path(f"{path}.wal.left").rename(f"{path}.wal")
+    assert [(job.name, job.reason) for job in Catalog(path, clock).jobs()] == [("orders", "left in the log")]
+
+
+def test_a_copy_beside_the_log_of_a_later_catalog_is_refused_and_moved_away_with_it(
+    catalog: Catalog, path: Path, clock: Clock
+) -> None:
+    whole = path.read_bytes()
+    with Store(path).writing() as db:
+        db.execute("UPDATE jobs SET reason = 'checkpointed'")
+    leave_log_behind(path)
+    path.write_bytes(whole)
+    with pytest.raises(StateConflict, match="is damaged") as broken:
+        catalog.jobs()
+    with typed(broken.value) as hint:
+        hint.run_in_shell("mv")
+        hint.says("put a backup in its place")
+        path.write_bytes(whole)
+        assert [job.name for job in catalog.jobs()] == ["orders"]
+    assert Path(f"{path}.damaged.wal").exists()
 
 
 def test_an_upgrade_keeps_a_copy_and_all_jobs(catalog: Catalog, path: Path) -> None:
