@@ -90,6 +90,8 @@ class Asked:
     record cannot be read. of_keys: the records are other records' keys, and a scalar stands for the one column.
     shared: other tables of the job have records there, too; the name of this one's at its source ends with its.
     source: of a table that shares the place, its full name there, once it is known.
+    begun: the job has begun, and asks for columns that were added: what else a schema describes is left out then,
+    as it would be in records of these schemas.
     documents: an encoding other than JSON, opened; a format that knows the option `encoding` reads its documents.
     """
 
@@ -106,6 +108,7 @@ class Asked:
     documents: "Registered | None" = None
     ordered: bool = False
     source: str | None = None
+    begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,18 @@ from typing import Any
 
 from backfill_cli.contracts.decoder import Fault
 from backfill_cli.decode import messages
-from backfill_cli.decode.connect import DECIMAL, INTS, Connect, Malformed, encoding, forms, holds, own_type
+from backfill_cli.decode.connect import (
+    DECIMAL,
+    INTS,
+    Connect,
+    Malformed,
+    encoding,
+    forms,
+    holds,
+    is_others,
+    own_type,
+    without_others,
+)
 from backfill_cli.decode.encodings import Encoding, schemaless
 from backfill_cli.decode.whole import new_column
 from backfill_cli.errors import BadData, Hint
@@ -108,16 +119,19 @@ def together(place: str, blocks: Iterable[Mapping[str, Any]]) -> dict[str, Conne
     return found
 
 
-def pinned(place: str, schemas: Iterable[tuple[str, Sequence[Connect]]]) -> dict[str, Connect]:
+def pinned(
+    place: str, schemas: Iterable[tuple[str, Sequence[Connect]]], begun: bool = False
+) -> dict[str, Connect]:
     """The columns of these schemas, newest first, each with the type that holds the values of all of them.
 
     schemas: (what names one, its fields). A field that a newer schema has under another name, by its aliases, is
-    that column. Raises BadData for a column of two types neither of which holds the other's values.
+    that column. begun: see Asked; otherwise what stands for other members is among them.
+    Raises BadData for a column of two types neither of which holds the other's values.
     """
     found: dict[str, tuple[str, Connect]] = {}
     for written, fields in schemas:
         renamed = {old: name for name, (_, one) in found.items() for old in one.get("aliases") or ()}
-        for one in fields:
+        for one in map(without_others, (one for one in fields if not is_others(one))) if begun else fields:
             field_name = str(one["field"])
             name = field_name if field_name in found else renamed.get(field_name, field_name)
             known = found.setdefault(name, (written, one))
@@ -129,6 +143,11 @@ def pinned(place: str, schemas: Iterable[tuple[str, Sequence[Connect]]]) -> dict
             if wider is one:
                 found[name] = written, {**known[1], **meaning(one), "field": name}
     return {name: one for name, (_, one) in found.items()}
+
+
+def names_of(told: Mapping[str, Connect]) -> frozenset[str]:
+    """Those of the columns, of what `pinned` returned."""
+    return frozenset(name for name, one in told.items() if not is_others(one))
 
 
 def _wider(one: Connect, other: Connect) -> Connect | None:

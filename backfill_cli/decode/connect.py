@@ -27,6 +27,10 @@ NUMBER = "number"
 UINT64 = "protobuf.uint64"
 """A text of digits: Connect has no type for them."""
 
+OTHERS = "members by "
+"""How the type begins of what stands for the members that JSON Schema describes beside an object's `properties`.
+Its `field` is the word that describes them, its `names` are theirs; None: any."""
+
 INTS = {"int8": "byte", "int16": "short", "int32": "integer", "int64": "long"}
 _WIDTH = tuple(INTS.values())
 _UNITS = {
@@ -82,6 +86,19 @@ _NO_SCALE = "a decimal without a scale has no exact type"
 
 class Malformed(Unsupported):
     """A field that Kafka Connect does not write."""
+
+
+def is_others(told: Connect) -> bool:
+    """Whether this is no field, but stands for others (OTHERS)."""
+    return str(told.get("type")).startswith(OTHERS)
+
+
+def without_others(told: Connect) -> Connect:
+    """The same, without what stands for other members, at any depth."""
+    parts = {part: without_others(told[part]) for part in ("items", "values") if part in told}
+    if "fields" in told:
+        return {**told, "fields": [without_others(one) for one in told["fields"] if not is_others(one)]}
+    return {**told, **parts} if parts else told
 
 
 def is_time(told: Connect) -> bool:
@@ -218,7 +235,7 @@ def _nested(told: Connect, target: dict[str, Any]) -> Encoding | None:
         return Encoding("array", inner=(("", encoding(told["items"], target["elementType"])),))
     if target["type"] == "map":
         return Encoding("map", inner=(("", encoding(told["values"], target["valueType"])),))
-    fields = {f["field"]: f for f in told["fields"]}
+    fields = {f["field"]: f for f in told["fields"] if not is_others(f)}
     if set(fields) != {f["name"] for f in target["fields"]}:
         return None
     return Encoding(

@@ -183,6 +183,9 @@ class OneByOne:
             () if allowed is None else fields.keys() - allowed,
             False,
         )
+        if found.fault is None and found.unread:
+            name, word = next(iter(found.unread.items()))
+            return replace(found, fault=(resolved.not_read(name, word, written), None))
         untold = (n for n, c in self.columns.items() if n not in found.members and block.told_of(c) is None)
         lacking = next(untold, None)
         if found.fault is None and lacking is not None and self.of.at is not None:  # files may lack any
@@ -573,7 +576,7 @@ class Debezium:
         """The columns of the rows in envelopes of these schemas. Raises as `columns`."""
         rows = [(one.id, block.row_of(one.schema) or ()) for one in schemas]
         told = block.pinned(
-            asked.place, [(one.name, fields) for one, (_, fields) in zip(schemas, rows, strict=True)]
+            asked.place, [(one.name, fields) for one, (_, fields) in zip(schemas, rows, strict=True)], asked.begun
         )
         return replace(self._found(asked, told, frozenset(), [], known, skipped), schemas=rows)
 
@@ -591,7 +594,7 @@ class Debezium:
         if asked.whole is not None:
             _refuse_other_times(columns, asked.at.rpartition(".")[0])
         self._refuse_lacking(asked, columns, blockless)
-        return Found(columns, names | told.keys(), known, skipped)
+        return Found(columns, names | block.names_of(told), known, skipped)
 
     def _of_table(self, asked: Asked, told: Mapping[str, Connect], names: frozenset[str]) -> Columns:
         """The declared columns, or else those of the schema blocks, each with what the blocks say about it."""

@@ -194,6 +194,8 @@ class _Reading:
         found = {number for kind in self._foreign for number in group.holding(kind.names)}
         if self._whole is not None:
             found.update(group.unlike(kept, (), lambda names: self._fault(names) is None))
+        for name in self._resolved(group).unread:
+            found.update(group.holding((name,)))
         if any(column.null_count for column in columns.values()):
             found.update(group.recased(self._columns))
         return found
@@ -225,6 +227,9 @@ class _Reading:
         for name in members if None in row and not document.binary else ():
             if name not in self._columns and name.lower() in self._folded and name not in by.names:
                 raise Unreadable(f"member '{name}' differs from a column only in case: it would be NULL")
+        unread = next((name for name in by.unread if name in members), None)
+        if unread is not None:
+            raise Unreadable(resolved.not_read(unread, by.unread[unread], str(document.written)))
         fault = self._fault(members)
         if fault is not None:
             raise Unreadable(fault, Fault.COLUMNS)
@@ -264,12 +269,13 @@ class RowsFormat:
 
 def _found(asked: Asked, schemas: Sequence[Seen]) -> Found:
     """The columns of these schemas. Raises BadData and ConfigError, as `columns`."""
-    told = block.pinned(asked.place, [(one.name, one.schema.get("fields") or ()) for one in schemas])
+    fields = [(one.name, one.schema.get("fields") or ()) for one in schemas]
+    told = block.pinned(asked.place, fields, asked.begun)
     rows = [(one.id, one.schema.get("fields") or ()) for one in schemas]
     if set(asked.key) <= told.keys():  # not of events, each of which is a row with what the transform added
         told = {name: told[name] for name in unwrapped.own_names(told, ())}
         rows = [(id, _without_marks(fields)) for id, fields in rows]
-    return Found(resolved.columns_of(asked, told), frozenset(told), schemas=rows)
+    return Found(resolved.columns_of(asked, told), block.names_of(told), schemas=rows)
 
 
 decoder = RowsFormat()

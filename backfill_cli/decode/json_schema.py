@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.decode.connect import DEEPEST, MOST_MEMBERS, NUMBER, RECURSIVE, TOO_LARGE, Connect
+from backfill_cli.decode.connect import DEEPEST, MOST_MEMBERS, NUMBER, OTHERS, RECURSIVE, TOO_LARGE, Connect
 from backfill_cli.decode.tokens import Token, parsed, text_of
 from backfill_cli.formats.schemas import Unsupported
 
@@ -153,6 +153,8 @@ _SHAPES = ("type", "properties", "items", "additionalProperties", "patternProper
 """What says which values there are, beside what only says which of them are not."""
 _MORE = (*_SHAPES[3:], "if", "then", "else", "dependentSchemas", "dependencies")
 _MEMBERS = ("properties", "patternProperties", "$ref")
+_BY_MEMBER = ("dependentSchemas", "dependencies")
+"""What has a schema for each of some members, where these are there."""
 
 
 def _others(told: Mapping[str, Any], names: Collection[str]) -> list[Connect]:
@@ -160,10 +162,33 @@ def _others(told: Mapping[str, Any], names: Collection[str]) -> list[Connect]:
     found: list[Connect] = []
     for name in _MORE:
         of = told.get(name)
-        has = of not in ({}, {"not": {}}) if name == "additionalProperties" else _has_members(of)
+        has = _has_type(of) if name == "additionalProperties" else name == "patternProperties" or _has_members(of)
         if isinstance(of, dict | list) and of and has and name not in names:
-            found.append({"field": name, "type": f"members by {name}"})
+            found.append({"field": name, "type": f"{OTHERS}{name}", "names": _described(name, of)})
     return found
+
+
+def _described(word: str, of: Any) -> list[str] | None:
+    """The members of an object that a word beside its properties describes; None: any."""
+    if word in ("additionalProperties", "patternProperties"):
+        return [] if word == "additionalProperties" and not _has_type(of) else None
+    schemas = of if isinstance(of, list) else of.values() if word in _BY_MEMBER and isinstance(of, dict) else [of]
+    found = set[str]()
+    for told in schemas:
+        for inner, one in told.items() if isinstance(told, dict) else ():
+            names: Collection[str] | None = ()
+            if inner == "properties" and isinstance(one, dict):
+                names = one.keys()
+            elif inner in _MORE:
+                names = _described(inner, one)
+            if names is None or inner == "$ref":
+                return None
+            found.update(names)
+    return sorted(found)
+
+
+def _has_type(told: Any) -> bool:
+    return isinstance(told, dict) and told not in ({}, {"not": {}})
 
 
 def _has_members(told: Any) -> bool:

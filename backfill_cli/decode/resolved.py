@@ -6,11 +6,12 @@ Where the writer has none of these, it is the default that the column had when t
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts.decoder import Asked, Fault
 from backfill_cli.decode import block, values
-from backfill_cli.decode.connect import Connect
+from backfill_cli.decode.connect import Connect, is_others
 from backfill_cli.decode.encodings import Encoding, textual
 from backfill_cli.decode.tokens import Token, parsed, written
 from backfill_cli.decode.unreadable import Unreadable
@@ -43,6 +44,7 @@ class Resolved:
 
     fault: why no document of the schema can be read. is_scalar: a document is the value of the one column.
     is_json: values are as plain JSON has them, and not as a schema says. names: of all members that a schema has.
+    unread: by column that has no member, the word by which the schema may describe one that is not read.
     """
 
     columns: Columns
@@ -52,6 +54,7 @@ class Resolved:
     is_scalar: bool = False
     is_json: bool = False
     names: Collection[str] = frozenset()
+    unread: Mapping[str, str] = dataclass_field(default_factory=dict)
 
     def wanted(self, binary: bool, marks: Sequence[str] = ()) -> "pa.Schema | None":
         """What a group is asked for; None if they are read one by one. marks: texts beside the columns."""
@@ -159,7 +162,8 @@ def by_schema(columns: Columns, schema: Connect, named: str, closed: Collection[
             return Resolved(columns, {}, {}, (f"{named} is no record, but {schema.get('type')}", None))
         made, fault = _members(columns, {name: {**schema, "field": name}}, named)
         return Resolved(columns, made, {}, fault, is_scalar=True)
-    fields = {str(one["field"]): one for one in schema.get("fields") or ()}
+    told = schema.get("fields") or ()
+    fields = {str(one["field"]): one for one in told if not is_others(one)}
     found = {name: one for name, column in columns.items() if (one := field_of(name, column, fields)) is not None}
     made, fault = _members(columns, found, named)
     taken = {one["field"] for one in found.values()}
@@ -177,7 +181,19 @@ def by_schema(columns: Columns, schema: Connect, named: str, closed: Collection[
                 absent[name] = _default(column)
             except Unreadable as exc:
                 fault = fault or (f"column '{name}': not in {named}, and its default is {exc.args[0]}", None)
-    return Resolved(columns, made, absent, fault, names=fields.keys())
+    unread = {
+        name: str(one["field"])
+        for one in told
+        if is_others(one)
+        for name in columns
+        if name not in found and (one.get("names") is None or name in one["names"])
+    }
+    return Resolved(columns, made, absent, fault, names=fields.keys(), unread=unread)
+
+
+def not_read(column: str, word: str, named: str) -> str:
+    """The fault of a member that a schema describes by this word."""
+    return f"column '{column}': {named} describes it by '{word}' rather than by 'properties', which is not read"
 
 
 def _default(column: Mapping[str, Any]) -> Any:

@@ -252,7 +252,8 @@ class Topic:
         new: the record that showed that there are some: those around it can be of other schemas, and tables.
         Records of older schemas have NULL there, whatever the default: the same rows whenever they are read.
         """
-        asked = replace(self.asked(None), source=self.known(identity).get("source") if self.shared else None)
+        source = self.known(identity).get("source") if self.shared else None
+        asked = replace(self.asked(None), begun=True, source=source)
         found = self.decoder.columns(asked, lambda: self._samples(ranges, new))
         more = {name: one for name, one in found.columns.items() if name not in value}
         return {
