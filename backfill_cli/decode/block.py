@@ -21,6 +21,7 @@ from backfill_cli.decode.connect import (
     is_others,
     own_type,
     without_others,
+    word_of,
 )
 from backfill_cli.decode.encodings import Encoding, schemaless
 from backfill_cli.decode.whole import new_column
@@ -76,7 +77,8 @@ def row_fields(block: Mapping[str, Any]) -> dict[str, Connect]:
 
 def meaning(told: Connect) -> dict[str, Any]:
     """A field without what does not describe its type: defaults, docs, whether it is nullable."""
-    kept: dict[str, Any] = {k: told[k] for k in ("field", "type", "name") if told.get(k) is not None}
+    named = ("field", "type", "name", "written", "json")
+    kept: dict[str, Any] = {k: told[k] for k in named if told.get(k) is not None}
     if "scale" in (told.get("parameters") or {}):
         kept["parameters"] = {
             k: v for k, v in told["parameters"].items() if k in ("scale", "connect.decimal.precision")
@@ -141,7 +143,8 @@ def pinned(
                 hint = "write a new topic of records with one type of the column, and fill the table from it"
                 raise BadData(f"{place}: column '{name}' changes its type: {both}", hint)
             if wider is one:
-                found[name] = written, {**known[1], **meaning(one), "field": name}
+                kept = {k: v for k, v in known[1].items() if k not in ("written", "json")}
+                found[name] = written, {**kept, **meaning(one), "field": name}
     return {name: one for name, (_, one) in found.items()}
 
 
@@ -272,7 +275,7 @@ def _kind(told: Connect) -> tuple[Any, ...]:
 
 
 def _said(told: Connect) -> str:
-    return " ".join(str(part) for part in _kind(told)[:3] if part is not None)
+    return " ".join(str(part) for part in (word_of(told), *_kind(told)[1:3]) if part is not None)
 
 
 def _shown(column: Mapping[str, Any], how: Encoding) -> str:

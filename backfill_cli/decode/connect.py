@@ -2,7 +2,8 @@
 
 A field is Connect's JSON, as in Debezium's schema block: `{"type", "name" (the logical type), "parameters",
 "items", "fields", …}`. Schemas of other encodings are told in the same way; types that Connect lacks have names of
-their own.
+their own. `written`: what the writer's schema calls the type, where that is another word. `json`: the type is of
+numbers of JSON, which can have more digits.
 """
 
 import re
@@ -177,7 +178,7 @@ def _own_nested(told: Connect) -> SparkType:
         case "null":
             raise Unsupported("a column that is always NULL has no type")
         case "recursive":
-            raise Unsupported(f"{_told(told)} contains itself: no column has such a type")
+            raise Unsupported(f"{told.get('name') or 'the type'} contains itself: no column has such a type")
     raise Unsupported(f"type {_told(told)} is not known")
 
 
@@ -225,6 +226,8 @@ def _decimal(told: Connect, name: str, kind: str) -> Encoding | None:
         return Encoding("number")
     if name == _VARIABLE:
         return Encoding("variable")
+    if told.get("json"):
+        return Encoding("number")
     return Encoding("text") if kind == "string" and name in ("", UINT64) else None
 
 
@@ -266,4 +269,9 @@ def forms(
 
 
 def _told(told: Connect) -> str:
-    return str(told.get("name") or told.get("type"))
+    return str(told.get("name") or word_of(told))
+
+
+def word_of(told: Connect) -> Any:
+    """What the writer's schema calls a type."""
+    return told.get("written") or told.get("type")

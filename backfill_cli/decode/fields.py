@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backfill_cli.decode.connect import Connect
+from backfill_cli.decode.connect import Connect, word_of
 from backfill_cli.decode.resolved import field_of
 from backfill_cli.model.reports import FieldRead
 from backfill_cli.model.schema import Columns, shown
@@ -31,14 +31,14 @@ def fields_read(columns: Columns, schemas: Sequence[tuple[int, Sequence[Connect]
 
 
 def spelled(told: Connect) -> str:
-    """A field's type, for display: `int64`, `Decimal(10,2)`, `array of string`."""
-    kind, name = str(told.get("type")), str(told.get("name") or "").rpartition(".")[2]
+    """A field's type, for display, in its writer's words: `int64`, `Decimal(10,2)`, `array of string`."""
+    kind, name = str(word_of(told)), str(told.get("name") or "").rpartition(".")[2]
     parameters: Mapping[str, Any] = told.get("parameters") or {}
-    if name and kind != "struct":
+    if name and told.get("type") != "struct":
         digits = [str(parameters[one]) for one in ("connect.decimal.precision", "scale") if one in parameters]
         return f"{name}({','.join(digits)})" if digits else name
-    if kind == "array":
+    if told.get("type") == "array":
         return f"array of {spelled(told.get('items') or {})}"
-    if kind == "map":
+    if told.get("type") == "map":
         return f"map of {spelled(told.get('values') or {})}"
     return kind

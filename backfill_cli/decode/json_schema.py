@@ -119,10 +119,13 @@ class _Types:
             named["parameters"] = told["connect.parameters"]
         if hint == "bytes" and kind in ("number", "integer"):  # as Confluent's decimal.format = NUMERIC
             return {"type": NUMBER, **named}
+        if kind in ("number", "integer"):
+            named["json"] = True
         if hint in _CONNECT or hint in _FLOATS:
             return {"type": _FLOATS.get(hint, hint), **named}
         if kind in _TYPES:
-            return {"type": _TYPES[kind], **named}
+            word = {} if kind == _TYPES[kind] else {"written": kind}
+            return {"type": _TYPES[kind], **word, **named}
         if kind == "array":
             return {"type": "array", "items": self.of(told.get("items"), root, above)}
         if kind == "object" and "properties" in told:

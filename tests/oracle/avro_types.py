@@ -15,13 +15,14 @@ import pyarrow as pa
 from backfill_cli.decode import arrow_values, stored, values
 from backfill_cli.decode.avro import Avro
 from backfill_cli.decode.connect import encoding, own_type
+from backfill_cli.decode.json_schema import JsonSchema
 from backfill_cli.decode.protobuf import Protobuf
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.schema import shown
 from oracle.avro_inputs import Schema, without_logical
 
-Reader = Avro | Protobuf
+Reader = Avro | Protobuf | JsonSchema
 REFUSED = object()
 EPOCH, NOON = datetime(1970, 1, 1), datetime(2024, 2, 29, 12, 0, 0, 123456)
 UTC_ZONE = ZoneInfo("UTC")
@@ -136,30 +137,39 @@ def measured(name: str) -> Found:
 
 
 def compared(
-    name: str, reader: Reader, raws: list[bytes], expected: list[Any], rare: frozenset[int] = frozenset()
+    name: str,
+    reader: Reader,
+    raws: list[bytes],
+    expected: list[Any],
+    rare: frozenset[int] = frozenset(),
+    binary: bool = True,
 ) -> Found:
     """What the field `f` of documents becomes. expected: its values, REFUSED for one that no column holds.
 
-    rare: those that are not read by columns.
+    rare: those that are not read by columns. binary: as of `Group`.
     """
     told = reader.schema["fields"][0]
     try:
-        kind, _ = own_type(told)
+        kind, more = own_type(told)
     except Unsupported as exc:
         return Found("", str(exc), [])
     how = encoding(told, kind)
     one_by_one, refused = _one_by_one(reader, raws, kind, how)
-    raw_type = arrow_values.read_as(kind, how, False, binary=True)
+    for value, by_itself in zip(expected, one_by_one, strict=True):
+        assert repr(by_itself) == repr(value), (name, value, by_itself)
+    found = Found(more.get("logical", shown(kind)), "", sorted(set(refused)))
+    raw_type = arrow_values.read_as(kind, how, False, binary)
+    if raw_type is None:
+        return found
     columns, kept = reader.read(raws, pa.schema([("f", raw_type)]))
     assert all(i in kept or i in rare or value is REFUSED for i, value in enumerate(expected)), (name, kept)
     column, odd = arrow_values.converted(columns["f"], kind, how)
     is_odd = [False] * len(kept) if odd is None else odd.to_pylist()
     # what is odd by columns, or left out there, is read again by itself
     by_column = {i: column[n].as_py() for n, i in enumerate(kept) if not is_odd[n]}
-    for i, (value, by_itself) in enumerate(zip(expected, one_by_one, strict=True)):
-        assert repr(by_itself) == repr(value), (name, value, by_itself)
+    for i, value in enumerate(expected):
         assert i not in by_column or repr(by_column[i]) == repr(value), (name, value, by_column[i])
-    return Found(shown(kind), "", sorted(set(refused)))
+    return found
 
 
 def _written(schema: Schema, value: Any) -> bytes:

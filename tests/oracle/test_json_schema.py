@@ -3,16 +3,19 @@
 import json
 import random
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import jsonschema
 
 from backfill_cli.contracts.decoder import Asked
-from backfill_cli.decode import json_rows
+from backfill_cli.decode import json_rows, resolved
 from backfill_cli.decode.json_schema import JsonSchema
 from backfill_cli.decode.registered import Described, Seen
+from backfill_cli.decode.tokens import parsed
 from backfill_cli.errors import BackfillError
-from backfill_cli.formats.schemas import Unsupported
+from backfill_cli.formats.schemas import Unsupported, of_ddl
+from oracle import json_schema_types, typed
 from oracle.inputs import SEED, TIMES
 
 SCHEMAS, DOCUMENTS = 250, 12
@@ -200,3 +203,29 @@ def expected(told: Schema, value: Any, definitions: Mapping[str, Schema]) -> Any
     if kind == "object":
         return [(name, expected(told["additionalProperties"], one, definitions)) for name, one in value.items()]
     return float(value) if kind == "number" else value
+
+
+def test_what_each_type_becomes_is_in_the_docs() -> None:
+    typed.checked("json-schema", json_schema_types.table())
+
+
+def test_a_number_has_all_its_digits_in_a_column_that_is_declared_a_decimal() -> None:
+    chance = random.Random(SEED)
+    schema = {"type": "object", "properties": {"n": {"type": "number"}, "i": {"type": "integer"}}}
+    columns = of_ddl("n DECIMAL(38,10), i DECIMAL(38,0)")
+    numbers = [Decimal(chance.randrange(10**n)).scaleb(-chance.randrange(11)) for n in range(1, 28) for _ in "ab"]
+    texts = [f'{{"n":{n:f},"i":{int(n.scaleb(10))}}}' for n in numbers]
+    group = Described(
+        list(range(len(texts))), [one.encode() for one in texts], JsonSchema(json.dumps(schema), {}), "x"
+    )
+    fields = {one["field"]: one for one in group.schema["fields"]}
+    told = resolved.with_told(columns, fields)
+    by = resolved.by_schema(told, group.schema, "x", (), False)
+    wanted = by.wanted(False)
+    assert wanted is not None
+    raw, kept = group.read(wanted)
+    assert len(kept) == len(texts)
+    assert by.column("n", raw, len(kept))[0].to_pylist() == numbers
+    assert by.column("i", raw, len(kept))[0].to_pylist() == [int(n.scaleb(10)) for n in numbers]
+    for n, text in zip(numbers, texts, strict=True):
+        assert Decimal(by.value("n", parsed(text)["n"])).scaleb(-10) == n

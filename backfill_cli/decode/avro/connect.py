@@ -75,8 +75,12 @@ def _leaf(kind: Type) -> Connect:
             "parameters": digits | found.get("parameters", {}) | {"scale": str(scale)},
         }
     told = kind.told.get("connect.type")
-    named = told if kind.kind == "int" and told in ("int8", "int16") else _TYPES[kind.kind]
-    return {"type": named, **_attributes(kind, f"avro.{kind.logical}" if kind.logical else None)}
+    attributes = _attributes(kind, f"avro.{kind.logical}" if kind.logical else None)
+    if kind.kind == "int" and told in ("int8", "int16"):
+        return {"type": told, **attributes}
+    named = _TYPES[kind.kind]
+    word = {} if named == kind.kind else {"written": kind.kind}
+    return {"type": named, **word, **attributes}
 
 
 def _attributes(kind: Type, name: str | None = None) -> dict[str, Any]:

@@ -14,12 +14,14 @@ _INT32, _INT64 = {"type": "int32"}, {"type": "int64"}
 _UINT64 = {"type": "string", "name": UINT64}
 _JSON = {"type": "string", "name": "io.debezium.data.Json"}
 _SCALARS = {
-    **dict.fromkeys(("int32", "sint32", "sfixed32"), _INT32),
-    **dict.fromkeys(("int64", "sint64", "sfixed64", "uint32", "fixed32"), _INT64),
+    "int32": _INT32,
+    "int64": _INT64,
+    **{kind: {**_INT32, "written": kind} for kind in ("sint32", "sfixed32")},
+    **{kind: {**_INT64, "written": kind} for kind in ("sint64", "sfixed64", "uint32", "fixed32")},
     **dict.fromkeys(("uint64", "fixed64"), _UINT64),
     **{kind: {"type": kind} for kind in ("float", "double", "string", "bytes")},
-    "bool": {"type": "boolean"},
-    "enum": {"type": "string"},
+    "bool": {"type": "boolean", "written": "bool"},
+    "enum": {"type": "string", "written": "enum"},
     "group": {"type": "group"},
 }
 _MESSAGES = {

@@ -42,8 +42,8 @@ def test_each_field_is_told_with_its_column_and_the_schemas_that_have_it(topic: 
     topic.record(NEW, {"id": 1, "birthday": 0, "amounts": []})  # the registry has it, and no record yet
     found = decoder("rows").columns(topic.asked(("id",)), lambda: [old])
     assert fields_read(found.columns, found.schemas) == [
-        FieldRead("id", "bigint", "id", "int64", (2,)),
-        FieldRead("id", "bigint", "id", "int32", (1,)),
+        FieldRead("id", "bigint", "id", "long", (2,)),
+        FieldRead("id", "bigint", "id", "int", (1,)),
         FieldRead("birthday", "date", "birthday", "date", (2,)),
         FieldRead("birthday", "date", "born", "date", (1,)),
         FieldRead("amounts", "array<decimal(10,2)>", "amounts", "array of Decimal(10,2)", (2,)),
@@ -77,6 +77,6 @@ def test_of_an_envelope_the_fields_of_its_row_are_told(topic: Topic) -> None:
     told = {"before": None, "after": {"id": 1, "note": None}, "source": {"table": "orders"}, "op": "c"}
     found = decoder("debezium").columns(topic.asked(("id",)), lambda: [topic.record(envelope, told)])
     assert fields_read(found.columns, found.schemas) == [
-        FieldRead("id", "bigint", "id", "int64", (1,)),
+        FieldRead("id", "bigint", "id", "long", (1,)),
         FieldRead("note", "string", "note", "string", (1,)),
     ]
