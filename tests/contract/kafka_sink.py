@@ -47,6 +47,8 @@ class SinkTopics:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
+                # the default, 500 ms, is how long it waits at the end of one partition before it reads the next
+                "fetch.wait.max.ms": 10,
             }
         )
         try:

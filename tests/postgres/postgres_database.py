@@ -47,7 +47,9 @@ def database(server: Server) -> Iterator[Database]:
     """A database that is dropped at the end, its slots with it."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
     with psycopg.connect(server.dsn(), autocommit=True) as admin:
-        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        # PostgreSQL 15 and newer otherwise write the template's 7 MB to the log, for twice the CPU
+        copied = "STRATEGY FILE_COPY" if admin.info.server_version >= 150_000 else ""
+        admin.execute(sql.SQL(f"CREATE DATABASE {{}} {copied}").format(sql.Identifier(name)))
     try:
         yield Database(server, name)
     finally:

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from postgres import NoPostgres, Server
 from postgres_database import open_folder
-from typed import PATIENCE_S, Place
+from typed import PATIENCE_S, Place, rest
 
 from backfill_cli.catalog import Catalog
 
@@ -119,6 +119,7 @@ class Shop(Place):
         """So many checkpoints pass once all tables are read, and at each that is met the invariant holds."""
         until = time.monotonic() + PATIENCE_S
         met: set[Any] = set()
+        began = time.monotonic()
         while len(met) < checkpoints:
             assert runner.poll() is None, self.said
             assert time.monotonic() < until, (met, self.said)
@@ -126,7 +127,7 @@ class Shop(Place):
                 (sums,) = self.held(SUMS)
                 assert len(set(sums)) == 1, sums
                 met.add(sums)
-            time.sleep(0.05)
+            began = rest(began)
 
     def equal(self) -> None:
         for table, columns in TABLES.items():
@@ -190,12 +191,13 @@ def test_case_19_under_pgbench_with_kills_a_pause_and_a_crash_of_the_database(sh
 def most_held(shop: Shop, holds: Callable[[dict[str, Any]], bool]) -> int:
     """The most log that was not acknowledged, until that is true of the job: bytes."""
     most, until = 0, time.monotonic() + PATIENCE_S
-    query = "SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::bigint FROM pg_replication_slots"
-    while not holds(shop.job()):
-        assert time.monotonic() < until, shop.said
-        for _ in range(10):
-            most = max([most, *(found for (found,) in shop.sql(query))])
-            time.sleep(0.05)
+    query = b"SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::bigint FROM pg_replication_slots"
+    with psycopg.connect(shop.server.dsn(), autocommit=True) as connection:
+        while not holds(shop.looked()):
+            assert time.monotonic() < until, shop.said
+            for _ in range(10):
+                most = max([most, *(found for (found,) in connection.execute(query))])
+                time.sleep(0.05)
     return most
 
 
