@@ -4,7 +4,7 @@ from base64 import b64decode
 from functools import cache
 from typing import Any
 
-from backfill_cli.decode.protobuf.files import EnumText, FieldText, File, MessageText
+from backfill_cli.decode.protobuf.files import EnumText, FieldText, File, MessageText, Reserved
 from backfill_cli.decode.protobuf.known import DESCRIPTOR
 from backfill_cli.decode.protobuf.one import token
 from backfill_cli.decode.protobuf.text import parsed
@@ -48,6 +48,11 @@ def _message(told: Told) -> MessageText:
         tuple(map(_message, told["nested_type"])),
         tuple(map(_enum, told["enum_type"])),
         bool((told["options"] or {}).get("map_entry")),
+        Reserved(
+            # a descriptor's ranges end before their end
+            tuple((int(one["start"] or 0), int(one["end"] or 0) - 1) for one in told["reserved_range"]),
+            tuple(told["reserved_name"]),
+        ),
     )
 
 

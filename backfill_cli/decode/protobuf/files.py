@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+MOST_NUMBER = (1 << 29) - 1
+"""Of a field."""
 SCALARS = frozenset(
     ["double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "bool", "string", "bytes"]
     + [f"{sign}fixed{bits}" for sign in ("", "s") for bits in (32, 64)]
@@ -31,6 +33,14 @@ class EnumText:
 
 
 @dataclass(frozen=True)
+class Reserved:
+    """What no field of a message may have. ranges: of numbers, with their ends."""
+
+    ranges: tuple[tuple[int, int], ...] = ()
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class MessageText:
     """nested: in the order of their definition, with the entries that maps define."""
 
@@ -39,6 +49,7 @@ class MessageText:
     nested: tuple["MessageText", ...] = ()
     enums: tuple[EnumText, ...] = ()
     is_entry: bool = False
+    reserved: Reserved = Reserved()
 
 
 @dataclass(frozen=True)

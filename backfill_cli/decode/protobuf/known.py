@@ -118,6 +118,9 @@ DESCRIPTOR = """
       repeated EnumDescriptorProto enum_type = 4;
       optional MessageOptions options = 7;
       repeated OneofDescriptorProto oneof_decl = 8;
+      message ReservedRange { optional int32 start = 1; optional int32 end = 2; }
+      repeated ReservedRange reserved_range = 9;
+      repeated string reserved_name = 10;
     }
     message MessageOptions { optional bool map_entry = 7; }
     message OneofDescriptorProto { optional string name = 1; }

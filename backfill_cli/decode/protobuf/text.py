@@ -5,7 +5,15 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from backfill_cli.decode.protobuf.files import SCALARS, EnumText, FieldText, File, MessageText
+from backfill_cli.decode.protobuf.files import (
+    MOST_NUMBER,
+    SCALARS,
+    EnumText,
+    FieldText,
+    File,
+    MessageText,
+    Reserved,
+)
 from backfill_cli.formats.schemas import Unsupported
 
 _TOKEN = re.compile(
@@ -172,15 +180,15 @@ class _Parser:
         fields: list[FieldText] = []
         nested: list[MessageText] = []
         enums: list[EnumText] = []
+        reserved = Reserved()
         self._expect("{")
         while not self._have("}"):
             if self._definition(nested, enums, depth):
                 continue
-            if self._have("reserved") or self._have("extensions"):
-                while not self._have(";"):
-                    if self._kind == "end":
-                        raise self._fault("';'")
-                    self._take()
+            if self._have("reserved"):
+                reserved = self._reserved(reserved)
+            elif self._have("extensions"):
+                self._skip_statement()
             elif self._have("oneof"):
                 oneof = self._word()
                 self._expect("{")
@@ -192,7 +200,29 @@ class _Parser:
                         self._field(fields, nested, depth, oneof)
             else:
                 self._field(fields, nested, depth)
-        return MessageText(name, tuple(fields), tuple(nested), tuple(enums))
+        return MessageText(name, tuple(fields), tuple(nested), tuple(enums), reserved=reserved)
+
+    def _reserved(self, before: Reserved) -> Reserved:
+        """What is reserved with this statement, too: numbers, ranges of them, or names."""
+        ranges, names = list(before.ranges), list(before.names)
+        while True:
+            if self._kind == "number":
+                first = end = self._number()
+                if self._have("to"):
+                    end = MOST_NUMBER if self._have("max") else self._number()
+                ranges.append((first, end))
+            else:
+                names.append(self._text())
+            if not self._have(","):
+                break
+        self._expect(";")
+        return Reserved(tuple(ranges), tuple(names))
+
+    def _skip_statement(self) -> None:
+        while not self._have(";"):
+            if self._kind == "end":
+                raise self._fault("';'")
+            self._take()
 
     def _field(
         self, fields: list[FieldText], nested: list[MessageText], depth: int, oneof: str | None = None
@@ -239,10 +269,7 @@ class _Parser:
             if self._have(";"):
                 continue
             if self._next == "reserved" and self._tokens[self._at + 1][1] != "=":
-                while not self._have(";"):
-                    if self._kind == "end":
-                        raise self._fault("';'")
-                    self._take()
+                self._skip_statement()
             elif self._next == "option" and self._tokens[self._at + 1][1] != "=":
                 self._take()
                 self._option()

@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from backfill_cli.decode.protobuf.files import SCALARS, EnumText, FieldText, File, MessageText
+from backfill_cli.decode.protobuf.files import (
+    MOST_NUMBER,
+    SCALARS,
+    EnumText,
+    FieldText,
+    File,
+    MessageText,
+    Reserved,
+)
 from backfill_cli.formats.schemas import Unsupported
 
 
@@ -42,6 +50,7 @@ class Message:
     name: str
     fields: tuple[Field, ...]
     is_entry: bool
+    reserved: Reserved = Reserved()  # noqa: RUF009
 
     @cached_property
     def by_number(self) -> Mapping[int, Field]:
@@ -164,7 +173,7 @@ class _Linked:
             full = _inside(scope, message.name)
             _refuse_fields(full, message.fields)
             fields = tuple(self._field(full, one, message.is_entry) for one in message.fields)
-            self._messages[full] = Message(full, fields, message.is_entry)
+            self._messages[full] = Message(full, fields, message.is_entry, message.reserved)
             self.add(full, message.nested, message.enums)
 
     def _field(self, scope: str, told: FieldText, in_entry: bool) -> Field:
@@ -205,12 +214,11 @@ class _Linked:
 
 
 _TYPES = ("message", "enum")
-_MOST_NUMBER = (1 << 29) - 1
 
 
 def _refuse_fields(of: str, fields: Sequence[FieldText]) -> None:
     """Raises Unsupported for fields that protoc refuses, too."""
-    _refuse_numbers(f"message {of!r}", [(one.name, one.number) for one in fields], 1, _MOST_NUMBER)
+    _refuse_numbers(f"message {of!r}", [(one.name, one.number) for one in fields], 1, MOST_NUMBER)
     for what, found in (("names", [one.name for one in fields]), ("numbers", [one.number for one in fields])):
         if len(set(found)) < len(found):
             raise Unsupported(f"two fields of the message {of!r} have the same {what}")

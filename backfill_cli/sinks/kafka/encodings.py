@@ -113,24 +113,21 @@ def _registered(
         return avro_records.AvroRecords(schema_text(columns), prefix("AVRO", schema), nullable)
     if encoding == "json-schema":
         return JsonObjects(tuple(columns), prefix("JSON", json_schema(full, columns, nullable)))
-    package, _, name = full.rpartition(".")
-    message = protobuf_records.message_of(name, columns, _numbers(registry.latest(subject), full))
-    schema = protobuf_records.schema_of(package, message, nullable)
+    message = protobuf_records.message_of(full, columns, _messages(registry.latest(subject)))
+    schema = protobuf_records.schema_of(full.rpartition(".")[0], message, nullable)
     return protobuf_records.ProtobufRecords(message, prefix("PROTOBUF", schema) + b"\0", nullable)
 
 
-def _numbers(newest: Schema | None, full: str) -> dict[str, int]:
-    """The numbers that a message's fields have in the subject's newest schema: they never change."""
+def _messages(newest: Schema | None) -> protobuf_records.Messages:
+    """The messages of a subject's newest schema."""
     if newest is None or newest.kind != "PROTOBUF":
         return {}
     from backfill_cli.decode.protobuf.schema import types_of
 
     try:
-        types = types_of(newest.text, {one.name: one.text for one in newest.references})
+        return types_of(newest.text, {one.name: one.text for one in newest.references}).messages
     except Unsupported:  # of another program: the registry says whether ours is compatible
         return {}
-    message = types.messages.get(full)
-    return {} if message is None else {one.name: one.number for one in message.fields}
 
 
 def _full_name(topic: str) -> str:

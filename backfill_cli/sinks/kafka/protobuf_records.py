@@ -12,15 +12,20 @@ is a message of its own: `repeated` and `map` alone cannot tell NULL from an emp
     ARRAY                         message { repeated Item items = 1; message Item { optional … value = 1; } }
     MAP                           message { map<string, Item> entries = 1; message Item { optional … value = 1; } }
     STRUCT                        a message
+
+A field keeps the number that it has in the subject's newest schema, at any depth. That of a field which is gone,
+or of another type, is reserved, and no other field gets it: older records and consumers have it.
 """
 
 import datetime as dt
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from backfill_cli.decode.protobuf import types
+from backfill_cli.decode.protobuf.files import Reserved
 from backfill_cli.model.schema import Columns, SparkType, decimal_of
 from backfill_cli.sinks.kafka.binary_values import Parts, days, floats, micros, spans, unscaled, varint
 from backfill_cli.sinks.kafka.json_rows import moments
@@ -45,45 +50,104 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """form: `struct`; `array` or `map` of the one field `value` of its items."""
+    """form: `struct`; `array` or `map` of the one field `value` of its items. reserved: beside the fields."""
 
     name: str
     form: str
     fields: tuple[Field, ...]
+    reserved: Reserved
 
 
-def message_of(name: str, columns: Columns, numbers: Mapping[str, int]) -> Message:
-    """The message of a table's columns. numbers: those that its fields have already; others follow."""
-    return _struct(name, [(one, column["type"]) for one, column in columns.items()], numbers)
+Messages = Mapping[str, types.Message]
+"""By their full names."""
 
 
-def _struct(name: str, columns: Sequence[tuple[str, SparkType]], numbers: Mapping[str, int]) -> Message:
-    taken = {one for one, _ in columns} | {name}
-    more = max(numbers.values(), default=0)
-    fields = []
-    for one, kind in columns:
-        if one not in numbers:
-            more += 1
-        # 19,000 to 19,999 are Protobuf's own
-        more += 1_000 if more == 19_000 else 0
-        fields.append(Field(one, numbers.get(one, more), kind, _nested(one, kind, taken)))
-    return Message(name, "struct", tuple(fields))
+def message_of(full: str, columns: Columns, newest: Messages) -> Message:
+    """The message of a table's columns. newest: what the subject's newest schema has, whose numbers stay."""
+    fields, reserved = _fields_of(full, [(one, column["type"]) for one, column in columns.items()], newest)
+    return Message(full.rpartition(".")[2], "struct", fields, reserved)
 
 
-def _nested(name: str, kind: SparkType, taken: set[str]) -> Message | None:
-    """The message of a nested type. taken: names that it cannot have; its own is added."""
+def _fields_of(
+    full: str, columns: Sequence[tuple[str, SparkType]], newest: Messages
+) -> tuple[tuple[Field, ...], Reserved]:
+    """The fields of a message of this full name, and what it has to reserve."""
+    before = newest.get(full, types.Message(full, (), False))
+    known = {one.name: one for one in before.fields}
+    taken = {one for one, _ in columns} | {full.rpartition(".")[2]}
+    made = [Field(one, 0, kind, _nested(full, one, kind, taken, newest)) for one, kind in columns]
+    kept = {one.name: known[one.name].number for one in made if _is_known(known.get(one.name), one, full)}
+    gone = [one for one in before.fields if one.name not in kept]
+    reserved = Reserved(
+        _merged([*before.reserved.ranges, *((one.number, one.number) for one in gone)]),
+        tuple(sorted({*before.reserved.names, *(one.name for one in gone)} - {one.name for one in made})),
+    )
+    free = _free(max(kept.values(), default=0), reserved)
+    numbered = tuple(replace(one, number=kept[one.name] if one.name in kept else next(free)) for one in made)
+    return numbered, reserved
+
+
+def _is_known(before: types.Field | None, field: Field, full: str) -> bool:
+    """Whether the field can be what it was: readers of either schema read the other's records."""
+    if before is None or before.repeated:
+        return False
+    type = _type(field) if field.message is None else f".{full}.{field.message.name}"
+    there = f".{before.type}" if before.type else before.kind
+    return there == type or {there, type} == {"int32", "int64"}
+
+
+def _merged(ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The same numbers in as few ranges as can be."""
+    found: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((first, end))
+    return tuple(found)
+
+
+def _free(after: int, reserved: Reserved) -> Iterator[int]:
+    """Numbers that no field has, or had."""
+    number = after
+    while True:
+        number += 1
+        for first, end in _merged([*reserved.ranges, _OF_PROTOBUF]):
+            if first <= number <= end:
+                number = end + 1
+        yield number
+
+
+_OF_PROTOBUF = (19_000, 19_999)
+
+
+def _nested(full: str, name: str, kind: SparkType, taken: set[str], newest: Messages) -> Message | None:
+    """The message of a nested type, in the message `full`.
+
+    taken: names that it cannot have; its own is added. The name that it has in the newest schema stays, if it can.
+    """
     if isinstance(kind, str):
         return None
     form = str(kind["type"])
     own = f"{name}_{form}"
+    before = next((one.type for one in newest[full].fields if one.name == name), "") if full in newest else ""
+    there = before.removeprefix(f"{full}.")
+    if there.rstrip("_") == own and there not in taken:
+        own = there
     while own in taken:
         own += "_"
     taken.add(own)
+    inside = f"{full}.{own}"
     if form == "struct":
-        return _struct(own, [(one["name"], one["type"]) for one in kind["fields"]], {})
-    held = kind["elementType"] if form == "array" else kind["valueType"]
-    return Message(own, form, (Field("value", 1, held, _nested("value", held, {"value", own})),))
+        fields, reserved = _fields_of(inside, [(one["name"], one["type"]) for one in kind["fields"]], newest)
+    else:
+        held = kind["elementType"] if form == "array" else kind["valueType"]
+        fields, reserved = _fields_of(f"{inside}.{_ITEM}", [("value", held)], newest)
+    return Message(own, form, fields, reserved)
 
+
+_ITEM = "Item"
+"""The message of a list's items, or of a map's values."""
 
 _SCALARS = {
     **dict.fromkeys(("byte", "short", "integer"), "int32"),
@@ -130,19 +194,24 @@ def _lines(message: Message, presence: bool) -> Iterator[str]:
     if message.form == "struct":
         yield from _fields(message, presence)
     else:
-        item = Message("Item", "struct", message.fields)
+        item = Message(_ITEM, "struct", message.fields, message.reserved)
         yield "  repeated Item items = 1;" if message.form == "array" else "  map<string, Item> entries = 1;"
         yield from (f"  {line}" for line in _lines(item, presence=True))
     yield "}"
 
 
 def _fields(message: Message, presence: bool) -> Iterator[str]:
+    if message.reserved.ranges:
+        told = (str(first) if first == end else f"{first} to {end}" for first, end in message.reserved.ranges)
+        yield f"  reserved {', '.join(told)};"
+    if message.reserved.names:
+        yield "  reserved " + ", ".join(f'"{name}"' for name in message.reserved.names) + ";"
     jsons = [_json_name(one.name) for one in message.fields]
     for one, json in zip(message.fields, jsons, strict=True):
         label = "optional " if presence else ""
         options = [f'json_name = "{one.name}"'] if jsons.count(json) > 1 else []
-        if told := _meta(one.kind):
-            params = ", ".join(f'{{key: "{key}", value: "{value}"}}' for key, value in told.items())
+        if meta := _meta(one.kind):
+            params = ", ".join(f'{{key: "{key}", value: "{value}"}}' for key, value in meta.items())
             options.append(f"(confluent.field_meta) = {{params: [{params}]}}")
         said = f" [{', '.join(options)}]" if options else ""
         yield f"  {label}{_type(one)} {one.name} = {one.number}{said};"

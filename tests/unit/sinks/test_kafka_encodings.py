@@ -17,10 +17,11 @@ import fastavro
 import jsonschema
 import pyarrow as pa
 import pytest
+from google.protobuf import descriptor_pb2
 from hint_typed import typed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka_messages import message_class, row_of
+from kafka_messages import agree, class_of, described, fields_by_path, message_class, refuse_reserved, row_of
 from sink_contract import a_table
 from toy_registry import ToyRegistry, running
 
@@ -328,3 +329,79 @@ def test_fields_of_protobuf_keep_their_numbers_whatever_the_order_of_columns(reg
     batch = batch_of({"id": "long", "c": "long", "b": "string"}, [{"id": 1, "c": 2, "b": "x"}])
     (found,) = records.values.of(batch)
     assert found[6:] == b"\x08\x01\x20\x02\x1a\x01x"
+
+
+SHORT = ("byte", "integer", "long", "boolean", "string", "binary", "date", "timestamp", "decimal(9,2)")
+
+
+@st.composite
+def chains(draw: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Tables of jobs that write into one topic, one after the other, each with a row."""
+
+    def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        structs = st.dictionaries(st.sampled_from(("x", "y", "x_array")), inner, min_size=1, max_size=3)
+        return st.one_of(
+            inner.map(lambda kind: field_of("array", kind)),
+            inner.map(lambda kind: field_of("map", kind)),
+            structs.map(lambda held: {"type": "struct", "fields": [field(*one) for one in held.items()]}),
+        )
+
+    kinds = st.recursive(st.sampled_from(SHORT), nested, max_leaves=4)
+    names = st.sampled_from(("a", "b", "a_array", "a_struct"))
+    told = st.lists(st.dictionaries(names, kinds, min_size=1, max_size=4), min_size=2, max_size=5)
+    tables = [{"id": "long", **held} for held in draw(told)]
+    return [(held, draw(st.fixed_dictionaries({n: values(k) for n, k in held.items()}))) for held in tables]
+
+
+@settings(max_examples=60, deadline=None)
+@given(chains())
+def test_no_number_of_protobuf_changes_its_name_or_is_used_again_whatever_jobs_write_a_topic(
+    registry: ToyRegistry, chain: list[tuple[dict[str, Any], dict[str, Any]]]
+) -> None:
+    registry.subjects.clear()
+    held: dict[tuple[int, ...], tuple[str, str]] = {}
+    gone: set[tuple[int, ...]] = set()
+    consumers, before = list[Any](), dict[tuple[int, ...], tuple[str, str]]()
+    for columns, row in chain:
+        of = columns | {"id": "long"}
+        (record,) = written(registry, "protobuf", of).values.of(batch_of(of, [row]))
+        text = schema_of(registry, "shop.t-value", record)
+        written(registry, "protobuf", of)
+        assert schema_of(registry, "shop.t-value", record) == text, "a job that starts again has the same schema"
+        file = described(text)
+        refuse_reserved(file.message_type[0])
+        consumers.append(class_of(file))
+        now = fields_by_path(consumers[-1].DESCRIPTOR)
+        assert not gone & now.keys(), "a number that was used is used again"
+        assert all(held[path] == now[path] for path in held.keys() & now.keys())
+        for path in before.keys() - now.keys():
+            refuse_unless_reserved(consumers[-1].DESCRIPTOR, path, now)
+        gone |= before.keys() - now.keys()
+        held, before = held | now, now
+        for at, consumer in enumerate(consumers):
+            agree(consumer.FromString(record[6:]), of, row, whole=at == len(consumers) - 1)
+
+
+def refuse_unless_reserved(message: Any, path: tuple[int, ...], now: dict[tuple[int, ...], Any]) -> None:
+    """Fails for a field that is gone from a message that is still there, and that is not reserved in it."""
+    inside = path[:-1]
+    if inside and inside not in now:
+        return
+    for number in inside:
+        message = message.fields_by_number[number].message_type
+    told = descriptor_pb2.DescriptorProto()
+    message.CopyToProto(told)
+    assert any(span.start <= path[-1] < span.end for span in told.reserved_range)
+
+
+def test_a_new_field_of_protobuf_has_no_number_that_is_reserved_by_hand(registry: ToyRegistry) -> None:
+    registry.subjects.clear()
+    written(registry, "protobuf", {"id": "long", "a": "long"})
+    newest = registry.schemas[registry.subjects["shop.t-value"][-1]]
+    newest["schema"] = newest["schema"].replace("{", '{ reserved 3, 4 to 6, 8 to 18999; reserved "z";', 1)
+    held = {"id": "long", "b": "long", "c": "long", "z": "long"}
+    (record,) = written(registry, "protobuf", held).values.of(batch_of(held, [{"id": 1, "b": 2, "c": 3, "z": 4}]))
+    (message,) = described(schema_of(registry, "shop.t-value", record)).message_type
+    assert {one.name: one.number for one in message.field} == {"id": 1, "b": 7, "c": 20_000, "z": 20_001}
+    assert [(span.start, span.end) for span in message.reserved_range] == [(2, 7), (8, 19_000)]
+    assert message.reserved_name == ["a"]
