@@ -1,5 +1,6 @@
 """What a change of Debezium does beside its own row's values: a value that was not sent, a truncate."""
 
+import gzip
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,3 +95,29 @@ def test_case_23_a_truncate_empties_the_table(spark: "SparkSession", job: Run) -
     change(job, "c.json", ("t", None, None), before, ("t", None, None))
     assert job.rows(COLUMNS) == []
     assert verify("orders", job.catalog).equal
+
+
+def test_a_job_follows_the_partitions_of_a_topic_as_kafka_connect_writes_them(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    run = Run(tmp_path, 'format = "debezium", columns = "more INT"', snapshot="id BIGINT, v STRING, n INT")
+    (tmp_path / "snapshot" / "a.csv").write_text("id,v,n\n1,a,1\n2,b,2\n")
+    first, second = tmp_path / "changes" / "partition=0", tmp_path / "changes" / "year=2026" / "month=01"
+    first.mkdir()
+    second.mkdir(parents=True)
+    (first / "orders+0+0000000000.json").write_text(event("u", None, {"id": 1, "v": "x", "n": 1}) + "\nnull\n")
+    lines = [event("u", None, {"id": 2, "v": name, "n": 2}) for name in ("y", "z")]
+    (second / "orders+1+9999999999.json.gz").write_bytes(gzip.compress(f"{lines[0]}\n".encode()))
+    (second / "orders+1+10000000000.json.gz").write_bytes(gzip.compress(f"{lines[1]}\n".encode()))
+    run.catch_up()
+    assert run.rows(COLUMNS) == [(1, "x", 1), (2, "z", 2)]
+    assert verify("orders", run.catalog).equal
+    (first / "orders+0+0000000002.json").write_text(event("d", {"id": 1, "v": "x", "n": 1}, None) + "\n")
+    wide = event("c", None, {"id": 3, "v": "x", "n": 1, "more": 7})
+    (second / "orders+1+10000000001.json").write_text(wide + "\n")
+    run.catch_up()
+    (first / "orders+0+0000000003.json").write_text(event("c", None, {"id": 4, "v": "w", "n": 4}) + "\n")
+    run.catch_up()
+    wanted = "SELECT id, v, n, more FROM orders ORDER BY id"
+    assert run.rows(wanted) == [(2, "z", 2, None), (3, "x", 1, 7), (4, "w", 4, None)]
+    assert verify("orders", run.catalog).equal

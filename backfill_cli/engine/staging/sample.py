@@ -369,28 +369,34 @@ def _of_changes(pin: Pin, view: UpstreamView) -> Iterator[tuple[EpochPlan, Mappi
         for log, _ in epoch.cursors:
             of_log.setdefault(log, []).append(epoch)
     first = {log: epochs[:1] for log, epochs in of_log.items()}
-    yield from _window(pin, {log: pin.position.get(log) for log in first}, first, pin.schema)
+    yield from _window(pin, view.pending, {log: pin.position.get(log) for log in first}, first, pin.schema, 0)
     last = {log: epochs[-1:] for log, epochs in of_log.items() if len(epochs) > 1}
     before = {log: dict(of_log[log][-2].cursors)[log] for log in last}
     schemas = dict(pin.schema)
     for epoch in view.pending[:-1]:
         schemas = evolved(schemas, dict(epoch.schema))
-    yield from _window(pin, before, last, schemas)
+    yield from _window(pin, view.pending, before, last, schemas, len(view.pending) - 1)
 
 
 def _window(
     pin: Pin,
+    pending: Sequence[UpstreamEpoch],
     after: Mapping[str, Cursor | None],
     sampled: Mapping[str, Sequence[UpstreamEpoch]],
     schemas: Mapping[str, str],
+    known: int,
 ) -> Iterator[tuple[EpochPlan, Mapping[str, str]]]:
-    """The window of these epochs, each after `after` in its log; nothing if the epochs are too large."""
-    epochs = list({id(one): one for found in sampled.values() for one in found}.values())
+    """The window of these epochs, each after `after` in its log; nothing if the epochs are too large.
+
+    known: how many of the pending ones `schemas` has.
+    """
+    wanted = {id(one) for found in sampled.values() for one in found}
+    epochs = [one for one in pending if id(one) in wanted]
     if not epochs or sum(one.size_bytes for one in epochs) > _BYTES:
         return
     begin = {**dict(pin.position), **{log: cursor for log, cursor in after.items() if cursor is not None}}
     end = begin | {log: dict(found[-1].cursors)[log] for log, found in sampled.items()}
-    schema = tuple(one for epoch in epochs for one in epoch.schema)
+    schema = tuple(one for epoch in pending[known:] if id(epoch) in wanted for one in epoch.schema)
     window = ChangeWindow(Position.of(begin), Position.of(end), epochs[0].ms, epochs[-1].ms, len(epochs), schema)
     yield EpochPlan(window=window), schemas
 

@@ -54,12 +54,13 @@ def _fingerprint(options: FilesOptions) -> Mapping[str, Any]:
 
     Left out: `changes.columns` (columns are declared when they appear); `changes.tables` (a job that met a line of
     another table continues once this option names the tables meant); `snapshot.ignore` and `sparse` (columns that
-    may be missing); `changes.consecutive`; `on_error`.
+    may be missing); `changes.consecutive`; `changes.accept_growth`; `on_error`.
     """
     told: dict[str, Any] = options.model_dump(mode="json", by_alias=True, exclude={"on_error"})
     told["snapshot"] = _snapshot_fingerprint(options.snapshot)
     if told["changes"] is not None:
-        del told["changes"]["columns"], told["changes"]["tables"], told["changes"]["consecutive"]
+        for name in ("columns", "tables", "consecutive", "accept_growth"):
+            del told["changes"][name]
     return told
 
 

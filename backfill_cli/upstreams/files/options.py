@@ -181,6 +181,11 @@ class ChangesOptions(_Options):
         "_commit_version of a change feed; the job waits for a missing one. If left out, gaps are allowed, such "
         "as a version taken by OPTIMIZE",
     )
+    accept_growth: bool = Field(
+        default=False,
+        description="files of a topic's partitions: continue when partitions are added to the topic, because "
+        "every key stays in the partition that it was in",
+    )
     op_column: str = Field(default="Op", description="dms: the column that holds I, U or D")
     time_column: str | None = Field(
         default=None, description="dms: the column with the source's commit time, if any"

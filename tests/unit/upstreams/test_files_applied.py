@@ -112,7 +112,7 @@ def test_verify_says_that_applied_files_are_gone(root: Path) -> None:
         hint.says("put them back, with the times that they had")
         file.write_text(kept)
         os.utime(file, ns=(was.st_mtime_ns, was.st_mtime_ns))
-        log = next_process(root, pin, memory).log._logs["t"]
+        log = next_process(root, pin, memory).log._folders["t"].whole
         assert [one.name for one in log.window(None, "2.json")] == ["1.json", "2.json"]
 
 

@@ -428,7 +428,7 @@ def test_old_dates_of_changes_are_left_to_spark_where_it_rebases_them(
     snapshot, changes = ({"path": str(tmp_path), "format": kind} for kind in ("parquet", "dms"))
     told = {"on_error": "quarantine", "snapshot": snapshot, "changes": changes}
     upstream: Any = connector.open(connector.options.model_validate(told), [TableSpec("t", ("id",))])
-    form = upstream.log._logs["t"].form
+    form = upstream.log._folders["t"].whole.form
     where = place(str(tmp_path), "t")
     (file,) = Listing(where).files().values()
     settings = {"spark.master": "local[1]", "spark.sql.parquet.datetimeRebaseModeInRead": mode}

@@ -213,7 +213,7 @@ def test_a_file_is_divided_where_its_form_changes(tmp_path: Path, lines: tuple[s
     parquet(tmp_path / "snapshot" / "a.parquet")
     upstream = opened(tmp_path)
     upstream.pin()
-    log = upstream.log._logs["t"]
+    log = upstream.log._folders["t"].whole
     land(tmp_path / "changes", "1.json", *lines)
     (found,) = upstream.observe(Position(), False).pending
     columns = columns_of(dict(found.schema)["t"]) if found.schema else log._base
@@ -233,7 +233,7 @@ def test_a_type_that_no_longer_fits_needs_a_new_snapshot(tmp_path: Path) -> None
     land(tmp_path / "changes", "1.json", wrapped({"op": "c", "after": {"id": 1}}, **OLD))
     upstream = opened(tmp_path)
     pin = upstream.pin()
-    log = upstream.log._logs["t"]
+    log = upstream.log._folders["t"].whole
     later = {**columns_of(pin.schema["t"]), "name": field("name", "long")}
     with pytest.raises(BadData, match="column 'name': string does not fit bigint") as refused:
         log.form.frame(None, log.where, list(log.files().values()), later, log._base)
@@ -266,7 +266,7 @@ def test_a_line_at_a_files_end_that_says_nothing_is_named_or_is_no_reason_to_sto
     with typed(refused.value) as hint:
         hint.says("correct the line")
         assert schema_after(tmp_path, wrapped(CREATED, **OLD)) is None
-    log = opened(tmp_path).log._logs["t"]
+    log = opened(tmp_path).log._folders["t"].whole
     log.form._quarantines = True
     land(tmp_path / "changes", "1.json", line, wrapped(CREATED, **OLD), line)
     (file,) = Listing(log.where).files().values()
@@ -285,7 +285,7 @@ def test_a_column_whose_schema_block_is_cut_short_is_named(tmp_path: Path, told:
 
 def test_messages_at_both_ends_of_a_file_do_not_say_how_it_is_written(tmp_path: Path) -> None:
     message = wrapped({"op": "m", "source": {"txId": 1, "lsn": 1}, "message": {"prefix": "p"}})
-    log = opened(tmp_path).log._logs["t"]
+    log = opened(tmp_path).log._folders["t"].whole
     land(tmp_path / "changes", "1.json", message, wrapped(CREATED, **OLD), message)
     land(tmp_path / "changes", "2.json", message)
     first, second = (log.form._shape(log.where, file, False) for file in Listing(log.where).files().values())
@@ -308,7 +308,7 @@ def test_a_line_that_was_kept_at_the_end_of_an_applied_file_is_not_judged_again(
     parquet(tmp_path / "snapshot" / "a.parquet")
     upstream = opened(tmp_path, changes={"format": form})
     pin = upstream.pin()
-    of_form = upstream.log._logs["t"].form
+    of_form = upstream.log._folders["t"].whole.form
     of_form._quarantines = of_form.quarantines = True
     land(tmp_path / "changes", "1.json", line, '{"cut')
     assert pending(upstream, pin.position) == ["1.json"]

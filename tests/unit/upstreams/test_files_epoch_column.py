@@ -190,7 +190,7 @@ def test_an_epoch_beside_a_schema_block_is_read_as_it_was_counted(tmp_path: Path
     fields = [{"field": "id", "type": "int64"}, {"field": "name", "type": "string"}]
     block = {"fields": [{"field": "after", "fields": fields}]}
     line = json.dumps({"schema": block, "payload": json.loads(event(1, tx=7))})
-    log = opened(tmp_path, changes={"epoch": path}).log._logs["t"]
+    log = opened(tmp_path, changes={"epoch": path}).log._folders["t"].whole
     land(tmp_path / "changes", "1.json", line)
     (file,) = Listing(log.where).files().values()
     assert read(tmp_path / "changes", "1.json", "json", path) == [(7, 1)]

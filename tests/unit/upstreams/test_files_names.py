@@ -202,11 +202,3 @@ def test_names_whose_order_is_that_of_their_numbers_are_read(root: Path, names: 
     for name in names:
         land(root / "changes", name, event(1))
     assert len(upstream.observe(START, False).pending) == len(names)
-
-
-def test_kafka_connects_layout_is_named(root: Path) -> None:
-    upstream = opened(root)
-    upstream.pin()
-    land(root / "changes" / "orders" / "partition=0", "orders+0+0000000000.json", event(1))
-    with pytest.raises(BadData, match="Kafka Connect"):
-        upstream.observe(START, False)

@@ -49,10 +49,23 @@ class Inspected:
     shown_in: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Files of one log that follow each other. known, before: see `ChangeFormat.frame`."""
+
+    files: Sequence[File]
+    known: Columns
+    before: File | None = None
+
+
 class ChangeFormat(Protocol):
-    """One table's change files of one format. `known`: the table's columns before the files."""
+    """One table's change files of one format. `known`: the table's columns before the files.
+
+    parts: whether the table's changes may be in several logs, without an order between them.
+    """
 
     before_images: ClassVar[bool]
+    parts: ClassVar[bool] = False
 
     def __init__(
         self, table: TableSpec, options: ChangesOptions, declared: Columns, quarantines: bool
@@ -81,16 +94,8 @@ class ChangeFormat(Protocol):
         """
         ...
 
-    def tasks(
-        self,
-        where: Place,
-        files: Sequence[File],
-        columns: Columns,
-        known: Columns,
-        cores: int,
-        before: File | None = None,
-    ) -> ArrowTasks | None:
-        """The same as contracts.Source.change_batches; None: only `frame` reads them."""
+    def tasks(self, where: Place, runs: Sequence[Run], columns: Columns, cores: int) -> ArrowTasks | None:
+        """The same of several logs, as contracts.Source.change_batches; None: only `frame` reads them."""
         return None
 
 

@@ -44,6 +44,7 @@ from backfill_cli.upstreams.files.changes import order as file_order
 from backfill_cli.upstreams.files.changes.change_format import (
     ChangeFormat,
     Inspected,
+    Run,
     declared,
     nothing,
     undeclared,
@@ -74,6 +75,9 @@ _HINTS: Mapping[str, Hint | str] = {
         "truncate removes is not known: "
     )
     + _NEW_SNAPSHOT,
+    Fault.TRUNCATED: in_config("if the topic has only one partition, set upstream.changes.path to its folder")
+    + "; otherwise take a new snapshot, and move the change files before it away; then "
+    + START_OVER,
     Fault.NOT_SENT: "at the source: " + sql("ALTER TABLE … REPLICA IDENTITY FULL") + "; then " + _NEW_SNAPSHOT,
     Fault.TIME_UNIT: in_config('set upstream.changes.timestamps = "ms", or "us", or "ns"'),
     Fault.DECIMAL_FORM: "a NUMERIC without a scale is written as {scale, value}, which can be read only with "
@@ -117,30 +121,34 @@ class _Shape:
 
 
 class Debezium(ChangeFormat):
-    """One table's Debezium files. See change_format.ChangeFormat."""
+    """One table's Debezium files. See change_format.ChangeFormat. ordered: all of its changes have one order."""
 
     before_images: ClassVar[bool] = True
+    parts: ClassVar[bool] = True
 
     def __init__(
         self, table: TableSpec, options: ChangesOptions, declared: Columns, quarantines: bool = False
     ) -> None:
         self._table, self._options, self._declared = table, options, declared
         self._quarantines, self._way_on = quarantines, Hint() if options.epoch else OR_QUARANTINE
+        self.ordered = True
         self._known = Known(tuple(one.replace("{table}", table.name) for one in options.tables))
 
     def expect(self, source: str | None, folder: str) -> None:
         """Refuse lines of another table from now on. source: the folder's table at the start, None if empty."""
         self._known = replace(self._known, source=source, named=(folder.rpartition("/")[2], self._table.name))
 
-    def source(self, where: Place, files: Sequence[File]) -> str | None:
-        """The table whose changes these files hold, by the first and the last line; None if they do not name it.
+    def source(self, where: Place, runs: Iterable[Sequence[File]]) -> str | None:
+        """The table whose changes these files hold, by each run's first and last line; None if they name none.
 
         Raises ConfigError if there are several and the options do not say which is meant.
         """
-        if not files or self._options.tables:
+        if self._options.tables:
             return None
         found = set[str]()
-        for file, read in ((files[0], self._forward), (files[-1], self._last)):
+        for file, read in (
+            one for files in runs if files for one in ((files[0], self._forward), (files[-1], self._last))
+        ):
             payloads = map(payload_of, self._objects(where, file, read))
             found.add(source_of(next((one for one in payloads if one and messages.kind_of(one) is None), {})))
         names = sorted(found - {""})
@@ -338,16 +346,8 @@ class Debezium(ChangeFormat):
         found = balanced(lambda a, b: a.unionByName(b), parts)
         return found.where(_file_of(places) != begun.name) if begun else found
 
-    def tasks(
-        self,
-        where: Place,
-        files: Sequence[File],
-        columns: Columns,
-        known: Columns,
-        cores: int,
-        before: File | None = None,
-    ) -> ArrowTasks | None:
-        shapes = self._shapes(where, files, known)
+    def tasks(self, where: Place, runs: Sequence[Run], columns: Columns, cores: int) -> ArrowTasks | None:
+        shapes = [one for run in runs for one in self._shapes(where, run.files, run.known)]
         if any(one.late for of_files, _ in shapes for one in of_files):
             return None
         reads: dict[str, _Reading] = {}
@@ -356,12 +356,12 @@ class Debezium(ChangeFormat):
         if not reads:
             return nothing(columns)
         rows = self._rows(next(iter(reads.values())).decode, self._quarantines)
-        found = _parts(where, [file for file in files if file.name in reads], reads)
-        places = file_order.places(files)
-        pieces = [
-            (Piece(0, (reads[part.name], rows, part, places.get(part.name, part.name))), lines.rows_of(part))
-            for part in found
-        ]
+        pieces = list[tuple[Piece, int]]()
+        for run in runs:
+            places = file_order.places(run.files)
+            for part in _parts(where, [file for file in run.files if file.name in reads], reads):
+                what = (reads[part.name], rows, part, places.get(part.name, part.name))
+                pieces.append((Piece(0, what), lines.rows_of(part)))
         names = {own.OP: "string", own.SEQ: _SEQ, own.MS: "long"}
         marks = {name: field(name, kind) for name, kind in names.items()} | text_rows.quarantined(rows)
         marks |= {own.UNSENT: rows.columns[own.UNSENT]}
@@ -433,6 +433,7 @@ class Debezium(ChangeFormat):
             None,
             self._known,
             blockless=None if told is None else _MIXED,
+            ordered=self.ordered,
             images=comparable(key, columns, how) if any(one.late for one in shapes) else None,
             epoch=epoch and epoch.removeprefix("payload."),  # with a schema block, the name can begin outside
         )

@@ -4,18 +4,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from backfill_cli.contracts import ArrowTasks, own
 from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.formats.listing import File
+from backfill_cli.model.balanced import balanced
 from backfill_cli.model.names import by_numbers
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.schema import Columns
 from backfill_cli.model.upstream import UpstreamEpoch
 from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.upstreams.files.changes import epoch_values
-from backfill_cli.upstreams.files.changes.change_format import nothing
+from backfill_cli.upstreams.files.changes.change_folder import ChangeFolder
+from backfill_cli.upstreams.files.changes.change_format import Inspected, Run, nothing
 from backfill_cli.upstreams.files.changes.epoch_values import Values
 from backfill_cli.upstreams.files.changes.marked_rows import file_kind
 from backfill_cli.upstreams.files.changes.table_log import TableLog, ms_of
@@ -24,23 +27,24 @@ from backfill_cli.upstreams.files.reading.footers import THREADS
 
 
 class Log(ABC):
-    """What the upstream asks of its change files."""
+    """What the upstream asks of its change files. folders: by table."""
 
-    def __init__(self, logs: Mapping[str, TableLog]) -> None:
-        self._logs = logs
+    def __init__(self, folders: Mapping[str, ChangeFolder]) -> None:
+        self._folders = folders
 
     def begin(self, columns: Mapping[str, Columns], position: Position, fresh: bool) -> None:
         """Begin after a pin. columns: of each table. position: S. fresh: whether this process made the pin."""
-        for table, log in self._logs.items():
-            log.begin(columns[table], self.cursor(position, table), fresh)
+        for table, folder in self._folders.items():
+            folder.begin(columns[table], partial(self.cursor, position), fresh)
 
     def ms_at(self, position: Position) -> int | None:
         """The upstream's time at a position, None if nothing precedes it."""
         found = []
-        for table, log in self._logs.items():
-            file = log.files().get(self.cursor(position, table) or "")
-            if file is not None:
-                found.append(ms_of(log.inspect(file, applied=True)))
+        for folder in self._folders.values():
+            for name, log in folder.logs().items():
+                file = log.files().get(self.cursor(position, name) or "")
+                if file is not None:
+                    found.append(ms_of(log.inspect(file, applied=True)))
         return max(found, default=None)
 
     @abstractmethod
@@ -48,17 +52,21 @@ class Log(ABC):
         """The position once every file up to this name is applied."""
 
     @abstractmethod
+    def end(self) -> Position:
+        """The position once every file that is there is applied."""
+
+    @abstractmethod
     def pending(self, position: Position) -> list[UpstreamEpoch]:
         """The epochs after a position, ordered by time, each log in its own order."""
 
-    def cursor(self, position: Position, table: str) -> str | None:
-        """The last file of a table that a position has begun to apply."""
-        cursor = position.get(self.log_of(table))
+    def cursor(self, position: Position, name: str) -> str | None:
+        """The last file, of a folder's log of this name, that a position has begun to apply."""
+        cursor = position.get(self.log_of(name))
         return None if cursor is None else str(cursor)
 
     @abstractmethod
-    def log_of(self, table: str) -> str:
-        """The name of the log, in a position, whose cursor is a table's last file."""
+    def log_of(self, name: str) -> str:
+        """The name, in a position, of the log whose cursor is the last file of a folder's log."""
 
     @abstractmethod
     def changes(
@@ -74,50 +82,64 @@ class Log(ABC):
 
 
 class FileLog(Log):
-    """One log per table, named like the table; each file is an epoch, and its name is the cursor."""
+    """One log per table, named like the table, or one per partition of its topic: see ChangeFolder.
 
-    def log_of(self, table: str) -> str:
-        return table
+    Each file is an epoch, and its name is the cursor.
+    """
+
+    def log_of(self, name: str) -> str:
+        return name
 
     def position_at(self, name: str) -> Position:
-        last = {table: log.last_up_to(name) for table, log in self._logs.items()}
-        return Position.of({table: cursor for table, cursor in last.items() if cursor is not None})
+        last = {one: log.last_up_to(name) for one, log in self._logs()}
+        return Position.of({log: cursor for log, cursor in last.items() if cursor is not None})
+
+    def end(self) -> Position:
+        return Position.of({name: log.names()[-1] for name, log in self._logs() if log.names()})
+
+    def _logs(self) -> list[tuple[str, TableLog]]:
+        return [one for folder in self._folders.values() for one in folder.logs().items()]
 
     def pending(self, position: Position) -> list[UpstreamEpoch]:
         ordered: list[tuple[int, str, int, UpstreamEpoch]] = []
-        for table, log in self._logs.items():
-            found = log.pending(self.cursor(position, table))
-            changed = log.schemas(found)
-            ms = 0
-            for index, one in enumerate(found):
-                ms = max(ms, ms_of(one))
-                name = one.file.name
-                schema = ((table, changed[name]),) if name in changed else ()
-                epoch = UpstreamEpoch(((table, name),), ms, one.rows, one.file.size, schema)
-                ordered.append((ms, table, index, epoch))
+        for folder in self._folders.values():
+            found = list[tuple[int, str, int, Inspected]]()
+            for name, waiting in folder.pending(partial(self.cursor, position)):
+                ms = 0
+                for index, one in enumerate(waiting):
+                    ms = max(ms, ms_of(one))
+                    found.append((ms, name, index, one))
+            found.sort(key=lambda entry: entry[:3])
+            changed = folder.schemas([(name, one) for _, name, _, one in found])
+            for (ms, name, index, one), schema in zip(found, changed, strict=False):
+                told = () if schema is None else ((folder.table, schema),)
+                epoch = UpstreamEpoch(((name, one.file.name),), ms, one.rows, one.file.size, told)
+                ordered.append((ms, name, index, epoch))
         return [epoch for *_, epoch in sorted(ordered, key=lambda entry: entry[:3])]
 
     def changes(
         self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns
     ) -> DataFrame | None:
-        log, files = self._window(table, after, up_to)
-        if not files:
-            return None
-        known = log.columns_before(files[0])
-        return log.form.frame(spark, log.where, files, columns, known, log.preceding(files[0]))
+        parts = list[DataFrame]()
+        for log, run in self._runs(table, after, up_to):
+            found = log.form.frame(spark, log.where, run.files, columns, run.known, run.before)
+            parts += [] if found is None else [found]
+        return balanced(lambda a, b: a.unionByName(b), parts) if parts else None
 
     def change_batches(
         self, table: str, after: Position, up_to: Position, columns: Columns, cores: int
     ) -> ArrowTasks | None:
-        log, files = self._window(table, after, up_to)
-        if not files:
-            return nothing(columns)
-        known = log.columns_before(files[0])
-        return log.form.tasks(log.where, files, columns, known, cores, log.preceding(files[0]))
+        folder, runs = self._folders[table], [run for _, run in self._runs(table, after, up_to)]
+        return folder.form.tasks(folder.where, runs, columns, cores) if runs else nothing(columns)
 
-    def _window(self, table: str, after: Position, up_to: Position) -> tuple[TableLog, list[File]]:
-        log = self._logs[table]
-        return log, log.window(self.cursor(after, table), self.cursor(up_to, table))
+    def _runs(self, table: str, after: Position, up_to: Position) -> list[tuple[TableLog, Run]]:
+        """The files of a window, by log; a log without any is left out."""
+        found = []
+        for name, log in self._folders[table].logs().items():
+            files = log.window(self.cursor(after, name), self.cursor(up_to, name))
+            if files:
+                found.append((log, Run(files, log.columns_before(files[0]), log.preceding(files[0]))))
+        return found
 
 
 LOG = "epoch"
@@ -142,14 +164,20 @@ class EpochLog(Log):
     and, for each table, the last file with a part of it: a later file with an epoch already applied is an error.
     """
 
-    def __init__(self, logs: Mapping[str, TableLog], options: ChangesOptions) -> None:
+    def __init__(self, folders: Mapping[str, ChangeFolder], options: ChangesOptions) -> None:
         assert options.epoch is not None
-        super().__init__(logs)
+        super().__init__(folders)
+        self._logs = {table: folder.whole for table, folder in folders.items()}
         self._options, self._column = options, options.epoch
-        self._values: dict[str, dict[str, tuple[File, Values]]] = {table: {} for table in logs}
+        self._values: dict[str, dict[str, tuple[File, Values]]] = {table: {} for table in folders}
 
-    def log_of(self, table: str) -> str:
-        return f"file of {table}"
+    def log_of(self, name: str) -> str:
+        return f"file of {name}"
+
+    def end(self) -> Position:
+        ends = (name for log in self._logs.values() for name in log.names()[-1:])
+        newest = max(ends, key=by_numbers, default=None)
+        return Position() if newest is None else self.position_at(newest)
 
     def position_at(self, name: str) -> Position:
         found = [
@@ -210,6 +238,7 @@ class EpochLog(Log):
         """Add one table's pending epochs. Raises BadData if a file does not begin after the one before it ends."""
         log, cursor, begun = self._logs[table], position.get(LOG), self.cursor(position, table)
         found = log.pending(begun)
+        self._folders[table].logs()
         last = log.files().get(begun or "")
         if last is not None and cursor is not None and _after(self._of(table, last).highest, cursor):
             found = [log.inspect(last), *found]

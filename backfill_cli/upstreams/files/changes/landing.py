@@ -11,12 +11,14 @@ import stat
 import time
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import filterfalse
 
 from backfill_cli.formats.listing import File, Listing, Place, hidden, readable, refuse_table
 from backfill_cli.model.names import by_numbers, in_order
 from backfill_cli.spark.failures import reading
+from backfill_cli.upstreams.files.changes import connect_files
+from backfill_cli.upstreams.files.changes.connect_files import Named
 
 _SETTLED_NS = 1_000_000_000
 """As in listing.py: timestamps of file systems are coarse."""
@@ -63,29 +65,13 @@ class _Folder:
         self.listed = []
 
 
-class Landing:
-    """The files of one place as last listed. files: by name. names: in the order of their numbers."""
+class Landed:
+    """Files in the order of the numbers in their names. files: by name. names: in that order."""
 
     def __init__(self, where: Place) -> None:
         self.where = where
         self.files: dict[str, File] = {}
         self.names: list[str] = []
-        self._listing = Listing(where)
-        self._folders: dict[str, _Folder] = {}
-        self._remote_files: Mapping[str, File] = {}
-
-    def exists(self) -> bool:
-        return self._listing.exists()
-
-    def again(self, name: str) -> File | None:
-        """One file's current state, which replaces the remembered one; None if it is gone.
-
-        On an object store: its state when it was last listed.
-        """
-        found = self._listing.again(self.files[name]) if self.where.local else self._remote_files.get(name)
-        if found is not None:
-            self.files[name] = found
-        return found
 
     def between(self, after: str | None, up_to: str | None) -> Sequence[str]:
         """The names after `after`, up to `up_to`; None: no bound."""
@@ -101,28 +87,13 @@ class Landing:
     def _after(self, name: str) -> int:
         return bisect_right(self.names, by_numbers(name), key=by_numbers)
 
-    def refresh(self) -> tuple[list[File], list[str]]:
-        """(files that are new, names that are gone) since the last call, which `files` and `names` now show.
-
-        After a failure the next call lists everything again: names seen by the failed call would count as known.
-        """
-        again = self.where.local and not self._folders
-        with reading(self.where.shown, "folder"):
-            try:
-                added, gone = self._local() if self.where.local else self._remote()
-            except BaseException:
-                self._folders = {}
-                raise
-        if again:
-            there = {file.name for file in added}
-            gone = [name for name in self.names if name not in there]
-            added = [file for file in added if file.name not in self.files]
-        for name in gone:
-            del self.files[name]
-            del self.names[bisect_left(self.names, by_numbers(name), key=by_numbers)]
+    def _put(self, added: Sequence[File]) -> None:
         self.files.update((file.name, file) for file in added)
         self._insert(in_order(file.name for file in added))
-        return added, gone
+
+    def _drop(self, name: str) -> File:
+        del self.names[bisect_left(self.names, by_numbers(name), key=by_numbers)]
+        return self.files.pop(name)
 
     def _insert(self, new: Sequence[str]) -> None:
         if not new:
@@ -135,10 +106,139 @@ class Landing:
         else:
             self.names = in_order(self.files)
 
+
+class Partition(Landed):
+    """Those of one partition of a topic, whatever folder they are in: their names are without it."""
+
+    def __init__(self, of: "Landing") -> None:
+        super().__init__(of.where)
+        self._of = of
+        self._full: dict[str, str] = {}
+        self._added: list[File] = []
+        self._gone: list[File] = []
+
+    def exists(self) -> bool:
+        return True
+
+    def again(self, name: str) -> File | None:
+        """See Landing."""
+        found = self._of.now(self.files[name], self._full[name])
+        if found is not None:
+            self.files[name] = found
+        return found
+
+    def refresh(self) -> tuple[list[File], list[File]]:
+        """(files that are new, files that are gone) since the last call, as the folder was last listed."""
+        news = self._added, self._gone
+        self._added, self._gone = [], []
+        return news
+
+    def take(self, found: Sequence[tuple[Named, File]]) -> None:
+        """Adopt files. Raises BadData, and adopts none, for a second one of its name."""
+        new = dict[str, File]()
+        for named, file in found:
+            other = self.files.get(named.name) or new.setdefault(named.name, file)
+            if other is not file:
+                raise connect_files.twice(file.path, other.path)
+        added = [replace(file, name=named.name) for named, file in found]
+        self._full |= {named.name: file.name for named, file in found}
+        self._put(added)
+        self._added += added
+
+    def lose(self, name: str) -> None:
+        del self._full[name]
+        self._gone.append(self._drop(name))
+
+
+class Landing(Landed):
+    """The files of one place as last listed.
+
+    partitions: the files that are of a topic's partitions, by the partition's number; they are not among `files`.
+    """
+
+    def __init__(self, where: Place) -> None:
+        super().__init__(where)
+        self.partitions: dict[int, Partition] = {}
+        self._topic: str | None = None
+        self._parted: dict[str, Named] = {}
+        self._valued = replace(where, valued=True)
+        self._listing = Listing(self._valued)
+        self._folders: dict[str, _Folder] = {}
+        self._remote_files: Mapping[str, File] = {}
+
+    def exists(self) -> bool:
+        return self._listing.exists()
+
+    def again(self, name: str) -> File | None:
+        """One file's current state, which replaces the remembered one; None if it is gone.
+
+        On an object store: its state when it was last listed.
+        """
+        found = self.now(self.files[name], name)
+        if found is not None:
+            self.files[name] = found
+        return found
+
+    def now(self, file: File, listed: str) -> File | None:
+        """The current state of a file; None if it is gone. listed: its name below the folder."""
+        if self.where.local:
+            return self._listing.again(file)
+        found = self._remote_files.get(listed)
+        return found if found is None or listed == file.name else replace(found, name=file.name)
+
+    def refresh(self) -> tuple[list[File], list[File]]:
+        """(files that are new, files that are gone) since the last call, which `files` and `names` now show.
+
+        After a failure the next call lists everything again: names seen by the failed call would count as known.
+        """
+        again = self.where.local and not self._folders
+        with reading(self.where.shown, "folder"):
+            try:
+                added, gone = self._local() if self.where.local else self._remote()
+                if again:
+                    there = {file.name for file in added}
+                    gone = [name for name in (*self.names, *self._parted) if name not in there]
+                    added = [file for file in added if not self._knows(file.name)]
+                lost = [self._drop(name) for name in gone if name in self.files]
+                for name in gone:
+                    if (named := self._parted.pop(name, None)) is not None:
+                        self.partitions[named.partition].lose(named.name)
+                added = self._without_parted(added)
+            except BaseException:
+                self._folders = {}
+                raise
+        self._put(added)
+        return added, lost
+
+    def _knows(self, name: str) -> bool:
+        return name in self.files or name in self._parted
+
+    def _without_parted(self, added: Sequence[File]) -> list[File]:
+        """These files without those of a topic's partitions, which go there."""
+        mine, parted = list[File](), dict[int, list[tuple[Named, File]]]()
+        for file in added:
+            named = connect_files.named(file)
+            if named is None:
+                mine.append(file)
+            else:
+                parted.setdefault(named.partition, []).append((named, file))
+        for number, found in sorted(parted.items()):
+            for named, file in found:
+                self._topic = self._topic or named.topic
+                if named.topic != self._topic:
+                    raise connect_files.other_topic(file, named.topic, self._topic)
+            self.partition(number).take(found)
+            self._parted |= {file.name: named for named, file in found}
+        return mine
+
+    def partition(self, number: int) -> Partition:
+        """The files of a partition, which need not be there yet."""
+        return self.partitions.setdefault(number, Partition(self))
+
     def _remote(self) -> tuple[list[File], list[str]]:
         there = self._listing.files()
-        added = [file for name, file in there.items() if name not in self.files]
-        gone = [name for name in self.files if name not in there]
+        added = [file for name, file in there.items() if not self._knows(name)]
+        gone = [name for name in (*self.files, *self._parted) if name not in there]
         self._remote_files = there
         return added, gone
 
@@ -150,10 +250,10 @@ class Landing:
             there = self._listed(prefix)
             if there is None:
                 folder = self._folders.pop(prefix, _Folder())
-                gone += [prefix + name for name in folder.names if prefix + name in self.files]
+                gone += [prefix + name for name in folder.names if self._knows(prefix + name)]
                 continue
             new, lost = there
-            gone += [prefix + name for name in lost if prefix + name in self.files]
+            gone += [prefix + name for name in lost if self._knows(prefix + name)]
             for name in new:
                 found = self._entry(prefix, name)
                 if isinstance(found, File):
@@ -192,7 +292,7 @@ class Landing:
         if not self.where.matches(prefix + name):
             return None
         file = File(prefix + name, path, found.st_size, found.st_mtime_ns, found.st_ino)
-        return readable(self.where, file)
+        return readable(self._valued, file)
 
 
 def _alike(one: list[str], other: list[str]) -> tuple[int, int]:

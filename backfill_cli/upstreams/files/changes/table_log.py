@@ -12,14 +12,14 @@ from dataclasses import replace
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, BadData, HistoryGone, UsageError, in_config
-from backfill_cli.formats.listing import File, Place
+from backfill_cli.formats.listing import File
 from backfill_cli.model.names import by_numbers
 from backfill_cli.model.schema import Columns, columns_of, differing, same_type, schema_text, shown
 from backfill_cli.spark.failures import CHANGES_HINT
-from backfill_cli.upstreams.files.changes import applied_files, order
+from backfill_cli.upstreams.files.changes import applied_files, connect_files, order
 from backfill_cli.upstreams.files.changes.applied_files import AppliedFiles, Mismatch
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected
-from backfill_cli.upstreams.files.changes.landing import Landing
+from backfill_cli.upstreams.files.changes.landing import Landing, Partition
 from backfill_cli.upstreams.files.reading.footers import THREADS
 
 _WATCHED = 1_000
@@ -33,7 +33,7 @@ _BACK = 20
 
 
 class TableLog:
-    """The change files of one table.
+    """The change files of one table, or those of one partition of its topic.
 
     versions_rise: each file's versions come after those of the file before. consecutive: what increases by one
     from file to file: `names`, `versions`, or None.
@@ -42,13 +42,13 @@ class TableLog:
     def __init__(
         self,
         table: str,
-        where: Place,
+        landing: Landing | Partition,
         form: ChangeFormat,
         versions_rise: bool = True,
         consecutive: str | None = None,
     ) -> None:
-        self.table, self.where, self.form = table, where, form
-        self._landing = Landing(where)
+        self.table, self.where, self.form = table, landing.where, form
+        self._landing = landing
         self._versions_rise, self._consecutive = versions_rise, consecutive
         self._inspected: dict[str, Inspected] = {}
         self._pinned: Columns = {}
@@ -125,7 +125,10 @@ class TableLog:
             self._move(cursor)
         self._look_again(cursor)
         waiting = self._landing.between(cursor, None)
-        order.refuse_unclear(self.table, waiting if cursor is None else [cursor, *waiting])
+        names = waiting if cursor is None else [cursor, *waiting]
+        order.refuse_unclear(self.table, names)
+        if isinstance(self._landing, Partition):
+            connect_files.refuse_equal_offsets(self.table, names)
         files = self._landing.files
         fresh = [files[n] for n in waiting if n not in self._inspected or self._inspected[n].file != files[n]]
         if fresh:
@@ -137,7 +140,7 @@ class TableLog:
         if self._versions_rise:
             order.refuse_older_versions(self.table, pending, self._memory(cursor).highest)
         if self._consecutive == "names":
-            order.refuse_in_names(self.table, waiting if cursor is None else [cursor, *waiting])
+            order.refuse_in_names(self.table, names)
         if self._consecutive == "versions":
             order.refuse_in_versions(self.table, self._memory(cursor).highest, pending)
         return pending
@@ -155,8 +158,8 @@ class TableLog:
         for found in pending:
             if found.columns is not None and differing(current, found.columns):
                 if found is pending[0]:
-                    _refuse_other(found, current, found.columns)
-                current = _in_order(current, found.columns)
+                    refuse(found, faults(current, found.columns))
+                current = in_order_of(current, found.columns)
                 changed[found.file.name] = schema_text(current)
         return changed
 
@@ -239,12 +242,17 @@ class TableLog:
         newest = next((one.columns for one in reversed(found) if one.columns is not None), None)
         if newest is None:
             return before
-        return schema_text(_in_order(self._pinned, newest)) if differing(self._pinned, newest) else ""
+        return schema_text(in_order_of(self._pinned, newest)) if differing(self._pinned, newest) else ""
 
     def forget_before(self, cursor: str | None) -> None:
         """Everything up to `cursor` is committed: what was remembered for earlier cursors is dropped."""
         if (cursor or "") in self._memories:
             self._memories = {at: one for at, one in self._memories.items() if _up_to(cursor, at)}
+
+    @property
+    def columns(self) -> Columns:
+        """The columns at the position that `pending` was last asked for."""
+        return self._base
 
     def columns_before(self, file: File) -> Columns:
         """The columns when a file begins."""
@@ -267,7 +275,7 @@ class TableLog:
             if held is None or held.file != file:
                 held = self.form.inspect(self.where, file, self._pinned, True)
             if held.columns is not None:
-                return _in_order(self._pinned, held.columns)
+                return in_order_of(self._pinned, held.columns)
         return self._pinned
 
     def _move(self, cursor: str | None) -> None:
@@ -276,13 +284,13 @@ class TableLog:
         waiting = self._landing.between(cursor, None)
         self._inspected = {name: self._inspected[name] for name in waiting if name in self._inspected}
 
-    def _compare(self, added: Iterable[File], gone: Iterable[str], cursor: str | None) -> None:
+    def _compare(self, added: Iterable[File], gone: Iterable[File], cursor: str | None) -> None:
         for file in added:
             if cursor is not None and _up_to(file.name, cursor):
                 raise applied_files.late(self.table, file, cursor, applied_files.NAME_IT_LATER)
-        for name in gone:
-            if not _up_to(name, cursor):
-                raise applied_files.gone_unread(self.table, f"{self.where.folder}/{name}")
+        for file in gone:
+            if not _up_to(file.name, cursor):
+                raise applied_files.gone_unread(self.table, file.path)
 
     def _refuse_renamed(self, fresh: Sequence[File], cursor: str | None) -> None:
         for file, (was, *_) in self._memory(cursor).renamed(fresh, self._landing.files):
@@ -302,7 +310,7 @@ class TableLog:
                 )
         for name in self._landing.between(cursor, None)[:_WATCHED]:
             if self._landing.again(name) is None:
-                self._compare((), (name,), cursor)
+                self._compare((), (self._landing.files[name],), cursor)
 
 
 def _up_to(name: str | None, cursor: str | None) -> bool:
@@ -310,15 +318,20 @@ def _up_to(name: str | None, cursor: str | None) -> bool:
     return by_numbers(name or "") <= by_numbers(cursor or "")
 
 
-def _refuse_other(found: Inspected, old: Columns, new: Columns) -> None:
-    """Raises BadData for columns that are gone, have another type, or differ from others only in case."""
-    faults = [f"column '{name}' is gone" for name in old if name not in new]
-    faults += [
+def faults(old: Columns, new: Columns) -> list[str]:
+    """Columns that are gone, have another type, or differ from others only in case."""
+    found = [f"column '{name}' is gone" for name in old if name not in new]
+    found += [
         f"column '{name}' was {shown(column['type'])}, and is {shown(new[name]['type'])}"
         for name, column in old.items()
         if name in new and not same_type(column["type"], new[name]["type"])
     ]
-    faults += [f"column '{name}' differs from '{first}' only in case" for first, name in own.twins({**old, **new})]
+    found += [f"column '{name}' differs from '{first}' only in case" for first, name in own.twins({**old, **new})]
+    return found
+
+
+def refuse(found: Inspected, faults: Sequence[str]) -> None:
+    """Raises BadData if there are any."""
     if faults:
         raise BadData(
             f"{found.file.path}{found.shown_in}: {'; '.join(faults)}",
@@ -326,7 +339,7 @@ def _refuse_other(found: Inspected, old: Columns, new: Columns) -> None:
         )
 
 
-def _in_order(old: Columns, new: Columns) -> Columns:
+def in_order_of(old: Columns, new: Columns) -> Columns:
     """The new columns: first those that stayed, in their old order and with their old metadata."""
     kept = {name: column for name, column in old.items() if name in new}
     return {

@@ -303,7 +303,7 @@ def infer(named: Named) -> Looked:
             held = _with_folders(held, found)
         options = {f"snapshot.{name}": told for name, told in held.options.items()}
         if named.changes is not None:
-            changed = sample.folder(named.changes.text)
+            changed = sample.folder(named.changes.text, connect=True)
             log = changes_of(db, named.changes.written, changed, held, table)
             binary = "decimals" in log.options and log.options["decimals"].value == "double"
             if (log.columns or binary) and "snapshot.schema" in options:

@@ -45,10 +45,10 @@ class Folder:
     """Whether the file names show the kind."""
 
 
-def folder(path: str, valued: bool = False) -> Folder:
+def folder(path: str, valued: bool = False, connect: bool = False) -> Folder:
     """The files at `path`. Raises UsageError if there are none, or none that DuckDB can read.
 
-    valued: whether names of folders may hold values of columns.
+    valued: whether names of folders may hold values of columns. connect: whether they may be Kafka Connect's.
     """
     where = place(path, "{table}")
     if not where.local:
@@ -56,7 +56,7 @@ def folder(path: str, valued: bool = False) -> Folder:
     try:
         files = tuple(Listing(where).files().values())
     except ValueInFolder as exc:
-        if exc.connect or not valued:
+        if not (connect if exc.connect else valued or connect):
             raise
         where = replace(where, valued=True)
         files = tuple(Listing(where).files().values())

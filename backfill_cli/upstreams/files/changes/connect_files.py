@@ -1,0 +1,85 @@
+"""Change files as Kafka Connect's sinks lay them out: a log for each partition of a topic, in offset order.
+
+`partition=0/orders+0+0000000120.json`, or by time: `year=2026/month=01/day=31/orders+0+0000000120.json`. A file's
+name says topic, partition and the offset of its first record (of HDFS, of its last one, too). Connect's folders
+say what the names say, or when the records were written, which is no order.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from backfill_cli.errors import BadData, in_config
+from backfill_cli.formats.listing import File
+
+_NAME = re.compile(
+    r"(?P<topic>[A-Za-z0-9._-]+)\+(?P<partition>[0-9]+)\+(?P<first>[0-9]+)(?:\+[0-9]+)?(?:\.[^+]*)?"
+)
+_ONE_OF_TWO = "remove one of them: a connector that starts again can write the same records another time"
+_FOLDER = re.compile(r"partition=(?P<partition>[0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a file's name says. name: without its folders. first: the offset of its first record."""
+
+    name: str
+    topic: str
+    partition: int
+    first: int
+
+
+def named(file: File) -> Named | None:
+    """What the name of a file in folders `column=value` says; None for a file in no such folder.
+
+    Raises BadData for one in such a folder that Connect has not named.
+    """
+    *folders, name = file.name.split("/")
+    valued = [folder for folder in folders if "=" in folder]
+    if not valued:
+        return None
+    told = told_by(name)
+    if told is None:
+        raise BadData(
+            f"{file.path}: a folder name holds a column's value ('{valued[0]}'), but the file's own name does not "
+            "say topic, partition and offset, as Kafka Connect's does (orders+0+0000000120.json)",
+            in_config("set upstream.changes.path to one such folder"),
+        )
+    for found in filter(None, map(_FOLDER.fullmatch, valued)):
+        if int(found["partition"]) != told.partition:
+            raise BadData(
+                f"{file.path}: its name says partition {told.partition}, its folder {found[0]}",
+                "move it to the folder of its partition, or rename it",
+            )
+    return told
+
+
+def told_by(name: str) -> Named | None:
+    """What a name without folders says; None if it is not one of Connect's."""
+    found = _NAME.fullmatch(name)
+    return found and Named(name, found["topic"], int(found["partition"]), int(found["first"]))
+
+
+def other_topic(file: File, topic: str, before: str) -> BadData:
+    return BadData(
+        f"{file.path}: changes of topic '{topic}', in a folder that has files of topic '{before}'",
+        in_config("set upstream.changes.path to the folder of one topic"),
+    )
+
+
+def twice(one: str, other: str) -> BadData:
+    return BadData(
+        f"{other}: the same partition and first offset as {one}",
+        _ONE_OF_TWO,
+    )
+
+
+def refuse_equal_offsets(table: str, names: Sequence[str]) -> None:
+    """Raises BadData for two files of a partition that begin with one offset. names: in order."""
+    for one, other in pairwise(names):
+        told, after = told_by(one), told_by(other)
+        if told is not None and after is not None and told.first == after.first:
+            raise BadData(
+                f"table '{table}': {one} and {other} begin with the same offset of the same partition", _ONE_OF_TWO
+            )

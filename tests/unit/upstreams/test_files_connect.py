@@ -1,0 +1,318 @@
+"""Change files as Kafka Connect lays them out: partitions of a topic, in folders of their own or of a time."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from files_builders import event, land, opened, parquet, pending, restored, root
+from hint_typed import typed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backfill_cli.errors import BadData, ConfigError, Fatal, HistoryGone
+from backfill_cli.model.position import START, Position
+from backfill_cli.model.schema import columns_of, names_of
+
+__all__ = ["root"]
+
+
+def name(partition: int, offset: int, ending: str = ".json") -> str:
+    return f"orders+{partition}+{offset:010d}{ending}"
+
+
+def put(root: Path, partition: int, offset: int, *lines: str, folder: str | None = None) -> Path:
+    """A file of a partition, complete at once."""
+    into = root / "changes" / (f"partition={partition}" if folder is None else folder)
+    return land(into, name(partition, offset), *(lines or (event(1),)))
+
+
+def changed(upstream: Any, after: Position, up_to: Position, schema: str) -> list[dict[str, Any]]:
+    """The changes of a window as workers read them, in this process."""
+    tasks = upstream.change_batches("t", after, up_to, schema, 2)
+    return [row for part in tasks.parts for one in part for b in tasks.make(one.what) for row in b.to_pylist()]
+
+
+def logs(position: Position) -> dict[str, Any]:
+    return dict(position)
+
+
+def test_each_partition_is_a_log_in_the_order_of_its_offsets(root: Path) -> None:
+    put(root, 0, 100, event(1, ms=3))
+    put(root, 0, 0, event(1, ms=1))
+    put(root, 1, 9_999_999_999, event(2, ms=2))
+    put(root, 1, 10_000_000_000, event(2, ms=4))
+    upstream = opened(root)
+    pin = upstream.pin()
+    view = upstream.observe(pin.position, False)
+    assert [epoch.cursors for epoch in view.pending] == [
+        (("t/partition=0", name(0, 0)),),
+        (("t/partition=1", name(1, 9_999_999_999)),),
+        (("t/partition=0", name(0, 100)),),
+        (("t/partition=1", name(1, 10_000_000_000)),),
+    ]
+    assert pin.position == START
+    assert view.latest == pin.complete_at
+    said, of_names = upstream.extras.warnings()
+    assert "in the order of the numbers" in of_names
+    assert "2 partitions of a topic" in said
+    assert "without an order between them" in said
+
+
+def test_files_in_folders_of_a_time_are_in_the_order_of_their_offsets(root: Path) -> None:
+    late, early = "year=2026/month=01/day=01/hour=01", "year=2025/month=12/day=31/hour=23"
+    put(root, 0, 100, event(1, ms=1), folder=late)
+    put(root, 0, 200, event(1, ms=2), folder=early)
+    put(root, 0, 300, event(1, ms=3), folder=late)
+    upstream = opened(root)
+    pin = upstream.pin()
+    assert pending(upstream, START) == [name(0, 100), name(0, 200), name(0, 300)]
+    found = changed(upstream, START, upstream.observe(START, False).latest, pin.schema["t"])
+    assert [row["_backfill_ms"] for row in found] == [1, 2, 3]
+
+
+def test_a_partition_that_comes_later_is_followed_if_it_is_below_the_highest(root: Path) -> None:
+    put(root, 2, 0)
+    upstream = opened(root)
+    pin = upstream.pin()
+    put(root, 0, 7, event(3))
+    assert pending(upstream, START) == [name(0, 7), name(2, 0)]
+    position = upstream.observe(START, False).latest
+    memory = upstream.remembered(position)
+    put(root, 0, 8)
+    assert pending(restored(root, pin, memory), position) == [name(0, 8)]
+
+
+def test_a_partition_that_was_added_to_the_topic_stops_the_job_unless_the_config_says_what_it_means(
+    root: Path,
+) -> None:
+    put(root, 0, 0)
+    upstream = opened(root)
+    pin = upstream.pin()
+    memory = upstream.remembered(upstream.observe(START, False).latest)
+    put(root, 1, 0)
+    for process in (upstream, restored(root, pin, memory), restored(root, pin, upstream.remembered(START))):
+        with pytest.raises(Fatal, match="new partition 1 of the topic: the highest was 0") as caught:
+            process.observe(START, False)
+    with typed(caught.value) as hint:
+        (value,) = hint.settings().values()
+        again = restored(root, pin, memory, accept_growth=value)
+        assert pending(again, START) == [name(0, 0), name(1, 0)]
+
+
+def test_a_column_that_one_partition_shows_is_the_tables_and_others_have_it_later(root: Path) -> None:
+    def wide(key: int, ms: int, **more: Any) -> str:
+        line = json.loads(event(key, ms=ms))
+        line["after"] |= more
+        return json.dumps(line)
+
+    put(root, 0, 0, event(1, ms=1))
+    put(root, 0, 1, wide(1, 2, a=1))
+    put(root, 1, 0, event(2, ms=3))
+    put(root, 1, 1, wide(2, 4, a=2, b=3))
+    put(root, 0, 2, wide(1, 5, a=4))
+    put(root, 0, 3, wide(1, 6, a=5, b=6))
+    upstream = opened(root, changes={"columns": "a INT, b INT"})
+    pin = upstream.pin()
+    view = upstream.observe(START, False)
+    told = [names_of(dict(epoch.schema)["t"]) if epoch.schema else None for epoch in view.pending]
+    assert told == [None, ["id", "name", "a"], None, ["id", "name", "a", "b"], None, None]
+    schema = dict(view.pending[3].schema)["t"]
+    found = changed(upstream, START, view.latest, schema)
+    assert sorted((r["_backfill_ms"], r["a"], r["b"]) for r in found if r["_backfill_ms"] not in (1, 3)) == [
+        (2, 1, None),
+        (4, 2, 3),
+        (5, 4, None),
+        (6, 5, 6),
+    ]
+    # what each partition showed is known to a later process
+    middle = Position.of({"t/partition=0": name(0, 1), "t/partition=1": name(1, 1)})
+    process = restored(root, pin, upstream.remembered(middle), columns="a INT, b INT")
+    assert [epoch.schema for epoch in process.observe(middle, False).pending] == [(), ()]
+    assert list(columns_of(schema)) == ["id", "name", "a", "b"]
+
+
+def test_a_column_that_is_gone_from_a_partition_stops_the_job_once_it_is_next(root: Path) -> None:
+    put(root, 0, 0, event(1, ms=1))
+    put(root, 1, 0, json.dumps({"op": "c", "after": {"id": 2}, "source": {"ts_ms": 2}}))
+    upstream = opened(root)
+    upstream.pin()
+    assert pending(upstream, START) == [name(0, 0)]
+    with pytest.raises(BadData, match="column 'name' is gone"):
+        upstream.observe(Position.of({"t/partition=0": name(0, 0)}), False)
+
+
+def test_what_was_applied_of_a_partition_is_remembered(root: Path) -> None:
+    for partition in (0, 1):
+        for offset in (0, 10):
+            put(root, partition, offset)
+    upstream = opened(root)
+    pin = upstream.pin()
+    position = Position.of({"t/partition=0": name(0, 10), "t/partition=1": name(1, 0)})
+    pending(upstream, position)
+    memory = upstream.remembered(position)
+    late = put(root, 0, 5)
+    for process in (upstream, restored(root, pin, memory)):
+        with pytest.raises(Fatal, match="came late"):
+            process.observe(position, False)
+    late.unlink()
+    waiting = root / "changes" / "partition=1" / name(1, 10)
+    waiting.unlink()
+    with pytest.raises(HistoryGone, match="gone and were not read yet"):
+        restored(root, pin, memory).observe(position, False)
+    put(root, 1, 10)
+    applied = root / "changes" / "partition=0"
+    for file in applied.iterdir():
+        file.unlink()
+    assert pending(restored(root, pin, memory), position) == [name(1, 10)]
+
+
+def test_a_pending_file_that_is_gone_or_an_applied_one_that_grew_is_named(root: Path) -> None:
+    put(root, 0, 0)
+    put(root, 1, 0)
+    upstream = opened(root)
+    upstream.pin()
+    position = Position.of({"t/partition=0": name(0, 0)})
+    assert pending(upstream, position) == [name(1, 0)]
+    with (root / "changes" / "partition=0" / name(0, 0)).open("a") as file:
+        file.write(event(9) + "\n")
+    with pytest.raises(Fatal, match="bytes after it was read"):
+        upstream.observe(position, False)
+    (root / "changes" / "partition=1" / name(1, 0)).unlink()
+    with pytest.raises(HistoryGone, match=r"partition=1/orders\+1\+0000000000.json is gone"):
+        upstream.observe(START, False)
+
+
+REFUSED: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "another topic": (
+        ("partition=0/orders+0+0000000000.json", "partition=1/people+1+0000000000.json"),
+        "changes of topic 'people', in a folder that has files of topic 'orders'",
+    ),
+    "one file twice": (
+        ("hour=01/orders+0+0000000000.json", "hour=02/orders+0+0000000000.json"),
+        "the same partition and first offset",
+    ),
+    "one offset twice": (
+        ("hour=01/orders+0+0000000000.json", "hour=02/orders+0+0000000000.json.gz"),
+        "begin with the same offset of the same partition",
+    ),
+    "two partitions": (
+        ("partition=1/orders+0+0000000000.json",),
+        "its name says partition 0, its folder partition=1",
+    ),
+    "beside": (("partition=0/orders+0+0000000000.json", "a.json"), "a.json is beside folders of a topic's"),
+    "another name": (("partition=0/a.json",), "does not say topic, partition and offset"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_files_whose_place_nobody_can_tell_are_refused(root: Path, case: str) -> None:
+    files, said = REFUSED[case]
+    upstream = opened(root)
+    upstream.pin()
+    for file in files:
+        folder, _, last = f"changes/{file}".rpartition("/")
+        land(root / folder, last, event(1))
+    for _ in range(2):
+        with pytest.raises(BadData, match=said):
+            upstream.observe(START, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"format": "dms", "file_format": "csv"}, "dms is not read from files of a topic's partitions"),
+        ({"epoch": "source.lsn"}, "no order of epochs across a topic's partitions"),
+        ({"consecutive": "names"}, "offsets in names do not increase by one from file to file"),
+    ],
+)
+def test_what_partitions_do_not_have_is_refused(root: Path, options: dict[str, Any], said: str) -> None:
+    upstream = opened(root, changes=options)
+    upstream.pin()
+    put(root, 0, 0)
+    with pytest.raises(BadData, match=said) as caught:
+        upstream.observe(START, False)
+    with typed(caught.value) as hint:
+        hint.says("set upstream.changes.path to the folder of one partition")
+
+
+def test_no_file_of_a_partition_is_the_end_of_a_load(root: Path) -> None:
+    put(root, 0, 0)
+    for option in ("as_of", "complete_at"):
+        with pytest.raises(ConfigError, match="is of one partition of a topic") as caught:
+            opened(root, **{option: name(0, 0)}).pin()
+        with typed(caught.value) as hint:
+            hint.says(f"leave {option} out")
+            assert pending(_pinned(opened(root)), START) == [name(0, 0)]
+
+
+def _pinned(upstream: Any) -> Any:
+    upstream.pin()
+    return upstream
+
+
+def test_a_truncate_in_a_partition_is_a_line_that_cannot_be_read(root: Path) -> None:
+    put(root, 0, 0, event(1), json.dumps({"op": "t", "source": {"ts_ms": 1}}), event(2))
+    upstream = opened(root)
+    pin = upstream.pin()
+    with pytest.raises(BadData, match="a truncate, which has no order") as caught:
+        changed(upstream, START, upstream.observe(START, False).latest, pin.schema["t"])
+    with typed(caught.value) as hint:
+        hint.says("if the topic has only one partition, set upstream.changes.path to its folder")
+        alone = opened(root, changes={"path": str(root / "changes" / "partition=0")})
+        pin = alone.pin()
+        found = changed(alone, START, alone.observe(START, False).latest, pin.schema["t"])
+        assert [row["_backfill_op"] for row in found] == ["U", "T", "U"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_every_file_of_every_partition_is_applied_once_and_in_order(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Files land while epochs are applied, processes die, and a later one knows what the last one remembered."""
+    root = tmp_path_factory.mktemp("connect")
+    parquet(root / "snapshot" / "a.parquet")
+    folders = data.draw(st.booleans())
+    partitions = data.draw(st.integers(1, 3))
+    left = {
+        p: sorted(data.draw(st.lists(st.integers(0, 10**11), unique=True, min_size=1, max_size=4)))
+        for p in range(partitions)
+    }
+    expected = {p: list(offsets) for p, offsets in left.items()}
+
+    def land_one() -> None:
+        waiting = [p for p, offsets in left.items() if offsets]
+        if waiting:
+            p = data.draw(st.sampled_from(waiting))
+            hour = f"hour={data.draw(st.integers(0, 2))}" if folders else None
+            offset = left[p].pop(0)
+            put(root, p, offset, event(p, ms=data.draw(st.integers(0, 3)), v=offset), folder=hour)
+
+    land_one()
+    upstream = opened(root, changes={"accept_growth": True})
+    pin = upstream.pin()
+    at, memory = pin.position, ""
+    applied: dict[int, list[int]] = {p: [] for p in range(partitions)}
+    while any(left.values()) or upstream.observe(at, False).pending:
+        step = data.draw(st.sampled_from(["apply", "land", "die"]))
+        found = upstream.observe(at, False).pending
+        if step == "die":
+            upstream = opened(root, changes={"accept_growth": True})
+            upstream.restore(pin)
+            if memory:
+                upstream.recall(memory)
+        if step == "land" or not found:
+            land_one()
+        elif step == "apply":
+            up_to = at
+            for epoch in found[: data.draw(st.integers(1, len(found)))]:
+                up_to = up_to.join(Position.of(dict(epoch.cursors)))
+            tasks = upstream.change_batches("t", at, up_to, pin.schema["t"], 2)
+            for read in [one.what[2].name for part in tasks.parts for one in part]:
+                _, partition, offset = read.removesuffix(".json").split("+")
+                applied[int(partition)].append(int(offset))
+            memory, at = upstream.remembered(up_to), up_to
+            upstream.acknowledge(at)
+    assert applied == expected
