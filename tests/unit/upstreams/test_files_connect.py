@@ -1,5 +1,6 @@
 """Change files as Kafka Connect lays them out: partitions of a topic, in folders of their own or of a time."""
 
+import gzip
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -70,6 +71,36 @@ def test_files_in_folders_of_a_time_are_in_the_order_of_their_offsets(root: Path
     assert pending(upstream, START) == [name(0, 100), name(0, 200), name(0, 300)]
     found = changed(upstream, START, upstream.observe(START, False).latest, pin.schema["t"])
     assert [row["_backfill_ms"] for row in found] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("ending", ["json", "json.gz"])
+def test_files_that_hold_offsets_in_turn_have_no_order(root: Path, ending: str) -> None:
+    """By the records' own times: offsets 100 and 102 are of one hour, 101 of the next."""
+    lines = event(1), "null", event(1)
+    one = put(root, 0, 100, *lines[:2], folder="hour=01")
+    put(root, 0, 102, folder="hour=02")
+    upstream = opened(root)
+    upstream.pin()
+    assert pending(upstream, START) == [name(0, 100), name(0, 102)]
+    one.unlink()
+    put(root, 0, 200, *lines, folder="hour=01")
+    put(root, 0, 202, folder="hour=02")
+    if ending.endswith("gz"):
+        held = root / "changes" / "hour=01" / name(0, 200)
+        held.with_suffix(".json.gz").write_bytes(gzip.compress(held.read_bytes()))
+        held.unlink()
+    again = opened(root)
+    again.pin()
+    for position in (START, Position.of({"t/partition=0": name(0, 200, f".{ending}")})):
+        with pytest.raises(BadData, match=r"3 records from offset 200 on, .* come after offset 202") as caught:
+            again.observe(position, False)
+    with typed(caught.value) as hint:
+        hint.says("or without folders by time")
+        for file in list((root / "changes").glob("hour=*/*")):
+            file.unlink()
+        put(root, 0, 200, *lines)
+        put(root, 0, 203)
+        assert len(pending(_pinned(opened(root)), START)) == 2
 
 
 def test_a_partition_that_comes_later_is_followed_if_it_is_below_the_highest(root: Path) -> None:

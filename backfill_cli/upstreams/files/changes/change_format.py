@@ -78,6 +78,10 @@ class ChangeFormat(Protocol):
         """
         ...
 
+    def count(self, where: Place, file: File) -> int:
+        """How many records a file has; 0 if that is not known."""
+        return 0
+
     def frame(
         self,
         spark: SparkSession,

@@ -10,13 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from backfill_cli.errors import BadData, in_config
+from backfill_cli.errors import START_OVER, BadData, in_config
 from backfill_cli.formats.listing import File
 
 _NAME = re.compile(
     r"(?P<topic>[A-Za-z0-9._-]+)\+(?P<partition>[0-9]+)\+(?P<first>[0-9]+)(?:\+[0-9]+)?(?:\.[^+]*)?"
 )
 _ONE_OF_TWO = "remove one of them: a connector that starts again can write the same records another time"
+_BY_TIME = (
+    'write the topic again with timestamp.extractor = "Wallclock" in the connector, or without folders by time; '
+    "then " + START_OVER + " with these files"
+)
 _FOLDER = re.compile(r"partition=(?P<partition>[0-9]+)")
 
 
@@ -83,3 +87,19 @@ def refuse_equal_offsets(table: str, names: Sequence[str]) -> None:
             raise BadData(
                 f"table '{table}': {one} and {other} begin with the same offset of the same partition", _ONE_OF_TWO
             )
+
+
+def refuse_interleaved(table: str, one: File, records: int, other: File) -> None:
+    """Raises BadData for a file that has later offsets than the first one of the next file of its partition.
+
+    Where no offset is missing, these are all such files: each has its records in the order of their offsets.
+    records: in the first file.
+    """
+    told, after = told_by(one.name), told_by(other.name)
+    if told is not None and after is not None and told.first + records > after.first:
+        raise BadData(
+            f"table '{table}': {one.path} has {records:,} records from offset {told.first} on, so some of them "
+            f"come after offset {after.first}, with which {other.path} begins: files that hold offsets in turn "
+            "have no order",
+            _BY_TIME,
+        )

@@ -255,6 +255,9 @@ class Debezium(ChangeFormat):
             return avro_envelopes.forward(where, file)
         return lines.forward(where, file, "debezium")
 
+    def count(self, where: Place, file: File) -> int:
+        return avro_envelopes.count(where, file) if self._is_avro(file) else lines.count(where, file, "debezium")
+
     def _last(self, where: Place, file: File) -> Iterator[str]:
         """The same from the last one backwards."""
         return avro_envelopes.last(where, file) if self._is_avro(file) else lines.last(where, file, "debezium")

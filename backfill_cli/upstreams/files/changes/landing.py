@@ -12,7 +12,7 @@ import time
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import filterfalse
+from itertools import filterfalse, pairwise
 
 from backfill_cli.formats.listing import File, Listing, Place, hidden, readable, refuse_table
 from backfill_cli.model.names import by_numbers, in_order
@@ -132,6 +132,12 @@ class Partition(Landed):
         news = self._added, self._gone
         self._added, self._gone = [], []
         return news
+
+    def moves(self, names: Sequence[str]) -> list[tuple[File, File]]:
+        """Neighbours of these that are in different folders. names: in order; a file may be gone."""
+        there = [name for name in names if name in self.files]
+        folder = {name: self._full[name].rpartition("/")[0] for name in there}
+        return [(self.files[a], self.files[b]) for a, b in pairwise(there) if folder[a] != folder[b]]
 
     def take(self, found: Sequence[tuple[Named, File]]) -> None:
         """Adopt files. Raises BadData, and adopts none, for a second one of its name."""

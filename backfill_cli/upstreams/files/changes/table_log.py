@@ -59,6 +59,7 @@ class TableLog:
         self._judged = False
         self._listed = False
         self._patrol = 0
+        self._counts: dict[File, int] = {}
 
     def begin(self, columns: Columns, start: str | None, fresh: bool) -> None:
         """Begin after a pin. columns: the snapshot's. start: the pin's cursor. fresh: pinned by this process."""
@@ -137,6 +138,8 @@ class TableLog:
                 for found in pool.map(self.inspect, fresh):
                     self._inspected[found.file.name] = found
         pending = [self._inspected[name] for name in waiting]
+        if isinstance(self._landing, Partition):
+            self._refuse_interleaved(self._landing, names)
         if self._versions_rise:
             order.refuse_older_versions(self.table, pending, self._memory(cursor).highest)
         if self._consecutive == "names":
@@ -144,6 +147,14 @@ class TableLog:
         if self._consecutive == "versions":
             order.refuse_in_versions(self.table, self._memory(cursor).highest, pending)
         return pending
+
+    def _refuse_interleaved(self, landing: Partition, names: Sequence[str]) -> None:
+        """Raises BadData for a file that has offsets beyond the beginning of the next one, in another folder."""
+        counts = dict[File, int]()
+        for one, other in landing.moves(names):
+            counts[one] = self._counts[one] if one in self._counts else self.form.count(self.where, one)
+            connect_files.refuse_interleaved(self.table, one, counts[one], other)
+        self._counts = counts
 
     def inspect(self, file: File, applied: bool = False) -> Inspected:
         """One file's metadata. applied: see ChangeFormat.inspect."""

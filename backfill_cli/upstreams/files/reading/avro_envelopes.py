@@ -34,6 +34,15 @@ def members(where: Place, file: File) -> list[str]:
         return [str(one["field"]) for one in avro.reader(schema_of(where, file)).schema.get("fields") or ()]
 
 
+def count(where: Place, file: File) -> int:
+    """How many records a file has."""
+    require_package()
+    from backfill_cli.decode.avro import container
+
+    with sound(file.path), reading(file.path, KIND), where.fs.open_input_stream(file.path) as source:
+        return sum(number for number, _ in container.blocks(source, container.header(source)))
+
+
 def forward(where: Place, file: File) -> Iterator[str]:
     """The records in order, read as they are asked for."""
     with sound(file.path):

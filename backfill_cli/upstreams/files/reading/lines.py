@@ -60,6 +60,11 @@ def _ended(where: Place, file: File, what: str) -> Iterator[tuple[bytes, bool]]:
         yield b"".join(begun), False
 
 
+def count(where: Place, file: File, what: str) -> int:
+    """How many lines a file has, with those that are `null`, without blank ones."""
+    return sum(1 for line, _ in _ended(where, file, what) if line.strip())
+
+
 def last(where: Place, file: File, what: str) -> Iterator[str]:
     """The lines that are not blank, from the last one backwards; see `_text`. A compressed file is read whole into
     memory.
