@@ -215,39 +215,55 @@ def test_a_pending_file_that_is_gone_or_an_applied_one_that_grew_is_named(root: 
         upstream.observe(START, False)
 
 
-REFUSED: Mapping[str, tuple[tuple[str, ...], str]] = {
+FIRST = "partition=0/orders+0+0000000000.json"
+TWO_HOURS = ("hour=01/orders+0+0000000000.json", "hour=02/orders+0+0000000000.json")
+REFUSED: Mapping[str, tuple[tuple[str, ...], str, str, str]] = {
     "another topic": (
-        ("partition=0/orders+0+0000000000.json", "partition=1/people+1+0000000000.json"),
+        (FIRST, "partition=1/people+1+0000000000.json"),
         "changes of topic 'people', in a folder that has files of topic 'orders'",
+        "set upstream.changes.path to the folder of one topic",
+        "partition=1",
     ),
-    "one file twice": (
-        ("hour=01/orders+0+0000000000.json", "hour=02/orders+0+0000000000.json"),
-        "the same partition and first offset",
-    ),
+    "one file twice": (TWO_HOURS, "the same partition and first offset", "remove one of them", TWO_HOURS[1]),
     "one offset twice": (
-        ("hour=01/orders+0+0000000000.json", "hour=02/orders+0+0000000000.json.gz"),
+        (TWO_HOURS[0], f"{TWO_HOURS[1]}.gz"),
         "begin with the same offset of the same partition",
+        "remove one of them",
+        f"{TWO_HOURS[1]}.gz",
     ),
     "two partitions": (
-        ("partition=1/orders+0+0000000000.json",),
+        ("partition=1/orders+0+0000000000.json", FIRST.replace("0.json", "1.json")),
         "its name says partition 0, its folder partition=1",
+        "move it to the folder of its partition",
+        "partition=1",
     ),
-    "beside": (("partition=0/orders+0+0000000000.json", "a.json"), "a.json is beside folders of a topic's"),
-    "another name": (("partition=0/a.json",), "does not say topic, partition and offset"),
+    "beside": ((FIRST, "a.json"), "a.json is beside folders of a topic's", "move it elsewhere", "a.json"),
+    "another name": (
+        ("partition=0/a.json", "partition=1/orders+1+0000000000.json"),
+        "does not say topic, partition and offset",
+        "set upstream.changes.path to one such folder",
+        "partition=0",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_files_whose_place_nobody_can_tell_are_refused(root: Path, case: str) -> None:
-    files, said = REFUSED[case]
+    files, said, way, remove = REFUSED[case]
     upstream = opened(root)
     upstream.pin()
     for file in files:
         folder, _, last = f"changes/{file}".rpartition("/")
         land(root / folder, last, event(1))
     for _ in range(2):
-        with pytest.raises(BadData, match=said):
+        with pytest.raises(BadData, match=said) as caught:
             upstream.observe(START, False)
+    with typed(caught.value) as hint:
+        hint.says(way)
+        wrong = root / "changes" / remove
+        for gone in [wrong] if wrong.is_file() else list(wrong.iterdir()):
+            gone.unlink()
+        assert len(pending(_pinned(opened(root)), START)) == 1
 
 
 @pytest.mark.parametrize(
