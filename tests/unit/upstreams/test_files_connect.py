@@ -266,6 +266,46 @@ def test_files_whose_place_nobody_can_tell_are_refused(root: Path, case: str) ->
         assert len(pending(_pinned(opened(root)), START)) == 1
 
 
+@pytest.mark.parametrize("kind", ["keys", "headers"])
+@pytest.mark.parametrize("folder", ["partition=0", "."])
+def test_keys_and_headers_that_connect_writes_beside_values_are_named(root: Path, kind: str, folder: str) -> None:
+    put(root, 0, 0, folder=folder)
+    land(root / "changes" / folder, name(0, 0, f".{kind}.json"), "{}")
+    with pytest.raises(BadData, match=f"{kind} of records, which Kafka Connect wrote beside") as caught:
+        opened(root).pin()
+    with typed(caught.value) as hint:
+        (pattern,) = hint.settings().values()
+        last = str(pattern).rpartition("/")[2]
+        place = root / "changes" / ("*" if "=" in folder else folder)
+        again = opened(root, changes={"path": str(place / last)})
+        again.pin()
+        assert pending(again, START) == [name(0, 0)]
+
+
+def test_envelopes_in_parquet_are_refused_by_name(root: Path) -> None:
+    upstream = opened(root)
+    upstream.pin()
+    parquet(root / "changes" / "partition=0" / name(0, 0, ".snappy.parquet"))
+    with pytest.raises(BadData, match="are read from JSON or Avro files, not from Parquet") as caught:
+        upstream.observe(START, False)
+    with typed(caught.value) as hint:
+        hint.says("let Kafka Connect write JsonFormat or AvroFormat")
+        (root / "changes" / "partition=0" / name(0, 0, ".snappy.parquet")).unlink()
+        put(root, 0, 0)
+        assert pending(_pinned(opened(root)), START) == [name(0, 0)]
+
+
+def test_empty_files_and_members_of_gzip_are_what_connect_writes(root: Path) -> None:
+    put(root, 0, 0).write_text("")
+    both = b"".join(gzip.compress(f"{event(key)}\n".encode()) for key in (1, 2))
+    put(root, 0, 1).rename(root / "changes" / "partition=0" / name(0, 1, ".json.gz"))
+    (root / "changes" / "partition=0" / name(0, 1, ".json.gz")).write_bytes(both)
+    upstream = opened(root)
+    pin = upstream.pin()
+    found = changed(upstream, START, upstream.observe(START, False).latest, pin.schema["t"])
+    assert [row["id"] for row in found] == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -21,6 +21,7 @@ _BY_TIME = (
     'write the topic again with timestamp.extractor = "Wallclock" in the connector, or without folders by time; '
     "then " + START_OVER + " with these files"
 )
+_BESIDE = re.compile(r"[^+]+\+[0-9]+\+[0-9]+\.(?P<what>keys|headers)\.(?P<ending>.+)")
 _FOLDER = re.compile(r"partition=(?P<partition>[0-9]+)")
 
 
@@ -37,9 +38,17 @@ class Named:
 def named(file: File) -> Named | None:
     """What the name of a file in folders `column=value` says; None for a file in no such folder.
 
-    Raises BadData for one in such a folder that Connect has not named.
+    Raises BadData for one in such a folder that Connect has not named, and for one of keys or headers.
     """
     *folders, name = file.name.split("/")
+    if (beside := _BESIDE.fullmatch(name)) is not None:
+        raise BadData(
+            f"{file.path}: {beside['what']} of records, which Kafka Connect wrote beside the records' values",
+            in_config(
+                "name the files of values by a pattern, as in upstream.changes.path = "
+                f'"topics/orders/*/*[0-9].{beside["ending"]}"'
+            ),
+        )
     valued = [folder for folder in folders if "=" in folder]
     if not valued:
         return None

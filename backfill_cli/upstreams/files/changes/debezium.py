@@ -49,7 +49,7 @@ from backfill_cli.upstreams.files.changes.change_format import (
     nothing,
     undeclared,
 )
-from backfill_cli.upstreams.files.options import ChangesOptions
+from backfill_cli.upstreams.files.options import ChangesOptions, extension
 from backfill_cli.upstreams.files.reading import avro_envelopes, avro_files, json_rows, lines, text_rows
 from backfill_cli.upstreams.files.reading.footers import THREADS
 from backfill_cli.upstreams.files.reading.lines import TextPart
@@ -199,6 +199,11 @@ class Debezium(ChangeFormat):
         return found
 
     def inspect(self, where: Place, file: File, known: Columns, applied: bool = False) -> Inspected:
+        if self._options.file_format is None and extension(file.name) == "parquet":
+            raise BadData(
+                f"{file.path}: changes of Debezium are read from JSON or Avro files, not from Parquet",
+                "let Kafka Connect write JsonFormat or AvroFormat, with one record per line or container files",
+            )
         ms: int | None = None
         # back to the last row image: any number of deletes, which have none, can follow it
         for number, envelope in enumerate(self._backwards(where, file, applied or self._quarantines)):
