@@ -6,7 +6,6 @@ TRIED = {
     "confluent-kafka": ("2.11.0", "2.16.1"),
     "deltalake": ("1.6.1", "1.6.6"),
     "duckdb": ("2.0.0", "2.0.1"),
-    "fastavro": ("1.12.0", "1.13.1"),
     "filelock": ("4.2.0", "4.3.1"),
     "googleapis-common-protos": ("1.71.0", "1.76.0"),
     "grpcio": ("1.76.0", "1.85.3"),
