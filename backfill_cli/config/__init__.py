@@ -106,7 +106,7 @@ class JobConfig:
         return tuple(self._spec(one, self.transform_of(one.name)) for one in self.tables)
 
     def _spec(self, table: Table, transform: Transform) -> TableSpec:
-        domain = sink_of(self.tree["sink"]).domain if transform.is_empty else Domain()
+        domain = sink_of(self.tree["sink"]).domain(self.sink) if transform.is_empty else Domain()
         return TableSpec(table.name, tuple(table.key), table.immutable_key, transform.where is not None, domain)
 
     def open_upstream(self) -> Source:

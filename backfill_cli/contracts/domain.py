@@ -10,7 +10,9 @@ class Domain:
 
     system: as reasons name the sink. logical: the types of a column's metadata ({"uuid", "json"}) for which it has
     a type of its own, which takes no other text. nul: whether text has the character NUL. halves: whether JSON has
-    half a surrogate, escaped. first: by Spark's type its first value, in days or microseconds since 1970.
+    half a surrogate, escaped. first, last: by Spark's type its first and last value, in days or microseconds since
+    1970. endless: whether infinity and -infinity are values of these types. deep: whether what is in a struct, a
+    map, or a list of these has these types, too; in a list of plain values it always has.
     """
 
     system: str = ""
@@ -18,3 +20,6 @@ class Domain:
     nul: bool = True
     halves: bool = True
     first: Mapping[str, int] = field(default_factory=dict, hash=False)
+    last: Mapping[str, int] = field(default_factory=dict, hash=False)
+    endless: bool = True
+    deep: bool = False

@@ -308,7 +308,7 @@ class SinkConnector:
     place: the option that says where tables go, which `init --to` fills in; placed: all options that a place says,
     where these are several. claims: whether a place is of this kind, by its form or by what lies there. look: what
     there is to say of the place that these options name, in at most two lines; secrets are resolved; raises
-    UsageError for a server that does not answer. domain: see Domain.
+    UsageError for a server that does not answer. domain: what the types of a sink with these options hold.
     """
 
     options: type["BaseModel"]
@@ -319,4 +319,4 @@ class SinkConnector:
     placed: Callable[[Named], Mapping[str, Any]] | None = None
     claims: Callable[[str], bool] = lambda _text: False
     look: Callable[[Any], Sequence[str]] | None = None
-    domain: Domain = Domain()  # noqa: RUF009
+    domain: Callable[[Any], Domain] = lambda _options: Domain()

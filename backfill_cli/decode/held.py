@@ -6,7 +6,7 @@ can be quarantined: a commit only knows the key of its row.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from backfill_cli.model.schema import Columns
 _UUID = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _ENDLESS = {"date": 2**31 - 1, "timestamp": 2**63 - 1, "timestamp_ntz": 2**63 - 1}
-"""Infinity, negated for -infinity, which has no first value."""
+"""Infinity, negated for -infinity."""
 
 
 def held(columns: Columns, found: Decoded, domain: Domain) -> Decoded:
@@ -74,22 +74,51 @@ def _of_column(column: Mapping[str, Any], values: pa.Array, domain: Domain) -> M
         return _not_uuids(values) if logical == "uuid" else _not_json(values, domain.halves)
     told: dict[int, str] = {}
     if isinstance(kind, dict):
-        if kind["type"] == "array" and isinstance(kind["elementType"], str):
-            row_of = pc.list_parent_indices(values).to_pylist()
-            inner = _of_column({"type": kind["elementType"]}, pc.list_flatten(values), domain)
-            for at, why in inner.items():
+        for of, inner, row_of in _inside(kind, values, domain.deep):
+            for at, why in _of_column({"type": of}, inner, domain).items():
                 told.setdefault(row_of[at], why)
         return told
     if kind == "string" and not domain.nul:
         lacks = f"text with the character NUL, which {domain.system} does not hold"
         return dict.fromkeys(_rows(pc.match_substring(values, "\0")), lacks)
     if kind in domain.first:
-        first, endless = domain.first[kind], -_ENDLESS[kind]
-        count = values.cast(pa.int32() if kind == "date" else pa.int64())
-        early = pc.and_(pc.less(count, first), pc.not_equal(count, endless))
-        what = "date" if kind == "date" else "time"
-        return dict.fromkeys(_rows(early), f"a {what} before the first one that {domain.system} holds")
+        early = _beyond(values, pc.less, domain.first[kind], kind, domain)
+        told |= dict.fromkeys(early, f"a {_what(kind)} before the first one that {domain.system} holds")
+    if kind in domain.last:
+        late = _beyond(values, pc.greater, domain.last[kind], kind, domain)
+        told |= dict.fromkeys(late, f"a {_what(kind)} after the last one that {domain.system} holds")
     return told
+
+
+def _what(kind: str) -> str:
+    return "date" if kind == "date" else "time"
+
+
+def _beyond(
+    values: pa.Array, is_beyond: Callable[[pa.Array, int], pa.Array], end: int, kind: str, domain: Domain
+) -> list[int]:
+    """The rows with a date or a time beyond this end."""
+    count = values.cast(pa.int32() if kind == "date" else pa.int64())
+    beyond = is_beyond(count, end)
+    if domain.endless:
+        endless = pa.array([_ENDLESS[kind], -_ENDLESS[kind]], count.type)
+        beyond = pc.and_not(beyond, pc.is_in(count, endless))
+    return _rows(beyond)
+
+
+def _inside(
+    kind: Mapping[str, Any], values: pa.Array, deep: bool
+) -> Iterator[tuple[Any, pa.Array, Sequence[int]]]:
+    """(type, values, the row of each) of what is in a nested column and has to be looked at."""
+    match kind["type"]:
+        case "array" if deep or isinstance(kind["elementType"], str):
+            yield kind["elementType"], pc.list_flatten(values), pc.list_parent_indices(values).to_pylist()
+        case "map" if deep:
+            lists = pa.ListArray.from_arrays(values.offsets, values.items)
+            yield kind["valueType"], pc.list_flatten(lists), pc.list_parent_indices(lists).to_pylist()
+        case "struct" if deep:
+            for at, one in enumerate(kind["fields"]):
+                yield one["type"], pc.struct_field(values, [at]), range(len(values))
 
 
 def _rows(bad: pa.Array) -> list[int]:

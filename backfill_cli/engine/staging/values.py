@@ -19,7 +19,11 @@ from backfill_cli.spark.names import quoted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-HINT = 'correct it upstream, or read the column as bytes in the transform: select = ["CAST(x AS BINARY) AS x", …]'
+HINT = (
+    "correct it upstream and resume the job, or "
+    + START_OVER
+    + ', with the column read as bytes in the transform: select = ["CAST(x AS BINARY) AS x", …]'
+)
 SHOWN_BYTES = 40
 
 

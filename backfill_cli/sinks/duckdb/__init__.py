@@ -52,12 +52,12 @@ def _claims(text: str) -> bool:
         return False
 
 
-_LOGICAL = frozenset({"uuid", "json"})
+_DOMAIN = Domain("DuckDB", frozenset({"uuid", "json"}), halves=False)
 connector = SinkConnector(
     options=DuckDBOptions,
     open=_open,
     fingerprint=_fingerprint,
     place="path",
     claims=_claims,
-    domain=Domain("DuckDB", _LOGICAL, halves=False),
+    domain=lambda _options: _DOMAIN,
 )

@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from backfill_cli.contracts import Sink, SinkConnector
+from backfill_cli.contracts.domain import Domain
 from backfill_cli.contracts.options import Example, FilePath, Named, SecretKeys
 from backfill_cli.kafka.client_properties import CLIENT_PROPERTIES, FILES, PRODUCER_PROPERTIES, SECRETS
 from backfill_cli.kafka.properties import Properties, require_known
@@ -151,6 +152,14 @@ def _placed(named: Named) -> Mapping[str, Any]:
     return {"bootstrap_servers": url.servers, **topic, **options}
 
 
+def _domain(options: KafkaSinkOptions) -> Domain:
+    """JSON has texts for all dates and times."""
+    from backfill_cli.sinks.kafka.years import domain_of
+
+    title = {"avro": "Avro", "protobuf": "Protobuf"}.get(options.encoding)
+    return Domain() if title is None else domain_of(title)
+
+
 def _look(options: KafkaSinkOptions) -> Sequence[str]:
     from backfill_cli.sinks.kafka.look import look
 
@@ -165,4 +174,5 @@ connector = SinkConnector(
     placed=_placed,
     claims=lambda text: text.startswith(SCHEME),
     look=_look,
+    domain=_domain,
 )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from backfill_cli.errors import RETRIED, BackfillError, BadData, Fatal, Transient, in_config
+from backfill_cli.errors import RETRIED, START_OVER, BackfillError, BadData, Fatal, Transient, in_config
 from backfill_cli.kafka.connection import Connection
 from backfill_cli.kafka.edge import Complaints, client, ours
 from backfill_cli.model.units import spell_duration
@@ -157,10 +157,9 @@ class Transaction:
                 of = "" if key is None else f": the record with the key {key.decode(errors='replace')[:200]}"
                 return BadData(
                     f"{what}{of}",
-                    in_config(
-                        "raise max.message.bytes of the topic and sink.options.'message.max.bytes'; or leave the "
-                        "large column out in the transform's select"
-                    ),
+                    in_config("raise max.message.bytes of the topic and sink.options.'message.max.bytes'; or ")
+                    + START_OVER
+                    + ", with the large column left out in the transform's select",
                 )
         return ours(error, self._connection, doing, self._complaints)
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from backfill_cli.errors import BadData
+from backfill_cli.contracts.domain import Domain
+from backfill_cli.errors import CORRECT_VALUE, BadData
 from backfill_cli.formats.compute import pc
 
 DAY = 86_400 * 10**6
@@ -12,13 +13,23 @@ FIRST, END = -719_162 * DAY, 2_932_897 * DAY
 """Microseconds since 1970."""
 
 
+def domain_of(title: str) -> Domain:
+    """What a record holds in the encoding of this title."""
+    ends = (FIRST, END - 1)
+    first, last = ({"date": at // DAY, "timestamp": at, "timestamp_ntz": at} for at in ends)
+    return Domain(f"a record in {title}", first=first, last=last, endless=False, deep=True)
+
+
 def refuse_far(batch: pa.RecordBatch, encoding: str) -> None:
-    """Raises BadData for a column with a date or a time of another year, at any depth."""
+    """Raises BadData for a column with a date or a time of another year, at any depth.
+
+    Where rows are read as text and no transform follows, `domain_of` has refused it where it was read.
+    """
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if any(map(_is_far, _times(column))):
             raise BadData(
                 f"column {name!r}: a time that is not in the years 1 to 9999 cannot be written in {encoding}",
-                "cast it to STRING in the transform's select, or leave the row out in its where",
+                CORRECT_VALUE,
             )
 
 

@@ -74,5 +74,5 @@ connector = SinkConnector(
     place="dsn",
     claims=postgres_dsn.is_url,
     look=_look,
-    domain=_DOMAIN,
+    domain=lambda _options: _DOMAIN,
 )

@@ -3,6 +3,7 @@
 What DuckDB holds, DuckDB itself says here: each value goes into a column of the sink's type.
 """
 
+import datetime as dt
 import json
 import uuid
 from typing import Any
@@ -17,15 +18,17 @@ from hypothesis import strategies as st
 from backfill_cli.contracts.decoder import Decoded
 from backfill_cli.contracts.domain import Domain
 from backfill_cli.decode.held import held, refused
+from backfill_cli.formats.schemas import arrow_type
 from backfill_cli.model.schema import Columns, field
 from backfill_cli.sinks import duckdb as in_duckdb
+from backfill_cli.sinks import kafka as in_kafka
 from backfill_cli.sinks import postgres as in_postgres
 from backfill_cli.sinks.duckdb.dialect import DUCKDB, sink_columns
 from backfill_cli.sinks.postgres.dialect import POSTGRES
 
 UUID: Columns = {"u": field("u", "string", {"logical": "uuid"})}
 JSON: Columns = {"j": field("j", "string", {"logical": "json"})}
-DUCK, PG = in_duckdb.connector.domain, in_postgres.connector.domain
+DUCK, PG = in_duckdb.connector.domain(None), in_postgres.connector.domain(None)
 
 
 def of_rows(columns: Columns, values: list[Any], domain: Domain = DUCK) -> dict[int, str]:
@@ -165,6 +168,30 @@ def test_what_is_before_the_first_day_of_postgresql_is_refused(
     told = refused({"d": field("d", spark)}, {"d": values}, PG)
     assert set(told) == {1, 5}
     assert refused({"d": field("d", spark)}, {"d": values}, DUCK) == {}
+
+
+@pytest.mark.parametrize("encoding", ["avro", "protobuf", "json", "json-schema"])
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+def test_a_record_of_avro_or_protobuf_has_the_years_1_to_9999_at_any_depth(encoding: str, kind: str) -> None:
+    told = {"bootstrap_servers": "h:1", "encoding": encoding, "registry": {"url": "http://h"}}
+    domain = in_kafka.connector.domain(in_kafka.KafkaSinkOptions.model_validate(told))
+    size, plain = (1, pa.int32()) if kind == "date" else (86_400 * 10**6, pa.int64())
+    first = (dt.date(1, 1, 1) - dt.date(1970, 1, 1)).days * size
+    last = ((dt.date(9999, 12, 31) - dt.date(1970, 1, 1)).days + 1) * size - 1
+    endless = 2 ** (31 if kind == "date" else 63) - 1
+    numbers = [first, first - 1, None, last, last + 1, endless, -endless]
+    far = {1, 4, 5, 6} if encoding in ("avro", "protobuf") else set()
+    values = pa.array([None, *numbers], plain).cast(arrow_type(kind)).slice(1)
+    assert set(refused({"d": field("d", kind)}, {"d": values}, domain)) == far
+    array = {"type": "array", "elementType": kind, "containsNull": True}
+    by_name = {"type": "map", "keyType": "string", "valueType": array, "valueContainsNull": True}
+    deep: Any = {"type": "struct", "fields": [field("x", "long"), field("m", by_name)]}
+    ends = pa.array(range(len(numbers) + 1), pa.int32())
+    maps = pa.MapArray.from_arrays(ends, pa.array(["k"] * len(numbers)), pa.ListArray.from_arrays(ends, values))
+    structs = pa.StructArray.from_arrays([pa.array(range(len(numbers))), maps], ["x", "m"])
+    for at in range(len(numbers)):
+        told = refused({"d": field("d", deep)}, {"d": structs.slice(at)}, domain)
+        assert set(told) == {one - at for one in far if one >= at}
 
 
 def test_a_record_of_two_rows_is_refused_as_a_whole() -> None:

@@ -219,7 +219,7 @@ def test_text_that_is_not_utf8_is_refused_while_it_is_staged(
     if note != NOT_UTF8:
         return
     with typed(caught.value) as hint:
-        hint.says("read the column as bytes in the transform: select = ")
+        hint.says("or drop the job and start over, with the column read as bytes in the transform: select = ")
         (tmp_path / "job.toml").write_text(text.replace(f"{note} AS", f"CAST({note} AS BINARY) AS"), "utf-8")
         stager = SparkStager(lambda: spark, upstream, load(tmp_path / "job.toml"))  # type: ignore[arg-type]
         assert "items" in stager.stage(plan, 7, SCHEMAS).staged.tables

@@ -306,7 +306,7 @@ def test_years_beyond_9999_are_refused_at_any_depth_and_json_keeps_them(
         with pytest.raises(BadData, match=match) as refused:
             records.values.of(batch)
     with typed(refused.value) as hint:
-        hint.says("cast it to STRING in the transform's select")
+        hint.says("start over, with another value for it in the transform's select")
         as_text = pa.RecordBatch.from_pydict({"id": id, "at": pa.array(["+10183"])})
         written(registry, encoding, {"id": "long", "at": "string"}, "other").values.of(as_text)
     held = {"id": "long", "at": kind}
