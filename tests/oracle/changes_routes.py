@@ -18,7 +18,7 @@ WAYS = (
     "contracts.source.read_log:changes",
     "contracts.source.read_log:change_batches",
     *(f"files.changes.format={name}" for name in FORMS),
-    *(f"files.changes.file_format={name}" for name in ("csv", "json", "parquet")),
+    *(f"files.changes.file_format={name}" for name in ("avro", "csv", "json", "parquet")),
 )
 
 

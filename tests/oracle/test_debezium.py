@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from oracle import changes_routes, debezium_inputs, judge
+from oracle import changes_routes, debezium_avro_inputs, debezium_inputs, judge
 from oracle.debezium_inputs import MANNERS
 from oracle.inputs import SEED, TIMES, Drawn
 from oracle.routes import of
@@ -41,3 +41,13 @@ def test_logs_of_debezium(
         judged(len(logs))
         told += measured.findings
     assert not told, "\n\n".join(str(one)[:6000] for one in told)
+
+
+def test_logs_of_debezium_in_avro(spark: "SparkSession", judged: Callable[[int], None]) -> None:
+    chance, manner = random.Random(SEED), next(i for i, (_, form) in enumerate(MANNERS) if form == "block")
+    pool = debezium_inputs.pools(*MANNERS[manner], 60)
+    logs = [debezium_inputs.log(chance, pool, manner, False) for _ in range(int(60 * TIMES))]
+    whole = debezium_avro_inputs.of(debezium_inputs.merged(logs))
+    measured = judge.judge(of("debezium")[0], [Drawn(whole)], spark)
+    judged(len(logs))
+    assert not measured.findings, "\n\n".join(str(one)[:6000] for one in measured.findings)
