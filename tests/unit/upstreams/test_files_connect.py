@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow.fs as pafs
 import pytest
 from files_builders import event, land, opened, parquet, pending, restored, root
 from hint_typed import typed
@@ -13,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill_cli.errors import BadData, ConfigError, Fatal, HistoryGone
+from backfill_cli.formats.listing import Place
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.schema import columns_of, names_of
+from backfill_cli.upstreams.files.changes.landing import Landing
 
 __all__ = ["root"]
 
@@ -403,3 +406,22 @@ def test_every_file_of_every_partition_is_applied_once_and_in_order(
             memory, at = upstream.remembered(up_to), up_to
             upstream.acknowledge(at)
     assert applied == expected
+
+
+def test_a_store_of_objects_lists_partitions_as_a_folder_does(tmp_path: Path) -> None:
+    where = Place(pafs.LocalFileSystem(), str(tmp_path / "changes"), (), "s3://b", "s3://b", False)
+    found = Landing(where)
+    one = put(tmp_path, 0, 0, folder="hour=01")
+    assert found.refresh() == ([], [])
+    partition = found.partitions[0]
+    assert [file.name for file in partition.refresh()[0]] == [name(0, 0)]
+    put(tmp_path, 0, 10, folder="hour=02")
+    one.write_text("longer than before, as the object was replaced")
+    found.refresh()
+    assert [file.path for file in partition.refresh()[0]] == [str(tmp_path / "changes" / "hour=02" / name(0, 10))]
+    before = partition.files[name(0, 0)]
+    assert partition.again(name(0, 0)) != before
+    assert partition.names == [name(0, 0), name(0, 10)]
+    one.unlink()
+    found.refresh()
+    assert [file.name for file in partition.refresh()[1]] == [name(0, 0)]
