@@ -352,18 +352,17 @@ ODD = st.text(st.sampled_from("ab c'\"#\n\t-[\\é\x7f$=,:"), min_size=1, max_siz
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(name=ODD, to=ODD)
-def test_any_name_of_a_file_is_one(tmp_path: Path, name: str, to: str) -> None:
+def test_any_name_of_a_file_is_one(folder: Path, name: str, to: str) -> None:
     """The config has the names as they are, whatever is in them; typed again it is the same."""
-    os.chdir(tmp_path)
-    (tmp_path / name).write_text("id,n\n1,5\n2,5\n")
+    (folder / name).write_text("id,n\n1,5\n2,5\n")
     asked = Asked(source=f"./{name}" if ":" in name else name, to=f"duckdb:{to}", key=("id",))
     text, refused = "", ""
     try:
-        text = template(drafted(asked, tmp_path))
+        text = template(drafted(asked, folder))
     except BackfillError as error:
         refused = error.message
     finally:
-        (tmp_path / name).unlink()
+        (folder / name).unlink()
     if refused:  # a pattern of DuckDB's, a name that Spark cannot read, or one that says it is not complete
         assert re.search("init cannot read files with|Spark cannot read a name|there are no files", refused)
         return

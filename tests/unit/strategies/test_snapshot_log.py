@@ -276,6 +276,6 @@ def test_10_000_pending_epochs_plan_in_under_a_second() -> None:
     for measure in ("time", "barriers"):
         run = Run(SMALL, measure=measure)  # type: ignore[arg-type]
         run.until(Phase.LOG_STORE, Beat(rows=20, arriving=tuple(epoch(n) for n in range(10_000))))
-        began = time.process_time()
+        began = time.thread_time()  # others belong to what tests before this one started
         run.barrier(Beat(rows=100))
-        assert time.process_time() - began < 1.0
+        assert time.thread_time() - began < 1.0
