@@ -91,6 +91,20 @@ class Admin:
                     found[one.name] = {name: str(setting.value) for name, setting in told.items()}
         return found
 
+    def broker_setting(self, name: str) -> str | None:
+        """A broker's setting, as Kafka names it; None: it has none, or this user may not see it."""
+        kafka = client()
+        with self.asking("reading its settings") as ask:
+            nodes = ask.describe_cluster(request_timeout=self.answer_s).result().nodes
+            broker = kafka.admin.ConfigResource(kafka.admin.ConfigResource.Type.BROKER, str(nodes[0].id))
+            try:
+                told = ask.describe_configs([broker], request_timeout=self.answer_s)[broker].result()
+            except kafka.KafkaException as exc:
+                if exc.args[0].code() != kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+                    raise
+                return None
+        return str(told[name].value) if name in told else None
+
     def begins(self, places: Iterable[Place]) -> dict[Place, int]:
         """Where the log of each partition begins."""
         return self.offsets(dict.fromkeys(places, client().admin.OffsetSpec.earliest()))

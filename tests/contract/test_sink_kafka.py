@@ -6,8 +6,10 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ from sink_contract import Epochs, Read, SinkContract, a_table, rows, schema_json
 
 from backfill_cli import failpoint
 from backfill_cli.contracts import EpochCommit
+from backfill_cli.contracts.refusals import TargetTaken
 from backfill_cli.engine.job.select import require_apart
 from backfill_cli.errors import (
     BackfillError,
@@ -36,6 +39,7 @@ from backfill_cli.errors import (
 from backfill_cli.kafka.connection import Connection
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.kafka import KafkaSinkOptions, connector, making, names, writing
+from backfill_cli.sinks.kafka import topics as sink_topics
 from backfill_cli.sinks.kafka.encodings import records_of
 from backfill_cli.sinks.kafka.sink import KafkaSink
 from backfill_cli.spark import arrow_tasks
@@ -329,6 +333,42 @@ class TestKafkaSink(SinkContract):
         with pytest.raises(UsageError, match="is the upstream's own"):
             require_apart(upstream, connector.open(KafkaSinkOptions(**told)), (replace(table, target=mine.name),))
         assert upstream.extras.places().keys() == {"orders"}
+        of_state = connector.open(KafkaSinkOptions(**{**told, "state_topic": f"{mine.name[:-1]}{{job}}"}))
+        with pytest.raises(UsageError, match=f"the target of table '{mine.name}' is the upstream's own"):
+            require_apart(upstream, of_state, tables)
+
+    def test_of_two_jobs_that_start_at_once_on_a_topic_one_has_it(
+        self, opened: "Callable[..., KafkaSink]", topics: SinkTopics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        target, both = (a_table("orders", target="twice"),), threading.Barrier(2)
+
+        def together(_of: Any, missing: Any) -> Any:
+            both.wait(30)
+            return claims(_of, missing)
+
+        def prepared(job: str) -> BackfillError | None:
+            try:
+                opened().prepare(job, target, into_existing=False)
+            except BackfillError as error:
+                return error
+            return None
+
+        claims = sink_topics.Topics.claims
+        monkeypatch.setattr(sink_topics.Topics, "claims", together)
+        with ThreadPoolExecutor(2) as pool:
+            found = dict(zip(("one", "two"), pool.map(prepared, ("one", "two")), strict=True))
+        monkeypatch.undo()
+        assert list(found.values()).count(None) == 1, found
+        (winner,) = [job for job, error in found.items() if error is None]
+        (loser,) = found.keys() - {winner}
+        refused = prepared(loser)
+        for error in (found[loser], refused):
+            assert isinstance(error, TargetTaken)
+            assert error.job == winner
+        assert opened().committed(winner).keys() == {"orders"}
+        assert opened().committed(loser) == {}
+        opened().forget(winner)
+        assert prepared(loser) is None
 
     # What a topic cannot hold
 
@@ -363,6 +403,8 @@ class TestKafkaSink(SinkContract):
             opened(replication=1, create=create).prepare("odd", (a_table("odd"),), into_existing=False)
         with pytest.raises(Fatal, match="the brokers allow less than 2 h") as too_long:
             opened(transaction_timeout="2h").fence("odd", 2)
+        with pytest.raises(Fatal, match="the brokers allow less than 2 h"):
+            opened(transaction_timeout="2h").check("odd", (a_table("odd"),), into_existing=False)
         with typed(too_long.value) as hint:
             hint.says("lower sink.transaction_timeout")
             opened(transaction_timeout="10m").fence("odd", 2)

@@ -1,5 +1,6 @@
 """Topics as a sink: what the engine asks of it. All tables of an epoch commit in one transaction."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -7,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from backfill_cli.contracts import EpochCommit, SavedJob, Sink, SinkCapabilities, SinkExtras, SinkTable
-from backfill_cli.contracts.refusals import no_record, refuse_old_token, taken
+from backfill_cli.contracts.refusals import TargetTaken, no_record, refuse_old_token, taken
 from backfill_cli.kafka.admin import Admin
 from backfill_cli.kafka.cluster import place
 from backfill_cli.kafka.connection import Connection
@@ -18,11 +19,13 @@ from backfill_cli.sinks.kafka import KafkaSinkOptions, making, names, reading, s
 from backfill_cli.sinks.kafka.encodings import Records, records_of
 from backfill_cli.sinks.kafka.state import JobRecord, StateTopic
 from backfill_cli.sinks.kafka.topics import Topics
-from backfill_cli.sinks.kafka.transaction import Transaction
+from backfill_cli.sinks.kafka.transaction import Transaction, not_allowed
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import spark_reading
 
+_WITHDRAWN_S = 5.0
+"""A claim is withdrawn within a second."""
 RIGHTS = "Create, Describe, Read and Write the topics, and to Describe and Write the transactional id"
 
 
@@ -70,10 +73,22 @@ class KafkaSink(Sink):
     def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
         cluster = self._admin.cluster_id()
         topics = names.topics_of(self._options, tables)
-        return {name: frozenset({place(cluster, topic)}) for name, topic in topics.items()}
+        # written to with each commit, too; names that begin with the job's own are not known to be of positions
+        is_own = not self._options.state_topic.startswith("{job}")
+        states = names.states_in(self._options, self._admin.topics()).values() if is_own else ()
+        return {
+            name: frozenset({place(cluster, topic)})
+            for name, topic in (*topics.items(), *((topic, topic) for topic in states))
+        }
 
     def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
         self._topics().missing(job, tables, into_existing)
+        most_ms, timeout_s = (
+            self._admin.broker_setting("transaction.max.timeout.ms"),
+            self._options.transaction_timeout,
+        )
+        if most_ms is not None and timeout_s * 1000 > int(most_ms):
+            raise not_allowed(f"{self._connection.servers}: sink.transaction_timeout", timeout_s)
 
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
         topics = self._topics()
@@ -89,7 +104,28 @@ class KafkaSink(Sink):
             claimed = {name: replace(one, token=token) for name, one in topics.claims(missing).items()}
             schemas = [state.of_schema(one.name, one.schema) for one in missing.schemas]
             self._write(transaction, record.with_tables(claimed), schemas)
-        topics.refuse_others(job, tables)
+        self._settle(job, tables, held)
+
+    def _settle(self, job: str, tables: Sequence[SinkTable], before: JobRecord | None) -> None:
+        """No other job has one of the topics, or this one's claim is withdrawn: then raises TargetTaken.
+
+        Of two jobs that start at once each can see the other's claim. The later one by name withdraws its own,
+        for which the other waits: one of them has the topics. before: the job's record without the claim.
+        """
+        until = time.monotonic() + _WITHDRAWN_S
+        while True:
+            try:
+                return self._topics().refuse_others(job, tables)
+            except TargetTaken as error:
+                if error.job < job or time.monotonic() > until:
+                    self._withdraw(job, before)
+                    raise
+            time.sleep(0.1)
+
+    def _withdraw(self, job: str, before: JobRecord | None) -> None:
+        """The state's topic stays: the other job may be reading it, and would wait for what is gone."""
+        with self._changing(job) as (transaction, _):
+            self._write(transaction, before or JobRecord(job))
 
     def owner(self, job: str) -> Owner | None:
         record = self._state(job).newest()

@@ -19,6 +19,13 @@ OPEN_S = 60.0
 """A broker that restarts is back within seconds; so is a coordinator that moves."""
 
 
+def not_allowed(what: str, timeout_s: float) -> Fatal:
+    return Fatal(
+        f"{what}: the brokers allow less than {spell_duration(timeout_s)}",
+        in_config("lower sink.transaction_timeout, or raise the brokers' transaction.max.timeout.ms"),
+    )
+
+
 class Transaction:
     """A producer of the job, opened: no other one can commit. Left without a commit, it is aborted.
 
@@ -149,10 +156,7 @@ class Transaction:
             case K._FENCED | K.INVALID_PRODUCER_EPOCH | K._STATE:
                 return Transient(f"{what}: another process has opened a transaction {self._name!r}", RETRIED)
             case K.INVALID_TRANSACTION_TIMEOUT:
-                return Fatal(
-                    f"{what}: the brokers allow less than {spell_duration(self._timeout_s)}",
-                    in_config("lower sink.transaction_timeout, or raise the brokers' transaction.max.timeout.ms"),
-                )
+                return not_allowed(what, self._timeout_s)
             case K.MSG_SIZE_TOO_LARGE | K.RECORD_LIST_TOO_LARGE:
                 of = "" if key is None else f": the record with the key {key.decode(errors='replace')[:200]}"
                 return BadData(
