@@ -37,6 +37,7 @@ def plan(
     from backfill_cli.config import load
 
     path = config_file(file, config)
-    job, store = load(path), catalog_of(path, catalog)
+    store = catalog_of(path, catalog)
+    job = load(path, of_job=store.keys)
     refuse_moved(job.job.name, path, store, catalog)
     planned(ctx, job, store, into_existing, lambda report: show_plan(report, as_json))

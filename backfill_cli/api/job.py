@@ -57,9 +57,10 @@ class Job:
         """
         from backfill_cli.config import load
 
-        config = load(Path(file))
         typed = str(catalog or os.environ.get(CATALOG) or "")
-        job = cls(config.job.name, typed or of_config(Path(file)))
+        store = Path(typed or of_config(Path(file)))
+        config = load(Path(file), of_job=Catalog(store).keys)
+        job = cls(config.job.name, store)
         refuse_moved(job.name, Path(file), job._catalog, typed)
         job._config = config
         return job

@@ -1,7 +1,7 @@
 """The catalog as commands and the engine use it. Every method is short: lock, open, one transaction, close."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -146,6 +146,13 @@ class Catalog:
             return ()
         with self._store.looking() as db:
             return jobs.names(db)
+
+    def keys(self, job: str) -> Mapping[str, Sequence[str]]:
+        """The key of each table of a job; empty if there is no such job. Raises as `look` does."""
+        if not self._store.exists():
+            return {}
+        with self._store.looking() as db:
+            return jobs.keys(db, job)
 
     def _rows(self, db: DuckDBPyConnection) -> tuple[JobRow, ...]:
         return tuple(

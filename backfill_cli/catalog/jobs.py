@@ -1,5 +1,6 @@
 """Jobs in the catalog: their definitions, state and control, and the row that people see."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -45,6 +46,17 @@ class JobStatus:
 
 def names(db: DuckDBPyConnection) -> tuple[str, ...]:
     return tuple(row[0] for row in db.execute("SELECT name FROM jobs ORDER BY created_ms, name").fetchall())
+
+
+def keys(db: DuckDBPyConnection, job: str) -> dict[str, list[str]]:
+    """The key of each table of a job; empty if there is no such job."""
+    told = db.execute("SELECT config FROM jobs WHERE name = ?", [job]).fetchone()
+    return {} if told is None else keys_in(told[0])
+
+
+def keys_in(config: str) -> dict[str, list[str]]:
+    """The key of each table in a job's stored config."""
+    return {one["name"]: one["key"] for one in json.loads(config)["tables"] if one.get("key")}
 
 
 def create(db: DuckDBPyConnection, definition: "JobDefinition", control: Control, now_ms: int) -> None:

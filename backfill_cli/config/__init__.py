@@ -201,19 +201,29 @@ Asking = Callable[[Callable[[], Keys], Retry], Keys]
 """Asks an upstream for its tables' keys: what it does while that does not answer."""
 
 
+OfJob = Callable[[str], Keys]
+"""The keys of a job's tables, by its name; empty if there is none yet."""
+
+
+def _no_job(_job: str) -> Keys:
+    return {}
+
+
 def _at_once(ask: Callable[[], Keys], _retry: Retry) -> Keys:
     return ask()
 
 
-def load(path: Path, folder: Path | None = None, asking: Asking = _at_once) -> JobConfig:
+def load(path: Path, folder: Path | None = None, asking: Asking = _at_once, of_job: OfJob = _no_job) -> JobConfig:
     """The config of a TOML file. Raises ConfigError with all its faults.
 
     folder: that its relative paths belong to, if not its own. asking: for keys that the file does not name.
+    of_job: those of the job, for a table of which the upstream shows none now.
     """
     settled = absolute(of_one_system(read(path)), folder or folder_of(path))
     faults = _written_secrets(settled) + hook_faults(settled) + _spool_faults(settled)
     hint = "correct the faults listed, then: " + command("plan --config FILE")
-    return replace(_checked(settled, str(path), faults, hint, asking=asking), file=str(path.absolute()))
+    found = _checked(settled, str(path), faults, hint, asking=asking, of_job=of_job)
+    return replace(found, file=str(path.absolute()))
 
 
 def read(path: Path) -> Tree:
@@ -261,6 +271,7 @@ def _checked(
     hint: Hint | str,
     context: Any = None,
     asking: Asking = _at_once,
+    of_job: OfJob = _no_job,
 ) -> JobConfig:
     for part in _MAY_HOLD_REFERENCES:
         faults += reference_faults(tree.get(part), (part,))
@@ -275,6 +286,8 @@ def _checked(
     if upstream is not None and file is not None and unkeyed and not faults:
         asked = partial(_primary_keys, tree, upstream, unkeyed)
         tree = with_primary_keys(tree, asking(asked, file.retry))
+        if without_key(tree):  # a quiet table can be missing in a sample
+            tree = with_primary_keys(tree, of_job(file.job.name))
         file = _file(tree, faults, context)
     faults += table_faults(tree)
     faults += _folder_faults(file) if file is not None else []

@@ -1,5 +1,7 @@
 """Which of the values that were read a sink's types do not hold (contracts/domain.py), by whole columns.
 
+A UUID has one text from here on, however it was written: as a key it is one row.
+
 Where no transform follows, a value of a source is one of the sink. Refused here, it is refused with its place, and
 can be quarantined: a commit only knows the key of its row.
 """
@@ -7,6 +9,7 @@ can be quarantined: a commit only knows the key of its row.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -17,7 +20,10 @@ from backfill_cli.decode.upserts import faulty
 from backfill_cli.formats.compute import pc
 from backfill_cli.model.schema import Columns
 
-_UUID = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
+_CANONICAL = r"\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z"
+_DIGITS = "-?".join(f"([0-9a-fA-F]{{{digits}}})" for digits in (8, 4, 4, 4, 12))
+_UUID = rf"\A(?:{_DIGITS}|\{{{_DIGITS}\}})\z"
+"""As PostgreSQL and DuckDB take it: in braces or not, with hyphens or without."""
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _ENDLESS = {"date": 2**31 - 1, "timestamp": 2**63 - 1, "timestamp_ntz": 2**63 - 1}
 """Infinity, negated for -infinity."""
@@ -26,6 +32,10 @@ _ENDLESS = {"date": 2**31 - 1, "timestamp": 2**63 - 1, "timestamp_ntz": 2**63 - 
 def held(columns: Columns, found: Decoded, domain: Domain) -> Decoded:
     """The rows; an error for each record of which one row has a value that is not held."""
     told = refused(columns, found.columns, domain)
+    uuids = [name for name, one in columns.items() if _logical(one) == "uuid" in domain.logical]
+    if any(name in found.columns for name in uuids):
+        made = {name: _canonical(found.columns[name]) for name in uuids if name in found.columns}
+        found = replace(found, columns=found.columns | made)
     if not told:
         return found
     count = len(next(iter(found.columns.values())))
@@ -68,8 +78,12 @@ def refused(columns: Columns, found: Mapping[str, pa.Array], domain: Domain) -> 
     return told
 
 
+def _logical(column: Mapping[str, Any]) -> Any:
+    return (column.get("metadata") or {}).get("logical")
+
+
 def _of_column(column: Mapping[str, Any], values: pa.Array, domain: Domain) -> Mapping[int, str]:
-    kind, logical = column["type"], (column.get("metadata") or {}).get("logical")
+    kind, logical = column["type"], _logical(column)
     if logical in domain.logical:
         return _not_uuids(values) if logical == "uuid" else _not_json(values, domain.halves)
     told: dict[int, str] = {}
@@ -131,6 +145,15 @@ def _rows(bad: pa.Array) -> list[int]:
 def _not_uuids(values: pa.Array) -> Mapping[int, str]:
     bad = _rows(pc.invert(pc.match_substring_regex(values, _UUID)))
     return {row: f"no UUID: {_shown(values[row])}" for row in bad}
+
+
+def _canonical(values: pa.Array) -> pa.Array:
+    """UUIDs as they are usually written; what is none stays as it is."""
+    if pc.all(pc.match_substring_regex(values, _CANONICAL), min_count=0).as_py():
+        return values
+    is_one = pc.fill_null(pc.match_substring_regex(values, _UUID), False)
+    written = pc.replace_substring_regex(pc.utf8_trim(values, "{}"), rf"\A{_DIGITS}\z", r"\1-\2-\3-\4-\5")
+    return pc.if_else(is_one, pc.ascii_lower(written), values)
 
 
 def _not_json(values: pa.Array, halves: bool) -> Mapping[int, str]:

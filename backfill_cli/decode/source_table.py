@@ -138,22 +138,46 @@ def others(asked: Asked, named: Iterable[str]) -> frozenset[str]:
 
 
 def remembered(asked: Asked, named: Iterable[str]) -> dict[str, Any]:
-    """What must be remembered of the tables that the records of a place are of. Raises as `one_source`."""
+    """What must be remembered of the tables that the records of a place are of.
+
+    Raises as `one_source`; and ConfigError where nothing shows the full name of a table that shares the place.
+    """
     seen, reads = sorted({*named} - {""}), reading(asked)
     source = one_source(asked, filter(reads, seen))
     if source is None and asked.shared:
-        return {"source": _expected(asked.table, seen), "unseen": True}
+        full = _expected(asked.table, seen)
+        if full is None and not asked.begun:
+            raise _nameless(asked, seen)
+        return {"source": asked.table if full is None else full, "unseen": True}
     return {"source": source}
 
 
-def _expected(table: str, named: Iterable[str]) -> str:
-    """The full name of a table that no record has shown: where all the others are, if that is one place."""
-    places = {of.rpartition(".")[0] for of in named}
-    if len(places) == 1:
-        full = ".".join(filter(None, (places.pop(), table.rpartition(".")[2])))
-        if f".{full}".endswith(f".{table}"):
-            return full
-    return table
+def _expected(table: str, named: Sequence[str]) -> str | None:
+    """The full name of a table that no record has shown: with what it lacks as all others have it.
+
+    A name counts as full that has as many parts as another, or several where there are no others. None: nothing
+    shows the name.
+    """
+    own = table.split(".")
+    lacking = {of.count(".") + 1 - len(own) for of in named}
+    if 0 in lacking or (not named and len(own) > 1):
+        return table
+    if len(lacking) != 1 or min(lacking) < 0:
+        return None
+    (more,) = lacking
+    places = {tuple(of.split(".")[:more]) for of in named}
+    return ".".join([*places.pop(), *own]) if len(places) == 1 else None
+
+
+def _nameless(asked: Asked, seen: Sequence[str]) -> ConfigError:
+    """For a table of which nothing shows the full name."""
+    table, shown = asked.table, "which has no record that names one"
+    target, place = table.rpartition(".")[2], "DATABASE"
+    if seen:
+        shown, place = f"where records name: {', '.join(seen[:5])}", seen[0].rpartition(".")[0]
+    fault = f"tables: nothing shows the full name of '{table}' in {asked.place}, {shown}"
+    name = f'name = "{place}.{target}", target = "{target}"'
+    return ConfigError("config", [fault], in_config(f"name it in [[tables]] as its records will: {name}"))
 
 
 def one_source(asked: Asked, named: Iterable[str]) -> str | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backfill_cli.catalog.jobs import keys_in
 from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.config.effective import Difference, differences, moved
 from backfill_cli.contracts import Capabilities, JobDefinition, Sink, SinkTable, Source, TableSpec
@@ -288,11 +289,15 @@ def edited(job: JobDefinition) -> Iterator[Limit]:
     if not os.path.isfile(job.config_file):  # a pipe: somebody else's now, and reading it would wait for them
         return
     file = Path(job.config_file)
+
+    def keys(name: str) -> dict[str, list[str]]:
+        return keys_in(job.config) if name == job.name else {}
+
     try:
-        now = load(file)
+        now = load(file, of_job=keys)
         folders = (_folder_before(one.before, one.after, now) for one in _changed(job.config, now))
         if (before := next(filter(None, folders), None)) is not None:
-            now = load(file, before)
+            now = load(file, before, of_job=keys)
     except BackfillError:
         return
     changed = changed_keys(job.config, now) if now.job.name == job.name else ()

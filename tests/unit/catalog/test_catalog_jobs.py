@@ -1,5 +1,6 @@
 """Jobs: names, states along existing arrows only, and the row that people see."""
 
+import json
 import time
 from dataclasses import fields, replace
 from itertools import product
@@ -251,3 +252,12 @@ def test_a_config_that_changed_is_what_later_runs_go_by(catalog: Catalog, clock:
     assert (known.config, known.until) == ('{"job": {"name": "orders"}}', "caught-up")
     assert known.config_file == catalog.job("orders").config_file == "/srv/my.toml"
     assert known.fingerprint == definition().fingerprint
+
+
+def test_the_keys_of_a_jobs_tables_are_those_of_its_stored_config(path: Path, clock: Clock) -> None:
+    catalog = Catalog(path, clock)
+    assert catalog.keys("orders") == {}, "no catalog yet"
+    stored = json.dumps({"tables": [{"name": "orders", "key": ["region", "id"]}, {"name": "lines"}]})
+    catalog.create_job(replace(definition(), config=stored), Control("cli", 7, 500.0), FIRST)
+    assert catalog.keys("orders") == {"orders": ["region", "id"]}
+    assert catalog.keys("others") == {}

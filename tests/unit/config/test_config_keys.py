@@ -1,5 +1,6 @@
 """A config that names no keys is read once the system that knows them answers."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from backfill_cli import config
 from backfill_cli.commands.start import _patiently
 from backfill_cli.config import load
-from backfill_cli.errors import Transient
+from backfill_cli.errors import ConfigError, Transient
 
 TOML = """
 [job]
@@ -72,3 +73,15 @@ def test_a_command_that_runs_no_job_does_not_wait(asked: list[str], tmp_path: Pa
     with pytest.raises(Transient, match="does not answer"):
         load(file_of(tmp_path, "1 h"))
     assert len(asked) == 1
+
+
+def test_a_table_that_a_sample_does_not_show_has_the_key_of_its_job(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(config, "_primary_keys", lambda *_: {"items": ["no", "line"]})
+    path = file_of(tmp_path, "0 s")
+    path.write_text(path.read_text() + '[[tables]]\nname = "items"\n')
+    job = load(path, of_job=lambda name: {"orders": [name], "items": ["id"]})
+    assert [one.key for one in job.tables] == [["orders"], ["no", "line"]]
+    with pytest.raises(ConfigError, match=re.escape("tables[0].key: missing")):
+        load(path)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hint_typed import typed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from backfill_cli.decode import arrow_json
 from backfill_cli.decode.debezium import OneByOne
 from backfill_cli.decode.documents import Document
 from backfill_cli.decode.source_table import Known, known_of, remembered
+from backfill_cli.errors import ConfigError
 from backfill_cli.formats.schemas import of_ddl
 from backfill_cli.registry import decoder
 
@@ -60,7 +62,7 @@ def test_of_tables_that_share_a_topic_a_table_is_the_one_that_was_seen_and_no_ot
 
 
 def test_a_record_that_names_no_table_is_of_none_of_those_that_share_a_topic() -> None:
-    for named in (["shop.people"], []):
+    for named in (["shop.people"], ["shop.orders"]):
         known = known_of(SHARED, remembered(SHARED, named))
         assert known.is_other("")
         assert known.fault("") == "its source names no table, in a topic of several tables"
@@ -72,9 +74,10 @@ def test_a_record_that_names_no_table_is_of_none_of_those_that_share_a_topic() -
         ("people", ["shop.public.orders", "shop.public.lines"], "shop.public.people"),
         ("public.people", ["shop.public.orders"], "shop.public.people"),
         ("people", ["orders"], "people"),
-        ("audit.people", ["shop.public.orders"], "audit.people"),
-        ("people", ["shop.public.orders", "shop.audit.orders"], "people"),
-        ("people", [], "people"),
+        ("audit.people", ["shop.public.orders"], "shop.audit.people"),
+        ("audit.people", ["shop.public.orders", "shop.audit.orders"], "shop.audit.people"),
+        ("shop.audit.people", ["shop.public.orders", "other.audit.orders"], "shop.audit.people"),
+        ("shop.people", [], "shop.people"),
     ],
 )
 def test_a_table_that_no_record_has_shown_is_expected_beside_the_others_and_no_other_one_is_guessed(
@@ -89,6 +92,31 @@ def test_a_table_that_no_record_has_shown_is_expected_beside_the_others_and_no_o
     assert known.is_other(another)
     assert f'start over with name = "{another}" in [[tables]]' in known.fault(another)
     assert not known.reads("shop.public.orders")
+
+
+@pytest.mark.parametrize(
+    ("table", "seen", "full"),
+    [
+        ("people", [], "DATABASE.people"),
+        ("people", ["shop.audit.orders", "shop.public.orders"], "shop.audit.people"),
+        ("people", ["shop.orders", "shop.public.orders"], "shop.people"),
+        ("audit.people", ["other.audit.orders", "shop.audit.orders"], "other.audit.people"),
+        ("a.b.people", ["shop.orders"], "shop.people"),
+    ],
+)
+def test_a_table_of_which_nothing_shows_the_full_name_is_refused_before_the_job_begins(
+    table: str, seen: list[str], full: str
+) -> None:
+    asked = replace(SHARED, table=table, options={"tables": (table,)})
+    with pytest.raises(ConfigError, match=f"nothing shows the full name of '{table}' in topic 'shop'") as refused:
+        remembered(asked, seen)
+    with typed(refused.value) as hint:
+        hint.says(f'name = "{full}", target = "people"')
+        named = replace(asked, table=full, options={"tables": (full,)})
+        known = known_of(named, remembered(named, seen))
+        assert (known.source, known.unseen) == (full, True)
+    began = remembered(replace(asked, begun=True), seen)
+    assert began["unseen"], "a job that has begun reads on"
 
 
 OURS = of_ddl("id BIGINT, name STRING")

@@ -60,6 +60,9 @@ def into_duckdb(database: Any, columns: Columns, text: str) -> str | None:
 near_uuids = st.one_of(
     st.uuids().map(str),
     st.uuids().map(lambda one: str(one).upper()),
+    st.uuids().map(lambda one: one.hex),
+    st.uuids().map(lambda one: f"{{{one}}}"),
+    st.uuids().map(lambda one: f"{{{one.hex}"),
     st.builds(
         lambda u, at, c: str(u)[:at] + c + str(u)[at + 1 :], st.uuids(), st.integers(0, 36), st.text(max_size=2)
     ),
@@ -77,11 +80,31 @@ near_uuids = st.one_of(
 def test_every_uuid_that_is_let_through_is_one_in_duckdb(database: Any, text: str) -> None:
     if not of_rows(UUID, [text]):
         assert into_duckdb(database, UUID, text) == str(uuid.UUID(text))
-        assert len(text) == 36
+        assert kept_as(UUID, [text]) == [str(uuid.UUID(text))]
 
 
-def test_uuids_as_they_are_written_are_let_through() -> None:
-    assert of_rows(UUID, [str(uuid.uuid4()), str(uuid.uuid4()).upper(), None]) == {}
+def kept_as(columns: Columns, texts: list[str | None], domain: Domain = DUCK) -> list[str | None]:
+    """What becomes of texts that are let through."""
+    found = held(columns, Decoded({"u": pa.array(texts, pa.string())}), domain)
+    assert found.error is None
+    return found.columns["u"].to_pylist()
+
+
+def test_a_uuid_is_let_through_in_each_form_and_has_one_text() -> None:
+    one = uuid.uuid4()
+    forms = [str(one), str(one).upper(), one.hex, f"{{{one}}}", f"{{{one.hex}}}"]
+    for domain in (DUCK, PG):
+        assert of_rows(UUID, [*forms, None], domain) == {}
+        assert kept_as(UUID, [*forms, None], domain) == [str(one)] * len(forms) + [None]
+    assert kept_as(UUID, list(forms), Domain("a lake")) == forms, "text stays text"
+
+
+def test_what_is_no_uuid_is_named_beside_those_that_are() -> None:
+    one = uuid.uuid4()
+    found = held(UUID, Decoded({"u": pa.array([one.hex, f"{{{one}", None, "x"])}), DUCK)
+    assert found.error is not None
+    assert [text is None for text in found.error.to_pylist()] == [True, False, True, False]
+    assert found.columns["u"][0].as_py() == str(one)
 
 
 documents = st.recursive(
