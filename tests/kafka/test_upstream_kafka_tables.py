@@ -227,8 +227,13 @@ def test_two_source_tables_of_one_name_are_told_apart_by_more_of_their_names(bro
         opened(broker, ["people", "orders"], ["id"], topic=topic.name, value=value).pin()
     with typed(refused.value) as hint:
         hint.says('name = "other.public.people", target = "people"')
-        pin = opened(broker, ["other.public.people", "orders"], ["id"], topic=topic.name, value=value).pin()
-        assert {split.id for split in pin.splits} == {"other.public.people/0", "orders/0"}
+        with pytest.raises(ConfigError, match="nothing shows the full name of 'orders'") as nameless:
+            opened(broker, ["other.public.people", "orders"], ["id"], topic=topic.name, value=value).pin()
+    with typed(nameless.value) as hint:
+        hint.says('name = "other.public.orders", target = "orders"')
+        named = ["other.public.people", "other.public.orders"]
+        pin = opened(broker, named, ["id"], topic=topic.name, value=value).pin()
+        assert {split.id for split in pin.splits} == {f"{name}/0" for name in named}
 
 
 def test_a_source_table_fills_one_table_of_a_job(broker: "Broker") -> None:
