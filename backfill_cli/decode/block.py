@@ -107,12 +107,15 @@ def is_sound(block: Mapping[str, Any]) -> bool:
     return True
 
 
-def together(place: str, blocks: Iterable[Mapping[str, Any]]) -> dict[str, Connect]:
-    """The columns of all blocks. Raises BadData for one that changes its type between them."""
+def together(place: str, blocks: Iterable[Mapping[str, Any]], begun: bool = False) -> dict[str, Connect]:
+    """The columns of all blocks. Raises BadData for one that changes its type between them.
+
+    begun: the job reads these records: the first block counts, and the first record of another type stops it.
+    """
     found: dict[str, Connect] = {}
     for block in blocks:
         for name, told in row_fields(block).items():
-            if _kind(found.setdefault(name, told)) != _kind(told):
+            if _kind(found.setdefault(name, told)) != _kind(told) and not begun:
                 both = f"{_said(found[name])} and {_said(told)}"
                 raise BadData(
                     f"{place}: column '{name}' changes its type: the schema blocks say {both}",
@@ -243,7 +246,7 @@ def disagreement(
     more = None if allowed is None else new_column(by_name, allowed, (), within)
     if more is None:
         return None
-    return more, Fault.BLOCK_COLUMNS if written is None else Fault.NEW_COLUMN
+    return more, Fault.BLOCK_COLUMNS if may_lack else Fault.NEW_COLUMN
 
 
 def _agrees(mine: Connect, how: Encoding, target: SparkType) -> bool:

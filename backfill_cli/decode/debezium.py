@@ -564,7 +564,8 @@ class Debezium:
                 if all_ or any(one.schema is of for _, of in mine)
             ]
             return fitting(asked, seen, lambda of: self._found_by(asked, of, known, skipped))
-        told = block.together(asked.place, [one for _, one in mine if one is not None and block.is_sound(one)])
+        sound = [one for _, one in mine if one is not None and block.is_sound(one)]
+        told = block.together(asked.place, sound, asked.begun)
         images = [envelope.get("after") for envelope, _ in mine]
         names = frozenset(name for image in images if isinstance(image, dict) for name in image)
         blockless = [image for envelope, one in mine if one is None for image in _images(envelope)]

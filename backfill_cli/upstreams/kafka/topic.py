@@ -240,7 +240,8 @@ class Topic:
     @property
     def follows(self) -> bool:
         """Whether a column that is new in a record's schema is one of the table from then on."""
-        return self._options.value.encoding in WIRE and self.ddl is None
+        has_schemas = self._options.value.encoding in WIRE or self._options.value.format == "debezium"
+        return has_schemas and self.ddl is None
 
     @property
     def _followed(self) -> str:

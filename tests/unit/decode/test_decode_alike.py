@@ -274,7 +274,7 @@ def test_a_block_with_other_columns_is_told_by_its_kind() -> None:
         [one.encode() for one in (more, in_block(after(v="null")), in_block(after(v="null"), ODD_FIELDS[0]))]
     )
     assert found.fault is not None
-    assert found.fault.to_pylist() == [Fault.BLOCK_COLUMNS, Fault.BLOCK_COLUMNS, Fault.SCHEMA_BLOCK]
+    assert found.fault.to_pylist() == [Fault.NEW_COLUMN, Fault.BLOCK_COLUMNS, Fault.SCHEMA_BLOCK]
 
 
 DECIMAL = '"name":"org.apache.kafka.connect.data.Decimal"'
