@@ -10,6 +10,7 @@ from enum import StrEnum, auto
 from typing import TYPE_CHECKING, Any, Protocol
 
 from backfill_cli.model.schema import Columns
+from backfill_cli.model.skipped import Skipped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +48,7 @@ class Decoded:
     ms: INT64, when the source made the change, milliseconds since 1970, NULL where unknown; None: everywhere.
     error: STRING, why a record cannot be read, its columns are NULL then; None: all can be. fault: STRING, which
     `Fault` an error is, NULL for any other.
-    beside: what `Decode.beside` announces.
+    beside: what `Decode.beside` announces. skipped: how many records changed no row of the job's tables, by kind.
     """
 
     columns: "dict[str, pa.Array]"
@@ -57,6 +58,7 @@ class Decoded:
     error: "pa.Array | None" = None
     fault: "pa.Array | None" = None
     beside: "dict[str, pa.Array]" = field(default_factory=dict)
+    skipped: Mapping[Skipped, int] = field(default_factory=dict)
 
 
 class Decode(Protocol):
@@ -89,9 +91,10 @@ class Asked:
     ordered: all records of the place have one order, so what empties the table can be applied; otherwise such a
     record cannot be read. of_keys: the records are other records' keys, and a scalar stands for the one column.
     shared: other tables of the job have records there, too; the name of this one's at its source ends with its.
-    source: of a table that shares the place, its full name there, once it is known.
     begun: the job has begun, and asks for columns that were added: what else a schema describes is left out then,
     as it would be in records of these schemas.
+    source: of a table that shares the place, its full name there, once it is known. theirs: the full names of the
+    job's other tables there, whose records are not skipped by the job.
     documents: an encoding other than JSON, opened; a format that knows the option `encoding` reads its documents.
     """
 
@@ -109,6 +112,7 @@ class Asked:
     ordered: bool = False
     source: str | None = None
     begun: bool = False
+    theirs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from backfill_cli.decode.whole import new_column
 from backfill_cli.errors import BadData, Hint
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.schema import Columns, SparkType, field, shown
+from backfill_cli.model.skipped import Skipped
 
 _EXACT = {"double": ("int8", "int16", "int32"), "float": ("int8", "int16")}
 
@@ -49,8 +50,8 @@ def envelope_of(value: bytes | None) -> tuple[Mapping[str, Any], Mapping[str, An
     return told, block if isinstance(block, dict) and "fields" in block else None
 
 
-def message_in(value: bytes) -> str | None:
-    """What a record is that changes no row, in words; None for any other record."""
+def message_in(value: bytes) -> Skipped | None:
+    """What a record is that changes no row; None for any other record."""
     try:
         told = json.loads(value)
     except (ValueError, RecursionError):

@@ -5,6 +5,7 @@ to the delete before them.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from backfill_cli.decode.whole import IN_BLOCK, IN_ROW, lacking_column, new_colu
 from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.schema import Columns, SparkType, columns_of, decimal_of, field, schema_text
+from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.units import near_names
 from backfill_cli.spark.api import Column, DataFrame
 from backfill_cli.spark.failures import SHOWN
@@ -194,17 +196,18 @@ class OneByOne:
 
     # The envelope
 
-    def _of_envelope(self, envelope: Token, known: Block | None) -> list[Change]:
+    def _of_envelope(self, envelope: Token, known: Block | None) -> list[Change] | Skipped:
         if envelope is None:
             raise Unreadable(_FLAT, Fault.UNWRAPPED)
         of = source_of(envelope) if isinstance(envelope, dict) else ""
         if not self.of.known.reads(of):
-            return []
+            message = messages.kind_of(envelope) if isinstance(envelope, dict) else None
+            return message or (Skipped.OTHER_TABLE if of not in self.of.known.theirs else [])
         if not self._has_shape(envelope):
             raise _no_documents() if _is_mongodb(envelope) else Unreadable(_NO_ENVELOPE)
         source = envelope.get("source") or {}
-        if messages.kind_of(envelope) is not None:
-            return []
+        if (message := messages.kind_of(envelope)) is not None:
+            return message
         before, after = envelope.get("before"), envelope.get("after")
         op = _text(envelope.get("op"))
         by = self.by_name if known is None else known.by
@@ -379,11 +382,14 @@ class OneByOne:
         indices: list[int] = []
         changes: list[Change | None] = []
         faults: list[Unreadable | None] = []
+        skipped = Counter[Skipped]()
         for index, document in sorted(documents.items()):
             made: list[Change | None] = [None]
             fault = None
             try:
-                made = [*self._of_envelope(document.token(), self.block_of(document))]
+                told = self._of_envelope(document.token(), self.block_of(document))
+                skipped.update([told] if isinstance(told, Skipped) else ())
+                made = [] if isinstance(told, Skipped) else [*told]
             except Unreadable as exc:
                 fault = exc
             except RecursionError:  # nested hundreds deep
@@ -408,6 +414,7 @@ class OneByOne:
             pa.array([None if fault is None else self._told(fault) for fault in faults], pa.string()),
             pa.array([None if fault is None else fault.fault for fault in faults], pa.string()),
             beside,
+            skipped,
         )
 
     def _told(self, fault: Unreadable) -> str:
@@ -632,7 +639,8 @@ def _refuse_messages(asked: Asked, samples: Sequence[bytes]) -> None:
     kinds = set(map(block.message_in, samples))
     if kinds and None not in kinds:
         at = asked.at.rpartition(".")[0]
-        fault = f"{at}.topic: '{asked.name}' holds {' and '.join(sorted(map(str, kinds)))}, no changes of a table"
+        what = " and ".join(sorted(messages.WORDS[kind] for kind in kinds if kind is not None))
+        fault = f"{at}.topic: '{asked.name}' holds {what}, no changes of a table"
         raise ConfigError("upstream", [fault], "name the topic of a table, like server.schema.table")
 
 

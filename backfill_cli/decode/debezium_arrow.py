@@ -4,8 +4,10 @@ What is read here is one row of an envelope each: a change that moves a key, a m
 unusual are left to `OneByOne`.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -26,6 +28,7 @@ from backfill_cli.decode.tokens import Number
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.formats.compute import pc
 from backfill_cli.formats.schemas import arrow_type
+from backfill_cli.model.skipped import Skipped
 
 _SEEN = 20
 """Envelopes that show whether values are written as numbers or as texts where both are usual."""
@@ -39,19 +42,22 @@ class ByArrow:
 
     def decoded(self, records: Sequence[bytes | None]) -> Decoded:
         groups, faults = self._slow.of.documents.groups(records)
+        skipped = Counter({Skipped.TOMBSTONE: records.count(None)})
         odd = {i: Document(fault) for i, fault in faults.items()}
         parts = []
         for group in groups:
             known = self._slow.block_of(group)
             by = self._slow.by_name if known is None else known.by
             if self._of.known.tables and self._is_mixed(group, known, by):
-                group = group.only(self._not_skipped(group))
+                group, others = self._not_skipped(group)
+                skipped[Skipped.OTHER_TABLE] += others
             part, left = self._by_columns(group, known, by)
             parts += [] if part is None else [part]
             odd |= {group.at[number]: Document(group, number) for number in left}
         if odd or not parts:
             parts.append(self._slow.decoded(odd))
-        return merged(parts)
+        found = merged(parts)
+        return replace(found, skipped=skipped + Counter(found.skipped))
 
     def _by_columns(self, group: Group, known: Block | None, by: Resolved) -> tuple[Decoded | None, Sequence[int]]:
         """The rows of a group that can be read so; the numbers of the documents that are left."""
@@ -109,19 +115,30 @@ class ByArrow:
             pc.if_else(rows.deletes, pa.scalar("D"), pa.scalar("U")),
             ms.cast(pa.int64()),
             beside={name: beside[name] for name in self._of.beside},
+            skipped={Skipped.OTHER_TABLE: self._unread(rows.table, skipped)},
         )
         return _filtered(found, good), left
 
-    def _not_skipped(self, group: Group) -> Sequence[int]:
-        """The numbers of a group's documents without those whose source is a table that is not read.
+    def _not_skipped(self, group: Group) -> tuple[Group, int]:
+        """The group without what is of tables that are not read, and how much of that no table of the job reads.
 
         By their sources alone: columns of one name can have other types in those tables.
         """
         names = [(part, pa.string()) for part in PARTS]
         part, kept = group.read(pa.schema([("source", pa.struct([("ts_ms", pa.int64()), *names]))]))
-        of = _tables(part["source"]).to_pylist() if kept else []
-        skipped = {number for number, table in zip(kept, of, strict=True) if not self._of.known.reads(table)}
-        return [number for number in range(len(group.at)) if number not in skipped]
+        of = pc.if_else(_names_table(part["source"]), _tables(part["source"]), None).to_pylist() if kept else []
+        known = self._of.known
+        tables = [(number, table) for number, table in zip(kept, of, strict=True) if table is not None]
+        skipped = {number: table for number, table in tables if not known.reads(table)}
+        there = [number for number in range(len(group.at)) if number not in skipped]
+        return group.only(there), sum(table not in known.theirs for table in skipped.values())
+
+    def _unread(self, tables: pa.Array, skipped: pa.Array) -> int:
+        """How many of those that are skipped are of no table of the job."""
+        if not pc.any(skipped).as_py():
+            return 0
+        theirs = _is_in(tables, pa.array(sorted(self._of.known.theirs), pa.string()))
+        return int(pc.sum(pc.and_(skipped, pc.invert(theirs))).as_py())
 
     def _column(
         self, name: str, rows: "_Rows", known: Block | None, by: Resolved, unsent: dict[str, pa.Array]
@@ -219,7 +236,7 @@ class ByArrow:
         unread = [of for of in names if not known.reads(of)]
         if other:
             odd = pc.or_(odd, _is_in(rows.table, pa.array(other)))
-        skipped = _is_in(rows.table, pa.array(unread, pa.string()))
+        skipped = pc.and_(_is_in(rows.table, pa.array(unread, pa.string())), _names_table(rows.source))
         return odd, skipped
 
     def _unlike(self, rows: "_Rows", known: Block | None, group: Group, kept: Sequence[int]) -> Odd:
@@ -315,6 +332,11 @@ def _tables(source: pa.Array) -> pa.Array:
     return pa.array(names, pa.string()).take(joined.indices)
 
 
+def _names_table(source: pa.Array) -> pa.Array:
+    """Whether a source names a table, which that of a message in the log does not."""
+    return pc.fill_null(pc.not_equal(pc.struct_field(source, [len(PARTS)]), ""), False)
+
+
 def _place_type(schema: Connect | None, name: str) -> pa.DataType:
     """What a schema has for a place in the source's log: a number or a text."""
     none: Connect = {}
@@ -359,10 +381,11 @@ def _filtered(found: Decoded, good: pa.Array) -> Decoded:
     assert found.record is not None
     assert found.op is not None
     assert found.ms is not None
-    return Decoded(
-        {name: column.filter(good) for name, column in found.columns.items()},
-        found.record.filter(good),
-        found.op.filter(good),
-        found.ms.filter(good),
+    return replace(
+        found,
+        columns={name: column.filter(good) for name, column in found.columns.items()},
+        record=found.record.filter(good),
+        op=found.op.filter(good),
+        ms=found.ms.filter(good),
         beside={name: column.filter(good) for name, column in found.beside.items()},
     )

@@ -66,6 +66,7 @@ def _taken(found: Decoded, rows: pa.Array) -> Decoded:
         one(found.error),
         one(found.fault),
         {name: column.take(rows) for name, column in found.beside.items()},
+        found.skipped,
     )
 
 

@@ -1,5 +1,6 @@
 """Rows by their records: those of several ways of reading one batch together again, and each one's number."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -44,6 +45,7 @@ def merged(parts: Sequence[Decoded]) -> Decoded:
         joined("error", pa.string()),
         joined("fault", pa.string()),
         {name: beside(name, kind) for name, kind in kinds.items()},
+        sum((Counter(part.skipped) for part in parts), Counter()),
     )
 
 

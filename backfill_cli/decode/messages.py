@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from backfill_cli.decode.tokens import Number, Token
+from backfill_cli.model.skipped import Skipped
 
 
 def _is_whole(value: Token) -> bool:
@@ -42,7 +43,7 @@ def _counts(value: Token) -> bool:
 class _Shape(NamedTuple):
     """needs, may: what each member holds that such a message has, or may have. It has no others."""
 
-    what: str
+    what: Skipped
     needs: Mapping[str, Callable[[Token], bool]]
     may: Mapping[str, Callable[[Token], bool]]
 
@@ -60,19 +61,19 @@ _NOTHING_YET = {"event_count": lambda value: value in (None, 0, "0"), "data_coll
 
 _SHAPES = (
     _Shape(
-        "messages of the source's log",
+        Skipped.MESSAGE,
         {"op": lambda op: op == "m", "source": _is_object, "message": _is_object},
         {**_TIMES, "transaction": _or_null(_is_object)},
     ),
-    _Shape("heartbeats", {"ts_ms": _is_whole}, {}),
-    _Shape("marks of transactions", {"status": lambda of: of == "BEGIN", **_MARK, **_NOTHING_YET}, _TIMES),
+    _Shape(Skipped.HEARTBEAT, {"ts_ms": _is_whole}, {}),
+    _Shape(Skipped.TRANSACTION, {"status": lambda of: of == "BEGIN", **_MARK, **_NOTHING_YET}, _TIMES),
     _Shape(
-        "marks of transactions",
+        Skipped.TRANSACTION,
         {"status": lambda of: of == "END", **_MARK, "event_count": _is_whole, "data_collections": _counts},
         _TIMES,
     ),
     _Shape(
-        "changes of schemas",
+        Skipped.SCHEMA,
         {"source": _is_object, "databaseName": _or_null(_is_text), "ddl": _or_null(_is_text)},
         {
             **_TIMES,
@@ -85,6 +86,14 @@ _SHAPES = (
 """As SchemaFactory of Debezium defines their values; releases before 2 write no times in the marks."""
 
 
-def kind_of(record: Mapping[str, Token]) -> str | None:
-    """What a record is of these, in words; None for an envelope of a row, or anything else."""
+WORDS: Mapping[Skipped, str] = {
+    Skipped.MESSAGE: "messages of the source's log",
+    Skipped.HEARTBEAT: "heartbeats",
+    Skipped.TRANSACTION: "marks of transactions",
+    Skipped.SCHEMA: "changes of schemas",
+}
+
+
+def kind_of(record: Mapping[str, Token]) -> Skipped | None:
+    """What a record is of these; None for an envelope of a row, or anything else."""
     return next((shape.what for shape in _SHAPES if shape.fits(record)), None)

@@ -24,6 +24,7 @@ from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.schema import Columns, SparkType, columns_of, schema_text, shown
+from backfill_cli.model.skipped import Skipped
 
 ID = "_id"
 FORMAT = "debezium-mongodb"
@@ -300,10 +301,10 @@ class _Reading:
     def decoded(self, records: Sequence[bytes | None]) -> Decoded:
         return changes_one_by_one(self.columns, _documents(self.of.documents, records), self._made)
 
-    def _made(self, document: Document) -> list[Change]:
+    def _made(self, document: Document) -> list[Change] | Skipped:
         envelope = as_members(document.token())
-        if messages.kind_of(envelope) is not None:
-            return []
+        if (message := messages.kind_of(envelope)) is not None:
+            return message
         source = envelope.get("source")
         if not is_envelope(envelope) or not isinstance(source, dict):
             raise Unreadable(_OTHER)

@@ -28,6 +28,7 @@ from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
 from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.schema import Columns, SparkType, columns_of, schema_text
+from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.units import near_names
 from backfill_cli.spark.failures import SHOWN
 
@@ -125,21 +126,33 @@ class _Reading:
     def decoded(self, records: Sequence[bytes | None]) -> Decoded:
         return changes_one_by_one(self.columns, records, self._made)
 
-    def _made(self, record: bytes) -> Iterable[Change]:
+    def _made(self, record: bytes) -> Sequence[Change] | Skipped:
         """The rows of a record. Raises Unreadable."""
+        changes = list(self.of.form.changes(whole_object(record)))
+        return [row for change in changes for row in self._of(change)] or self._skipped(changes)
+
+    def _of(self, change: RowChange | TableChange) -> Iterable[Change]:
         known = self.of.known
-        for change in self.of.form.changes(whole_object(record)):
-            if isinstance(change, TableChange):
-                yield from self._of_tables(change)
-                continue
-            if not known.reads(change.table):
-                continue
-            if known.is_other(change.table):
-                told = known.fault(change.table)
-                if known.shared:
-                    raise Unreadable(told)
-                raise Unreadable(f"{told}; name the tables to read: {self.of.at}.tables", Fault.OTHER_TABLE)
-            yield from self._of_row(change)
+        if isinstance(change, TableChange):
+            return self._of_tables(change)
+        if not known.reads(change.table):
+            return ()
+        if known.is_other(change.table):
+            told = known.fault(change.table)
+            if known.shared:
+                raise Unreadable(told)
+            raise Unreadable(f"{told}; name the tables to read: {self.of.at}.tables", Fault.OTHER_TABLE)
+        return self._of_row(change)
+
+    def _skipped(self, changes: Sequence[RowChange | TableChange]) -> Skipped | Sequence[Change]:
+        """What a record is that changes no row here; nothing if it changes one of the job's other tables."""
+        rows = {one.table for one in changes if isinstance(one, RowChange)}
+        emptied = {one.emptied for one in changes if isinstance(one, TableChange)}
+        if (rows | emptied) & self.of.known.theirs:
+            return ()
+        if rows:
+            return Skipped.OTHER_TABLE
+        return Skipped.STATEMENT if changes else Skipped.MARK
 
     def _of_tables(self, change: TableChange) -> Iterable[Change]:
         known, at = self.of.known, self.of.at

@@ -1,5 +1,6 @@
 """What formats share whose records are rows: reading them one by one, and having nothing to check afterwards."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ from backfill_cli.decode import stored
 from backfill_cli.decode.tokens import DEEP
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.model.schema import Columns
+from backfill_cli.model.skipped import Skipped
 from backfill_cli.spark.api import Column, DataFrame
 
 _Record = TypeVar("_Record")
@@ -53,9 +55,9 @@ Change = tuple[str, int | None, Mapping[str, Any]]
 
 
 def changes_one_by_one(
-    columns: Columns, records: Sequence[_Record | None], read: Callable[[_Record], Iterable[Change]]
+    columns: Columns, records: Sequence[_Record | None], read: Callable[[_Record], Iterable[Change] | Skipped]
 ) -> Decoded:
-    """The changes of each record, in order; none of a record without a value.
+    """The changes of each record, in order; none of a record that is skipped, as one without a value is.
 
     read: raises Unreadable, which is one change then.
     """
@@ -64,10 +66,15 @@ def changes_one_by_one(
     indices: list[int] = []
     made: list[Change] = []
     faults: list[Unreadable | None] = []
+    skipped = Counter[Skipped]()
     for index, record in enumerate(records):
-        fault = None
+        fault, rows = None, list[Change]()
         try:
-            rows = [] if record is None else list(read(record))
+            told = Skipped.TOMBSTONE if record is None else read(record)
+            if isinstance(told, Skipped):
+                skipped[told] += 1
+            else:
+                rows = list(told)
         except Unreadable as exc:
             fault, rows = exc, [("U", None, {})]
         except RecursionError:  # nested hundreds deep
@@ -85,6 +92,7 @@ def changes_one_by_one(
         pa.array([ms for _, ms, _ in made], pa.int64()),
         pa.array([None if fault is None else str(fault.args[0]) for fault in faults], pa.string()),
         pa.array([None if fault is None else fault.fault for fault in faults], pa.string()),
+        skipped=skipped,
     )
 
 

@@ -30,7 +30,8 @@ class Known:
     place (a topic, a folder) and the configured table, one of which has to match the source's name then; None in
     jobs of older versions, which are not checked.
     shared: of those that match, only `source` is the table. unseen: no record had shown it when the job began, so
-    another one that matches may be meant, and is not skipped.
+    another one that matches may be meant, and is not skipped. theirs: full names of tables whose records are not
+    skipped by the job, but read for another table.
     """
 
     tables: tuple[str, ...] = ()
@@ -38,6 +39,7 @@ class Known:
     named: tuple[str, str] | None = None
     shared: bool = False
     unseen: bool = False
+    theirs: frozenset[str] = frozenset()
 
     def reads(self, of: str) -> bool:
         """Whether an envelope of this table is read rather than skipped."""
@@ -100,7 +102,8 @@ def known_of(asked: Asked, facts: Mapping[str, Any]) -> Known:
     """Which tables are read of a place, by what was remembered of it (`remembered`)."""
     tables, source = tuple(asked.options.get("tables") or ()), facts.get("source")
     named = (asked.name, asked.table) if "source" in facts else None
-    return Known(tables, source, named, asked.shared and source is not None, bool(facts.get("unseen")))
+    shared, unseen = asked.shared and source is not None, bool(facts.get("unseen"))
+    return Known(tables, source, named, shared, unseen, asked.theirs)
 
 
 def source_of(envelope: Mapping[str, Any]) -> str:

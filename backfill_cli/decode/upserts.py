@@ -58,6 +58,7 @@ def _apart(found: Decoded) -> tuple[Decoded, Sequence[int]]:
             {name: column.filter(kept) for name, column in found.columns.items()},
             **{name: None if array is None else array.filter(kept) for name, array in arrays.items()},
             beside={name: array.filter(kept) for name, array in found.beside.items()},
+            skipped=found.skipped,
         ),
         found.record.filter(pc.invert(kept)).to_pylist(),
     )

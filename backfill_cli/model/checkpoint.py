@@ -55,6 +55,7 @@ class Checkpoint:
     memory: the upstream's memory of what it applied (`Source.remembered`); empty if it has none.
     taken: the position up to which the log was in the spool (strategy chain); the spool has to reach it.
     quarantined: side table of the sink → number of unreadable rows kept in it, since the job began.
+    skipped: records of topics that changed no row, by kind, since the job began.
     """
 
     epoch: int
@@ -72,6 +73,7 @@ class Checkpoint:
     memory: str = ""
     taken: Position = START
     quarantined: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +148,8 @@ class Progress:
     lacks. settled_ms: everything that the upstream had then, by the runner's clock, is in the sink.
     changes_per_s, written_per_s: recent rates, None in the snapshot phase. doing: what the runner is doing, and
     since when by its clock; None between two barriers.
-    quarantined: see Checkpoint. rows_in_hand: rows of the snapshot that were read and that the sink lacks, so far
-    as they are known; changes_in_hand: of the change log, likewise.
+    quarantined, skipped: see Checkpoint. rows_in_hand: rows of the snapshot that were read and that the sink
+    lacks, so far as they are known; changes_in_hand: of the change log, likewise.
     """
 
     phase: Phase
@@ -188,6 +190,7 @@ class Progress:
     rows_estimated: bool = False
     rows_in_hand: int = 0
     changes_in_hand: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ class Staged:
     reads: the plan's snapshot reads, closed, with how many rows each delivered (before `where`).
     window: the plan's, closed: its end may be known only once the reads are done.
     changes_read: how many changes the window held before netting. images: additional rows that only hold the state
-    before an update.
+    before an update. skipped: records of a topic that changed no row, by kind.
     """
 
     attempt: str
@@ -128,6 +128,7 @@ class Staged:
     changes_read: int = 0
     window: ChangeWindow | None = None
     images: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:

@@ -15,6 +15,7 @@ from backfill_cli.view.model import (
     spell_phase,
     spell_quarantined,
     spell_share,
+    spell_skipped,
     spell_verified,
 )
 
@@ -99,6 +100,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         *((("applied up to", view.spool.applied),) if view.spool is not None else ()),
         *((("allowed lag", spell_allowed(view)),) if view.allowed is not None else ()),
         *((("quarantined", spell_quarantined(view.quarantined)),) if view.quarantined else ()),
+        *((("skipped", spell_skipped(view.skipped)),) if view.skipped else ()),
         *((("consistent", NOT_YET),) if view.converging and view.phase != "snapshot" else ()),
         (limit_of(view)[0], _with_hint(view)),
         *((("now", spell_doing(view)),) if is_busy(view) else ()),

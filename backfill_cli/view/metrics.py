@@ -96,6 +96,15 @@ class JobMetrics:
         for one in STATES:
             state.add_metric([view.name, one], float(view.state == one))
         yield state
+        if view.skipped:
+            skipped = CounterMetricFamily(
+                "backfill_records_skipped",
+                "Records of a topic that change no row, by kind.",
+                labels=[LABEL, "kind"],
+            )
+            for kind, records in sorted(view.skipped.items()):
+                skipped.add_metric([view.name, kind], records)
+            yield skipped
         for name, told, count in COUNTERS:
             rows = count(totals)
             if rows is not None:

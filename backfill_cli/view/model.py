@@ -12,6 +12,7 @@ from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progre
 from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
+from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.split import SplitStatus, partition_number, partition_table
 from backfill_cli.model.units import spell_count, spell_duration, spell_moment
 from backfill_cli.model.upstream import SpoolView
@@ -77,7 +78,8 @@ class JobView:
     it. quarantined: sink table → rows that could not be read and are kept in it, since the job began. verified:
     what the last verify found, None before one. doing_s: for how long the runner has been doing that. created:
     False for a job that is being created, or whose start died before it was (state `dead`). rows_in_hand,
-    changes_in_hand: read and not committed yet, as in `Progress`; 0 without a runner.
+    changes_in_hand: read and not committed yet, as in `Progress`; 0 without a runner. skipped: records of
+    topics that change no row of the job's tables, by kind, since the job began.
     """
 
     name: str
@@ -131,6 +133,7 @@ class JobView:
     created: bool = True
     rows_in_hand: int = 0
     changes_in_hand: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
     ledger: Sequence[EpochRecord] = field(default=(), metadata=UNTOLD)
     taken: Sequence[Taken] = field(default=(), metadata=UNTOLD)
 
@@ -205,6 +208,7 @@ def job_view(
         created=row.created,
         rows_in_hand=progress.rows_in_hand if row.live and row.reported else 0,
         changes_in_hand=progress.changes_in_hand if row.live and row.reported else 0,
+        skipped=dict(progress.skipped),
         ledger=tuple(ledger),
         taken=tuple(taken),
     )
@@ -418,6 +422,24 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 def spell_quarantined(quarantined: Mapping[str, int]) -> str:
     """`3 rows in _backfill_quarantine_orders`; empty if there are none."""
     return ", ".join(f"{spell_count(rows, 'row')} in {table}" for table, rows in quarantined.items())
+
+
+_SKIPPED = {
+    Skipped.HEARTBEAT: ("heartbeat", "heartbeats"),
+    Skipped.TRANSACTION: ("mark of a transaction", "marks of transactions"),
+    Skipped.SCHEMA: ("change of a schema", "changes of schemas"),
+    Skipped.MESSAGE: ("message of the source's log", "messages of the source's log"),
+    Skipped.TOMBSTONE: ("tombstone after a delete", "tombstones after deletes"),
+    Skipped.STATEMENT: ("statement", "statements"),
+    Skipped.MARK: ("mark of the writer", "marks of the writer"),
+    Skipped.OTHER_TABLE: ("record of another table", "records of other tables"),
+}
+
+
+def spell_skipped(skipped: Mapping[str, int]) -> str:
+    """`1,200 heartbeats, 1 tombstone after a delete`; empty if there are none."""
+    told = ((count, _SKIPPED[Skipped(kind)]) for kind, count in sorted(skipped.items()))
+    return ", ".join(f"{count:,} {one if count == 1 else many}" for count, (one, many) in told)
 
 
 def look_at(quarantined: Mapping[str, int]) -> Hint:

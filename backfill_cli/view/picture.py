@@ -49,6 +49,7 @@ from backfill_cli.view.model import (
     spell_phase,
     spell_quarantined,
     spell_share,
+    spell_skipped,
     spell_verified,
 )
 from backfill_cli.view.plot import AROUND, Plot, between, rates, round_number, round_time
@@ -396,6 +397,8 @@ def _facts(view: JobView) -> list[tuple[str, Hint | str, str]]:
         facts.append(("quarantined", spell_quarantined(view.quarantined), WARN))
     if view.converging and view.phase != "snapshot":
         facts.append(("consistent", NOT_YET, WARN))
+    if view.skipped:
+        facts.append(("skipped", spell_skipped(view.skipped), QUIET))
     if view.held_bytes is not None:
         facts.append(("kept", spell_held(view.held_bytes), WARN if _held_up(view) else QUIET))
     if view.spool is not None:

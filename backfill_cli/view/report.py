@@ -34,6 +34,7 @@ from backfill_cli.view.model import (
     spell_phase,
     spell_quarantined,
     spell_share,
+    spell_skipped,
     spell_verified,
 )
 from backfill_cli.view.past import PAUSED, Event, Span, events, gaps, lag_line, landmarks, pauses, phase_spans
@@ -227,6 +228,7 @@ def _facts(told: Reported) -> str:
         ("changes applied", f"{totals.changes_read:,}"),
         ("rows written", _written(totals)),
         *((("quarantined", spell_quarantined(view.quarantined)),) if view.quarantined else ()),
+        *((("skipped", spell_skipped(view.skipped)),) if view.skipped else ()),
         ("commits", f"{totals.commits:,}"),
         ("catalog rebuilt" if rebuilt else "created", spell_moment(view.created_ms)),
         *((f"{'rebuild' if rebuilt else 'creation'} to last commit", spell_duration(one)) for one in took),

@@ -69,6 +69,13 @@ class Job:
             return db.execute(sql).fetchall()
 
     @property
+    def skipped(self) -> Mapping[str, int]:
+        with duckdb.connect(str(self.folder / "catalog.duckdb"), read_only=True) as db:
+            told = db.execute("SELECT body FROM checkpoints WHERE kind = 'committed'").fetchone()
+        assert told is not None
+        return dict(json.loads(told[0])["skipped"])
+
+    @property
     def position(self) -> Mapping[str, int]:
         with duckdb.connect(str(self.folder / "catalog.duckdb"), read_only=True) as db:
             told = db.execute("SELECT position FROM checkpoints WHERE kind = 'committed'").fetchone()
@@ -169,13 +176,14 @@ def test_tables_that_share_a_topic_each_have_their_records_and_others_are_skippe
     topic.write([envelope("people", "u", {"id": 1, "name": "p1"}, {"id": 9, "name": "x"})], 0)
     topic.write([envelope("orders", "d", {"id": 3, "sum": 6}, None)], 1)
     topic.write([envelope("people", "c", None, {"id": 1, "name": "another database"}, db="other")], 1)
-    topic.write([envelope("lines", "c", None, {"id": 5}), b'{"ts_ms":1}'], 0)
+    topic.write([envelope("lines", "c", None, {"id": 5}), b'{"ts_ms":1}', None], 0)
     job.catch_up()
     assert job.rows("SELECT id FROM lines") == [(5,)]
     assert job.rows("SELECT id, name FROM people ORDER BY id") == [(0, "p0"), (2, "p2"), (9, "x")]
     assert job.rows("SELECT id FROM orders ORDER BY id") == [(0,), (1,), (2,)]
-    assert job.position == {f"{table}/{p}": (6, 7)[p] for table in ("lines", "orders", "people") for p in (0, 1)}
+    assert job.position == {f"{table}/{p}": (7, 7)[p] for table in ("lines", "orders", "people") for p in (0, 1)}
     assert verify("shop", job.catalog).equal
+    assert job.skipped == {"heartbeats": 1, "records_of_other_tables": 2, "tombstones": 1}
     topic.write([envelope("lines", "c", None, {"id": 6}, db="other")], 0)
     with pytest.raises(BadData, match=r"a record of another table than 'shop.public.lines': other.public.lines"):
         job.catch_up()

@@ -24,6 +24,7 @@ from backfill_cli.model.limit import Limit
 from backfill_cli.model.pace import Backoff, Budget
 from backfill_cli.model.plan import EpochPlan
 from backfill_cli.model.position import START
+from backfill_cli.model.skipped import added
 from backfill_cli.model.units import spell_duration
 from backfill_cli.strategies import S, Strategy
 
@@ -50,7 +51,6 @@ class Orchestrator(Generic[S]):
         committed = start.committed
         self.state: S = strategy.thaw(committed.state, committed.splits, start.control)
         self._schemas = committed.schemas
-        self._committed_epoch = committed.epoch
         self._last_epoch = start.last_epoch
         self._job_state = JobState.PAUSED if start.control.paused else JobState.RUNNING
         self._ahead: Epoch[S] | None = None  # staged, not yet prepared
@@ -60,7 +60,7 @@ class Orchestrator(Generic[S]):
         self._rhythm = Rhythm(settings.interval_ms, settings.target_ms)
         self._caught_up = CaughtUp(settings.until, ports.now_ms)
         self._committed_state = self.state
-        self._quarantined = self._committed_quarantined = committed.quarantined
+        self._promised = self._committed = committed
         self._backoff = Backoff()
         self._opening = False  # whether the stager was still starting when it was last needed
         self._stop_asked = False
@@ -75,9 +75,9 @@ class Orchestrator(Generic[S]):
         """The numbers for display: what the sink holds, under the control in force."""
         strategy, steady_ms, at_ms = self._strategy, self._ports.steady_ms(), self._caught_up.at_ms
         state = strategy.apply(self._committed_state, Mutations(self.state.control))
-        epoch, waits, in_hand = self._committed_epoch, self.waiting_for(), self._in_hand()
-        told = self._meter.progress(strategy, state, epoch, waits, at_ms, steady_ms, in_hand)
-        return replace(told, token=self._job.token, quarantined=self._committed_quarantined)
+        held, waits, in_hand = self._committed, self.waiting_for(), self._in_hand()
+        told = self._meter.progress(strategy, state, held.epoch, waits, at_ms, steady_ms, in_hand)
+        return replace(told, token=self._job.token, quarantined=held.quarantined, skipped=held.skipped)
 
     def _in_hand(self) -> InHand:
         """What was read and is not committed yet, for display: the loop's own thread may be changing it."""
@@ -101,7 +101,7 @@ class Orchestrator(Generic[S]):
     @property
     def recorded(self) -> int | None:
         """The last committed epoch once the catalog's ledger has it, None until then."""
-        return self._committed_epoch if self._unmarked is None else None
+        return self._committed.epoch if self._unmarked is None else None
 
     def waiting_for(self) -> Limit | None:
         """What holds the loop up now, None for nothing."""
@@ -214,9 +214,8 @@ class Orchestrator(Generic[S]):
         self._rhythm.landed()
         self._sizes.committed(flight.record.phase, flight.checkpoint.staged, self._flight.commit_ms)
         self._backoff = Backoff()
-        self._committed_epoch = flight.checkpoint.epoch
+        self._committed = flight.checkpoint
         self._committed_state = flight.state
-        self._committed_quarantined = flight.checkpoint.quarantined
         committed_ms = self._ports.now_ms()
         self._unmarked = replace(flight.record, committed_ms=committed_ms, commit_ms=self._flight.commit_ms)
         self._meter.committed(self._unmarked, flight.barrier_ms, self._ports.steady_ms())
@@ -330,7 +329,8 @@ class Orchestrator(Generic[S]):
             sink_schemas=done.sink_schemas,
             memory=self._ports.upstream.remembered(after.position),
             taken=START if spool is None else spool.taken,
-            quarantined=quarantined(self._quarantined, self._job.tables, staged),
+            quarantined=quarantined(self._promised.quarantined, self._job.tables, staged),
+            skipped=added(self._promised.skipped, staged.skipped),
         )
         record = record_of(checkpoint, self._job.tables, before.phase, barrier.epoch, barrier.mutations.verbs)
         lag_ms = self._meter.lag_ms(plan, self._ports.now_ms())
@@ -355,12 +355,12 @@ class Orchestrator(Generic[S]):
         assert ahead is not None
         self._ports.store.prepare(ahead.checkpoint, self._unmarked, self.progress())
         self._unmarked = None
-        self._flight.begin(ahead, self._committed_epoch)
+        self._flight.begin(ahead, self._committed.epoch)
         self._meter.flying(self._ports.steady_ms(), self._ports.now_ms(), ahead.record.rows_written)
         self._ahead = None
         self.state = ahead.state
         self._schemas = ahead.checkpoint.schemas
-        self._quarantined = ahead.checkpoint.quarantined
+        self._promised = ahead.checkpoint
         self._last_epoch = ahead.checkpoint.epoch
         self._rhythm.behind = leaves_more(ahead, self._sizes)
         hit("after-prepare")

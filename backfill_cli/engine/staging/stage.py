@@ -42,8 +42,9 @@ from backfill_cli.model.split import partition_number, partition_table
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, F, Session, SparkSession
 from backfill_cli.spark.row_counts import counted_in, rows_in
+from backfill_cli.spark.skip_counts import skipped_in, told_in
 
-ROWS, CHANGES = "rows", "changes"
+ROWS, CHANGES, SKIPPED = "rows", "changes", "skipped"
 RENAMED = "renamed"
 """In an attempt's folder: copies of files that an older version staged, whose columns have the names of now."""
 
@@ -97,7 +98,8 @@ class SparkStager:
         folder = Path(self.folder(epoch, attempt))
         try:
             with explaining(self._upstream, self._config), self._counting(folder):
-                return self._stage(plan, attempt, folder, schemas)
+                done = self._stage(plan, attempt, folder, schemas)
+                return replace(done, staged=replace(done.staged, skipped=skipped_in(_counts(folder) / SKIPPED)))
         except Exception:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -108,12 +110,12 @@ class SparkStager:
 
     @contextmanager
     def _counting(self, folder: Path) -> Iterator[None]:
-        """Workers count what they read inside the block, for `so_far`."""
+        """Workers count what they read inside the block, for `so_far`, and what they skip."""
         counts = self._counts = _counts(folder)
-        for what in (ROWS, CHANGES):
+        for what in (ROWS, CHANGES, SKIPPED):
             folder_made(counts / what)
         try:
-            with counted_in(counts / ROWS):
+            with counted_in(counts / ROWS), told_in(counts / SKIPPED):
                 yield
         finally:
             self._counts = None

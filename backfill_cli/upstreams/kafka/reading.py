@@ -6,6 +6,7 @@ partition, offset, and the number within the record: the log's order if a key st
 own compaction assumes. A record that cannot be read keeps its place and its bytes; its columns are then NULL.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from backfill_cli.formats.schemas import arrow_type
 from backfill_cli.model.schema import Columns, SparkType, columns_of, field
 from backfill_cli.spark.api import Column, DataFrame, F
 from backfill_cli.spark.names import quoted
+from backfill_cli.spark.skip_counts import Place
 from backfill_cli.upstreams.kafka.options import DECLARE
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class Reading:
     key: the table's key columns, empty for events. of_key: reads those columns from the key of a record without a
     value; None if the format's changes have deletes of their own. faults: whether rows also have `own.FAULT
     STRING`, which `Fault` an error is. follows: the table of which a column that is new in a record's schema is
-    one from then on; empty if that is a fault. domain: of the values.
+    one from then on; empty if that is a fault. domain: of the values. skips: where it tells what it skips.
     """
 
     schema: str
@@ -59,6 +61,7 @@ class Reading:
     faults: bool = False
     follows: str = ""
     domain: Domain = Domain()  # noqa: RUF009
+    skips: Place | None = None
 
     @property
     def columns(self) -> Columns:
@@ -94,8 +97,9 @@ class Reading:
         place: "dict[str, pa.Array]",
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
+        skipped: "Counter[str]",
     ) -> "pa.RecordBatch":
-        """The rows of these records, columns `columns`. Runs in a worker."""
+        """The rows of these records, columns `columns`; `skipped` grows. Runs in a worker."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -104,6 +108,7 @@ class Reading:
         found = self._decoded(keys, values)
         if self.follows:
             _refuse_new(found, self.follows, place)
+        skipped.update(found.skipped)
         count = len(values) if found.record is None else len(found.record)
         at, ms = place, pc.cast(place["kafka_timestamp"], pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
         if found.record is not None:
@@ -145,7 +150,11 @@ class Reading:
         """The rows of a batch of RECORDS. Runs in a worker."""
         place = {name: batch.column(name) for name in PLACE}
         keys, values = (batch.column(name).to_pylist() for name in (own.KEY, own.VALUE))
-        yield self.rows(batch.column(own.READ), place, keys, values)
+        skipped = Counter[str]()
+        yield self.rows(batch.column(own.READ), place, keys, values, skipped)
+        if self.skips is not None:
+            first = "-".join(str(place[name][0]) for name in ("kafka_partition", "kafka_offset"))
+            self.skips.tell(first, skipped)
 
 
 _SEQ: SparkType = {

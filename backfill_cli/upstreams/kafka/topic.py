@@ -22,6 +22,7 @@ from backfill_cli.registry import decoder
 from backfill_cli.schema_registry.registry import SchemaRegistry
 from backfill_cli.schema_registry.wire import HEADERS
 from backfill_cli.spark.api import DataFrame, SparkSession
+from backfill_cli.spark.skip_counts import place
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.log import samples
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, JSON_FORMATS, WIRE, TopicOptions
@@ -60,6 +61,7 @@ class Topic:
         self.found = Found({})
         self.unseen: str | None = None
         self._opened: dict[str, Opened] = {}
+        self._beside: Mapping[str, frozenset[str]] | None = None
 
     @property
     def appends(self) -> bool:
@@ -294,7 +296,20 @@ class Topic:
         changes_snapshot = asked.whole is not None
         follows = "" if changes_snapshot else self._followed
         schema, key, domain = schema_text(value), self.table.key, self.table.domain
-        return Reading(schema, decode, key, of_key, changes_snapshot, follows, domain)
+        name = self.table.name
+        skips = place(name) if name == min((name, *self._others(identity))) else None  # once of a shared topic
+        return Reading(schema, decode, key, of_key, changes_snapshot, follows, domain, skips)
+
+    def _others(self, identity: str) -> Mapping[str, frozenset[str]]:
+        """The job's other tables that share the topic, each with its full name there, as far as it is known."""
+        if self._beside is None:
+            told = {} if self._named is None or not self.shared else json.loads(identity)["topics"]
+            self._beside = {
+                name: frozenset({one.get("source") or ""} - {""})
+                for name, one in told.items()
+                if one["topic"] == self.name and name != self.table.name
+            }
+        return self._beside
 
     def _in_order(self, asked: Asked) -> Asked:
         """Whether all records of the topic have one order: not if it has several partitions."""
@@ -317,7 +332,8 @@ class Topic:
         if schema not in self._opened:
             told = self.known(identity)
             facts = {name: told[name] for name in told if name not in ("cluster", "topic", "topic_id")}
-            self._opened[schema] = self.decoder.open(asked, value, facts)
+            theirs = frozenset[str]().union(*self._others(identity).values())
+            self._opened[schema] = self.decoder.open(replace(asked, theirs=theirs), value, facts)
         return self._opened[schema]
 
     def _recent(self, ranges: Sequence[Range]) -> list[bytes]:

@@ -1,8 +1,10 @@
 """Which tables' envelopes are read, by the names in `source`."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -178,6 +180,44 @@ def test_records_of_other_tables_change_nothing_of_how_those_of_a_table_are_read
     records: list[bytes | None],
 ) -> None:
     assert decoded(SHARED, records) == decoded(SHARED, records, one_by_one=True)
+
+
+OTHERS = {"shop.orders", "shop.lines"}
+COUNTED: dict[str, Any] = {
+    "heartbeats": b'{"ts_ms":1}',
+    "transaction_marks": b'{"status":"BEGIN","id":"7:8","ts_ms":5,"event_count":null,"data_collections":null}',
+    "tombstones": None,
+    "log_messages": b'{"op":"m","source":{"db":"shop","table":"","ts_ms":5},"message":{"prefix":"p"}}',
+}
+CHANGES = st.builds(
+    lambda table, block: enveloped({"db": "shop", "table": table, "ts_ms": 5}, {"id": 1, "name": "a"}, block),
+    st.sampled_from(["people", *sorted(one.partition(".")[2] for one in OTHERS), "parts"]),
+    st.booleans(),
+)
+
+
+@given(
+    st.lists(st.one_of(CHANGES, st.sampled_from([*COUNTED.values()])), max_size=40),
+    st.frozensets(st.sampled_from(sorted(OTHERS))),
+    st.data(),
+)
+def test_what_changes_no_row_of_the_jobs_tables_is_counted_once_however_records_are_read_together(
+    records: list[bytes | None], theirs: frozenset[str], data: st.DataObject
+) -> None:
+    facts = {"source": "shop.people"}
+    asked = replace(SHARED, declared=OURS, theirs=theirs)
+    decode = decoder("debezium").open(asked, OURS, facts).decode(list)
+    expected = Counter({kind: records.count(raw) for kind, raw in COUNTED.items()})
+    for raw in records:
+        told = {} if raw is None else json.loads(raw)
+        told = told.get("payload", told)
+        if told.get("op") == "c" and told["source"]["table"] != "people":
+            expected["records_of_other_tables"] += f"shop.{told['source']['table']}" not in theirs
+    found: Counter[str] = Counter()
+    at = sorted({0, len(records), *data.draw(st.lists(st.integers(0, len(records)), max_size=3))})
+    for begin, end in pairwise(at):
+        found.update(decode(records[begin:end]).skipped)
+    assert +found == +expected
 
 
 @pytest.mark.parametrize("block", [False, True])

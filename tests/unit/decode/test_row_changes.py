@@ -5,6 +5,7 @@ import datetime as dt
 import json
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -493,3 +494,18 @@ def test_a_table_that_changes_at_random_is_what_its_records_say(decoder: Any, re
             if op == "U":
                 table[at] = row
         assert table == expected, f"seed {seed}"
+
+
+def test_records_that_change_no_row_are_counted_by_what_they_are() -> None:
+    around = {**_MAXWELL, "ts": 1450557598, "type": "bootstrap-start", "data": {}}
+    other = {**INSERT, "table": "f"}
+    told: list[Any] = [INSERT, ALTER, around, None, None, other, {**other, "table": "g"}, b"{"]
+    asked = Asked("topic 't'", "t", "e", ("id",), of_ddl(OF_E), {"tables": ("e",)}, "upstream.value", shared=True)
+    records = [one if one is None or isinstance(one, bytes) else json.dumps(one).encode() for one in told]
+    for theirs, others in ((frozenset[str](), 2), (frozenset({"test.g"}), 1)):
+        opened = maxwell.decoder.open(replace(asked, theirs=theirs), of_ddl(OF_E), {"source": "test.e"})
+        found = opened.decode(list)(records)
+        expected = {"statements": 1, "marks": 1, "tombstones": 2, "records_of_other_tables": others}
+        assert dict(found.skipped) == expected
+        assert found.record is not None
+        assert found.record.to_pylist() == [0, 7], "a change, and a record that cannot be read"

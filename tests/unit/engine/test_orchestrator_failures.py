@@ -88,6 +88,37 @@ def test_rows_kept_aside_count_once_committed_and_not_where_what_was_read_ahead_
     assert world.loop_from(held).progress().quarantined == held.committed.quarantined
 
 
+@pytest.mark.parametrize("failures", [[], [Transient("no answer")], [Transient("no answer")] * 3])
+def test_records_that_were_skipped_count_once_with_their_commit_whatever_is_committed_again(
+    failures: list[Exception],
+) -> None:
+    world = World(rows=100)
+    staged = world.stager.stage
+
+    def stage(plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+        done = staged(plan, epoch, schemas)
+        return replace(done, staged=replace(done.staged, skipped={"heartbeats": 2, "tombstones": epoch % 2}))
+
+    world.stager.stage = stage  # type: ignore[method-assign]
+    world.loop = world.loop_from(world.store.load())
+    world.step()
+    world.step()
+    assert world.loop.progress().skipped == {}  # one is committing, one is read ahead
+    promised = world.store.load().prepared
+    assert promised is not None
+    assert promised.skipped["heartbeats"] == 2
+    world.sink.failures = list(failures)
+    world.finish()
+    world.step()
+    world.post(Verb.THROTTLE, rate=3.0)
+    world.steps(6, 1_000)
+    held = world.store.load()
+    committed = [line for line in world.store.ledger if line.snapshot_rows]
+    assert held.committed.skipped["heartbeats"] == 2 * len(committed)
+    assert held.committed.skipped.get("tombstones", 0) == sum(line.epoch % 2 for line in committed)
+    assert world.loop_from(held).progress().skipped == held.committed.skipped
+
+
 def test_while_a_failure_waits_the_loop_is_looked_at_at_least_each_interval() -> None:
     world = World()
     world.upstream.failures = [Transient("no answer")] * 20

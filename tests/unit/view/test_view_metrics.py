@@ -71,6 +71,17 @@ def test_the_file_has_what_status_says(tmp_path: Path) -> None:
     assert told == expected
 
 
+def test_what_was_skipped_is_a_counter_by_kind(tmp_path: Path) -> None:
+    file = tmp_path / "backfill.prom"
+    with measured(lambda: looked(progress=progress(skipped={"tombstones": 2, "heartbeats": 9})), str(file), None):
+        pass
+    told = [line for line in file.read_text().splitlines() if line.startswith("backfill_records_skipped")]
+    assert told == [
+        'backfill_records_skipped_total{backfill_job="orders",kind="heartbeats"} 9.0',
+        'backfill_records_skipped_total{backfill_job="orders",kind="tombstones"} 2.0',
+    ]
+
+
 def test_what_is_not_known_is_absent_and_who_is_gone_is_not_up(tmp_path: Path) -> None:
     told = in_file(tmp_path, progress=progress(rows_total=None, held_bytes=12), control=Control(), live=False)
     assert not {"backfill_lag_seconds", "backfill_throttle_rows_per_second", "backfill_spool_bytes"} & set(told)
@@ -128,16 +139,17 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 def test_the_page_says_of_each_metric_what_its_help_says(tmp_path: Path) -> None:
-    with measured(lambda: looked(progress=progress(spool=SPOOL, held_bytes=12)), str(tmp_path / "a.prom"), None):
+    told = progress(spool=SPOOL, held_bytes=12, skipped={"heartbeats": 1})
+    with measured(lambda: looked(progress=told), str(tmp_path / "a.prom"), None):
         pass
     families = text_string_to_metric_families((tmp_path / "a.prom").read_text())
-    told = {
+    helped = {
         (f"{one.name}_total" if one.type == "counter" else one.name, one.type): one.documentation
         for one in families
     }
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*) \|$", (DOCS / "metrics.md").read_text(), re.MULTILINE)
     page = {(name, kind): f"{said[0].upper()}{said[1:]}." for name, kind, said in rows}
-    assert page == told
+    assert page == helped
 
 
 def test_the_dashboard_uses_what_there_is(tmp_path: Path) -> None:

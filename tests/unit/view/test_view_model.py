@@ -13,9 +13,10 @@ from backfill_cli.errors import Hint
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
+from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.units import spell_moment
 from backfill_cli.view.lines import job_details
-from backfill_cli.view.model import job_view, spell_eta, spell_share
+from backfill_cli.view.model import job_view, spell_eta, spell_share, spell_skipped
 from backfill_cli.view.picture import Picture
 
 
@@ -217,3 +218,13 @@ def test_a_runner_that_died_was_last_seen_at_its_last_commit() -> None:
     record = EpochRecord(committed_ms - 1_000, 0, Phase.SNAPSHOT, committed_ms)
     told = job_view(row(live=False), (), [record]).limited_by.text
     assert told.endswith(f"(last seen {spell_moment(committed_ms)})")
+
+
+def test_each_kind_of_record_that_is_skipped_has_words_for_one_and_for_many() -> None:
+    assert spell_skipped({}) == ""
+    assert spell_skipped({"tombstones": 1, "heartbeats": 1_200}) == "1,200 heartbeats, 1 tombstone after a delete"
+    for one in Skipped:
+        assert spell_skipped({one: 1}).startswith("1 ")
+        assert spell_skipped({one: 2}).startswith("2 ")
+    view = job_view(row(progress=progress(skipped={"heartbeats": 3})))
+    assert ["skipped", "3 heartbeats"] in [line.split(None, 1) for line in job_details(view).splitlines()]

@@ -17,6 +17,7 @@ from backfill_cli.errors import Hint, command
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Written, by_table
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
+from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.split import SplitStatus
 from backfill_cli.view.lines import spell_lag
 from backfill_cli.view.model import JobView, job_view, phases_of, spell_share
@@ -80,6 +81,7 @@ def views(draw: st.DrawFn) -> JobView:
         partitions=partitions,
         tables=by_table(partitions),
         quarantined=draw(st.dictionaries(st.just("quarantine_orders"), counts, max_size=1)),
+        skipped=draw(st.dictionaries(st.sampled_from(Skipped), counts)),
         doing=draw(st.none() | words),
         doing_ms=draw(st.integers(0, NOW_MS)),
         rows_in_hand=draw(counts),

@@ -3,6 +3,7 @@
 Messages become columns by lists, and rows by the formats of their values and keys.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
@@ -19,6 +20,9 @@ from backfill_cli.upstreams.kafka.reading import Reading
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Skips = defaultdict[tuple[str, Span], Counter[str]]
+"""What was skipped for a table, by kind, of each span."""
 
 
 def tasks(connection: Connection, topic: str, ranges: Sequence[Range], reading: Reading, cores: int) -> ArrowTasks:
@@ -50,22 +54,26 @@ def rows_together(
 ) -> "Iterator[tuple[int, pa.RecordBatch]]":
     """The rows of all spans, each batch with the read that it is of, in order of a read's offsets. As `read`."""
     held: dict[int, list[Any]] = {}
+    skipped: Skips = defaultdict(Counter)
     size = 0
     for at, found in read(connection, spans):
         held.setdefault(at, []).extend(found)
         size += sum(map(len, found)) + BATCH_BYTES // MESSAGES * len(found)
         if len(spans) == 1 or size > BATCH_BYTES:
             for one, messages_of in held.items():
-                yield from _rows(readings, spans[one], messages_of)
+                yield from _rows(readings, spans[one], messages_of, skipped)
             held, size = {}, 0
     for one, messages_of in held.items():
-        yield from _rows(readings, spans[one], messages_of)
+        yield from _rows(readings, spans[one], messages_of, skipped)
+    for (table, span), counts in skipped.items():
+        if (place := readings[table].skips) is not None:
+            place.tell(f"{span.partition}-{span.after}", counts)
 
 
 def _rows(
-    readings: Mapping[str, Reading], span: Span, found: Sequence[Any]
+    readings: Mapping[str, Reading], span: Span, found: Sequence[Any], skipped: Skips
 ) -> "Iterator[tuple[int, pa.RecordBatch]]":
-    """The rows of some messages of a span, for everybody who wants them."""
+    """The rows of some messages of a span, for everybody who wants them; `skipped` grows."""
     import pyarrow as pa
 
     of = client().Message
@@ -77,7 +85,8 @@ def _rows(
         if mine:
             number = pa.repeat(pa.scalar(one.range.read, pa.int32()), len(mine))
             keys, values = list(map(of.key, mine)), list(map(of.value, mine))
-            yield one.range.read, readings[one.table].rows(number, place(mine, span.partition), keys, values)
+            at, told = place(mine, span.partition), skipped[one.table, span]
+            yield one.range.read, readings[one.table].rows(number, at, keys, values, told)
 
 
 def place(messages: Sequence[Any], partition: int) -> "dict[str, pa.Array]":
