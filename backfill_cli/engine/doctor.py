@@ -260,12 +260,9 @@ def _has_failed(job: str, catalog: Catalog) -> bool:
 
 def _planned(report: PlanReport, has_failed: bool) -> Iterator[Check]:
     """has_failed: the job's last run failed, for a reason that a plan may not detect."""
-    rows = [table.rows for table in report.tables]
-    count = "rows unknown until read" if None in rows else f"{sum(row or 0 for row in rows):,} rows"
-    size = spell_size(sum(table.size_bytes for table in report.tables))
     if not report.refused:
         start = "start would continue where it failed" if has_failed else "nothing that start would refuse"
-        yield ok("plan", f"strategy {report.strategy}, {count}, {size}; {start}")
+        yield ok("plan", f"strategy {report.strategy}, {report.spell_amount(report.tables)}; {start}")
     for refusal in report.refused:
         yield failed("plan", refusal.message, refusal.hint)
     for one in report.warnings:

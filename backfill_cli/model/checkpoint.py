@@ -149,7 +149,7 @@ class Progress:
     changes_per_s, written_per_s: recent rates, None in the snapshot phase. doing: what the runner is doing, and
     since when by its clock; None between two barriers.
     quarantined, skipped: see Checkpoint. rows_in_hand: rows of the snapshot that were read and that the sink
-    lacks, so far as they are known; changes_in_hand: of the change log, likewise.
+    lacks, so far as they are known; changes_in_hand: of the change log, likewise. follows: whether there is a log.
     """
 
     phase: Phase
@@ -191,6 +191,7 @@ class Progress:
     rows_in_hand: int = 0
     changes_in_hand: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
+    follows: bool = True
 
 
 @dataclass(frozen=True, slots=True)

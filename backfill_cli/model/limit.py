@@ -17,6 +17,7 @@ class Kind(StrEnum):
     PAUSED = "paused"
     WAITING = "waiting"
     AWAITING_LIVE = "awaiting live"
+    FOLLOWING = "following"
     CATCHING_UP = "catching up"
     NOT_CONVERGING = "not converging"
     NO_RUNNER = "no runner"

@@ -1,10 +1,12 @@
 """What `plan`, `doctor` and `config show` find, as values: others create them, the view shows them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from backfill_cli.errors import BackfillError, Hint
+from backfill_cli.model.units import spell_count, spell_size
 
 
 class Status(StrEnum):
@@ -129,6 +131,14 @@ class PlanReport:
     side_tables: tuple[PlannedTable, ...] = ()
     running: bool = False
     then: Hint = Hint()  # noqa: RUF009
+
+    def spell_amount(self, tables: Sequence[PlannedTable]) -> str:
+        """`200,000 rows, 4.0 MB`; of a log read by offsets `at most 21 records`: not each is a row."""
+        rows, is_log = [table.rows for table in tables], self.strategy == "source"
+        about = "at most " if is_log else "about " if any(table.estimated for table in tables) else ""
+        told = about + spell_count(sum(one or 0 for one in rows), "record" if is_log else "row")
+        size = "" if is_log else f", {spell_size(sum(table.size_bytes for table in tables))}"
+        return f"{'rows unknown until read' if None in rows else told}{size}"
 
 
 class Origin(StrEnum):

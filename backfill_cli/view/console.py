@@ -126,6 +126,11 @@ def shown_lines(value: object) -> str:
     return "\n".join(map(shown, str(value).split("\n")))
 
 
+def shortened(text: str, width: int) -> str:
+    """The text, or what of its beginning has this width, with `…` after its last whole word."""
+    return text if len(text) <= width else textwrap.shorten(text, width, placeholder=" …")
+
+
 _WITHOUT_CATALOG = ("init", "config", "schema")
 
 

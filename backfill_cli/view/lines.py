@@ -8,6 +8,7 @@ from backfill_cli.model.checkpoint import PartitionProgress, TablePartitions, To
 from backfill_cli.model.limit import Kind
 from backfill_cli.model.units import spell_count, spell_duration, spell_epoch, spell_moment, spell_rate, spell_size
 from backfill_cli.model.upstream import SpoolView
+from backfill_cli.view.console import laid_out, shortened
 from backfill_cli.view.model import (
     JobView,
     spell_age,
@@ -17,6 +18,7 @@ from backfill_cli.view.model import (
     spell_share,
     spell_skipped,
     spell_verified,
+    waits_for_snapshot,
 )
 
 FOLLOWED, LIVE = "finished", "live"
@@ -34,7 +36,10 @@ UNKNOWN = "a process that this catalog does not know: just starting, or begun wi
 
 
 def jobs_table(views: Sequence[JobView]) -> str:
-    """One line per job, columns aligned, the longest last; a column of quarantined rows if there are any."""
+    """One line per job, columns aligned, the longest last; a column of quarantined rows if there are any.
+
+    Below, for each job: what limits it, if it is longer than its cell, and what to type.
+    """
     some = any(view.quarantined for view in views)
     rows = [("JOB", "STATE", "PHASE", "COPIED", "READS", "LAG", *(("QUARANTINED",) if some else ()), "LIMITED BY")]
     rows += [
@@ -44,17 +49,33 @@ def jobs_table(views: Sequence[JobView]) -> str:
             spell_phase(view.phase),
             spell_share(view.share),
             spell_reads(view),
-            spell_lag(view.lag_s),
+            lag_of(view),
             *((f"{sum(view.quarantined.values()):,}",) if some else ()),
-            str(view.limited_by),
+            shortened(view.limited_by.said, LIMIT_CELL),
         )
         for view in views
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    return "\n".join(
+    lines = [
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
         for row in rows
-    )
+    ]
+    return "\n".join([*lines, *(line for view in views for line in _more_of(view))])
+
+
+LIMIT_CELL = 60
+"""Characters of what limits a job in a table; below it is whole."""
+
+
+def _more_of(view: JobView) -> list[str]:
+    """What does not fit into a line of the table: all of what limits a job, and what to type, on its own lines."""
+    limit = view.limited_by
+    said = [] if len(limit.said) <= LIMIT_CELL else [f"{view.name}: {limit.said}"]
+    if not limit.hint:
+        return ["", *said] if said else []
+    typed = laid_out(limit.hint, LIMIT_CELL)
+    lead = f"{'' if said else f'{view.name}: '}to {limit.to}:"
+    return ["", *said, lead, *(f"  {line}" for line in typed)]
 
 
 def job_details(view: JobView) -> str:
@@ -92,7 +113,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         ("reads", spell_reads(view)),
         *((("writes", spell_written(view.written_per_s)),) if view.written_per_s is not None else ()),
         ("time left", spell_eta(view.eta_s)),
-        ("lag", spell_lag(view.lag_s)),
+        ("lag", spell_lag_in_full(view)),
         ("not applied yet", spell_pending(view)),
         *((("kept", spell_held(view.held_bytes)),) if view.held_bytes is not None else ()),
         *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
@@ -149,7 +170,7 @@ def spell_progress(view: JobView, since: Totals | None = None, why: bool = True)
             parts.append(spell_reads(view))
         if view.eta_s is not None:
             parts.append(f"{spell_eta(view.eta_s)} left")
-    if view.lag_s is not None:
+    if view.lag_s is not None and not waits_for_snapshot(view):
         parts.append(f"lag {spell_lag(view.lag_s)}")
     if view.pending_epochs:
         parts.append(f"{spell_pending(view)} not applied yet")
@@ -222,13 +243,18 @@ def spell_commits(done: Totals) -> str:
 
 
 def spell_read(view: JobView) -> str:
-    """`84,200 of 200,000 rows`; in bytes if metadata does not give the number of rows."""
+    """`84,200 of 200,000 rows`; in bytes if metadata does not give the number of rows.
+
+    `committed` follows where other rows are said to be read already.
+    """
+    rows = "rows committed" if view.rows_in_hand else "rows"
     if view.rows_total is not None:
-        return spell_group(view.rows_read, view.rows_total, view.rows_estimated)
+        said = spell_group(view.rows_read, view.rows_total, view.rows_estimated)
+        return f"{said} committed" if view.rows_in_hand else said
     if view.bytes_total:
         read = min(view.bytes_read, view.bytes_total)
-        return f"{view.rows_read:,} rows, {spell_size(read)} of {spell_size(view.bytes_total)}"
-    return f"{view.rows_read:,} rows"
+        return f"{view.rows_read:,} {rows}, {spell_size(read)} of {spell_size(view.bytes_total)}"
+    return f"{view.rows_read:,} {rows}"
 
 
 def spell_part(group: SplitGroup, estimated: bool) -> str:
@@ -280,6 +306,19 @@ def spell_spool(spool: SpoolView) -> str:
 
 def spell_lag(lag_s: float | None) -> str:
     return "N/A" if lag_s is None else spell_duration(lag_s)
+
+
+def lag_of(view: JobView) -> str:
+    """`1.2 s`; `N/A` if it is not known, as before a snapshot is read for which the log waits."""
+    return "N/A" if waits_for_snapshot(view) else spell_lag(view.lag_s)
+
+
+def spell_lag_in_full(view: JobView) -> str:
+    """As `lag_of`, with the reason where it is not known yet."""
+    if not waits_for_snapshot(view):
+        return spell_lag(view.lag_s)
+    oldest = f"; the oldest change that waits is {spell_lag(view.lag_s)} old" if view.lag_s else ""
+    return f"not known before the snapshot is read{oldest}"
 
 
 def spell_allowed(view: JobView) -> str:

@@ -241,6 +241,11 @@ def _pending_epochs(row: JobRow, progress: Progress) -> int | None:
     return 0 if observed or row.state == JobState.DONE else None
 
 
+def waits_for_snapshot(view: JobView) -> bool:
+    """Whether the log is applied once the snapshot is read: until then nobody knows how far the sink is behind."""
+    return view.phase == Phase.SNAPSHOT and view.strategy not in _TWO_PHASES
+
+
 def is_observed(view: JobView) -> bool:
     """Whether the lag is what it is now, not that at most; as of its end, a job that is done has none."""
     return view.runner.alive or view.state == "done"
@@ -266,6 +271,8 @@ def limited_by(row: JobRow, committed_ms: int = 0) -> Limit:
         why = reason_of(row)
         return replace(why, text=f"failed: {why.text}", kind=Kind.ENDED, hint=why.hint or go_on)
     paused = f", paused by {row.control.paused_by}" if row.control.paused else ""
+    if row.state == JobState.DONE and row.progress is not None and not row.progress.follows:
+        return Limit(f"done: {row.reason}{paused}", Kind.ENDED)
     if row.state == JobState.DONE and not paused:
         follow = command(f"resume {row.name} --until forever")
         return Limit(f"done: {row.reason}", Kind.ENDED, follow, "follow")

@@ -24,10 +24,10 @@ from backfill_cli.view.events import events_of
 from backfill_cli.view.lines import (
     NOT_YET,
     is_busy,
+    lag_of,
     limit_of,
     spell_doing,
     spell_held,
-    spell_lag,
     spell_part,
     spell_partition_state,
     spell_pending,
@@ -118,7 +118,7 @@ class Jobs:
 
 def _job_lines(view: JobView) -> RenderableType:
     name = Text.assemble((shown(view.name), "bold"), "  ", _state(view))
-    numbers = (spell_phase(view.phase), spell_share(view.share), spell_reads(view), f"lag {spell_lag(view.lag_s)}")
+    numbers = (spell_phase(view.phase), spell_share(view.share), spell_reads(view), f"lag {lag_of(view)}")
     limit = view.limited_by
     parts: list[RenderableType] = [Spread(name, "  ".join(numbers))]
     parts.append(Padding(Text(shown(limit.said), style=QUIET), (0, 0, 0, 2)))
@@ -142,7 +142,7 @@ def _jobs_table(views: Sequence[JobView]) -> Table:
             Text(spell_phase(view.phase)),
             Text(spell_share(view.share)),
             Text(spell_reads(view)),
-            Text(spell_lag(view.lag_s)),
+            Text(lag_of(view)),
             *((Text(f"{sum(view.quarantined.values()):,}", style=WARN),) if some else ()),
             Text(shown(str(view.limited_by)), style=QUIET),
         )
@@ -339,7 +339,7 @@ def _numbers(view: JobView) -> list[tuple[str, str]]:
     time = [("running for", runs_for)] if runs_for else []
     return [
         ("reads", spell_reads(view)),
-        ("lag", spell_lag(view.lag_s)),
+        ("lag", lag_of(view)),
         *(time if view.phase == "upstream" else [("time left", spell_eta(view.eta_s))]),
         ("not applied yet", spell_pending(view)),
     ]

@@ -18,6 +18,7 @@ from backfill_cli.model.job import Phase, Verb
 from backfill_cli.model.units import spell_clock, spell_count, spell_duration, spell_moment, spell_rate, spell_size
 from backfill_cli.view.curves import Life, figures
 from backfill_cli.view.lines import (
+    lag_of,
     spell_lag,
     spell_partition,
     spell_pending,
@@ -36,6 +37,7 @@ from backfill_cli.view.model import (
     spell_share,
     spell_skipped,
     spell_verified,
+    waits_for_snapshot,
 )
 from backfill_cli.view.past import PAUSED, Event, Span, events, gaps, lag_line, landmarks, pauses, phase_spans
 from backfill_cli.view.reports import HISTORY, history_row
@@ -223,7 +225,7 @@ def _facts(told: Reported) -> str:
         *((("reads", spell_rate(view.rows_per_s)),) if view.rows_per_s is not None else ()),
         *((("follows", spell_rate(view.changes_per_s, "changes")),) if view.changes_per_s is not None else ()),
         *((("writes", spell_written(view.written_per_s)),) if view.written_per_s is not None else ()),
-        ("lag" if is_observed(view) else "lag, at most", spell_lag(view.lag_s)),
+        ("lag" if is_observed(view) or waits_for_snapshot(view) else "lag, at most", lag_of(view)),
         *((("pending", spell_pending(view)),) if view.pending_epochs is not None else ()),
         ("changes applied", f"{totals.changes_read:,}"),
         ("rows written", _written(totals)),

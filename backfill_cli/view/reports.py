@@ -64,7 +64,7 @@ def plan_text(report: PlanReport) -> str:
     lines += ["what follows is what a new job would do", ""] if report.exists else []
     lines += [wrapped(f"{name:<12}{value}", 12) for name, value in facts]
     for table in report.tables:
-        lines += ["", *_table_lines(table)]
+        lines += ["", *_table_lines(table, report.spell_amount([table]))]
     for table in report.side_tables:
         lines += ["", f"table {table.target}: for rows that cannot be read", *column_lines(table)]
     said = [f"start would refuse: {one}" for one in report.refused]
@@ -88,12 +88,9 @@ def _change_log(report: PlanReport) -> str:
     return f"from {report.position}; {spell_count(report.pending_epochs, 'upstream commit')} waiting{size}"
 
 
-def _table_lines(table: PlannedTable) -> list[str]:
-    about = "about " if table.estimated else ""
-    rows = "rows unknown until read" if table.rows is None else f"{about}{table.rows:,} rows"
+def _table_lines(table: PlannedTable, amount: str) -> list[str]:
     name = table.name if table.name == table.target else f"{table.name} → {table.target}"
-    size = spell_size(table.size_bytes)
-    head = f"table {name}: {spell_count(table.splits, 'part')}, {rows}, {size}; key {', '.join(table.key)}"
+    head = f"table {name}: {spell_count(table.splits, 'part')}, {amount}; key {', '.join(table.key)}"
     return [head, *column_lines(table)]
 
 

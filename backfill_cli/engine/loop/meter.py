@@ -245,6 +245,7 @@ class Meter:
             doing_ms=None if doing is None else doing.since_ms,
             rows_in_hand=in_hand.rows,
             changes_in_hand=in_hand.changes,
+            follows=self._follows,
         )
 
     def _rates(self) -> list[float]:
@@ -342,7 +343,8 @@ class Meter:
             behind = f"{spell_count(left, 'upstream commit')} left" if left else "the last upstream commits"
             return Limit(behind, Kind.CATCHING_UP)
         if state.converging:
-            return Limit("following; the sink equals the upstream once the change log passes the end of the load")
+            until = "the sink equals the upstream once the change log passes the end of the load"
+            return Limit(until, Kind.FOLLOWING)
         doing, flying_ms = self._doing, self._flying_steady_ms
         if doing is not None and steady_ms - doing.since_steady_ms >= LONG_MS:
             return Limit(f"the current commit: {doing.what}")
@@ -354,7 +356,7 @@ class Meter:
             )
         if self._observed_ms is None:
             return Limit("looking for changes upstream", Kind.NOW)
-        return Limit(f"nothing: following, a commit every {spell_duration(self._interval_ms / 1000)}")
+        return Limit(f"a commit every {spell_duration(self._interval_ms / 1000)}", Kind.FOLLOWING)
 
     def _log_rates(self, steady_ms: int) -> tuple[float, Written] | None:
         """Changes read and rows written per second, recently; 0 if none for a while, None before MEANT_MS."""

@@ -36,13 +36,13 @@ from backfill_cli.engine.staging.transform import evolved, require_apart, requir
 from backfill_cli.engine.staging.values import refuse_null_keys_of_snapshot
 from backfill_cli.errors import ColumnAdded
 from backfill_cli.failpoint import hit
+from backfill_cli.formats.skip_counts import skipped_in, told_in
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import partition_number, partition_table
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, F, Session, SparkSession
 from backfill_cli.spark.row_counts import counted_in, rows_in
-from backfill_cli.spark.skip_counts import skipped_in, told_in
 
 ROWS, CHANGES, SKIPPED = "rows", "changes", "skipped"
 RENAMED = "renamed"

@@ -17,10 +17,10 @@ from backfill_cli.contracts.domain import Domain
 from backfill_cli.errors import ColumnAdded
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.formats.schemas import arrow_type
+from backfill_cli.formats.skip_counts import Place
 from backfill_cli.model.schema import Columns, SparkType, columns_of, field
 from backfill_cli.spark.api import Column, DataFrame, F
 from backfill_cli.spark.names import quoted
-from backfill_cli.spark.skip_counts import Place
 from backfill_cli.upstreams.kafka.options import DECLARE
 
 if TYPE_CHECKING:

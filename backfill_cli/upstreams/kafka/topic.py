@@ -11,6 +11,7 @@ from backfill_cli.contracts.decoder import Asked, Found, Opened
 from backfill_cli.decode.registered import Registered
 from backfill_cli.decode.unwrapped import DELETED
 from backfill_cli.errors import START_OVER, Fatal, StateConflict, UsageError
+from backfill_cli.formats.skip_counts import place
 from backfill_cli.kafka.cluster import Seen
 from backfill_cli.kafka.connection import Connection
 from backfill_cli.kafka.messages import messages
@@ -22,7 +23,6 @@ from backfill_cli.registry import decoder
 from backfill_cli.schema_registry.registry import SchemaRegistry
 from backfill_cli.schema_registry.wire import HEADERS
 from backfill_cli.spark.api import DataFrame, SparkSession
-from backfill_cli.spark.skip_counts import place
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.log import samples
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, JSON_FORMATS, WIRE, TopicOptions

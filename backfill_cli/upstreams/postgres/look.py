@@ -212,21 +212,21 @@ def _looked(
         options["accept_partition_changes"] = Told(None, why)
     told = {"dsn": named.text, "slot": name, "publication": publication or name, "accept_partition_changes": True}
     faults = list(_faults(connection, PostgresOptions.model_validate(told), tables))
-    rows = sum(one.rows for one in _listed(connection) if one.name in {table.name for table in tables})
     made = f"slot {name}" + (f"; publication {publication}" if publication else f" and publication {name}")
     return Looked(
         found,
         options,
         (
-            _tables_line(where, tables, rows),
+            _tables_line(where, tables),
             f"start creates {made}",
             _ready_line(faults, all(table.key for table in tables)),
         ),
     )
 
 
-def _tables_line(where: str, tables: Sequence[PgTable], rows: float) -> str:
-    amount = f"{_rows_text(rows)}, {spell_size(sum(table.size_bytes for table in tables))}"
+def _tables_line(where: str, tables: Sequence[PgTable]) -> str:
+    """Without the number of rows, which the plan below estimates."""
+    amount = spell_size(sum(table.size_bytes for table in tables))
     if len(tables) > 1:
         return f"{where}: {len(tables)} tables, {amount}"
     (table,) = tables

@@ -46,7 +46,7 @@ def test_a_job_without_a_change_side_is_not_said_to_follow() -> None:
     made = Meter("job", "time", 1000)
     assert str(follows(made, Phase.UPSTREAM).limited_by) == "looking for changes upstream"
     made.observed(EpochPlan(), 1_000, UpstreamView("{}", START))
-    assert str(follows(made, Phase.UPSTREAM).limited_by) == "nothing: following, a commit every 1 s"
+    assert str(follows(made, Phase.UPSTREAM).limited_by) == "following: a commit every 1 s"
     alone = str(follows(Meter("job", "time", 1000, follows=False), Phase.UPSTREAM).limited_by)
     assert alone == "nothing to follow: the config names no changes; to end it: backfill stop job"
 
@@ -224,7 +224,7 @@ def test_a_live_job_with_work_in_hand_is_not_limited_by_nothing() -> None:
     made = Meter("job", "time", 1000)
     made.observed(EpochPlan(), 900, UpstreamView("{}", START))
     with made.busy("reading 15 upstream commits", 1_000, 0):
-        assert str(follows(made, Phase.UPSTREAM, 999).limited_by).startswith("nothing: following")
+        assert str(follows(made, Phase.UPSTREAM, 999).limited_by).startswith("following: a commit")
         staging = str(follows(made, Phase.UPSTREAM, 1_000).limited_by)
     assert staging == "the current commit: reading 15 upstream commits"
     made.flying(2_000)

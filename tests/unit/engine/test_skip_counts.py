@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from backfill_cli.errors import Transient
-from backfill_cli.spark.skip_counts import Place, place, skipped_in, told_in
+from backfill_cli.formats.skip_counts import Place, place, skipped_in, told_in
 
 
 def begun(folder: Path, *tables: str) -> list[Place]:

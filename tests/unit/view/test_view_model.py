@@ -227,4 +227,12 @@ def test_each_kind_of_record_that_is_skipped_has_words_for_one_and_for_many() ->
         assert spell_skipped({one: 1}).startswith("1 ")
         assert spell_skipped({one: 2}).startswith("2 ")
     view = job_view(row(progress=progress(skipped={"heartbeats": 3})))
-    assert ["skipped", "3 heartbeats"] in [line.split(None, 1) for line in job_details(view).splitlines()]
+    assert ["skipped:", "3 heartbeats"] in [line.split(None, 1) for line in job_details(view).splitlines()]
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_job_that_is_done_can_be_followed_where_something_follows(follows: bool) -> None:
+    told = progress(phase=Phase.UPSTREAM, follows=follows)
+    limit = job_view(row(state=JobState.DONE, live=False, progress=told)).limited_by
+    assert limit.kind is Kind.ENDED
+    assert bool(limit.hint) == follows

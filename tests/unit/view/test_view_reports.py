@@ -138,3 +138,10 @@ def test_a_sink_that_converges_may_be_verified_later(capsys: pytest.CaptureFixtu
         show_verify(VerifyReport("orders", 7, (DIFFERENT,), 2.0, converging=True), as_json=True)
     assert "converging" in str(caught.value.hint)
     assert json.loads(capsys.readouterr().out)["equal"] is False
+
+
+def test_a_plan_of_a_log_read_by_offsets_counts_records_which_have_no_size() -> None:
+    for rows, told in ((21, "at most 21 records"), (1, "at most 1 record"), (None, "rows unknown until read")):
+        table = PlannedTable("orders", "orders", ("id",), 4, rows, 0)
+        text = plan_text(replace(PLAN, strategy="source", tables=(table,)))
+        assert f"table orders: 4 parts, {told}; key id" in text

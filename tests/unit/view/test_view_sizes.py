@@ -19,7 +19,17 @@ from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.split import SplitStatus
-from backfill_cli.view.lines import spell_lag
+from backfill_cli.view.console import shortened
+from backfill_cli.view.lines import (
+    LIMIT_CELL,
+    job_details,
+    jobs_table,
+    lag_of,
+    limit_of,
+    spell_lag_in_full,
+    spell_progress,
+    spell_read,
+)
 from backfill_cli.view.model import JobView, job_view, phases_of, spell_share
 from backfill_cli.view.picture import Picture, live_picture
 
@@ -133,9 +143,9 @@ def test_a_number_is_whole_or_not_there(view: JobView, width: int, height: int) 
 @given(view=views(), width=st.integers(60, 230), height=st.integers(15, 60))
 def test_what_matters_is_on_every_screen_of_60_by_15(view: JobView, width: int, height: int) -> None:
     text = "\n".join(drawn(live_picture([view], FOOTER), width, height))
-    told = [view.limited_by.text.split()[0], *map(str, view.limited_by.hint.commands)]
+    told = [limit_of(view)[1].split()[0], *map(str, view.limited_by.hint.commands)]
     if view.created:
-        told += [view.phase, spell_share(view.share), "reads", "lag", spell_lag(view.lag_s)]
+        told += [view.phase, spell_share(view.share), "reads", "lag", lag_of(view)]
     for said in told:
         assert said in text, said
 
@@ -172,3 +182,31 @@ def test_a_wide_terminal_has_curves_and_events_and_a_small_one_has_not() -> None
     small = "\n".join(drawn(live_picture([view], FOOTER), 80, 24))
     assert "┤" not in small
     assert "last events" not in small
+
+
+@given(views())
+def test_a_table_in_a_pipe_is_narrow_and_each_command_begins_its_line(view: JobView) -> None:
+    heads, row, *below = jobs_table([view]).splitlines()
+    limit = view.limited_by
+    assert len(row) <= heads.index("LIMITED BY") + LIMIT_CELL
+    said = shortened(limit.said, LIMIT_CELL)
+    assert row.endswith(said)
+    assert said == limit.said or f"{view.name}: {limit.said}" in below
+    for one in limit.hint.said:
+        assert isinstance(one, str) or any(line.startswith(f"  {one}") for line in below)
+
+
+@given(views(), st.sampled_from([60, 80, 120]))
+def test_rows_that_are_read_and_rows_that_are_committed_are_told_apart(view: JobView, width: int) -> None:
+    if view.created and view.rows_in_hand:
+        assert " committed" in spell_read(view)
+        for text in (job_details(view), "\n".join(drawn(Picture(view, FOOTER), width, 500))):
+            assert "committed" in text
+
+
+@given(views())
+def test_a_lag_is_only_told_as_one_once_the_log_is_applied(view: JobView) -> None:
+    waits = view.phase == Phase.SNAPSHOT and view.strategy in ("snapshot", "chain")
+    assert (lag_of(view) == "N/A") == (waits or view.lag_s is None)
+    assert ("; lag " in spell_progress(view)) == (not waits and view.lag_s is not None)
+    assert spell_lag_in_full(view).startswith("not known before the snapshot is read") == waits
