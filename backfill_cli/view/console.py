@@ -139,8 +139,11 @@ def laid_out(hint: Hint, width: int) -> list[str]:
 
     Only a command that is wider than a line, a setting (`name = value`), or a word, makes a longer line.
     """
-    if len(str(hint)) <= width:
-        return [str(hint)]
+    return [str(hint)] if len(str(hint)) <= width else in_lines(hint, width)
+
+
+def in_lines(hint: Hint, width: int) -> list[str]:
+    """The hint in lines of this width, each of its commands on one of its own."""
     lines = []
     for part in hint.said:
         if not isinstance(part, str):

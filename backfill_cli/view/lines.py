@@ -8,7 +8,7 @@ from backfill_cli.model.checkpoint import PartitionProgress, TablePartitions, To
 from backfill_cli.model.limit import Kind
 from backfill_cli.model.units import spell_count, spell_duration, spell_epoch, spell_moment, spell_rate, spell_size
 from backfill_cli.model.upstream import SpoolView
-from backfill_cli.view.console import laid_out, shortened
+from backfill_cli.view.console import in_lines, shortened
 from backfill_cli.view.model import (
     JobView,
     spell_age,
@@ -73,7 +73,7 @@ def _more_of(view: JobView) -> list[str]:
     said = [] if len(limit.said) <= LIMIT_CELL else [f"{view.name}: {limit.said}"]
     if not limit.hint:
         return ["", *said] if said else []
-    typed = laid_out(limit.hint, LIMIT_CELL)
+    typed = in_lines(limit.hint, LIMIT_CELL)
     lead = f"{'' if said else f'{view.name}: '}to {limit.to}:"
     return ["", *said, lead, *(f"  {line}" for line in typed)]
 

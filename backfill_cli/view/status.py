@@ -16,17 +16,8 @@ from backfill_cli.errors import BackfillError, Fatal, Hint, HistoryGone, Transie
 from backfill_cli.model.units import spell_duration
 from backfill_cli.model.upstream import HeldLog
 from backfill_cli.view.console import answer, answer_json, coloured, interactive, say
-from backfill_cli.view.lines import job_details, jobs_table, lag_of, spell_held_up, spell_progress
-from backfill_cli.view.model import (
-    DEAD,
-    ENDED,
-    Jobs,
-    JobView,
-    look_at,
-    spell_phase,
-    spell_quarantined,
-    waits_for_snapshot,
-)
+from backfill_cli.view.lines import job_details, jobs_table, spell_held_up, spell_progress
+from backfill_cli.view.model import DEAD, ENDED, Jobs, JobView, look_at, spell_phase, spell_quarantined
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -222,8 +213,7 @@ def _judged(view: JobView, max_lag_s: float | None, now_ms: int) -> tuple[bool, 
         since_s = (now_ms - (view.runner.claimed_ms or view.created_ms)) / 1000
         said = f"starting for {spell_duration(max(0.0, since_s))}: {bare.limited_by}"
         return since_s <= STARTING_S, said, hint
-    told = view.lag_s is not None and not waits_for_snapshot(view)
-    lag = f", lag {lag_of(view)}" if told else ""
+    lag = "" if view.lag_s is None else f", lag {spell_duration(view.lag_s)}"
     doing = f"{view.state}, {spell_phase(view.phase)}{lag}"
     if view.runner.alive and view.age_s is not None and view.age_s > SILENT_S + view.interval_s:
         silent = f"upstream not observed for {spell_duration(view.age_s)}"
