@@ -36,10 +36,7 @@ UNKNOWN = "a process that this catalog does not know: just starting, or begun wi
 
 
 def jobs_table(views: Sequence[JobView]) -> str:
-    """One line per job, columns aligned, the longest last; a column of quarantined rows if there are any.
-
-    Below, for each job: what limits it, if it is longer than its cell, and what to type.
-    """
+    """One line per job, columns aligned, the longest last; a column of quarantined rows if there are any."""
     some = any(view.quarantined for view in views)
     rows = [("JOB", "STATE", "PHASE", "COPIED", "READS", "LAG", *(("QUARANTINED",) if some else ()), "LIMITED BY")]
     rows += [
@@ -56,15 +53,19 @@ def jobs_table(views: Sequence[JobView]) -> str:
         for view in views
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    lines = [
+    return "\n".join(
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
         for row in rows
-    ]
-    return "\n".join([*lines, *(line for view in views for line in _more_of(view))])
+    )
 
 
 LIMIT_CELL = 60
-"""Characters of what limits a job in a table; below it is whole."""
+"""Characters of what limits a job in a table; `below_table` has all of it."""
+
+
+def below_table(views: Sequence[JobView]) -> str:
+    """For each job what does not fit into its line: what limits it, if that is long, and what to type."""
+    return "\n".join(line for view in views for line in _more_of(view))
 
 
 def _more_of(view: JobView) -> list[str]:

@@ -16,7 +16,7 @@ from backfill_cli.errors import BackfillError, Fatal, Hint, HistoryGone, Transie
 from backfill_cli.model.units import spell_duration
 from backfill_cli.model.upstream import HeldLog
 from backfill_cli.view.console import answer, answer_json, coloured, interactive, say
-from backfill_cli.view.lines import job_details, jobs_table, spell_held_up, spell_progress
+from backfill_cli.view.lines import below_table, job_details, jobs_table, spell_held_up, spell_progress
 from backfill_cli.view.model import DEAD, ENDED, Jobs, JobView, look_at, spell_phase, spell_quarantined
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def show_status(views: Sequence[JobView], in_full: bool, catalog: Catalog, typed
         console_of(stderr=False).print(Picture(views[0]) if in_full else Jobs(views))
         return
     answer(job_details(views[0]) if in_full else jobs_table(views))
+    if not in_full and (more := below_table(views)):
+        say(more)
 
 
 def nothing_in(catalog: Catalog) -> tuple[str, Hint]:

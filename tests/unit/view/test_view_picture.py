@@ -17,7 +17,7 @@ from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.split import SplitStatus
 from backfill_cli.view.console import shown, shown_lines
-from backfill_cli.view.lines import job_details, jobs_table, spell_progress
+from backfill_cli.view.lines import below_table, job_details, jobs_table, spell_progress
 from backfill_cli.view.model import JobView, job_view
 from backfill_cli.view.picture import Jobs, Picture, beginning_picture, live_picture
 from backfill_cli.view.status import Lines
@@ -148,7 +148,8 @@ def test_case_48_shown_text_is_one_printable_line_and_shown_again_the_same(text:
 
 def test_plain_lines_are_aligned_and_never_cut_off() -> None:
     long = job_view(row(name="a-job-with-a-long-name", state=JobState.FAILED, why=Limit("x" * 200)))
-    first, second, third, *below = jobs_table([FULL, long]).splitlines()
+    first, second, third = jobs_table([FULL, long]).splitlines()
+    below = below_table([FULL, long]).splitlines()
     assert first.index("STATE") == second.index("running") == third.index("failed")
     assert below[:3] == ["", "orders: to change:", "  backfill throttle orders --rate none"]
     assert below[3:] == [

@@ -22,6 +22,7 @@ from backfill_cli.model.split import SplitStatus
 from backfill_cli.view.console import shortened
 from backfill_cli.view.lines import (
     LIMIT_CELL,
+    below_table,
     job_details,
     jobs_table,
     lag_of,
@@ -186,7 +187,8 @@ def test_a_wide_terminal_has_curves_and_events_and_a_small_one_has_not() -> None
 
 @given(views())
 def test_a_table_in_a_pipe_is_narrow_and_each_command_begins_its_line(view: JobView) -> None:
-    heads, row, *below = jobs_table([view]).splitlines()
+    heads, row = jobs_table([view]).splitlines()
+    below = below_table([view]).splitlines()
     limit = view.limited_by
     assert len(row) <= heads.index("LIMITED BY") + LIMIT_CELL
     said = shortened(limit.said, LIMIT_CELL)
