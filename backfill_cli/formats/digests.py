@@ -47,10 +47,9 @@ DIALECT = Dialect(
 )
 
 
-def words_digest(
-    spark: SparkSession, rows: DataFrame, spec: DigestSpec, ranges: KeyRanges | None
-) -> dict[int, Digest]:
+def words_digest(rows: DataFrame, spec: DigestSpec, ranges: KeyRanges | None) -> dict[int, Digest]:
     """Like `SinkCopy.digest`, of a frame."""
+    spark = rows.sparkSession  # whose view it is; another can be the process's own
     view = f"{own.PREFIX}verify_{uuid.uuid4().hex}"
     rows.createOrReplaceTempView(view)
     try:

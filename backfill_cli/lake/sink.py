@@ -188,7 +188,7 @@ class LakeCopy(SinkCopy):
 
     def digest(self, table: SinkTable, spec: DigestSpec, ranges: KeyRanges | None) -> Mapping[int, Digest]:
         with self._reading(table):
-            return words_digest(self._spark, self._reads(self._spark, table), spec, ranges)
+            return words_digest(self._reads(self._spark, table), spec, ranges)
 
     @contextmanager
     def _reading(self, table: SinkTable) -> Iterator[None]:

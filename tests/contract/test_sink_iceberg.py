@@ -240,7 +240,7 @@ class TestIcebergSink(SinkContract):
             assert (survey.low, survey.high) == (0, 1)
             spec = spec_of(table.schema, table.key, survey.few)
             assert spec is not None
-            assert copy.digest(table, spec, None) == words_digest(spark, frame, spec, None)
+            assert copy.digest(table, spec, None) == words_digest(frame, spec, None)
             saved = copy.saved()
             assert saved is not None
             sink.commit(epochs.next(deletes=[0]))

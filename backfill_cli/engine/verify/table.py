@@ -142,7 +142,7 @@ class _Comparison:
             upstream = [spark_digest(self.expected, self.table, groups, self.part(ranges))] if groups else []
             if self.spec is not None:
                 spec = replace(self.spec, sample=None)  # `expected` holds only the sample
-                upstream.insert(0, words_digest(self.spark, self.expected, spec, ranges))
+                upstream.insert(0, words_digest(self.expected, spec, ranges))
             return _merged(upstream), _merged(sink.result())
 
     def _sink(self, ranges: KeyRanges | None, groups: Sequence[Sequence[str]]) -> list[Digests]:

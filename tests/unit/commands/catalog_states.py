@@ -55,7 +55,7 @@ def catalog_damaged(s: Scene) -> str:
     whole = s.catalog.path.read_bytes()
     s.catalog.path.write_bytes(whole[:12288] + bytes(b ^ 0xFF for b in whole[12288:]))
     hint = s.refused("status", "orders")
-    moved = re.search(r"\(mv (\S+) (\S+)\)", hint)
+    moved = re.search(r"mv (\S+) (\S+);", hint)
     assert moved is not None
     Path(moved[1]).rename(moved[2])
     return hint

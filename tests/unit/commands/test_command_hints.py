@@ -115,7 +115,7 @@ def test_what_a_command_prints_carries_the_catalog_that_was_typed(run: Run, fold
     end_job(catalog, "orders", JobState.STOPPED, told=kept)
     words = ("--catalog", str(there))
     assert run("stop", *words).stderr.endswith(f"until the job continues: backfill resume orders {typed}\n")
-    assert f"to continue: backfill resume orders {typed}" in run("status", *words).stdout
+    assert f"backfill resume orders {typed}\n" in run("status", *words).stderr
     assert f"to continue: backfill resume orders {typed}" in run("status", "orders", *words).stdout
     told = json.loads(run("status", "--json", *words).stdout)["jobs"][0]["limited_by"]
     assert (told["kind"], told["to"], told["text"]) == ("ended", "continue", "stopped")

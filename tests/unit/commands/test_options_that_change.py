@@ -223,6 +223,7 @@ USED: dict[str, Change] = {
     "upstream.files.changes.tables": Change("debezium", ["public.orders"]),
     "upstream.files.changes.consecutive": Change("files", "names"),
     "upstream.files.changes.columns": Change("files", "id BIGINT, note STRING, more STRING"),
+    "upstream.files.changes.accept_growth": Change("files", True),
     "upstream.files and kafka.snapshot.ignore": Change("files and kafka", ["more"]),
     "upstream.files and kafka.snapshot.sparse": Change("files and kafka", ["note"]),
     "upstream.files and kafka.changes.bootstrap_servers": Change("files and kafka", "127.0.0.1:2"),
@@ -437,6 +438,8 @@ def test_an_option_that_may_change_reaches_the_connector_and_the_run_at_the_next
 
     monkeypatch.setattr(configs, "upstream_of", upstream)
     monkeypatch.setattr(configs, "sink_of", sink)
+    # A Java that a refused start of an earlier test began in a thread can end now.
+    monkeypatch.setattr("backfill_cli.spark.driver.ended", lambda wait_s=0.0: None)
     config = parsed(changed(option, change))
     with pytest.raises(Opened):
         running.start(config, catalog, "forever", False, None)

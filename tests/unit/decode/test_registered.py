@@ -2,6 +2,7 @@
 
 import datetime
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -243,7 +244,7 @@ def test_a_record_with_a_new_column_is_named_with_what_to_declare(topic: Topic) 
         "kafka_timestamp": pa.nulls(2, pa.timestamp("us", "UTC")),
     }
     with pytest.raises(ColumnAdded, match="partition 0, offset 8: column 'name' is new in schema id") as caught:
-        reading.rows(at, place, [None, None], [old, new])
+        reading.rows(at, place, [None, None], [old, new], Counter())
     with typed(caught.value) as hint:
         declared = of_ddl(str(hint.settings()["upstream.value.schema"]))
         assert "id" in declared
