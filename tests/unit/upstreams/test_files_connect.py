@@ -188,8 +188,10 @@ def test_what_was_applied_of_a_partition_is_remembered(root: Path) -> None:
     memory = upstream.remembered(position)
     late = put(root, 0, 5)
     for process in (upstream, restored(root, pin, memory)):
-        with pytest.raises(Fatal, match="came late"):
+        with pytest.raises(Fatal, match="came late") as caught:
             process.observe(position, False)
+        assert "rename" not in str(caught.value.hint), "it would undo newer changes"
+        assert "newer records of its partition are applied: " in str(caught.value.hint)
     late.unlink()
     waiting = root / "changes" / "partition=1" / name(1, 10)
     waiting.unlink()
@@ -227,11 +229,16 @@ REFUSED: Mapping[str, tuple[tuple[str, ...], str, str, str]] = {
         "set upstream.changes.path to the folder of one topic",
         "partition=1",
     ),
-    "one file twice": (TWO_HOURS, "the same partition and first offset", "remove one of them", TWO_HOURS[1]),
+    "one file twice": (
+        TWO_HOURS,
+        "the same partition and first offset",
+        "remove the one with fewer records",
+        TWO_HOURS[1],
+    ),
     "one offset twice": (
         (TWO_HOURS[0], f"{TWO_HOURS[1]}.gz"),
         "begin with the same offset of the same partition",
-        "remove one of them",
+        "remove the one with fewer records",
         f"{TWO_HOURS[1]}.gz",
     ),
     "two partitions": (

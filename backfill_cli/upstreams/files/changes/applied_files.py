@@ -19,6 +19,7 @@ from backfill_cli.errors import START_OVER, Fatal, Hint, HistoryGone, shell
 from backfill_cli.formats.listing import File, touched
 from backfill_cli.model.names import by_numbers, in_order, unlike_text
 from backfill_cli.model.position import Cursor
+from backfill_cli.upstreams.files.changes.connect_files import told_by
 
 GROUP = 500
 """Files in a group. At least this many of the newest files, and fewer than twice this many, are not grouped."""
@@ -180,11 +181,13 @@ NAME_IT_LATER = (
     "if its changes are wanted and not in the sink, rename it so that it sorts after that one; otherwise remove it"
 )
 
+_BY_OFFSET = "newer records of its partition are applied: " + START_OVER + ", with this file"
+
 
 def changed(table: str, fault: Mismatch, cursor: str) -> Fatal:
     file, was = fault.file, fault.was
     if was is None:
-        return late(table, file, cursor, NAME_IT_LATER)
+        return came_late(table, file, cursor)
     grown = file.size > was[1]
     restore = touched(file.path, was[2])
     if was[1] != file.size:
@@ -206,6 +209,15 @@ def changed(table: str, fault: Mismatch, cursor: str) -> Fatal:
             "remove this one: the job does not need applied files, but verify does"
         )
     return Fatal(f"table '{table}': {file.path} {what}", hint)
+
+
+def came_late(table: str, file: File, cursor: str) -> Fatal:
+    """For a file that is new where its name comes before applied ones.
+
+    One of a topic's records has its place by its offset: under a later name it would undo newer changes.
+    """
+    of_topic = told_by(file.name.rpartition("/")[2]) is not None
+    return late(table, file, cursor, _BY_OFFSET if of_topic else NAME_IT_LATER)
 
 
 def late(table: str, file: File, cursor: str, hint: Hint | str) -> Fatal:

@@ -16,7 +16,10 @@ from backfill_cli.formats.listing import File
 _NAME = re.compile(
     r"(?P<topic>[A-Za-z0-9._-]+)\+(?P<partition>[0-9]+)\+(?P<first>[0-9]+)(?:\+[0-9]+)?(?:\.[^+]*)?"
 )
-_ONE_OF_TWO = "remove one of them: a connector that starts again can write the same records another time"
+_ONE_OF_TWO = (
+    "remove the one with fewer records: a connector that starts again can write the same records another time; "
+    "if the job has applied that one, " + START_OVER
+)
 _BY_TIME = (
     'write the topic again with timestamp.extractor = "Wallclock" in the connector, or without folders by time; '
     "then " + START_OVER + " with these files"
