@@ -103,7 +103,8 @@ class Admin:
                 if exc.args[0].code() != kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED:
                     raise
                 return None
-        return str(told[name].value) if name in told else None
+        value = told[name].value if name in told else None
+        return None if value is None else str(value)
 
     def begins(self, places: Iterable[Place]) -> dict[Place, int]:
         """Where the log of each partition begins."""
