@@ -177,7 +177,7 @@ def _of_group(group: Group, files: Sequence[File]) -> Iterator[Mismatch]:
         yield from (Mismatch(file) for file in newer or [max(files, key=lambda file: file.mtime_ns)])
 
 
-NAME_IT_LATER = (
+_NAME_IT_LATER = (
     "if its changes are wanted and not in the sink, rename it so that it sorts after that one; otherwise remove it"
 )
 
@@ -187,7 +187,7 @@ _BY_OFFSET = "newer records of its partition are applied: " + START_OVER + ", wi
 def changed(table: str, fault: Mismatch, cursor: str) -> Fatal:
     file, was = fault.file, fault.was
     if was is None:
-        return came_late(table, file, cursor)
+        return late(table, file, cursor)
     grown = file.size > was[1]
     restore = touched(file.path, was[2])
     if was[1] != file.size:
@@ -211,16 +211,13 @@ def changed(table: str, fault: Mismatch, cursor: str) -> Fatal:
     return Fatal(f"table '{table}': {file.path} {what}", hint)
 
 
-def came_late(table: str, file: File, cursor: str) -> Fatal:
+def late(table: str, file: File, cursor: str) -> Fatal:
     """For a file that is new where its name comes before applied ones.
 
     One of a topic's records has its place by its offset: under a later name it would undo newer changes.
     """
     of_topic = told_by(file.name.rpartition("/")[2]) is not None
-    return late(table, file, cursor, _BY_OFFSET if of_topic else NAME_IT_LATER)
-
-
-def late(table: str, file: File, cursor: str, hint: Hint | str) -> Fatal:
+    hint: Hint | str = _BY_OFFSET if of_topic else _NAME_IT_LATER
     return Fatal(f"table '{table}': {file.path} came late: the job is already at '{cursor}'", hint)
 
 

@@ -298,7 +298,7 @@ class TableLog:
     def _compare(self, added: Iterable[File], gone: Iterable[File], cursor: str | None) -> None:
         for file in added:
             if cursor is not None and _up_to(file.name, cursor):
-                raise applied_files.came_late(self.table, file, cursor)
+                raise applied_files.late(self.table, file, cursor)
         for file in gone:
             if not _up_to(file.name, cursor):
                 raise applied_files.gone_unread(self.table, file.path)
