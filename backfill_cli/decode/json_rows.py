@@ -146,7 +146,7 @@ class _Reading:
         raw, kept = group.read(wanted)
         columns: dict[str, pa.Array] = {}
         unsent: dict[str, pa.Array] = {}
-        gone = self._says(raw, unwrapped.DELETED, "true"), self._says(raw, unwrapped.OP, "d", "t")
+        gone = [self._says_else(raw, mark, *words) for mark, words in unwrapped.STAYS.items()]
         odd = arrow_values.either(*gone)  # to say which values of a deleted row count is not worth columns
         is_new = self._says(raw, unwrapped.OP, "c", "r")
         for name in self._columns:
@@ -182,6 +182,13 @@ class _Reading:
         import pyarrow.compute as pc
 
         return pc.fill_null(pc.is_in(raw[mark], pa.array(words)), False) if mark in self._marks else None
+
+    def _says_else(self, raw: "Mapping[str, pa.Array]", mark: str, *words: str) -> "pa.Array | None":
+        """Whether a row has a mark, which is none of these words; None if no row can have it."""
+        import pyarrow.compute as pc
+
+        known = self._says(raw, mark, *words)
+        return None if known is None else pc.invert(pc.or_(known, pc.is_null(raw[mark])))
 
     def _placeholders(self, by: Resolved, name: str, raw: "Mapping[str, pa.Array]") -> "Placeholders":
         from backfill_cli.decode.unsent_arrow import Placeholders

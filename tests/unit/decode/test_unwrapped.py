@@ -5,6 +5,8 @@ import random
 from typing import Any
 
 import pytest
+from registered_avro import Topic
+from toy_registry import running
 
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Asked, Decode, Decoded, Fault
@@ -88,6 +90,59 @@ def test_what_a_row_cannot_say_is_a_fault(ddl: str) -> None:
         {"id": None, "__op": "t"},
     ]
     assert [fault for *_, fault in told(decoded(cases, ddl))] == [Fault.NOT_SENT, Fault.NOT_SENT, Fault.TRUNCATED]
+
+
+ODD: list[tuple[Row, str]] = [
+    ({"__deleted": "nope"}, "unknown __deleted nope"),
+    ({"__deleted": "True", "__op": "u"}, "unknown __deleted True"),
+    ({"__deleted": ""}, "unknown __deleted "),
+    ({"__deleted": 1}, "unknown __deleted 1"),
+    ({"__deleted": ["true"]}, 'unknown __deleted ["true"]'),
+    ({"__deleted": "false", "__op": "zz"}, "unknown __op zz"),
+    ({"__deleted": "true", "__op": "delete"}, "unknown __op delete"),
+    ({"__op": True}, "unknown __op true"),
+    ({"__op": {"d": 1}}, 'unknown __op {"d":1}'),
+]
+"""Marks that the transform does not write, and what is wrong with the row."""
+
+KNOWN: list[tuple[Row, str]] = [
+    ({"__deleted": None}, "U"),
+    ({"__op": None, "__deleted": None}, "U"),
+    ({"__op": None, "__deleted": "true"}, "D"),
+    ({"__deleted": False, "__op": "r"}, "U"),
+    ({"__deleted": True}, "D"),
+]
+
+
+@pytest.mark.parametrize("ddl", [PLAIN, NESTED], ids=["by columns", "one by one"])
+def test_a_mark_that_the_transform_does_not_write_is_a_fault_and_null_is_none(ddl: str) -> None:
+    row: Row = {"id": 1, "note": "a", "n": 1}
+    found = decoded([row | marks for marks, _ in (*ODD, *KNOWN)], ddl)
+    assert found.error is not None
+    assert found.op is not None
+    assert found.error.to_pylist() == [*(fault for _, fault in ODD), *(None for _ in KNOWN)]
+    assert found.op.to_pylist()[len(ODD) :] == [op for _, op in KNOWN]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "ops"),
+    [
+        (["null", "string"], ["true", "false", None, "nope"], ["D", "U", "U", None]),
+        (["null", "boolean"], [True, False, None], ["D", "U", "U"]),
+        ({"type": "enum", "name": "E", "symbols": ["true", "no"]}, ["true", "no"], ["D", None]),
+        ("int", [1, 0], [None, None]),
+    ],
+)
+def test_a_mark_in_avro_is_known_or_a_fault(kind: Any, values: list[Any], ops: list[str | None]) -> None:
+    fields = [{"name": "id", "type": "long"}, {"name": "__deleted", "type": kind}]
+    schema = {"type": "record", "name": "Value", "fields": fields}
+    with running() as registry:
+        topic = Topic(registry)
+        records = [topic.record(schema, {"id": 1, "__deleted": one}) for one in values]
+        _, found = topic.read("rows", records, ["id"])
+    assert found.op is not None
+    errors = [None] * len(ops) if found.error is None else found.error.to_pylist()
+    assert [op if error is None else None for op, error in zip(found.op.to_pylist(), errors, strict=True)] == ops
 
 
 def test_a_key_that_was_not_sent_is_a_fault() -> None:
