@@ -4,7 +4,7 @@ target, place: the table as the sink names it to people.
 """
 
 import json
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from backfill_cli.contracts.sink import EpochCommit, SinkTable
@@ -141,14 +141,30 @@ def duplicate_keys(table: SinkTable, twice: Iterable[tuple[str, int]], where: st
     )
 
 
-def no_row_to_fill(table: SinkTable, keys: Iterable[str]) -> BadData:
-    """A change leaves columns unchanged in a row that the sink does not have."""
-    named = "; ".join(f"({key})" for key in keys)
-    return BadData(
+def no_row_to_fill(table: SinkTable, lacking: Iterable[Sequence[str]]) -> BadData:
+    """A change leaves columns unchanged in a row that the sink does not have.
+
+    lacking: for each such change as text: its key, the columns that it leaves, and the values of `table.place`.
+    """
+    named = "; ".join(_lacking(*one) for one in lacking)
+    message = (
         f"table {table.name!r}: a change leaves columns unchanged, but {table.target} has no row with the key "
-        f"({', '.join(table.key)}) that it applies to: {named}",
-        "rows were deleted from the sink: restore them, or " + START_OVER,
+        f"({', '.join(table.key)}) that it applies to: {named}"
     )
+    if table.place is None:
+        return BadData(message, "rows were deleted from the sink: restore them, or " + START_OVER)
+    return BadData(
+        message,
+        "the topic begins after the row's insert, or somebody deleted the row from the sink: insert it into "
+        f"{table.target}, with the values that these columns have in the source, and resume the job; or "
+        + START_OVER
+        + ", with an export of the table as [upstream.snapshot] and the topic as [upstream.changes]",
+    )
+
+
+def _lacking(key: str, columns: str, *place: str) -> str:
+    of = f" of the record at partition {place[0]}, offset {place[1]}" if place else ""
+    return f"({key}){of}, without {columns}"
 
 
 def is_due(commit: EpochCommit, table: str, marker: Marker | None, holder: str) -> bool:

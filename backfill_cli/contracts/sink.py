@@ -32,6 +32,8 @@ class SinkTable:
     after the transform; a column's metadata can carry {"logical": "uuid"|"json"}.
     plain_inserts: snapshot rows are inserted; otherwise (an existing table) they are first deleted by key.
     side: one of our own tables beside the job's, named `_backfill_…`: it holds rows that could not be read.
+    place: where all rows come from a log, which can begin after a row's insert: the columns that hold partition
+    and offset of a row's newest record, if the table has them as they are. None where a snapshot has all rows.
     """
 
     name: str
@@ -40,6 +42,7 @@ class SinkTable:
     schema: str
     plain_inserts: bool = True
     side: bool = False
+    place: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

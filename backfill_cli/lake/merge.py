@@ -143,12 +143,14 @@ def key_bounds(commit: EpochCommit, table: SinkTable, files: Sequence[StagedFile
 
 def refuse_lost(table: SinkTable, changes: DataFrame, *held: DataFrame) -> None:
     """Raises BadData naming keys of changes that leave columns unchanged, if their rows are in none of `held`."""
+    named = [F.concat_ws(", ", own.UNSENT), *(quoted(name).cast("string") for name in table.place or ())]
     lost = changes.where((F.col(own.OP) == "U") & (F.size(own.UNSENT) > 0)).select(
-        *(quoted(name) for name in table.key)
+        *(quoted(name) for name in table.key), F.array(*named).alias(own.PLACE)
     )
     for rows in held:
         lost = lost.join(rows.select(*(quoted(name) for name in table.key)), list(table.key), "left_anti")
-    found = lost.select(shown_key(table).alias("key")).limit(NAMED_KEYS).toArrow().column("key").to_pylist()
+    told = F.concat(F.array(shown_key(table)), own.PLACE).alias("told")
+    found = lost.select(told).limit(NAMED_KEYS).toArrow().column("told").to_pylist()
     if found:
         raise no_row_to_fill(table, sorted(found))
 

@@ -133,8 +133,12 @@ class SinkContract(MarkersContract):
         require_partial(sink)
         sink.commit(epochs.next(inserts=rows((1, "a"))))
         lost = [{"id": key, "name": None, "_backfill_unsent": ["name"]} for key in (1, 8)]
-        with pytest.raises(BadData, match=r"'orders'.*no row with the key \(id\).*: \(8\)"):
-            sink.commit(epochs.next(upserts=lost))
+        commit = epochs.next(upserts=lost)
+        with pytest.raises(BadData, match=r"'orders'.*no row with the key \(id\).*: \(8\), without name\n"):
+            sink.commit(commit)
+        of_a_topic = tuple(replace(table, place=("id", "id")) for table in commit.tables)
+        with pytest.raises(BadData, match=r": \(8\) of the record at partition 8, offset 8, without name\n"):
+            sink.commit(replace(commit, tables=of_a_topic))
         assert read("orders") == rows((1, "a"))
         assert sink.committed("orders")["orders"].epoch == 10
 

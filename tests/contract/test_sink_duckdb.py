@@ -315,6 +315,21 @@ class TestDuckDBSink(SinkContract):
             sink.commit(commit)
             assert read_file(path, "orders") == rows((1, "a"))
 
+    def test_a_row_that_came_before_its_topic_began_is_inserted_and_the_change_applied(
+        self, sink: DuckDBSink, tmp_path: Path, path: Path
+    ) -> None:
+        epochs = Epochs(tmp_path / "topic", tables=(a_table(place=()),))
+        sink.prepare(epochs.job, epochs.tables, into_existing=False)
+        commit = epochs.next(upserts=[{"id": 3, "name": None, "_backfill_unsent": ["name"]}])
+        with pytest.raises(BadData, match=r"no row with the key \(id\).*: \(3\), without name") as refused:
+            sink.commit(commit)
+        with typed(refused.value) as hint:
+            hint.says("insert it into orders, with the values that these columns have in the source, and resume")
+            with duckdb.connect(str(path)) as con:
+                con.execute("INSERT INTO orders VALUES (3, 'a')")
+            sink.commit(commit)
+            assert read_file(path, "orders") == rows((3, "a"))
+
     @pytest.mark.parametrize("keys", [[], [5], [-3, 5, 4], [1, 2**62, -(2**62)], [-(2**63), 2**63 - 1]])
     def test_unique_keys_pass(self, sink: DuckDBSink, epochs: Epochs, keys: list[int]) -> None:
         sink.commit(epochs.next(inserts=rows(*((key, "x") for key in keys)), unique=("orders",)))

@@ -208,12 +208,20 @@ def sink_tables(
             config.sink_key(t.name),
             sink_schema(session, pin.schema[t.name], config.transform_of(t.name)),
             plain_inserts=plain,
+            place=_place(config, upstream, t.name),
         )
         for t in config.tables
     )
     for table in tables:
         own.refuse_names(f"table {table.name!r}, after its transform", names_of(table.schema))
     return (*tables, *side_tables(tables, upstream, pin))
+
+
+def _place(config: JobConfig, upstream: Source, table: str) -> tuple[str, ...] | None:
+    """See `SinkTable.place`: what a transform selects need not be it, whatever its name."""
+    if upstream.capabilities.partitions is None:
+        return None
+    return upstream.capabilities.place if config.transform_of(table).select is None else ()
 
 
 @dataclass

@@ -136,12 +136,12 @@ def _fill(con: Connection, table: SinkTable, partial: Sequence[str], files: list
     target = DUCKDB.target_of(table).sql
     matches = matching(table.key, "t", "c")
     missing = con.rows(
-        f"SELECT {DUCKDB.shown(table.key, 'c')} FROM {STAGED} c LEFT JOIN {target} t ON {matches} "
+        f"SELECT {DUCKDB.lacking(table, 'c')} FROM {STAGED} c LEFT JOIN {target} t ON {matches} "
         f"WHERE {PARTIAL} AND t.{quoted(table.key[0])} IS NULL LIMIT {NAMED_KEYS}",
         files,
     )
     if missing and not converging:
-        raise no_row_to_fill(table, [key for (key,) in missing])
+        raise no_row_to_fill(table, missing)
     values = (
         f"CASE WHEN list_contains(c.{own.UNSENT}, {literal(column.name)}) THEN t.{quoted(column.name)} "
         f"ELSE CAST(c.{quoted(column.name)} AS {column.type}) END AS {quoted(column.name)}"

@@ -209,11 +209,11 @@ class Writing:
         Raises BadData naming up to five keys that the target does not have.
         """
         missing = self.con.rows(
-            f"SELECT {shown(self.table.key, 's')} FROM pg_temp.{own.CHANGES} s WHERE {PARTIAL} "
+            f"SELECT {POSTGRES.lacking(self.table, 's')} FROM pg_temp.{own.CHANGES} s WHERE {PARTIAL} "
             f"AND NOT EXISTS (SELECT 1 FROM {self._t} WHERE {self.same()}) LIMIT {NAMED_KEYS}",
         )
         if missing:
-            raise no_row_to_fill(self.table, [key for (key,) in missing])
+            raise no_row_to_fill(self.table, missing)
         self._fill_from(self.target.sql)
 
     def fill_from_inserts(self) -> None:

@@ -96,6 +96,11 @@ class SqlDialect:
         """SQL of the key of the row `of` as text, for messages."""
         return " || ', ' || ".join(f"coalesce(CAST({of}.{self.quoted(name)} AS text), 'NULL')" for name in key)
 
+    def lacking(self, table: SinkTable, of: str) -> str:
+        """SQL of what `no_row_to_fill` says of the change `of`."""
+        left = f"{self.functions}array_to_string({of}.{own.UNSENT}, ', ')"
+        return ", ".join([self.shown(table.key, of), left, *(self.shown([one], of) for one in table.place or ())])
+
     def twice(self, key: Sequence[str], rows: str) -> str:
         """SQL of the first keys that occur more than once in these rows (SQL): as text, and how often."""
         names, count = self.listed(key), f"{self.functions}count(*)"

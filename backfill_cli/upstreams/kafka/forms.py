@@ -14,7 +14,7 @@ from typing import Any
 
 from backfill_cli.contracts import Told
 from backfill_cli.contracts.decoder import Asked
-from backfill_cli.decode import block, debezium_forms, guesses, messages, mongodb, unwrapped
+from backfill_cli.decode import block, debezium_forms, exact_types, guesses, messages, mongodb, unwrapped
 from backfill_cli.decode.guesses import ColumnProfile
 from backfill_cli.decode.source_table import matching_table, source_of
 from backfill_cli.decode.tokens import text_of
@@ -363,7 +363,15 @@ def _profiles(values: Sequence[bytes], images: bool = False) -> dict[str, Column
         db.execute("CREATE TABLE given AS SELECT TRY_CAST(unnest($1) AS JSON) AS json", [texts])
         db.execute(f"CREATE TABLE looked AS SELECT json FROM ({rows}) WHERE json_type(json) = 'OBJECT'")
         shape, found = guesses.of_json(db, "looked")
-        return guesses.profiles(shape, found) if shape else {}
+        profiles = guesses.profiles(shape, found) if shape else {}
+    told = [found for value in values if isinstance(found := exact_types.parsed(value), dict)]
+    return exact_types.with_numbers(profiles, shape or {}, _images(told) if images else told)
+
+
+def _images(envelopes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    payloads = [told for one in envelopes for told in (one, one.get("payload")) if isinstance(told, dict)]
+    rows = [payload.get(image) for payload in payloads for image in ("before", "after")]
+    return [row for row in rows if isinstance(row, dict)]
 
 
 def _typed(profiles: Mapping[str, ColumnProfile]) -> Columns | None:
@@ -386,6 +394,9 @@ def _schema(
 
     doubts: what else there is to say of the columns.
     """
+    for name in {*key} & {*profiles}:
+        if profiles[name].kind == "DOUBLE":  # nothing to tell rows apart by
+            profiles = {**profiles, name: replace(profiles[name], fixed="STRING")}
     if not profiles or (typed := _typed(profiles)) is None:
         shown = ", ".join(profiles) or "none"
         return Told(None, f"the columns and their types; the records show {shown}"), profiles

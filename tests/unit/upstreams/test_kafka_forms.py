@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill_cli.contracts.decoder import Asked
@@ -70,6 +70,39 @@ def test_every_record_of_the_sample_is_read_exactly(rows: list[dict[str, Any]]) 
             continue
         for name in columns:
             assert same(row.get(name), found.columns[name][i].as_py()), (name, row)
+
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, -0.0, 1.0, 100.0, 1e22, 1 / 3])
+
+
+@settings(max_examples=25)
+@given(st.lists(FLOATS, min_size=1, max_size=8))
+def test_a_sample_of_floats_is_read_exactly_with_its_schema(floats: list[float]) -> None:
+    rows = [{"id": i, "f": value, "n": {"f": value}} for i, value in enumerate(floats)]
+    form = formed(rows)
+    assert "cannot be read so" not in form.options["value.schema"].why
+    columns = of_ddl(str(told(form)["value.schema"]))
+    assert "string" not in str(columns)
+    asked = Asked("topic 't'", "t", "t", (), columns, {}, "upstream.value")
+    read = decoder("rows").open(asked, columns, {}).decode(lambda: ())([one.value for one in records(rows)])
+    assert [float(value) for value in read.columns["f"].to_pylist()] == floats
+    assert [float(value["f"]) for value in read.columns["n"].to_pylist()] == floats
+
+
+def test_floats_of_many_digits_are_doubles() -> None:
+    form = formed([{"id": i, "f": i / 3} for i in range(9)])
+    assert told(form)["value.schema"] == "id BIGINT, f DOUBLE"
+    assert "'f' has numbers as doubles are written" in form.options["value.schema"].why
+    assert told(formed([{"f": 0.5}, {"f": 1e22}]))["value.schema"] == "f DOUBLE"
+    assert (
+        told(formed([envelope({"id": i, "f": i / 3}) for i in range(9)]))["value.schema"] == "id BIGINT, f DOUBLE"
+    )
+
+
+def test_numbers_that_no_double_is_written_as_stay_text() -> None:
+    rows = [b'{"f": 0.12345678901234567890123}', b'{"f": 2.5}']
+    assert told(formed(rows))["value.schema"] == "f STRING"
+    assert told(formed([b'{"f": 12345678901234567.25}', b'{"f": 2.5}']))["value.schema"] == "f DECIMAL(38,2)"
 
 
 def envelope(after: dict[str, Any], table: str = "orders", **more: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 
 from backfill_cli.contracts import FoundTable, Looked, Named, TableSpec, Told
-from backfill_cli.decode import guesses
+from backfill_cli.decode import exact_types, guesses
 from backfill_cli.decode.guesses import ColumnProfile, identifier, literal
 from backfill_cli.decode.source_table import Known, matching_table, source_of
 from backfill_cli.errors import UsageError
@@ -19,7 +19,7 @@ from backfill_cli.model.schema import Columns
 from backfill_cli.model.units import nearest_first, spell_count, spell_known, spell_size
 from backfill_cli.upstreams.files.changes.debezium import Debezium, payload_of
 from backfill_cli.upstreams.files.changes.marked_rows import TIME, TYPE, VERSION
-from backfill_cli.upstreams.files.inference import exact_types, sample
+from backfill_cli.upstreams.files.inference import sample
 from backfill_cli.upstreams.files.inference.sample import CsvText, Folder
 from backfill_cli.upstreams.files.options import FILE_FORMATS, ChangesOptions
 from backfill_cli.upstreams.files.reading import avro_envelopes, avro_files, folder_columns, lines

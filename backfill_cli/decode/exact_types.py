@@ -1,4 +1,7 @@
-"""Whether the decoder reads the sampled rows with the types that were guessed for them; if not, which types do."""
+"""Whether the decoder reads the sampled rows with the types that were guessed for them; if not, which types do.
+
+Python reads numbers here with all their digits; what DuckDB tells of a number with a point is that of a double.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +20,34 @@ _TRIED = 1_000
 """Of the rows that cannot be read, those with which other types are tried."""
 
 
+def with_numbers(
+    columns: Mapping[str, ColumnProfile], shape: Mapping[str, Any], rows: Sequence[Any]
+) -> dict[str, ColumnProfile]:
+    """The columns; those whose numbers were to be text have a type of numbers, if one holds all of them exactly.
+
+    rows: the objects, their numbers as Decimal. As text they would be read, too, but for one like 0.0, or 1e22.
+    """
+    found = dict(columns)
+    for name, one in columns.items():
+        if _has_numbers(shape[name]) and one.kind == nested(shape[name], "STRING"):
+            numbers = [number for row in rows for number in _within(row.get(name))]
+            found[name] = next(_others(one, shape[name], numbers), one)
+    return found
+
+
+def parsed(record: str | bytes) -> Any:
+    """The value, its numbers as Decimal; None for what is no JSON: the decoder says so."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(record, parse_float=Decimal, parse_int=Decimal)
+    return None
+
+
+def _has_numbers(shape: Any) -> bool:
+    """Whether numbers with a point or an exponent are anywhere in it."""
+    inner = shape.values() if isinstance(shape, dict) else shape if isinstance(shape, list) else ()
+    return shape == "DOUBLE" or any(map(_has_numbers, inner))
+
+
 def that_read(
     columns: Mapping[str, ColumnProfile], shape: Mapping[str, Any], records: Sequence[bytes]
 ) -> tuple[dict[str, ColumnProfile], str]:
@@ -25,10 +56,10 @@ def that_read(
     shape: the structure of each column's values. records: JSON objects. DOUBLE is a type only for numbers that are
     each the shortest text of a double: nothing is rounded then.
     """
-    found = dict(columns)
+    found = with_numbers(columns, shape, _objects(records))
     faults = _faults(found, records)
     tried = [records[index] for index in list(faults)[:_TRIED]]
-    for name in columns if faults else ():
+    for name in found if faults else ():
         left = len(_faults({name: found[name]}, tried))
         for other in _others(found[name], shape[name], _numbers(name, records)) if left else ():
             if len(_faults({name: other}, tried)) < left:
@@ -54,22 +85,26 @@ def _others(one: ColumnProfile, shape: Any, numbers: Sequence[Decimal]) -> Itera
     """The column with other types for these numbers in its values: decimals, doubles."""
     if not numbers:
         return
-    places = max(0, *(-int(number.as_tuple().exponent) for number in numbers))
+    exponents = [int(number.as_tuple().exponent) for number in numbers]
+    places = max(0, *(-exponent for exponent in exponents))
     digits = max(1, *(number.adjusted() + 1 for number in numbers))
+    doubles = all(Decimal(repr(float(number))) == number for number in numbers)
+    if doubles and max(exponents) > 0:  # as 1e22: decimals are not written so
+        yield replace(one, fixed=nested(shape, "DOUBLE"))
     if places <= PLACES and places + digits <= DIGITS:
         fixed = nested(shape, f"DECIMAL({DIGITS},{places})")
         yield replace(one, fixed=fixed, digits=digits, places=places)
-    if all(Decimal(repr(float(number))) == number for number in numbers):
+    if doubles:
         yield replace(one, fixed=nested(shape, "DOUBLE"))
 
 
 def _numbers(name: str, records: Sequence[bytes]) -> list[Decimal]:
     """Those in a column's values."""
-    found: list[Decimal] = []
-    for record in records:
-        with suppress(ValueError, RecursionError):  # the decoder says so
-            found += _within(json.loads(record, parse_float=Decimal, parse_int=Decimal).get(name))
-    return found
+    return [number for row in _objects(records) for number in _within(row.get(name))]
+
+
+def _objects(records: Sequence[bytes]) -> list[dict[str, Any]]:
+    return [row for record in records if isinstance(row := parsed(record), dict)]
 
 
 def _within(value: Any) -> Iterator[Decimal]:
