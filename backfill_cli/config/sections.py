@@ -204,7 +204,7 @@ class SpoolSection(Section):
     path: Annotated[str, FilePath()] = Field(
         default=DEFAULT_SPOOL,
         min_length=1,
-        description="Strategy `chain`: folder for changes that were taken from the log but not applied yet. It "
+        description="Folder for changes that strategy `chain` took from the log and has not applied yet. It "
         "must outlive the process: the upstream may no longer have what it holds. On a cluster, driver and "
         "executors must share it.",
     )

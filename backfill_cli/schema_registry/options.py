@@ -28,14 +28,14 @@ class RegistryOptions(BaseModel):
     token: Annotated[str | None, Secret()] = Field(default=None, description="a bearer token, as a reference")
     ca: Annotated[str | None, FilePath()] = Field(
         default=None,
-        description="file (PEM) of the authorities that its certificate is checked against. Default: those of "
-        "this machine",
+        description="authorities that its certificate is checked against, as a file (PEM). Default: those of this "
+        "machine",
     )
     certificate: Annotated[str | None, FilePath()] = Field(
-        default=None, description="file (PEM) of this client's certificate"
+        default=None, description="this client's certificate, as a file (PEM)"
     )
     key: Annotated[str | None, FilePath()] = Field(
-        default=None, description="file (PEM) of that certificate's key. Default: the certificate's file"
+        default=None, description="that certificate's key, as a file (PEM). Default: the certificate's file"
     )
     key_password: Annotated[str | None, Secret()] = Field(
         default=None, description="that key's password, as a reference"
@@ -47,7 +47,7 @@ class RegistryOptions(BaseModel):
     )
     global_ids: bool | None = Field(
         default=None,
-        description="Apicurio: the ids in records are global ids, as its serializers before version 3 write by "
+        description="the ids in records are global ids, as Apicurio's serializers before version 3 write by "
         "default; false: of contents (apicurio.registry.use-id = contentId). Default: false if id_bytes is 4",
     )
 

@@ -153,11 +153,12 @@ class ChangesOptions(_Options):
     )
     file_format: ChangeFile | None = Field(
         default=None,
-        description="parquet, json, csv or avro, if the format allows more than one; default: by file extension",
+        description="what the files are: parquet, json, csv or avro, if the format allows more than one. "
+        "Default: by file extension",
     )
     epoch: str | None = Field(
         default=None,
-        description="column (dotted if nested) whose value orders commits across files and tables; all rows of a "
+        description="column whose value orders commits across files and tables, dotted if nested; all rows of a "
         "table with one value are in one file, and values increase in name order; if left out, each file is one "
         "epoch",
     )
@@ -171,9 +172,9 @@ class ChangesOptions(_Options):
     )
     tables: tuple[str, ...] = Field(
         default=(),
-        description='debezium: the tables whose changes are read, by the end of their names ("public.orders", '
-        '"public.{table}_*"; * matches anything but a dot); lines of other tables are skipped. If left out, each '
-        "folder must hold changes of one table, and a line of another table is an error",
+        description="the tables whose changes are read in files of debezium, by the end of their names "
+        '("public.orders", "public.{table}_*"; * matches anything but a dot); lines of other tables are skipped. '
+        "If left out, each folder must hold changes of one table, and a line of another table is an error",
     )
     consecutive: Literal["names", "versions"] | None = Field(
         default=None,
@@ -183,17 +184,17 @@ class ChangesOptions(_Options):
     )
     accept_growth: bool = Field(
         default=False,
-        description="files of a topic's partitions: continue when partitions are added to the topic, because "
-        "every key stays in the partition that it was in",
+        description="continue when partitions are added to the topic whose records the files hold, because every "
+        "key stays in the partition that it was in",
     )
-    op_column: str = Field(default="Op", description="dms: the column that holds I, U or D")
+    op_column: str = Field(default="Op", description="column of dms that holds I, U or D")
     time_column: str | None = Field(
-        default=None, description="dms: the column with the source's commit time, if any"
+        default=None, description="column of dms with the source's commit time, if any"
     )
     columns: Annotated[str | dict[str, str] | None, NoSecret()] = Field(
         default=None,
-        description="types, as Spark DDL, of columns that are added later in files that carry no types; or one "
-        "DDL per table, by table name",
+        description="columns that are added later in files that carry no types, as Spark DDL, or one DDL per "
+        "table, by table name",
     )
     csv: ChangesCsv = Field(default=ChangesCsv(), description="how csv files are written")
 

@@ -44,9 +44,9 @@ class ChangesOptions(TopicOptions):
     )
     complete_at: Annotated[str | Offsets, BeforeValidator(_a_place)] | None = Field(
         default=None,
-        description="if from is a time or earliest: when the snapshot was finished, by the records' time, or as "
-        "offsets; until the job is past it, the sink is converging. Default: the topic's end when the job begins, "
-        "which is too early if whatever fills the topic lags behind the source",
+        description="when the snapshot was finished, by the records' time, or as offsets, if from is a time or "
+        "earliest; until the job is past it, the sink is converging. Default: the topic's end when the job "
+        "begins, which is too early if whatever fills the topic lags behind the source",
     )
     ignore: tuple[str, ...] = Field(
         default=(), description="columns of the changes that the snapshot leaves out on purpose"

@@ -81,23 +81,23 @@ class Values(_Options):
 
     timestamps: TimeUnit | None = Field(
         default=None,
-        description="debezium without its schema block: unit of numeric timestamps: ms, us or ns",
+        description="unit of numeric timestamps in debezium without its schema block: ms, us or ns",
     )
     decimals: DecimalForm | None = Field(
         default=None,
-        description="debezium without its schema block: form of decimals: precise (base64), string or double",
+        description="form of decimals in debezium without its schema block: precise (base64), string or double",
     )
     tables: tuple[str, ...] = Field(
         default=(),
-        description='debezium: the tables whose records are read, by the end of their names ("public.orders", '
-        '"shop.orders_*"; * stands for anything but a dot); records of other tables are skipped. Default: the '
-        "topic holds one table, and a record of another one is an error",
+        description="the tables whose records are read in a topic of debezium, by the end of their names "
+        '("public.orders", "shop.orders_*"; * stands for anything but a dot); records of other tables are '
+        "skipped. Default: the topic holds one table, and a record of another one is an error",
     )
 
     encoding: Literal["json", *WIRE] = Field(  # type: ignore[valid-type]
         default="json",
-        description="rows, events, debezium, debezium-mongodb: how they are written: json; avro, protobuf, "
-        "json-schema: with the id of their schema in the registry",
+        description="how values are written: json; for rows, events, debezium and debezium-mongodb, also avro, "
+        "protobuf or json-schema, each with the id of its schema in the registry",
     )
 
     def _refuse_others(self, form: str) -> None:
@@ -114,10 +114,11 @@ class ValueOptions(Values):
 
     format: Annotated[str, *_VALUE, Example("events")] = Field(
         default="rows",
-        description="rows: the row of its key as it is now, which a tombstone (a NULL value) deletes; events: a "
-        "row per record, each kept; debezium: an envelope with before and after, with or without its schema "
-        "block; debezium-mongodb: one with a document, whose members are the columns; maxwell, canal: changes as "
-        "Maxwell, or Canal and TiCDC (canal-json), write them; bytes: the value as it is, in the column `value`",
+        description="what a value is: rows, the row of its key as it is now, which a tombstone (a NULL value) "
+        "deletes; events, a row per record, each kept; debezium, an envelope with before and after, with or "
+        "without its schema block; debezium-mongodb, one with a document, whose members are the columns; maxwell "
+        "or canal, changes as Maxwell, or Canal and TiCDC (canal-json), write them; bytes, kept as they are in "
+        "the column `value`",
     )
     ddl: Annotated[str | dict[str, str] | None, NoSecret(), Example("id BIGINT, note STRING")] = Field(
         default=None,
@@ -142,9 +143,9 @@ class ChangedRows(Values):
 
     format: Annotated[str, *_CHANGE] = Field(
         default="debezium",
-        description="debezium: an envelope with before and after, with or without its schema block; maxwell, "
-        "canal: changes as Maxwell, or Canal and TiCDC (canal-json), write them; rows: the row as it is now; a "
-        "tombstone (a NULL value) deletes it",
+        description="what a value is: debezium, an envelope with before and after, with or without its schema "
+        "block; maxwell or canal, changes as Maxwell, or Canal and TiCDC (canal-json), write them; rows, the row "
+        "as it is now, which a tombstone (a NULL value) deletes",
     )
 
     @model_validator(mode="after")
@@ -158,10 +159,10 @@ class KeyOptions(_Options):
 
     format: Annotated[str, *_KEY] = Field(
         default="json",
-        description="rows: how the key of a record without a value is written, and of debezium-mongodb the key of "
-        "each delete; json: an object with the key's columns, or the value of the one key column; avro, protobuf, "
-        "json-schema: the same, with their schema's id; string, long: that value, as Kafka's serializers of "
-        "these names write it; bytes: that column's text or bytes as they are",
+        description="how keys of rows without a value are written, and of debezium-mongodb those of deletes: "
+        "json, an object with the key's columns, or the value of the one key column; avro, protobuf or "
+        "json-schema, the same, with their schema's id; string or long, that value, as Kafka's serializers of "
+        "these names write it; bytes, that column's text or bytes as they are",
     )
 
 
@@ -189,13 +190,13 @@ class ArchiveOptions(_Options):
     value: str | None = Field(
         default=None,
         min_length=1,
-        description="parquet: column that holds a record's value as bytes or text, decoded as in the log. "
-        "Default: the files hold the table's columns themselves",
+        description="column of parquet that holds a record's value, as bytes or text that are decoded as in the "
+        "log. Default: the files hold the table's columns themselves",
     )
     key: str | None = Field(
         default=None,
         min_length=1,
-        description="parquet: column that holds a record's key as bytes or text, by which a tombstone (a NULL "
+        description="column of parquet that holds a record's key, as bytes or text, by which a tombstone (a NULL "
         "value) deletes",
     )
 
@@ -258,8 +259,8 @@ class TopicOptions(_Options):
     )
     reader: Literal["confluent", "spark"] = Field(
         default="confluent",
-        description="confluent: this package's own reader, by confluent-kafka; spark: Spark's Kafka source, if "
-        "its jars are given in [spark]",
+        description="what reads the topic: confluent, this package's own reader, by confluent-kafka; spark, "
+        "Spark's Kafka source, if its jars are given in [spark]",
     )
     registry: RegistryOptions | None = Field(
         default=None,
@@ -267,8 +268,8 @@ class TopicOptions(_Options):
     )
     accept_growth: bool = Field(
         default=False,
-        description="tables with a key: continue when partitions are added to the topic, because every key stays "
-        "in the partition that it was in",
+        description="continue when partitions are added to the topic of a table with a key, because every key "
+        "stays in the partition that it was in",
     )
 
     @model_validator(mode="after")

@@ -29,9 +29,9 @@ class PostgresOptions(BaseModel):
     )
     accept_partition_changes: bool = Field(
         default=False,
-        description="Partitioned tables: rows added or removed with a whole partition (ATTACH, DETACH, DROP, "
-        "TRUNCATE of one), or changed while a partition is UNLOGGED, are not in the log; true says that none are, "
-        "or that the sink need not follow.",
+        description="Whether the sink need not follow what the log lacks of a partitioned table: rows added or "
+        "removed with a whole partition (ATTACH, DETACH, DROP, TRUNCATE of one), or changed while a partition is "
+        "UNLOGGED; true says so, or that there are none.",
     )
     max_retained: Annotated[int, BeforeValidator(size_bytes, json_schema_input_type=int | str)] | None = Field(
         default=None,

@@ -37,3 +37,19 @@ def test_every_reference_of_the_schema_leads_somewhere() -> None:
     parts = [kind["properties"] for kind in schema["properties"]["upstream"]["oneOf"]]
     assert {part["type"]["const"] for part in parts if "type" in part} >= {"files", "kafka"}
     assert [sorted(part) for part in parts if "type" not in part] == [["changes", "snapshot"]]
+
+
+def test_no_description_begins_with_a_choice_of_an_option() -> None:
+    """A config that `init` writes has, beside an option, what its description begins with."""
+    told, chosen = parts(json_schema(), "description"), parts(json_schema(), "enum")
+    names = {name for choices in chosen for name in choices if isinstance(name, str)}
+    assert {"rows", "debezium", "avro", "parquet"} <= names
+    begins = [(found[1].lower(), text) for text in told if (found := re.match(r"([\w-]+)[:,]", text))]
+    assert [text for word, text in begins if word in names] == []
+
+
+def parts(value: Any, name: str) -> list[Any]:
+    """All that a schema has under this name, at any depth."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    found = [value[name]] if isinstance(value, dict) and isinstance(value.get(name), (str, list)) else []
+    return found + [one for each in inner for one in parts(each, name)]
