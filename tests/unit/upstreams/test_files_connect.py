@@ -76,6 +76,56 @@ def test_files_in_folders_of_a_time_are_in_the_order_of_their_offsets(root: Path
     assert [row["_backfill_ms"] for row in found] == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    "folder", ["2026/01/31/{:02d}", "20260131{:02d}", "dt=2026-01-31/hr={}", "orders/y=20{:02d}"]
+)
+def test_folders_by_time_may_be_written_in_other_ways(root: Path, folder: str) -> None:
+    for at, (partition, hour) in enumerate([(0, 0), (1, 0), (0, 1), (1, 1)]):
+        put(root, partition, at, event(1, ms=at), folder=folder.format(hour))
+    upstream = opened(root)
+    pin = upstream.pin()
+    first = upstream.observe(START, False).latest
+    assert logs(first) == {"t/partition=0": name(0, 2), "t/partition=1": name(1, 3)}
+    put(root, 0, 4, folder=folder.format(1))
+    assert pending(upstream, first) == [name(0, 4)], "of an hour in which a file of partition 1 is applied"
+    assert len(changed(upstream, START, first, pin.schema["t"])) == 4
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["country=DE", "status=1", "created=2026-01-31", "hour=first", "DE", "42", "hour=1/DE", "partition=x"],
+)
+def test_folders_by_the_value_of_a_field_have_no_order_and_are_refused(root: Path, folder: str) -> None:
+    """Offsets 0, 1 and 4 are in one folder, 3 in another, and 2 is a tombstone that was left out."""
+    put(root, 0, 0, event(1), event(9), event(1, ms=4), folder=folder)
+    put(root, 0, 3, event(1, ms=3), folder="country=FR")
+    upstream = opened(root)
+    with pytest.raises(BadData, match=r"is by neither partition nor time") as caught:
+        upstream.pin()
+    with typed(caught.value) as hint:
+        hint.says("write the topic again with its DefaultPartitioner")
+        hint.says("set upstream.changes.path to the topic's own folder")
+        for file in [one for one in (root / "changes").rglob("*") if one.is_file()]:
+            file.unlink()
+        put(root, 0, 0, event(1), event(9), event(1, ms=3), event(1, ms=4))
+        assert pending(_pinned(opened(root)), START) == [name(0, 0)]
+
+
+def test_a_job_that_read_such_files_as_one_log_stops(root: Path) -> None:
+    """As an earlier version did where the folders' names have no `=`: partitions would be read a second time."""
+    upstream = opened(root)
+    pin = upstream.pin()
+    mine = put(root, 0, 0, folder="2026/01/31/00")
+    position = Position.of({"t": f"2026/01/31/00/{name(0, 0)}"})
+    for process in (upstream, restored(root, pin, "{}")):
+        with pytest.raises(Fatal, match="of one log with all files in the order of their paths") as caught:
+            process.observe(position, False)
+    with typed(caught.value) as hint:
+        hint.says("continue with that version, or ")
+        mine.unlink()
+        assert pending(restored(root, pin, "{}"), position) == []
+
+
 @pytest.mark.parametrize("ending", ["json", "json.gz"])
 def test_files_that_hold_offsets_in_turn_have_no_order(root: Path, ending: str) -> None:
     """By the records' own times: offsets 100 and 102 are of one hour, 101 of the next."""
@@ -371,7 +421,7 @@ def test_every_file_of_every_partition_is_applied_once_and_in_order(
     """Files land while epochs are applied, processes die, and a later one knows what the last one remembered."""
     root = tmp_path_factory.mktemp("connect")
     parquet(root / "snapshot" / "a.parquet")
-    folders = data.draw(st.booleans())
+    folder = data.draw(st.sampled_from([None, "hour={}", "2026/01/31/{:02d}", "dt=2026-01-{:02d}"]))
     partitions = data.draw(st.integers(1, 3))
     left = {
         p: sorted(data.draw(st.lists(st.integers(0, 10**11), unique=True, min_size=1, max_size=4)))
@@ -383,7 +433,7 @@ def test_every_file_of_every_partition_is_applied_once_and_in_order(
         waiting = [p for p, offsets in left.items() if offsets]
         if waiting:
             p = data.draw(st.sampled_from(waiting))
-            hour = f"hour={data.draw(st.integers(0, 2))}" if folders else None
+            hour = None if folder is None else folder.format(data.draw(st.integers(0, 2)))
             offset = left[p].pop(0)
             put(root, p, offset, event(p, ms=data.draw(st.integers(0, 3)), v=offset), folder=hour)
 

@@ -65,7 +65,10 @@ class ChangeFolder:
 
     def pending(self, cursor: Callable[[str], str | None]) -> Iterator[tuple[str, list[Inspected]]]:
         """The pending files of each log, once the folder is listed again. See TableLog.pending."""
-        yield self.table, self.whole.pending(cursor(self.table))
+        begun = cursor(self.table)
+        self._refuse_begun(begun)
+        yield self.table, self.whole.pending(begun)
+        self._refuse_begun(begun)
         for name, log in self.logs().items():
             if log is not self.whole:
                 yield name, log.pending(cursor(name))
@@ -127,6 +130,20 @@ class ChangeFolder:
                 current = in_order_of(current, {**current, **seen[name]})
                 made[-1] = schema_text(current)
         return made
+
+    def _refuse_begun(self, begun: str | None) -> None:
+        """Raises Fatal for files of partitions where others were applied, as one log, up to the file `begun`."""
+        self.whole.names()  # lists the folder the first time
+        parted = next((one for one in self._landing.partitions.values() if one.names), None)
+        if begun is not None and parted is not None:
+            raise Fatal(
+                f"table '{self.table}': {parted.files[parted.names[0]].path} is of a topic's partition, which is "
+                f"a log of its own, but the job is at '{begun}' of one log with all files in the order of their "
+                "paths",
+                "if an earlier version began the job, continue with that version, or "
+                + START_OVER
+                + "; otherwise move the file elsewhere",
+            )
 
     def _name(self, number: int) -> str:
         return f"{self.table}/partition={number}"

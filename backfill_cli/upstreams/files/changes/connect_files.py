@@ -1,8 +1,9 @@
 """Change files as Kafka Connect's sinks lay them out: a log for each partition of a topic, in offset order.
 
-`partition=0/orders+0+0000000120.json`, or by time: `year=2026/month=01/day=31/orders+0+0000000120.json`. A file's
-name says topic, partition and the offset of its first record (of HDFS, of its last one, too). Connect's folders
-say what the names say, or when the records were written, which is no order.
+`partition=0/orders+0+0000000120.json`, or by time: `year=2026/month=01/day=31/orders+0+0000000120.json`, or
+`2026/01/31/`. A file's name says topic, partition and the offset of its first record (of HDFS, of its last one,
+too). These folders say what the names say, or when the records were written, which is no order. Folders by the
+value of a field divide a partition's records without regard to their order, and are refused.
 """
 
 import re
@@ -26,6 +27,19 @@ _BY_TIME = (
 )
 _BESIDE = re.compile(r"[^+]+\+[0-9]+\+[0-9]+\.(?P<what>keys|headers)\.(?P<ending>.+)")
 _FOLDER = re.compile(r"partition=(?P<partition>[0-9]+)")
+_TIMES = re.compile(
+    "y|yy|yyyy|year|m|mm|month|d|dd|day|h|hh|hr|hour|min|minute|sec|second|dt|ds|date|ts|time|datetime|timestamp",
+    re.IGNORECASE,
+)
+"""Names of folders by time: Connect's own, and those that people give them (path.format)."""
+
+_TIME = re.compile(r"[0-9]+(?:[-_:.T][0-9]+)*Z?")
+_PLAIN_TIME = re.compile(r"[0-9]{4}(?:[-_:./T]?[0-9]{2})*Z?")
+_BY_FIELD = (
+    in_config("set upstream.changes.path to the topic's own folder")
+    + "; if Kafka Connect's FieldPartitioner made the folder, write the topic again with its DefaultPartitioner, "
+    "then " + START_OVER + " with these files"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +53,10 @@ class Named:
 
 
 def named(file: File) -> Named | None:
-    """What the name of a file in folders `column=value` says; None for a file in no such folder.
+    """What the name of a file in Connect's folders says; None for another file, or one in no folder.
 
-    Raises BadData for one in such a folder that Connect has not named, and for one of keys or headers.
+    Raises BadData for one in a folder `column=value` that Connect has not named, for one of keys or headers, and
+    for one of Connect's in a folder that is by neither partition nor time.
     """
     *folders, name = file.name.split("/")
     if (beside := _BESIDE.fullmatch(name)) is not None:
@@ -53,9 +68,9 @@ def named(file: File) -> Named | None:
             ),
         )
     valued = [folder for folder in folders if "=" in folder]
-    if not valued:
-        return None
     told = told_by(name)
+    if not valued and (told is None or not folders):
+        return None
     if told is None:
         raise BadData(
             f"{file.path}: a folder name holds a column's value ('{valued[0]}'), but the file's own name does not "
@@ -68,7 +83,27 @@ def named(file: File) -> Named | None:
                 f"{file.path}: its name says partition {told.partition}, its folder {found[0]}",
                 "move it to the folder of its partition, or rename it",
             )
+    _refuse_fields(file, [folder for folder in folders if folder != told.topic])
     return told
+
+
+def _refuse_fields(file: File, folders: Sequence[str]) -> None:
+    """Raises BadData for a file in a folder that is by neither partition nor time."""
+    plain = [folder for folder in folders if "=" not in folder]
+    other = [folder for folder in folders if "=" in folder and not _by_partition_or_time(folder)]
+    if plain and not _PLAIN_TIME.fullmatch("/".join(plain)):
+        other += ["/".join(plain)]
+    if other:
+        raise BadData(
+            f"{file.path}: the folder '{other[0]}' is by neither partition nor time: what folders by another "
+            "value hold of a partition has no order",
+            _BY_FIELD,
+        )
+
+
+def _by_partition_or_time(folder: str) -> bool:
+    name, _, value = folder.partition("=")
+    return bool(_FOLDER.fullmatch(folder) or (_TIMES.fullmatch(name) and _TIME.fullmatch(value)))
 
 
 def told_by(name: str) -> Named | None:
