@@ -8,9 +8,9 @@ from backfill_cli.api import posting
 from backfill_cli.catalog import JobRow
 from backfill_cli.errors import command
 from backfill_cli.model.job import Verb
-from backfill_cli.model.units import spell_epoch
 from backfill_cli.view.console import answer_json, as_typed, say
-from backfill_cli.view.lines import spell_held
+from backfill_cli.view.lines import spell_at, spell_held
+from backfill_cli.view.model import committed_epoch
 
 from ._options import is_limited, named_job, open_catalog, seconds
 
@@ -50,7 +50,8 @@ def post(
     if posted.epoch is None:
         say(f"job {name}: {verb.value} requested; it takes effect at the next commit")
     else:
-        say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}{_at(before, posted.epoch)}")
+        at = posted.epoch if verb is not Verb.STOP else committed_epoch(store.job(name))
+        say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}{_at(before, at)}")
     if posted.note:
         say(str(posted.note))
     held = None if verb in (Verb.RESUME, Verb.THROTTLE) else _held_back(store.job(name) if wait else before, verb)
@@ -74,8 +75,11 @@ def _held_back(row: JobRow, verb: Verb) -> str | None:
 
 
 def _at(before: JobRow, epoch: int) -> str:
-    """The commit at which a runner took it; without a runner it was taken at once, and nothing was committed."""
-    return f", at commit {spell_epoch(epoch)}" if before.live else ""
+    """The commit at which a runner took it; without a runner it was taken at once, and nothing was committed.
+
+    Of a stop the last commit that the sink has: the runner takes it at a barrier, which need not have rows.
+    """
+    return f", {spell_at(epoch)}" if before.live else ""
 
 
 def _rate(verb: Verb, rate: float | None) -> str:

@@ -6,8 +6,8 @@ import typer
 
 from backfill_cli.api import waiting
 from backfill_cli.api.waiting import Goal
-from backfill_cli.model.units import spell_epoch
 from backfill_cli.view.console import answer_json, say
+from backfill_cli.view.lines import spell_at
 
 from ._options import (
     CatalogOption,
@@ -48,4 +48,4 @@ def wait(
     if as_json:
         answer_json(reached)
     else:
-        say(f"job {reached.job}: {goal}, at commit {spell_epoch(reached.epoch)}")
+        say(f"job {reached.job}: {goal}, {spell_at(reached.epoch)}")

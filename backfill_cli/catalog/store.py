@@ -319,15 +319,21 @@ def told_of(catalog: Path, left: Mapping[str, bool], otherwise: Hint, empty: str
 
 
 def _nearby(catalog: Path, said: str) -> tuple[str, Hint] | None:
-    """Catalogs, else configs, in the folders around; None if there are none, or somebody chose the place."""
+    """Catalogs, else configs, in the folders around; None if there are none, or somebody chose the place.
+
+    A config of this folder comes first: its job was not started here, whatever else there is.
+    """
     folder = catalog.parent.parent
     if catalog != beside(folder):
         return None
+    has_config = os.path.lexists(folder / DEFAULT_CONFIG)
     if others := around(folder, DEFAULT_CATALOG):
         folders = ", ".join(nearest_spelling(one.parent.parent) for one in others)
-        looks = (command(f"status --catalog {shlex.quote(nearest_spelling(one))}") for one in others)
+        looks = [command(f"status --catalog {shlex.quote(nearest_spelling(one))}") for one in others]
+        if has_config:
+            looks.insert(0, command(f"start --config {shlex.quote(nearest_spelling(folder / DEFAULT_CONFIG))}"))
         return f"{said}; nearby there is one in {folders}", joined(looks)
-    if not os.path.lexists(folder / DEFAULT_CONFIG) and (configs := around(folder, DEFAULT_CONFIG)):
+    if not has_config and (configs := around(folder, DEFAULT_CONFIG)):
         starts = (command(f"start --config {shlex.quote(nearest_spelling(one))}") for one in configs)
         return f"{said}; nearby there is {', '.join(map(nearest_spelling, configs))}", joined(starts)
     return None

@@ -292,6 +292,11 @@ def spell_doing(view: JobView) -> str:
     return f"{view.doing} for {spell_duration(view.doing_s or 0)}{in_hand}"
 
 
+def spell_at(epoch: int) -> str:
+    """`at commit 1763692800123 (2025-11-21 02:40:00 UTC)`; `before its first commit`, for 0."""
+    return f"at commit {spell_epoch(epoch)}" if epoch else "before its first commit"
+
+
 def spell_held(size_bytes: int) -> str:
     """The log that a server cannot remove because of a replication slot."""
     return f"the upstream keeps {spell_size(size_bytes)} of its log for this job"

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,35 @@ def test_a_command_whose_runner_dies_before_it_takes_it_is_written_without_one(r
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("backfill_cli.commands._options.Catalog", Dying)
         result = run("stop", "orders", "--wait", "--timeout", "5")
-    assert (result.exit_code, result.stderr) == (0, f"job orders: stopped, at commit {newest(catalog)}\n")
+    assert (result.exit_code, result.stderr) == (0, "job orders: stopped, before its first commit\n")
+    assert run("wait", "--for", "stopped").stderr == result.stderr
     assert catalog.job("orders").state is JobState.STOPPED
+
+
+def test_a_stop_names_the_last_commit_of_the_sink_as_status_does(run: Run, catalog: Catalog) -> None:
+    """The runner takes it at a barrier without rows, later than that commit."""
+    last = 1_763_692_800_123
+
+    class Stopping(Catalog):
+        def taken(self, job: str, command_id: int) -> int | None:
+            if (epoch := super().taken(job, command_id)) is None:
+                barrier = Barrier.taking(claim.store.commands(), last + 5_000, last, Control())
+                record = EpochRecord(
+                    barrier.epoch, barrier.prev_ms, Phase.SNAPSHOT, barrier.epoch, mutations="stop"
+                )
+                claim.store.take(barrier.mutations.commands, barrier.mutations.control, JobState.STOPPING, record)
+                claim.store.become(JobState.STOPPED, "")
+                claim.__exit__(None, None, None)
+            return epoch
+
+    claim = catalog.claim("orders", "test", 5).__enter__()
+    claim.store.become(JobState.RUNNING, "")
+    claim.store.heartbeat(5, replace(NOW, epoch=last))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("backfill_cli.commands._options.Catalog", Stopping)
+        told = run("stop", "orders", "--wait", "--timeout", "5").stderr
+    assert told == f"job orders: stopped, at commit {spell_epoch(last)}\n"
+    assert json.loads(run("status", "orders", "--json").stdout)["jobs"][0]["epoch"] == last
 
 
 @pytest.mark.usefixtures("claim")

@@ -204,6 +204,23 @@ def test_in_a_wrong_folder_the_catalogs_nearby_are_named(
     assert not (here / ".backfill").exists()
 
 
+def test_beside_a_config_its_start_comes_before_the_catalogs_nearby(
+    run: Run, folder: Path, conf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a start that was refused, in a folder of several jobs."""
+    write_config(conf)
+    make_job(Catalog(folder / "other" / ".backfill/catalog.duckdb"))
+    monkeypatch.chdir(conf)
+    for words in (["pause"], ["verify"], ["status"], ["status", "orders"], ["stop", "orders"]):
+        told = run(*words)
+        assert told.exit_code == (0 if words == ["status"] else 4)
+        with typed(told.stderr.split("Try: ", 1)[1]) as hint:
+            start, other = hint.commands()
+            assert start == ["start", "--config", "job.toml"]
+            assert run("config", "show", *start[1:]).exit_code == 0
+            assert "orders" in run(*other).stdout
+
+
 def test_in_a_wrong_folder_the_configs_nearby_are_named(run: Run, conf: Path) -> None:
     write_config(conf)
     for words in (["plan"], ["start"], ["config", "show"]):
