@@ -21,17 +21,20 @@ _TRIED = 1_000
 
 
 def with_numbers(
-    columns: Mapping[str, ColumnProfile], shape: Mapping[str, Any], rows: Sequence[Any]
+    columns: Mapping[str, ColumnProfile], shape: Mapping[str, Any], rows: Sequence[Any], most: int = DIGITS
 ) -> dict[str, ColumnProfile]:
     """The columns; those whose numbers were to be text have a type of numbers, if one holds all of them exactly.
 
     rows: the objects, their numbers as Decimal. As text they would be read, too, but for one like 0.0, or 1e22.
+    most: how many digits a decimal may have; with fewer than DIGITS, numbers inside other values are settled, too.
     """
     found = dict(columns)
     for name, one in columns.items():
-        if _has_numbers(shape[name]) and one.kind == nested(shape[name], "STRING"):
+        text = nested(shape[name], "STRING")
+        settled = one.kind != text and (most == DIGITS or isinstance(shape[name], str))
+        if _has_numbers(shape[name]) and not settled:
             numbers = [number for row in rows for number in _within(row.get(name))]
-            found[name] = next(_others(one, shape[name], numbers), one)
+            found[name] = next(_others(one, shape[name], numbers, most), replace(one, fixed=text))
     return found
 
 
@@ -81,8 +84,10 @@ def _faults(columns: Mapping[str, ColumnProfile], records: Sequence[bytes]) -> d
     return {} if told is None else {i: said for i, said in enumerate(told.to_pylist()) if said is not None}
 
 
-def _others(one: ColumnProfile, shape: Any, numbers: Sequence[Decimal]) -> Iterator[ColumnProfile]:
-    """The column with other types for these numbers in its values: decimals, doubles."""
+def _others(
+    one: ColumnProfile, shape: Any, numbers: Sequence[Decimal], most: int = DIGITS
+) -> Iterator[ColumnProfile]:
+    """The column with other types for these numbers in its values: decimals of at most so many digits, doubles."""
     if not numbers:
         return
     exponents = [int(number.as_tuple().exponent) for number in numbers]
@@ -91,8 +96,8 @@ def _others(one: ColumnProfile, shape: Any, numbers: Sequence[Decimal]) -> Itera
     doubles = all(Decimal(repr(float(number))) == number for number in numbers)
     if doubles and max(exponents) > 0:  # as 1e22: decimals are not written so
         yield replace(one, fixed=nested(shape, "DOUBLE"))
-    if places <= PLACES and places + digits <= DIGITS:
-        fixed = nested(shape, f"DECIMAL({DIGITS},{places})")
+    if places <= PLACES and places + digits <= most:
+        fixed = nested(shape, f"DECIMAL({most},{places})")
         yield replace(one, fixed=fixed, digits=digits, places=places)
     if doubles:
         yield replace(one, fixed=nested(shape, "DOUBLE"))

@@ -15,6 +15,7 @@ from typing import Any
 from backfill_cli.contracts import Told
 from backfill_cli.contracts.decoder import Asked
 from backfill_cli.decode import block, debezium_forms, exact_types, guesses, messages, mongodb, unwrapped
+from backfill_cli.decode.encodings import DOUBLE_DIGITS
 from backfill_cli.decode.guesses import ColumnProfile
 from backfill_cli.decode.source_table import matching_table, source_of
 from backfill_cli.decode.tokens import text_of
@@ -365,7 +366,11 @@ def _profiles(values: Sequence[bytes], images: bool = False) -> dict[str, Column
         shape, found = guesses.of_json(db, "looked")
         profiles = guesses.profiles(shape, found) if shape else {}
     told = [found for value in values if isinstance(found := exact_types.parsed(value), dict)]
-    return exact_types.with_numbers(profiles, shape or {}, _images(told) if images else told)
+    if not images:
+        return exact_types.with_numbers(profiles, shape or {}, told)
+    return exact_types.with_numbers(
+        profiles, shape or {}, _images(told), DOUBLE_DIGITS
+    )  # its decimals are doubles
 
 
 def _images(envelopes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

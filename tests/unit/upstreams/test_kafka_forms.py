@@ -105,6 +105,35 @@ def test_numbers_that_no_double_is_written_as_stay_text() -> None:
     assert told(formed([b'{"f": 12345678901234567.25}', b'{"f": 2.5}']))["value.schema"] == "f DECIMAL(38,2)"
 
 
+@pytest.mark.parametrize(
+    ("value", "ddl"),
+    [
+        ({"x": 0.5}, "STRUCT<x: DECIMAL(15,1)>"),
+        ([1.25, 100], "ARRAY<DECIMAL(15,2)>"),
+        ({"x": [{"y": 1 / 3}]}, "STRUCT<x: ARRAY<STRUCT<y: DOUBLE>>>"),
+        ({"x": 1234567890123.25}, "STRUCT<x: DECIMAL(15,2)>"),
+        ({"x": 12345678901234.25}, "STRUCT<x: DOUBLE>"),
+        (12345678901234.25, "DOUBLE"),
+    ],
+)
+def test_a_number_with_a_point_in_an_envelope_without_its_schema_is_read_exactly(value: Any, ddl: str) -> None:
+    """Its decimals are doubles, which keep 15 digits of each: anywhere in a value."""
+    form = formed([envelope({"id": 1, "n": value})])
+    schema = form.options["value.schema"]
+    assert (schema.value, "cannot be read so" in schema.why) == (f"id BIGINT, n {ddl}", False)
+    columns = of_ddl(str(schema.value))
+    options = {name.removeprefix("value."): one.value for name, one in form.options.items()}
+    asked = Asked(
+        "topic 't'", "t", "orders", ("id",), columns, {"decimals": options.get("decimals")}, "upstream.value"
+    )
+    found = decoder("debezium").columns(asked, list)
+    read = decoder("debezium").open(asked, found.columns, found.facts).decode(lambda: ())
+    raw = json.dumps(envelope({"id": 1, "n": value})).encode()
+    rows = read([raw])
+    assert rows.error is None or rows.error.null_count == 1
+    assert json.loads(json.dumps(rows.columns["n"].to_pylist()[0], default=float)) == value
+
+
 def envelope(after: dict[str, Any], table: str = "orders", **more: Any) -> dict[str, Any]:
     return {"op": "c", "before": None, "after": after, "source": {"schema": "public", "table": table}, **more}
 
