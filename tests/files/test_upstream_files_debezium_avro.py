@@ -81,17 +81,22 @@ def wrote(
     name: str,
     changes: Sequence[tuple[str, Any, Any]],
     row: Sequence[dict[str, Any]] = ROW,
+    tombstones: str = "",
     **more: Any,
 ) -> Path:
-    """A file of these changes: (op, before, after)."""
-    told = [
+    """A file of these changes: (op, before, after). tombstones: null's place in a union; one after each change."""
+    told: list[Any] = [
         {"op": op, "before": before, "after": after, "source": {"ts_ms": 5, "table": "t"}, "ts_ms": 6}
         for op, before, after in changes
     ]
     path = folder / "changes" / name
+    schema: Any = envelope(row)
+    if tombstones:
+        schema = ["null", schema] if tombstones == "first" else [schema, "null"]
+        told = [one for change in told for one in (change, None)]
     path.parent.mkdir(exist_ok=True)
     with path.open("wb") as into:
-        fastavro.writer(into, fastavro.parse_schema(envelope(row)), told, **more)
+        fastavro.writer(into, fastavro.parse_schema(schema), told, **more)
     return path
 
 
@@ -115,6 +120,18 @@ EXPECTED = [
     ("D", 3, None, None, None, None),
     ("U", 4, "moved", None, None, None),
 ]
+
+
+@pytest.mark.parametrize("null", ["first", "last"])
+def test_records_that_are_null_are_tombstones(tmp_path: Path, null: str) -> None:
+    upstream = opened(tmp_path, COLUMNS, {"format": "debezium"})
+    wrote(tmp_path, "t+0+9.avro", CHANGES, tombstones=null)
+    pin = upstream.pin()
+    latest = upstream.observe(pin.position, False).latest
+    tasks = upstream.change_batches("t", pin.position, latest, pin.schema["t"], 4)
+    assert tasks is not None
+    made = [row for task in tasks.parts for p in task for b in tasks.make(p.what) for row in b.to_pylist()]
+    assert [tuple(row[name] for name in ("_backfill_op", *COLUMNS)) for row in made] == EXPECTED
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate"])

@@ -40,6 +40,12 @@ class Avro:
         """Of the document, by Kafka Connect."""
         return connect(self.type)
 
+    @property
+    def null(self) -> bytes | None:
+        """How the record that is null is written; None if the schema has none."""
+        branches = [one.kind for one in self.type.parts[:64]] if self.type.kind == "union" else []
+        return bytes([2 * branches.index("null")]) if "null" in branches else None
+
     def read(self, payloads: Sequence[bytes], wanted: pa.Schema) -> tuple[dict[str, pa.Array], Sequence[int]]:
         """(the members asked for, one row for each record that could be read; the indices of those, rising).
 

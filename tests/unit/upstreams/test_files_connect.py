@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from backfill_cli.formats.listing import Place
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.schema import columns_of, names_of
 from backfill_cli.upstreams.files.changes.landing import Landing
+from backfill_cli.upstreams.files.reading import lines
 
 __all__ = ["root"]
 
@@ -154,6 +156,83 @@ def test_files_that_hold_offsets_in_turn_have_no_order(root: Path, ending: str) 
         put(root, 0, 200, *lines)
         put(root, 0, 203)
         assert len(pending(_pinned(opened(root)), START)) == 2
+
+
+def test_an_applied_file_that_was_removed_had_offsets_of_the_next_one_too(root: Path) -> None:
+    one = put(root, 0, 100, event(1), event(2), event(3), folder="hour=01")
+    upstream = opened(root)
+    pin = upstream.pin()
+    position = upstream.observe(START, False).latest
+    pending(upstream, position)
+    memory = upstream.remembered(position)
+    one.unlink()
+    fits = put(root, 0, 103, folder="hour=02")
+    for process in (upstream, restored(root, pin, memory)):
+        assert pending(process, position) == [name(0, 103)]
+    fits.unlink()
+    put(root, 0, 101, folder="hour=02")
+    with pytest.raises(BadData, match="3 records from offset 100 on, so some of them come after offset 101"):
+        restored(root, pin, memory).observe(position, False)
+
+
+def test_a_last_offset_in_a_name_needs_no_count(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the sink for HDFS writes it; of an applied file that was removed, too."""
+    monkeypatch.setattr(lines, "count", None)
+    one = put(root, 0, 100, folder="hour=01")
+    one.rename(one.with_name("orders+0+0000000100+0000000102.json"))
+    put(root, 0, 102, folder="hour=02").rename(
+        root / "changes" / "hour=02" / "orders+0+0000000102+0000000109.json"
+    )
+    upstream = opened(root)
+    pin = upstream.pin()
+    applied = Position.of({"t/partition=0": "orders+0+0000000100+0000000102.json"})
+    with pytest.raises(BadData, match="has offset 102, so some of them come after offset 102"):
+        upstream.observe(START, False)
+    one.with_name("orders+0+0000000100+0000000102.json").unlink()
+    with pytest.raises(BadData, match="has offset 102, so some of them come after offset 102"):
+        restored(root, pin, "{}").observe(applied, False)
+
+
+def test_records_are_counted_once_and_only_where_the_next_file_may_be_elsewhere(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, real = list[str](), lines.count
+    monkeypatch.setattr(
+        lines, "count", lambda where, file, what: counted.append(file.name) or real(where, file, what)
+    )
+    for at in range(6):
+        put(root, 0, at, folder=f"hour={at // 3}")
+        put(root, 1, at)
+    upstream = opened(root)
+    pin = upstream.pin()
+    for _ in range(2):
+        position = upstream.observe(START, False).latest
+    assert sorted(counted) == [name(0, 2), name(0, 5)]
+    assert pending(upstream, position) == []
+    again = restored(root, pin, upstream.remembered(position))
+    put(root, 0, 6, folder="hour=2")
+    assert pending(again, position) == [name(0, 6)]
+    assert sorted(counted) == [name(0, 2), name(0, 5), name(0, 6)]
+
+
+def test_a_file_that_lands_behind_the_listing_is_seen_with_those_that_follow_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(root, 0, 0, folder="hour=07")
+    upstream = opened(root)
+    upstream.pin()
+    position = upstream.observe(START, False).latest
+    real, waiting = os.listdir, [True]
+
+    def listdir(path: str) -> list[str]:
+        if str(path).rstrip("/").endswith("changes") and waiting:
+            waiting.clear()
+            put(root, 0, 120, folder="hour=07")
+            put(root, 0, 180, folder="hour=08")
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    assert pending(upstream, position) == [name(0, 120), name(0, 180)]
 
 
 def test_a_partition_that_comes_later_is_followed_if_it_is_below_the_highest(root: Path) -> None:

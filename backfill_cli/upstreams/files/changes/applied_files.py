@@ -55,6 +55,7 @@ class AppliedFiles:
     among them, for formats with versions. waiting, newest: how many files followed that were not applied yet, and
     the name of the last one. columns: what they made of the snapshot's columns, as JSON; "" if they changed none,
     or if that is not known. as_texts: an earlier version applied them, in the order of their names as texts.
+    records: in the last one, if it was counted.
     """
 
     count: int = 0
@@ -66,14 +67,17 @@ class AppliedFiles:
     newest: str | None = None
     columns: str = ""
     as_texts: bool = False
+    records: int | None = None
 
     @property
     def last(self) -> str | None:
         """The name of the last file that was applied."""
         return self.recent[-1][0] if self.recent else None
 
-    def plus(self, files: Sequence[File], highest: Cursor | None = None, columns: str = "") -> "AppliedFiles":
-        """The memory after these files, in order, were applied as well. columns: see above."""
+    def plus(
+        self, files: Sequence[File], highest: Cursor | None = None, columns: str = "", records: int | None = None
+    ) -> "AppliedFiles":
+        """The memory after these files, in order, were applied as well. columns, records: see above."""
         recent = [*self.recent, *((file.name, file.size, file.mtime_ns) for file in files)]
         groups = list(self.groups)
         while len(recent) >= 2 * GROUP:
@@ -82,7 +86,7 @@ class AppliedFiles:
         inodes = (*self.inodes, *(file.inode for file in files))[-len(recent) :] if recent else ()
         newest = highest if highest is not None else self.highest
         count = self.count + len(files)
-        return AppliedFiles(count, tuple(groups), tuple(recent), inodes, newest, columns=columns)
+        return AppliedFiles(count, tuple(groups), tuple(recent), inodes, newest, columns=columns, records=records)
 
     def faults(self, there: Sequence[File]) -> Iterator[Mismatch]:
         """The files that differ from what was applied. there: the existing files after the pin, up to `last`."""
@@ -121,6 +125,8 @@ class AppliedFiles:
             told |= {"waiting": self.waiting, "newest": self.newest}
         if self.columns:
             told |= {"columns": self.columns}
+        if self.records is not None:
+            told |= {"records": self.records}
         return json.dumps(told | ({"highest": self.highest} if self.highest is not None else {}))
 
     @classmethod
@@ -137,6 +143,7 @@ class AppliedFiles:
             told.get("newest"),
             told.get("columns", ""),
             told.get("order") != _ORDER,
+            told.get("records"),
         )
 
     def refuse_other_order(self, table: str, start: str | None, there: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from backfill_cli.errors import START_OVER, BadData, in_config
 from backfill_cli.formats.listing import File
 
 _NAME = re.compile(
-    r"(?P<topic>[A-Za-z0-9._-]+)\+(?P<partition>[0-9]+)\+(?P<first>[0-9]+)(?:\+[0-9]+)?(?:\.[^+]*)?"
+    r"(?P<topic>[A-Za-z0-9._-]+)\+(?P<partition>[0-9]+)\+(?P<first>[0-9]+)(?:\+(?P<last>[0-9]+))?(?:\.[^+]*)?"
 )
 _ONE_OF_TWO = (
     "remove the one with fewer records: a connector that starts again can write the same records another time; "
@@ -44,12 +44,13 @@ _BY_FIELD = (
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What a file's name says. name: without its folders. first: the offset of its first record."""
+    """What a file's name says. name: without its folders. first, last: offsets; last: None if it does not say."""
 
     name: str
     topic: str
     partition: int
     first: int
+    last: int | None = None
 
 
 def named(file: File) -> Named | None:
@@ -109,7 +110,10 @@ def _by_partition_or_time(folder: str) -> bool:
 def told_by(name: str) -> Named | None:
     """What a name without folders says; None if it is not one of Connect's."""
     found = _NAME.fullmatch(name)
-    return found and Named(name, found["topic"], int(found["partition"]), int(found["first"]))
+    if found is None:
+        return None
+    last = None if found["last"] is None else int(found["last"])
+    return Named(name, found["topic"], int(found["partition"]), int(found["first"]), last)
 
 
 def other_topic(file: File, topic: str, before: str) -> BadData:
@@ -136,17 +140,31 @@ def refuse_equal_offsets(table: str, names: Sequence[str]) -> None:
             )
 
 
-def refuse_interleaved(table: str, one: File, records: int, other: File) -> None:
+def is_by_time(folder: str) -> bool:
+    """Whether the next file of a partition can be in another folder than this one."""
+    return any(not _FOLDER.fullmatch(part) for part in folder.split("/") if part)
+
+
+def must_count(name: str) -> bool:
+    """Whether a file's name does not say its last offset."""
+    told = told_by(name)
+    return told is not None and told.last is None
+
+
+def refuse_interleaved(table: str, one: str, shown: str, records: int, other: File) -> None:
     """Raises BadData for a file that has later offsets than the first one of the next file of its partition.
 
-    Where no offset is missing, these are all such files: each has its records in the order of their offsets.
-    records: in the first file.
+    Where its name does not say its last offset, and none is missing, these are all such files: each has its
+    records in the order of their offsets. one: its name. shown: it, in messages. records: how many it has.
     """
-    told, after = told_by(one.name), told_by(other.name)
-    if told is not None and after is not None and told.first + records > after.first:
+    told, after = told_by(one), told_by(other.name)
+    if told is None or after is None:
+        return
+    last = told.first + records - 1 if told.last is None else told.last
+    if last >= after.first:
+        has = f"{records:,} records from offset {told.first} on" if told.last is None else f"offset {last}"
         raise BadData(
-            f"table '{table}': {one.path} has {records:,} records from offset {told.first} on, so some of them "
-            f"come after offset {after.first}, with which {other.path} begins: files that hold offsets in turn "
-            "have no order",
+            f"table '{table}': {shown} has {has}, so some of them come after offset {after.first}, with which "
+            f"{other.path} begins: files that hold offsets in turn have no order",
             _BY_TIME,
         )

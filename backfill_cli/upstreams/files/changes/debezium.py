@@ -680,7 +680,7 @@ class _Block:
     ) -> None:
         self.offset, self.line_end, self._lines = some.offset, some.line_end, some
         self._key = rows.key
-        found = read([None if line == b"null" else line for line in some.records])
+        found = read([None if line == some.null else line for line in some.records])
         assert found.record is not None, "a line can be no change, or two"
         self._of = found.record
         count = len(self._of)

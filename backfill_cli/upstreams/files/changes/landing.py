@@ -26,6 +26,9 @@ _SETTLED_NS = 1_000_000_000
 _FEW = 64
 """Up to this many new names are inserted one by one; beyond that the list is sorted again."""
 
+_AGAIN = 4
+"""Listings, at most, until one finds nothing new."""
+
 _STEP = 1_000
 """Names of two listings that are compared at a time."""
 
@@ -139,6 +142,11 @@ class Partition(Landed):
         folder = {name: self._full[name].rpartition("/")[0] for name in there}
         return [(self.files[a], self.files[b]) for a, b in pairwise(there) if folder[a] != folder[b]]
 
+    def newest_by_time(self) -> Sequence[File]:
+        """The last file, if the next one can come into another folder."""
+        last = self.names[-1:]
+        return [self.files[one] for one in last if connect_files.is_by_time(self._full[one].rpartition("/")[0])]
+
     def take(self, found: Sequence[tuple[Named, File]]) -> None:
         """Adopt files. Raises BadData, and adopts none, for a second one of its name."""
         new = dict[str, File]()
@@ -166,6 +174,7 @@ class Landing(Landed):
         super().__init__(where)
         self.partitions: dict[int, Partition] = {}
         self._topic: str | None = None
+        self._new = 0
         self._parted: dict[str, Named] = {}
         self._valued = replace(where, valued=True)
         self._listing = Listing(self._valued)
@@ -195,6 +204,19 @@ class Landing(Landed):
     def refresh(self) -> tuple[list[File], list[File]]:
         """(files that are new, files that are gone) since the last call, which `files` and `names` now show.
 
+        Lists until nothing is new: a file can land behind a listing, and one that follows it before that listing.
+        """
+        added, lost = self._refreshed()
+        for _ in range(_AGAIN - 1):
+            if not self._new:
+                break
+            more, gone = self._refreshed()
+            added, lost = [*added, *more], [*lost, *gone]
+        return [file for file in added if file.name in self.files], lost
+
+    def _refreshed(self) -> tuple[list[File], list[File]]:
+        """The same of one listing.
+
         After a failure the next call lists everything again: names seen by the failed call would count as known.
         """
         again = self.where.local and not self._folders
@@ -209,6 +231,7 @@ class Landing(Landed):
                 for name in gone:
                     if (named := self._parted.pop(name, None)) is not None:
                         self.partitions[named.partition].lose(named.name)
+                self._new = len(added)
                 added = self._without_parted(added)
             except BaseException:
                 self._folders = {}

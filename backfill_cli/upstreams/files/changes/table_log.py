@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, BadData, HistoryGone, UsageError, in_config
@@ -139,7 +140,7 @@ class TableLog:
                     self._inspected[found.file.name] = found
         pending = [self._inspected[name] for name in waiting]
         if isinstance(self._landing, Partition):
-            self._refuse_interleaved(self._landing, names)
+            self._refuse_interleaved(self._landing, cursor, names)
         if self._versions_rise:
             order.refuse_older_versions(self.table, pending, self._memory(cursor).highest)
         if self._consecutive == "names":
@@ -148,13 +149,24 @@ class TableLog:
             order.refuse_in_versions(self.table, self._memory(cursor).highest, pending)
         return pending
 
-    def _refuse_interleaved(self, landing: Partition, names: Sequence[str]) -> None:
-        """Raises BadData for a file that has offsets beyond the beginning of the next one, in another folder."""
-        counts = dict[File, int]()
-        for one, other in landing.moves(names):
-            counts[one] = self._counts[one] if one in self._counts else self.form.count(self.where, one)
-            connect_files.refuse_interleaved(self.table, one, counts[one], other)
-        self._counts = counts
+    def _refuse_interleaved(self, landing: Partition, cursor: str | None, names: Sequence[str]) -> None:
+        """Raises BadData for a file that has offsets beyond the beginning of the next one, in another folder.
+
+        The last file is counted as well: it may be removed once it is applied, before the next one comes.
+        """
+        moves = landing.moves(names)
+        known, applied = self._counts, self._memory(cursor).records
+        if cursor in landing.files and applied is not None:
+            known = {**known, landing.files[cursor]: applied}
+        wanted = dict.fromkeys((*(one for one, _ in moves), *landing.newest_by_time()))
+        missing = [file for file in wanted if file not in known and connect_files.must_count(file.name)]
+        with ThreadPoolExecutor(THREADS) as pool:
+            found = zip(missing, pool.map(partial(self.form.count, self.where), missing), strict=True)
+            self._counts = {file: known[file] for file in wanted if file in known} | dict(found)
+        if cursor is not None and cursor not in landing.files and len(names) > 1:
+            connect_files.refuse_interleaved(self.table, cursor, cursor, applied or 0, landing.files[names[1]])
+        for one, other in moves:
+            connect_files.refuse_interleaved(self.table, one.name, one.path, self._counts.get(one, 0), other)
 
     def inspect(self, file: File, applied: bool = False) -> Inspected:
         """One file's metadata. applied: see ChangeFormat.inspect."""
@@ -245,7 +257,8 @@ class TableLog:
             highest = [one.versions[1] for one in held if one.versions is not None]
             base = self._memories.get(near, AppliedFiles())
             columns = self._changed(held, base.columns) if len(held) == len(names) else ""
-            self._memories[at] = base.plus(files, max(highest, default=None), columns)
+            records = self._counts.get(files[-1]) if files else base.records
+            self._memories[at] = base.plus(files, max(highest, default=None), columns, records)
         return self._memories[at]
 
     def _changed(self, found: Sequence[Inspected], before: str) -> str:

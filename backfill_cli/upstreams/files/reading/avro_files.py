@@ -106,11 +106,15 @@ _BUFFER, _ROWS = 1 << 20, 50_000
 
 
 class Records:
-    """Of a text_rows.Block: some records of a file. offset: how many precede them. schema: the writer's."""
+    """Of a text_rows.Block: some records of a file. offset: how many precede them. schema: the writer's.
+
+    null: the bytes of a record that is null; None if there can be none.
+    """
 
     line_end = b""
 
     def __init__(self, schema: str, reader: Any, offset: int, records: Sequence[bytes]) -> None:
+        self.null: bytes | None = reader.null
         self.schema, self._reader, self.offset, self.records = schema, reader, offset, records
 
     @property

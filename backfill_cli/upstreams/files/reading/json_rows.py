@@ -41,10 +41,12 @@ def _made(rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
 class Lines:
     """Of a text_rows.Block: the lines of a block that are not blank, each with its number and its byte there.
 
-    unlike: the index of each line that is no JSON though the decoders would take it, and why.
+    unlike: the index of each line that is no JSON though the decoders would take it, and why. null: a line that is
+    null.
     """
 
     line_end = b"\n"
+    null: bytes | None = b"null"
 
     def __init__(self, offset: int, block: bytes) -> None:
         self.offset, self._lines = offset, list(numbered(block))
