@@ -34,6 +34,7 @@ class Fault(StrEnum):
     COLUMNS = auto()
     BLOCK_COLUMNS = auto()
     NEW_COLUMN = auto()
+    NO_COLUMN = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,8 @@ class Asked:
     source: of a table that shares the place, its full name there, once it is known. theirs: the full names of the
     job's other tables there, whose records are not skipped by the job.
     documents: an encoding other than JSON, opened; a format that knows the option `encoding` reads its documents.
+    sets_aside: records that cannot be read go to a quarantine, so what contradicts others does not stop a job.
+    of_several: the job has other tables, whichever places they have: the option `tables` is not for it.
     """
 
     place: str
@@ -113,6 +116,8 @@ class Asked:
     source: str | None = None
     begun: bool = False
     theirs: frozenset[str] = frozenset()
+    sets_aside: bool = False
+    of_several: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Fault
 from backfill_cli.decode import messages
 from backfill_cli.decode.connect import (
@@ -108,31 +109,57 @@ def is_sound(block: Mapping[str, Any]) -> bool:
     return True
 
 
-def together(place: str, blocks: Iterable[Mapping[str, Any]], begun: bool = False) -> dict[str, Connect]:
-    """The columns of all blocks. Raises BadData for one that changes its type between them.
+class Clash(BadData):
+    """A column has two types, neither of which holds the other's values."""
 
-    begun: the job reads these records: the first block counts, and the first record of another type stops it.
+
+def together(
+    place: str, blocks: Iterable[Mapping[str, Any]], begun: bool = False, way_on: Hint | str = ""
+) -> dict[str, Connect]:
+    """The columns of all blocks. Raises Clash for one that changes its type between them. way_on: its hint.
+
+    begun: the job reads these records: the first block counts, and a record of another type cannot be read.
     """
     found: dict[str, Connect] = {}
     for block in blocks:
         for name, told in row_fields(block).items():
             if _kind(found.setdefault(name, told)) != _kind(told) and not begun:
                 both = f"{_said(found[name])} and {_said(told)}"
-                raise BadData(
-                    f"{place}: column '{name}' changes its type: the schema blocks say {both}",
-                    "fill a new topic by a new snapshot of Debezium, whose records have one type",
-                )
+                raise Clash(f"{place}: column '{name}' changes its type: the schema blocks say {both}", way_on)
     return found
 
 
+def newest(blocks: Iterable[Mapping[str, Any]], declared: Columns | None) -> dict[str, Connect]:
+    """The columns of all blocks, by the last one; a declared one by the last that can be read into its type."""
+    found: dict[str, Connect] = {}
+    for block in blocks:
+        for name, told in row_fields(block).items():
+            column = None if declared is None else declared.get(name)
+            if name not in found or column is None or _is_read(told, column["type"]):
+                found[name] = told
+    return found
+
+
+def _is_read(told: Connect, kind: SparkType) -> bool:
+    try:
+        encoding_of(told, kind)
+    except Unsupported:
+        return False
+    return True
+
+
 def pinned(
-    place: str, schemas: Iterable[tuple[str, Sequence[Connect]]], begun: bool = False
+    place: str,
+    schemas: Iterable[tuple[str, Sequence[Connect]]],
+    begun: bool = False,
+    way_on: Hint | str | None = "",
 ) -> dict[str, Connect]:
     """The columns of these schemas, newest first, each with the type that holds the values of all of them.
 
     schemas: (what names one, its fields). A field that a newer schema has under another name, by its aliases, is
     that column. begun: see Asked; otherwise what stands for other members is among them.
-    Raises BadData for a column of two types neither of which holds the other's values.
+    Raises Clash for a column of two types neither of which holds the other's values. way_on: its hint; None: the
+    newer one counts.
     """
     found: dict[str, tuple[str, Connect]] = {}
     for written, fields in schemas:
@@ -142,10 +169,9 @@ def pinned(
             name = field_name if field_name in found else renamed.get(field_name, field_name)
             known = found.setdefault(name, (written, one))
             wider = _wider(known[1], one)
-            if wider is None:
+            if wider is None and way_on is not None:
                 both = f"{known[0]} says {_said(known[1])}, but {written} says {_said(one)}"
-                hint = "write a new topic of records with one type of the column, and fill the table from it"
-                raise BadData(f"{place}: column '{name}' changes its type: {both}", hint)
+                raise Clash(f"{place}: column '{name}' changes its type: {both}", way_on)
             if wider is one:
                 kept = {k: v for k, v in known[1].items() if k not in ("written", "json")}
                 found[name] = written, {**kept, **meaning(one), "field": name}
@@ -245,9 +271,36 @@ def disagreement(
         if mine is None and not may_lack and told_of(column) is None:
             return f"column '{name}' is not {within}", Fault.BLOCK_COLUMNS
     more = None if allowed is None else new_column(by_name, allowed, (), within)
-    if more is None:
+    if allowed is None or more is None:
         return None
-    return more, Fault.BLOCK_COLUMNS if may_lack else Fault.NEW_COLUMN
+    if may_lack:
+        return more, Fault.BLOCK_COLUMNS
+    odd = unfit([name for name in by_name if name not in allowed], columns, by_name, says)
+    return odd or (more, Fault.NEW_COLUMN)
+
+
+def unfit(
+    new: Iterable[str], columns: Columns, fields: Mapping[str, Connect], says: str
+) -> tuple[str, Fault] | None:
+    """The fault of new columns of which the table cannot have one; None if all can be added."""
+    for name in new:
+        if why := _no_column(name, columns, fields):
+            return f"column '{name}' is new in {says}; the table cannot have it: {why}", Fault.NO_COLUMN
+    return None
+
+
+def _no_column(name: str, columns: Columns, fields: Mapping[str, Connect]) -> str | None:
+    """Why a field cannot become a column of the table; None if it can."""
+    if not name or own.is_own(name):
+        return f"names that begin with {own.PREFIX} are backfill's own" if name else "it has no name"
+    twin = next((one for one in (*columns, *fields) if one != name and own.fold(one) == own.fold(name)), None)
+    if twin is not None:
+        return f"it differs from '{twin}' in case only"
+    try:
+        own_type(without_others(fields[name]))
+    except Unsupported as exc:
+        return str(exc)
+    return None
 
 
 def _agrees(mine: Connect, how: Encoding, target: SparkType) -> bool:

@@ -44,7 +44,6 @@ _MONGODB = "an envelope of MongoDB, which holds documents as text"
 _ROUNDED = "a number with a fraction in a column that is read as text: its digits would be rounded"
 _NO_ENVELOPE = "not a Debezium envelope of the table's columns"
 _OF_TOPICS = {
-    Fault.OTHER_TABLE: "; name the tables to read: {at}.tables",
     Fault.NOT_SENT: "; ALTER TABLE … REPLICA IDENTITY FULL at the source sends it",
     Fault.TRUNCATED: ': set skipped.operations = "t" in the connector, and fill the table from a topic without '
     "such a record, as the rows that it removed would stay",
@@ -556,23 +555,27 @@ class Debezium:
         reads, values = reading(asked), samples()
         found = [one for one in _seen(asked.documents, values) if messages.kind_of(one[0]) is None]
         _refuse_messages(asked, values)
-        if any(_is_mongodb(envelope) for envelope, _ in found):
+        others_too = any if not asked.sets_aside else all
+        if found and others_too(_is_mongodb(envelope) for envelope, _ in found):
             way = f'read its envelopes as documents: {asked.at}.format = "debezium-mongodb"'
             raise ConfigError("upstream", [f"{asked.at}.format: {asked.place} holds {_MONGODB}"], in_config(way))
         named = frozenset(source_of(envelope) for envelope, _ in found)
-        mine = [one for one in found if reads(source_of(one[0]))]
         known = remembered(asked, named)
         skipped = others(asked, named)
+        mine = [one for one in found if reads(source_of(one[0]))]
+        is_one = not asked.options.get("tables") and known["source"] is not None
+        if is_one and not asked.shared:
+            mine = [one for one in mine if source_of(one[0]) == known["source"]]
         if asked.documents is not None:
-            all_ = not asked.options.get("tables")
+            all_ = not asked.options.get("tables") and len(mine) == len(found)
+            subject = None if asked.begun else f"{asked.name}-value"
             seen = [
                 one
-                for one in asked.documents.schemas(values, f"{asked.name}-value")
+                for one in asked.documents.schemas(values, subject)
                 if all_ or any(one.schema is of for _, of in mine)
             ]
-            return fitting(asked, seen, lambda of: self._found_by(asked, of, known, skipped))
-        sound = [one for _, one in mine if one is not None and block.is_sound(one)]
-        told = block.together(asked.place, sound, asked.begun)
+            return fitting(asked, seen, _fields, lambda of: self._found_by(asked, of, known, skipped))
+        told = _together(asked, [one for _, one in mine if one is not None and block.is_sound(one)])
         images = [envelope.get("after") for envelope, _ in mine]
         names = frozenset(name for image in images if isinstance(image, dict) for name in image)
         blockless = [image for envelope, one in mine if one is None for image in _images(envelope)]
@@ -582,10 +585,8 @@ class Debezium:
         self, asked: Asked, schemas: Sequence[Seen], known: Mapping[str, Any], skipped: frozenset[str]
     ) -> Found:
         """The columns of the rows in envelopes of these schemas. Raises as `columns`."""
-        rows = [(one.id, block.row_of(one.schema) or ()) for one in schemas]
-        told = block.pinned(
-            asked.place, [(one.name, fields) for one, (_, fields) in zip(schemas, rows, strict=True)], asked.begun
-        )
+        rows = [(one.id, _fields(one)) for one in schemas]
+        told = resolved.told_by(asked, [(one.name, _fields(one)) for one in schemas])
         return replace(self._found(asked, told, frozenset(), [], known, skipped), schemas=rows)
 
     def _found(
@@ -632,6 +633,20 @@ class Debezium:
 
     def open(self, asked: Asked, columns: Columns, facts: Mapping[str, Any]) -> Opened:
         return _Opened(asked, columns, facts)
+
+
+def _fields(of: Seen) -> Sequence[Connect]:
+    return block.row_of(of.schema) or ()
+
+
+def _together(asked: Asked, blocks: Sequence[Mapping[str, Any]]) -> dict[str, Connect]:
+    """The columns of these blocks. Raises BadData for one of two types, unless one of these settles it."""
+    try:
+        return block.together(asked.place, blocks, asked.begun, resolved.one_type(asked))
+    except block.Clash:
+        if asked.whole is not None or not (asked.sets_aside or asked.declared is not None):
+            raise
+    return block.newest(blocks, asked.declared)
 
 
 def _refuse_messages(asked: Asked, samples: Sequence[bytes]) -> None:

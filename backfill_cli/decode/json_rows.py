@@ -261,8 +261,8 @@ class RowsFormat:
         if asked.documents is None:
             assert asked.declared is not None, "the options demand a schema"
             return Found(asked.declared)
-        schemas = asked.documents.schemas(samples(), f"{asked.name}-value")
-        return fitting(asked, schemas, lambda of: _found(asked, of))
+        schemas = asked.documents.schemas(samples(), None if asked.begun else f"{asked.name}-value")
+        return fitting(asked, schemas, _fields, lambda of: _found(asked, of))
 
     def open(self, asked: Asked, columns: Columns, facts: Mapping[str, Any]) -> Rows:
         documents = PLAIN if asked.documents is None else asked.documents
@@ -274,11 +274,14 @@ class RowsFormat:
         return Rows(JsonRows(schema_text(columns), asked.key, asked.whole, documents=documents, closed=closed))
 
 
+def _fields(of: Seen) -> Sequence[Connect]:
+    return of.schema.get("fields") or ()
+
+
 def _found(asked: Asked, schemas: Sequence[Seen]) -> Found:
     """The columns of these schemas. Raises BadData and ConfigError, as `columns`."""
-    fields = [(one.name, one.schema.get("fields") or ()) for one in schemas]
-    told = block.pinned(asked.place, fields, asked.begun)
-    rows = [(one.id, one.schema.get("fields") or ()) for one in schemas]
+    told = resolved.told_by(asked, [(one.name, _fields(one)) for one in schemas])
+    rows = [(one.id, _fields(one)) for one in schemas]
     if set(asked.key) <= told.keys():  # not of events, each of which is a row with what the transform added
         told = {name: told[name] for name in unwrapped.own_names(told, ())}
         rows = [(id, _without_marks(fields)) for id, fields in rows]

@@ -1,12 +1,14 @@
 """Documents of records that name their schema by a registry's id. Workers fetch the schemas themselves."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from backfill_cli.contracts.decoder import Asked
+from backfill_cli.decode.block import Clash, pinned
 from backfill_cli.decode.connect import Connect
 from backfill_cli.decode.documents import Group
 from backfill_cli.decode.json_documents import Texts
@@ -86,15 +88,15 @@ class Registered:
         parts = {indexes: ([at[i] for i in numbers], texts) for indexes, (numbers, texts) in found.items()}
         return parts, {at[i]: Unreadable(str(exc.args[0])) for i, exc in without.items()}
 
-    def schemas(self, records: Sequence[bytes], subject: str) -> "list[Seen]":
-        """Those of these records and the subject's newest, newest first.
+    def schemas(self, records: Sequence[bytes], subject: str | None) -> "list[Seen]":
+        """Those of these records and the subject's newest, newest first. subject: None for those of records alone.
 
         Raises BadData if none of them can be read, naming why.
         """
         groups, without = self._grouped(records)
         found: list[tuple[int, Connect]] = [(id, group.schema or {}) for id, group in groups]
         why = next(map(str, without.values()), f"there are no records yet, and no subject '{subject}'")
-        latest = self.registry.latest(subject)
+        latest = None if subject is None else self.registry.latest(subject)
         used = {id for id, _ in found}
         if latest is not None and latest.id not in used:
             try:
@@ -138,21 +140,43 @@ class Seen(NamedTuple):
         return named(self.id)
 
 
-def fitting(asked: Asked, schemas: Sequence[Seen], make: Callable[[Sequence[Seen]], _Made]) -> _Made:
+def fitting(
+    asked: Asked,
+    schemas: Sequence[Seen],
+    fields: Callable[[Seen], Sequence[Connect]],
+    make: Callable[[Sequence[Seen]], _Made],
+) -> _Made:
     """What is made of these schemas; of those that records have, if it is refused with another one.
 
     A subject's newest schema can be of no record: it was registered too early, by mistake, or for another table.
-    Whether rows have a snapshot's columns is asked of those that records have.
+    Whether rows have a snapshot's columns is asked of those that records have. Where records that do not fit are
+    set aside, schemas of another type of a column than newer ones have do not count. fields: of a schema's row.
     """
     used = [one for one in schemas if one.is_used]
     if asked.whole is not None and used:
         return make(used)
+    lenient = asked.sets_aside or asked.begun
     try:
         return make(schemas)
     except (BadData, ConfigError):
-        if not used or len(used) == len(schemas):
+        if not lenient and (not used or len(used) == len(schemas)):
             raise
-    return make(used)
+    try:
+        return make(used or schemas)
+    except (BadData, ConfigError):
+        if not lenient:
+            raise
+    return make(_agreeing(used or schemas, fields))
+
+
+def _agreeing(schemas: Sequence[Seen], fields: Callable[[Seen], Sequence[Connect]]) -> Sequence[Seen]:
+    """Those of these schemas, newest first, whose columns have the types that they have in those before."""
+    kept: list[Seen] = []
+    for schema in schemas:
+        with suppress(Clash):
+            pinned("", [(one.name, fields(one)) for one in (*kept, schema)])
+            kept.append(schema)
+    return kept
 
 
 def named(id: int) -> str:

@@ -16,7 +16,7 @@ from backfill_cli.decode.encodings import Encoding, textual
 from backfill_cli.decode.tokens import Token, parsed, written
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.decode.unsent import is_placeholder, is_unsent
-from backfill_cli.errors import ConfigError, in_config
+from backfill_cli.errors import ConfigError, Hint, in_config
 from backfill_cli.formats.schemas import Unsupported, arrow_type
 from backfill_cli.model.schema import Columns, SparkType
 from backfill_cli.model.units import near_names
@@ -167,9 +167,10 @@ def by_schema(columns: Columns, schema: Connect, named: str, closed: Collection[
     found = {name: one for name, column in columns.items() if (one := field_of(name, column, fields)) is not None}
     made, fault = _members(columns, found, named)
     taken = {one["field"] for one in found.values()}
-    new = next((name for name in fields if name in closed and name not in taken), None)
-    if fault is None and new is not None:
-        fault = f"column '{new}' is new in {named}", Fault.NEW_COLUMN
+    new = [name for name in fields if name in closed and name not in taken]
+    if fault is None and new:
+        added = f"column '{new[0]}' is new in {named}", Fault.NEW_COLUMN
+        fault = block.unfit(new, columns, fields, named) or added
     folded = {one.lower(): one for one in fields if one not in taken}
     recased = next((folded[one.lower()] for one in columns if one not in found and one.lower() in folded), None)
     if recased is not None:
@@ -233,6 +234,44 @@ def _how(told: Connect | None, kind: SparkType) -> Encoding:
 
 
 # On the driver
+
+
+def told_by(asked: Asked, schemas: Sequence[tuple[str, Sequence[Connect]]]) -> dict[str, Connect]:
+    """What these schemas, newest first, say about the columns; see block.pinned.
+
+    Of a declared column it is what the newest schema says that can be read into its type: records of the others
+    cannot be read. Raises BadData for any other column of two types.
+    """
+    declared = asked.declared
+    if declared is None or asked.whole is not None:
+        return block.pinned(asked.place, schemas, asked.begun, one_type(asked))
+    fit = [(written, _without_misfits(declared, fields)) for written, fields in schemas]
+    both = (block.pinned(asked.place, told, asked.begun, None) for told in (schemas, fit))
+    return {name: one for told in both for name, one in told.items()}
+
+
+def one_type(asked: Asked) -> Hint | str:
+    """The hint where a column has two types in a place."""
+    if asked.whole is not None:
+        return "write a new topic of records with one type of the column, and fill the table from it"
+    declared = f'{asked.at}.schema = "id BIGINT, note STRING"'
+    return in_config(
+        "put records of the older type, and all others that cannot be read, into a quarantine table of the sink: "
+        f'upstream.on_error = "quarantine"; or declare all columns, each with the type that is meant: {declared}'
+    )
+
+
+def _without_misfits(columns: Columns, fields: Sequence[Connect]) -> Sequence[Connect]:
+    """The fields without those of columns into whose type they cannot be read."""
+    by_name = {str(one["field"]): one for one in fields if not is_others(one)}
+    unfit = []
+    for name, column in columns.items():
+        if (one := field_of(name, column, by_name)) is not None:
+            try:
+                _how(one, column["type"])
+            except Unsupported:
+                unfit.append(one)
+    return [one for one in fields if not any(one is bad for bad in unfit)]
 
 
 def columns_of(asked: Asked, told: Mapping[str, Connect]) -> Columns:

@@ -141,7 +141,7 @@ class _Reading:
             told = known.fault(change.table)
             if known.shared:
                 raise Unreadable(told)
-            raise Unreadable(f"{told}; name the tables to read: {self.of.at}.tables", Fault.OTHER_TABLE)
+            raise Unreadable(told, Fault.OTHER_TABLE)
         return self._of_row(change)
 
     def _skipped(self, changes: Sequence[RowChange | TableChange]) -> Skipped | Sequence[Change]:

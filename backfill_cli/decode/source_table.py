@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.contracts.decoder import Asked
-from backfill_cli.errors import ConfigError, in_config
+from backfill_cli.errors import ConfigError, Hint, in_config
 
 PARTS = ("db", "schema", "table")
 """The parts of `source` that name a table, in order."""
@@ -195,8 +195,31 @@ def one_source(asked: Asked, named: Iterable[str]) -> str | None:
         raise ConfigError("config", [fault], in_config(f"name in [[tables]] the one that is meant: {name}"))
     if asked.options.get("tables") and not asked.shared:
         return None
-    if len(found) > 1:
-        fault = f"{asked.at.rpartition('.')[0]}.topic: '{asked.name}' holds records of several tables: "
-        hint = in_config(f'name those to read: {asked.at}.tables = ["{found[0]}"]')
-        raise ConfigError("upstream", [fault + ", ".join(found[:5])], hint)
-    return found[0] if found else None
+    if len(found) < 2:
+        return found[0] if found else None
+    mine = [of for of in found if not Known(named=(asked.name, asked.table)).is_other(of)]
+    mine = [of for of in found if f".{of}".endswith(f".{asked.table}")] or mine
+    if asked.sets_aside and len(mine) == 1:
+        return mine[0]
+    option = "topics" if asked.of_several else "topic"
+    fault = f"{asked.at.rpartition('.')[0]}.{option}: '{asked.name}' holds records of several tables: "
+    raise ConfigError("upstream", [fault + ", ".join(found[:5])], _which(asked, found, mine))
+
+
+def _which(asked: Asked, found: Sequence[str], mine: Sequence[str]) -> Hint | str:
+    """The hint where a place that is one table's has records of these, of which some can be meant by its name."""
+    aside = (
+        f"to read '{mine[0]}', and put the records of the others, as all that cannot be read, into a quarantine "
+        'table of the sink: upstream.on_error = "quarantine"'
+        if len(mine) == 1 and asked.whole is None
+        else ""
+    )
+    if not asked.of_several:
+        named = f'name those to read: {asked.at}.tables = ["{(*mine, *found)[0]}"]'
+        return in_config("; or, ".join(filter(None, (named, aside))))
+    if aside:
+        return in_config(aside)
+    if len(mine) == 1:
+        return "let each of these topics have the records of one table"
+    name = f'name = "{found[0]}", target = "{asked.table}"'
+    return in_config(f"name in [[tables]] the one that is meant, and its topic in {asked.at[:-6]}.topics: {name}")

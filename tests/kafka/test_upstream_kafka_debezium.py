@@ -203,10 +203,8 @@ def test_a_column_that_changes_its_type_between_first_and_last_record_is_refused
     with pytest.raises(BadData, match="column 'amount' changes its type: the schema blocks say bytes") as refused:
         topic.open(["id"], value={"format": "debezium"}).pin()
     with typed(refused.value) as hint:
-        hint.says("fill a new topic by a new snapshot of Debezium")
-        other = new_topic(topic.broker)
-        other.write([record(ROW, {**FIELDS, "amount": {"type": "string"}})] * 2)
-        other.open(["id"], value={"format": "debezium"}).pin()
+        aside = str(hint.settings()["upstream.on_error"])
+        topic.open(["id"], value={"format": "debezium"}, on_error=aside).pin()
 
 
 # Of which table
@@ -220,7 +218,6 @@ def test_a_record_of_another_table_is_a_fault(topic: Topic, spark: "SparkSession
     assert faults(rows)[::3] == [None, None]
     assert "a record of another table than 'shop.public.orders': shop.public.customers" in faults(rows)[1]
     assert "a record of another table than 'shop.public.orders': shop.private.orders" in faults(rows)[2]
-    assert "upstream.value.tables" in faults(rows)[1]
 
 
 def test_a_topic_of_several_tables_is_refused_until_the_options_name_those_that_are_meant(
@@ -234,8 +231,8 @@ def test_a_topic_of_several_tables_is_refused_until_the_options_name_those_that_
     ) as caught:
         topic.open(["id"], value={"format": "debezium", "schema": "id BIGINT"}).pin()
     with typed(caught.value) as hint:
-        assert hint.settings() == {"upstream.value.tables": ["shop.public.customers"]}
-        value = {"format": "debezium", "schema": "id BIGINT", "tables": ["shop.public.customers"]}
+        value = {"format": "debezium", "schema": "id BIGINT", "tables": hint.settings()["upstream.value.tables"]}
+        assert value["tables"] == ["shop.public.orders"]
         topic.open(["id"], value=value).pin()
     for tables, ids in (
         (["orders"], [0]),

@@ -35,7 +35,7 @@ _COLUMNS = (
     "then) in upstream.changes.sparse; or " + START_OVER + " with a snapshot of the same columns"
 )
 
-_OF_COLUMNS = (Fault.COLUMNS, Fault.BLOCK_COLUMNS, Fault.NEW_COLUMN)
+_OF_COLUMNS = (Fault.COLUMNS, Fault.BLOCK_COLUMNS, Fault.NEW_COLUMN, Fault.NO_COLUMN)
 """A record's row, or its schema block, has a new column, or lacks one."""
 
 

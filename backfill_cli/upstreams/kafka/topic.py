@@ -50,11 +50,12 @@ class Topic:
         look: Callable[[], object],
         shared: bool = False,
         alone: bool = True,
+        of_several: bool = False,
         archive: Archive | None = None,
     ) -> None:
         self._options, self.table, self.name, self.shared = options, table, name, shared
         self.connection, self._look = connection, look
-        self._named = None if alone else table.name
+        self._named, self._of_several = None if alone else table.name, of_several
         self.records = Records(options, name, connection, archive)
         self.decoder = decoder(options.value.format)
         self.seen: Seen | None = None
@@ -103,7 +104,8 @@ class Topic:
         name, key = self.table.name, self.table.key
         documents = self._documents(options.value.encoding, f"{at}.encoding")
         asked = Asked(f"topic '{topic}'", topic, name, key, declared, told, at, whole, shared=self.shared)
-        return replace(asked, documents=documents)
+        aside = getattr(options, "on_error", "fail") == "quarantine"
+        return replace(asked, documents=documents, sets_aside=aside, of_several=self._of_several)
 
     def _documents(self, encoding: str, at: str) -> Registered | None:
         """An encoding by a registry's schemas, opened; None for any other."""
@@ -250,12 +252,14 @@ class Topic:
         return self.table.name if self.follows else ""
 
     def added(self, value: Columns, ranges: Sequence[Range], new: Range, identity: str) -> Columns:
-        """The columns that a few records of these ranges and of the topic have beside these.
+        """The columns that the schema of a record has beside these.
 
-        new: the record that showed that there are some: those around it can be of other schemas, and tables.
+        new: the record; those around it can be of other schemas, and tables, and what they bring is added once
+        they are read: which records come together decides nothing. Of an archive's record, which the log no longer
+        has, the schema is looked for in these ranges, and in the topic.
         Records of older schemas have NULL there, whatever the default: the same rows whenever they are read.
         """
-        source = self.known(identity).get("source") if self.shared else None
+        source = None if self._options.value.tables else self.known(identity).get("source")
         asked = replace(self.asked(None), begun=True, source=source)
         found = self.decoder.columns(asked, lambda: self._samples(ranges, new))
         more = {name: one for name, one in found.columns.items() if name not in value}
@@ -266,8 +270,10 @@ class Topic:
         }
 
     def _samples(self, ranges: Sequence[Range], new: Range) -> list[bytes]:
-        recent = [*self._recent([new]), *self._recent(ranges)]
-        return [*recent, *samples.of_topic(self.connection, self.name, self.now())]
+        return self._recent([new]) or [
+            *self._recent(ranges),
+            *samples.of_topic(self.connection, self.name, self.now()),
+        ]
 
     def changes(
         self, spark: SparkSession, after: Position, up_to: Position, value: Columns, identity: str, asked: Asked

@@ -39,6 +39,7 @@ class Topics:
                 self.look,
                 shared=names.count(topics[table.name]) > 1,
                 alone=alone,
+                of_several=len(tables) > 1,
                 archive=archive,
             )
             for table in tables
