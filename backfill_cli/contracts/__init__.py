@@ -25,6 +25,7 @@ from backfill_cli.contracts.sink import (
     SinkCopy,
     SinkExtras,
     SinkTable,
+    StatePlace,
     Survey,
     Swap,
 )
@@ -94,6 +95,7 @@ __all__ = [
     "SpoolEntry",
     "StagedEpoch",
     "Stager",
+    "StatePlace",
     "Survey",
     "Swap",
     "TableSpec",

@@ -201,6 +201,15 @@ class SinkCapabilities:
 
 
 @dataclass(frozen=True, slots=True)
+class StatePlace:
+    """Where a sink keeps the state of a job. what: as messages name it. at: the option that decides it."""
+
+    what: str
+    at: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
 class SinkExtras:
     """What some sinks can do beside commits.
 
@@ -210,12 +219,14 @@ class SinkExtras:
     in a catalog that they maintain: what to run there, in this order, once every gate of a cutover is open.
     clock_ms: the current time by the system's own clock, in milliseconds since 1970, which `doctor` compares with
     this machine's. Raises what any call that connects raises.
+    state: f(job), where the job's state could be a table of its upstream: it is written to with each commit, too.
     beside: as of `Extras` of a source.
     """
 
     copied: Copied | None = None
     cutover: Cutover | None = None
     statements: Callable[[Sequence[Swap], int], Sequence[str]] | None = None
+    state: Callable[[str], StatePlace] | None = None
     clock_ms: Callable[[], int] | None = None
     beside: Mapping[str, Callable[[], str]] = field(default_factory=dict)
 

@@ -326,16 +326,64 @@ class TestKafkaSink(SinkContract):
         for servers in (topics.broker.bootstrap, f"localhost:{port}", f"127.0.0.1:1,{topics.broker.bootstrap}"):
             told = {"bootstrap_servers": servers, "state_topic": f"{topics.prefix}_state_{{job}}"}
             with pytest.raises(UsageError, match="the target of table 'orders' is the upstream's own") as refused:
-                require_apart(upstream, connector.open(KafkaSinkOptions(**told, topic=mine.name)), tables)
+                require_apart("a", upstream, connector.open(KafkaSinkOptions(**told, topic=mine.name)), tables)
             with typed(refused.value) as hint:
                 hint.says("topic in [sink], or another tables.target")
-                require_apart(upstream, connector.open(KafkaSinkOptions(**told, topic=f"{mine.name}.out")), tables)
+                require_apart(
+                    "a", upstream, connector.open(KafkaSinkOptions(**told, topic=f"{mine.name}.out")), tables
+                )
         with pytest.raises(UsageError, match="is the upstream's own"):
-            require_apart(upstream, connector.open(KafkaSinkOptions(**told)), (replace(table, target=mine.name),))
+            require_apart(
+                "a", upstream, connector.open(KafkaSinkOptions(**told)), (replace(table, target=mine.name),)
+            )
         assert upstream.extras.places().keys() == {"orders"}
-        of_state = connector.open(KafkaSinkOptions(**{**told, "state_topic": f"{mine.name[:-1]}{{job}}"}))
-        with pytest.raises(UsageError, match=f"the target of table '{mine.name}' is the upstream's own"):
-            require_apart(upstream, of_state, tables)
+        told["state_topic"] = f"{mine.name[:-1]}{{job}}"
+        require_apart("job", upstream, connector.open(KafkaSinkOptions(**told)), tables)
+        of_state = connector.open(KafkaSinkOptions(**told))
+        with pytest.raises(UsageError, match=f"topic '{mine.name}', which keeps the state of job") as refused:
+            require_apart(mine.name[-1], upstream, of_state, tables)
+        with typed(refused.value) as hint:
+            hint.says("set another sink.state_topic")
+            del told["state_topic"]
+            require_apart(mine.name[-1], upstream, connector.open(KafkaSinkOptions(**told)), tables)
+
+    def test_a_topic_whose_name_is_as_of_a_state_is_one_by_its_records_alone(
+        self, opened: "Callable[..., KafkaSink]", topics: SinkTopics
+    ) -> None:
+        start = topics.prefix
+        there: dict[str, tuple[bytes, bytes] | None] = {
+            "orders": None,
+            "data": (b"1", b"{}"),
+            "x": (b"job", b"[]"),
+        }
+        for name, record in there.items():
+            topics.broker.create(f"{start}-{name}", 1, cleanup_policy="compact")
+            producer = Producer({"bootstrap.servers": topics.broker.bootstrap})
+            if record is not None:
+                producer.produce(f"{start}-{name}", record[1], record[0])
+            producer.flush(30)
+
+        def prepared(job: str, topic: str, into_existing: bool = False, state: str = f"{start}-{{job}}") -> None:
+            options: dict[str, Any] = {"topics": "{table}", "topic": topic, "state_topic": state}
+            opened(**options).prepare(job, (a_table("t"),), into_existing)
+
+        prepared("one", f"{start}-orders")
+        prepared("one", f"{start}-orders")
+        prepared("two", f"{start}-w")
+        by_template = {"topics": f"{start}-{{table}}", "state_topic": f"{start}-{{job}}"}
+        opened(**by_template).prepare("three", (a_table("y"),), into_existing=False)
+        for job, topic, into, fault in (
+            ("four", f"{start}-four", False, "job 'four', but it is also the target of table 't'"),
+            ("four", f"{start}-one", True, "job 'one', but it is also the target of table 't'"),
+            ("data", f"{start}-z", False, "job 'data', but it has other records"),
+        ):
+            with pytest.raises(UsageError, match=fault) as refused:
+                prepared(job, topic, into)
+            with typed(refused.value) as hint:
+                hint.says("name another topic: sink.state_topic")
+                opened(topics="{table}", topic=f"{start}-z", state_topic=f"{start}.s.{{job}}").check(
+                    job, (a_table("t"),), into
+                )
 
     def test_of_two_jobs_that_start_at_once_on_a_topic_one_has_it(
         self, opened: "Callable[..., KafkaSink]", topics: SinkTopics, monkeypatch: pytest.MonkeyPatch

@@ -153,7 +153,7 @@ def _placed(config: JobConfig, resources: Resources, pin: Pin, plain: bool) -> t
     """The sink's tables are no table of the upstream's, and staging has a folder that everything shares."""
     upstream, sink, session = resources.upstream, resources.sink, lambda: resources.spark
     tables = sink_tables(config, session, upstream, pin, plain)
-    resources.with_retries(lambda: require_apart(upstream, sink, tables))
+    resources.with_retries(lambda: require_apart(config.job.name, upstream, sink, tables))
     require_staging(config.job.staging)
     require_shared(config, session)
     return tables

@@ -118,7 +118,7 @@ def require_whole(config: JobConfig, upstream: Source, sink: Sink) -> None:
             )
 
 
-def require_apart(upstream: Source, sink: Sink, tables: Sequence[SinkTable]) -> None:
+def require_apart(job: str, upstream: Source, sink: Sink, tables: Sequence[SinkTable]) -> None:
     """No table is in the job twice, however it is spelled: in the upstream, in the sink, or in both.
 
     Raises UsageError naming the two; the upstream is pinned.
@@ -145,6 +145,14 @@ def require_apart(upstream: Source, sink: Sink, tables: Sequence[SinkTable]) -> 
                     "to it would be a new change to follow",
                     in_config("set another schema, database or topic in [sink], or another tables.target"),
                 )
+    state = None if sink.extras.state is None else sink.extras.state(job)
+    for source, held in sources.items():
+        if state is not None and state.place in held:
+            raise UsageError(
+                f"{state.what}, which keeps the state of job {job!r}, is the upstream's own table {source!r}: "
+                "every commit would be a new change to follow",
+                in_config(f"set another {state.at}"),
+            )
 
 
 def _twins(places: Mapping[str, frozenset[str]]) -> tuple[str, str] | None:

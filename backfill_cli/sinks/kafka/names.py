@@ -29,8 +29,10 @@ def topic_of(options: KafkaSinkOptions, table: SinkTable) -> str:
         return options.topic
     named = options.topics.replace("{table}", table.target)
     before = options.state_topic.split("{job}")[0]
-    reserved = own.is_own(table.target) and not table.side
-    if reserved or named in (".", "..") or not _LEGAL.fullmatch(named) or (before and named.startswith(before)):
+    is_own = own.is_own(table.target) and not table.side
+    # of a template of the user's own, only a topic that is a state is one: Topics.missing
+    is_state = own.is_own(before) and named.startswith(before)
+    if is_own or is_state or named in (".", "..") or not _LEGAL.fullmatch(named):
         raise UsageError(
             f"table {table.name!r}: target {table.target!r} cannot name a topic ({named!r}): it consists of "
             f"letters, digits, '.', '_' and '-', and names that begin with {own.PREFIX} are backfill's own",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from backfill_cli.contracts import EpochCommit, SavedJob, Sink, SinkCapabilities, SinkExtras, SinkTable
+from backfill_cli.contracts import EpochCommit, SavedJob, Sink, SinkCapabilities, SinkExtras, SinkTable, StatePlace
 from backfill_cli.contracts.refusals import TargetTaken, no_record, refuse_old_token, taken
 from backfill_cli.kafka.admin import Admin
 from backfill_cli.kafka.cluster import place
@@ -40,7 +40,7 @@ class KafkaSink(Sink):
         self._admin = Admin(self._connection)
         self._encoded: dict[SinkTable, Records] = {}
         beside = asked(options.registry, "sink.registry", "sink registry")
-        self.extras = SinkExtras(copied=self.copied, beside=beside)
+        self.extras = SinkExtras(copied=self.copied, state=self._state_place, beside=beside)
 
     def use(self, session: Callable[[], SparkSession]) -> None:
         self._session = session
@@ -73,13 +73,11 @@ class KafkaSink(Sink):
     def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
         cluster = self._admin.cluster_id()
         topics = names.topics_of(self._options, tables)
-        # written to with each commit, too; names that begin with the job's own are not known to be of positions
-        is_own = not self._options.state_topic.startswith("{job}")
-        states = names.states_in(self._options, self._admin.topics()).values() if is_own else ()
-        return {
-            name: frozenset({place(cluster, topic)})
-            for name, topic in (*topics.items(), *((topic, topic) for topic in states))
-        }
+        return {name: frozenset({place(cluster, topic)}) for name, topic in topics.items()}
+
+    def _state_place(self, job: str) -> StatePlace:
+        topic = names.state_of(self._options, job)
+        return StatePlace(f"topic '{topic}'", "sink.state_topic", place(self._admin.cluster_id(), topic))
 
     def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
         self._topics().missing(job, tables, into_existing)

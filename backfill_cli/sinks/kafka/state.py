@@ -15,6 +15,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -103,18 +104,36 @@ class StateTopic:
 
     def newest(self) -> JobRecord | None:
         """The job's record, as of the last commit; None if there is no topic, or nothing in it."""
-        if not self.exists():
-            return None
-        begin, end = self._bounds()
-        tail = _TAIL
-        while True:
-            first = max(begin, end - tail)
-            found = [value for key, value in self._read(first, end) if key == JOB]
+        for tail in self._tails():
+            found = [value for key, value in tail if key == JOB]
             if found:
                 return self._decoded(found[-1])
-            if first == begin:
+        return None
+
+    def of(self, job: str) -> JobRecord | None:
+        """The record, if the topic is this job's state by its last record; None for any other topic.
+
+        That of other programs is neither read to its begin, nor waited for while they write to it.
+        """
+        for settled in (False, True):
+            last = self.last(settled)
+            if last is not None and not _is_of(job, *last):
                 return None
-            tail *= 8
+        return None if last is None else self._decoded(last[1])
+
+    def last(self, settled: bool = True) -> tuple[bytes, bytes] | None:
+        """The last record; None if there is no topic, or nothing in it. settled: see `_bounds`."""
+        return next((tail[-1] for tail in self._tails(settled) if tail), None)
+
+    def _tails(self, settled: bool = True) -> Iterator[list[tuple[bytes, bytes]]]:
+        """The records at the end, then more of them, up to all."""
+        if not self.exists():
+            return
+        begin, end = self._bounds(settled)
+        first, tail = end, _TAIL
+        while first > begin:
+            first, tail = max(begin, end - tail), tail * 8
+            yield list(self._read(first, end))
 
     def everything(self) -> dict[bytes, bytes]:
         """The newest record of each key."""
@@ -146,14 +165,14 @@ class StateTopic:
         transaction.commit()
         self._bounds()
 
-    def _bounds(self) -> tuple[int, int]:
-        """(first offset, end of what is committed), once no commit is on its way, or its process is dead."""
+    def _bounds(self, settled: bool = True) -> tuple[int, int]:
+        """(first offset, end of what is committed); settled: no commit is on its way, or its process is dead."""
         place = (self.name, 0)
         until = time.monotonic() + _SETTLED_S
         while True:
             last = self._admin.ends([place], committed=False)[place]
             end = self._admin.ends([place], committed=True)[place]
-            if end >= last or time.monotonic() > until:
+            if not settled or end >= last or time.monotonic() > until:
                 return self._admin.begins([place])[place], end
             time.sleep(0.01)
 
@@ -206,6 +225,13 @@ def schemas(held: Mapping[bytes, bytes]) -> dict[str, str]:
     return {
         key.removeprefix(SCHEMA).decode(): value.decode() for key, value in held.items() if key.startswith(SCHEMA)
     }
+
+
+def _is_of(job: str, key: bytes, value: bytes | None) -> bool:
+    with suppress(ValueError, RecursionError):
+        told = json.loads(value or b"0") if key == JOB else None
+        return isinstance(told, dict) and told.get("job") == job
+    return False
 
 
 def _piece(number: int) -> bytes:

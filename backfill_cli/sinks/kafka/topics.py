@@ -48,9 +48,14 @@ class Topics:
             _refuse_columns(table)
             refuse_unwritable(self._options.encoding, table)
         wanted = names.topics_of(self._options, tables)
-        self.refuse_others(job, tables)
         mine = StateTopic(self._admin, names.state_of(self._options, job))
+        for name, topic in wanted.items():
+            if topic == mine.name:
+                raise _of_state(topic, job, f"it is also the target of table {name!r}")
+        self.refuse_others(job, tables)
         record = mine.newest()
+        if record is None and mine.last() is not None:
+            raise _of_state(mine.name, job, "it has other records")
         held = {} if record is None else dict(record.tables)
         schemas = {} if record is None else state.schemas(mine.everything())
         there = self._admin.found([*wanted.values(), mine.name])
@@ -82,9 +87,13 @@ class Topics:
         """No other job has one of these topics. Raises Held naming it."""
         wanted = {topic: name for name, topic in names.topics_of(self._options, tables).items()}
         for other, topic in names.states_in(self._options, self._admin.topics()).items():
-            record = None if other == job else StateTopic(self._admin, topic).newest()
-            for table, held in (record.tables if record else {}).items():
-                if held.topic in wanted and record is not None:
+            record = None if other == job else StateTopic(self._admin, topic).of(other)
+            if record is None:
+                continue
+            if topic in wanted:
+                raise _of_state(topic, other, f"it is also the target of table {wanted[topic]!r}")
+            for table, held in record.tables.items():
+                if held.topic in wanted:
                     raise belongs_to(f"topic '{held.topic}'", other, table, record.owner)
 
     def _has_records(self, topic: str, found: Found) -> bool:
@@ -137,6 +146,13 @@ class Topics:
             )
             for name, topic in taken.items()
         }
+
+
+def _of_state(topic: str, job: str, but: str) -> UsageError:
+    return UsageError(
+        f"topic '{topic}' keeps the state of job {job!r}, but {but}",
+        in_config("name another topic: sink.state_topic, sink.topic, or sink.topics with tables.target"),
+    )
 
 
 def _differs(table: SinkTable, known: str | None) -> bool:

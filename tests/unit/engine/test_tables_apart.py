@@ -85,10 +85,10 @@ def test_one_table_twice_in_the_upstream_is_refused_and_two_tables_are_not(lake:
     nowhere = _sink(form, str(lake / "out" / "{table}"))
     twice = _upstream(form, f"{lake / form}/{{table}}", "a", "other", "twin")
     with pytest.raises(UsageError, match="tables 'a' and 'twin' are the same table of the upstream") as refused:
-        require_apart(twice, nowhere, _tables("1", "2", "3"))
+        require_apart("a", twice, nowhere, _tables("1", "2", "3"))
     with typed(refused.value) as hint:
         hint.says("remove one of them from [[tables]]")
-        require_apart(_upstream(form, f"{lake / form}/{{table}}", "a", "other"), nowhere, _tables("1", "2"))
+        require_apart("a", _upstream(form, f"{lake / form}/{{table}}", "a", "other"), nowhere, _tables("1", "2"))
 
 
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
@@ -98,13 +98,13 @@ def test_one_target_twice_is_refused_whether_it_exists_or_not(
 ) -> None:
     source = _upstream("delta", str(lake / "delta" / "other"), "o")
     with pytest.raises(UsageError, match=f"tables 'of {names[0]}' and 'of {names[1]}' have the same target"):
-        require_apart(source, _sink(form, str(lake / form / "{table}")), _tables(*names))
+        require_apart("a", source, _sink(form, str(lake / form / "{table}")), _tables(*names))
     with pytest.raises(UsageError, match="have the same target") as refused:
-        require_apart(source, _sink(form, str(lake / "one")), _tables("p", "q"))
+        require_apart("a", source, _sink(form, str(lake / "one")), _tables("p", "q"))
     with typed(refused.value) as hint:
         hint.says('{table} in sink.table, such as "lake/{table}"')
-        require_apart(source, _sink(form, str(lake / form / "{table}")), _tables("p", "q"))
-    require_apart(source, _sink(form, str(lake / form / "{table}")), _tables("new", "newer"))
+        require_apart("a", source, _sink(form, str(lake / form / "{table}")), _tables("p", "q"))
+    require_apart("a", source, _sink(form, str(lake / form / "{table}")), _tables("new", "newer"))
 
 
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
@@ -116,11 +116,11 @@ def test_a_job_that_would_write_the_table_that_it_reads_is_refused_in_every_spel
         for spelling in SPELLINGS:
             for name in ("a", "twin"):
                 with pytest.raises(UsageError, match="is the upstream's own table 't'") as refused:
-                    require_apart(source, _sink(form, f"{root}/{spelling}"), _tables(name))
+                    require_apart("a", source, _sink(form, f"{root}/{spelling}"), _tables(name))
         with typed(refused.value) as hint:
             hint.says("another tables.target")
-            require_apart(source, _sink(form, f"{root}/{spelling}"), _tables("other"))
-        require_apart(source, _sink(form, f"{root}/{{table}}"), _tables("other"))
+            require_apart("a", source, _sink(form, f"{root}/{spelling}"), _tables("other"))
+        require_apart("a", source, _sink(form, f"{root}/{{table}}"), _tables("other"))
 
 
 def test_one_table_of_iceberg_by_two_catalogs_or_its_folder_is_refused(lake: Path) -> None:
