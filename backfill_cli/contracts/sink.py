@@ -291,6 +291,10 @@ class Sink(Contract):
     def committed(self, job: str) -> Mapping[str, Marker]:
         """Each table's marker; tables without a marker are absent."""
 
+    def knows(self, job: str) -> bool:
+        """Whether there is anything of the job that `forget` removes; of one whose start was refused, too."""
+        return bool(self.committed(job))
+
     @abstractmethod
     def commit(self, commit: EpochCommit) -> None:
         """Apply one epoch and its markers atomically, once. Repeating the same (epoch, attempt) changes nothing.

@@ -23,14 +23,18 @@ from kafka_topics import BYTES, new_topic
 from sink_contract import Epochs, Read, SinkContract, a_table, rows, schema_json
 
 from backfill_cli import failpoint
+from backfill_cli.catalog import Catalog
+from backfill_cli.config import load
 from backfill_cli.contracts import EpochCommit
 from backfill_cli.contracts.refusals import TargetTaken
+from backfill_cli.engine.job.drop import drop_from_sink
 from backfill_cli.engine.job.select import require_apart
 from backfill_cli.errors import (
     BackfillError,
     BadData,
     Fatal,
     Held,
+    NoSuchJob,
     SinkInUse,
     StateConflict,
     Transient,
@@ -48,6 +52,13 @@ from backfill_cli.spark.failures import spark_reading
 if TYPE_CHECKING:
     from broker import Broker
     from pyspark.sql import SparkSession
+
+
+CONFIG = """
+job.name = "{}"
+upstream = {{ type = "files", snapshot = {{ path = "snapshot", format = "parquet" }} }}
+tables = [{{ name = "orders", key = ["id"] }}]
+"""
 
 
 @pytest.fixture
@@ -386,7 +397,11 @@ class TestKafkaSink(SinkContract):
                 )
 
     def test_of_two_jobs_that_start_at_once_on_a_topic_one_has_it(
-        self, opened: "Callable[..., KafkaSink]", topics: SinkTopics, monkeypatch: pytest.MonkeyPatch
+        self,
+        opened: "Callable[..., KafkaSink]",
+        topics: SinkTopics,
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
     ) -> None:
         target, both = (a_table("orders", target="twice"),), threading.Barrier(2)
 
@@ -415,8 +430,20 @@ class TestKafkaSink(SinkContract):
             assert error.job == winner
         assert opened().committed(winner).keys() == {"orders"}
         assert opened().committed(loser) == {}
+        assert opened().knows(loser)
         opened().forget(winner)
+        target = (a_table("orders", target="twice", schema=schema_json(id="long", name="long")),)
         assert prepared(loser) is None
+        opened().check(loser, target, into_existing=False)
+        target = (a_table("orders", target="twice"),)
+        assert "column 'name' of twice is bigint" in str(prepared(loser))
+        monkeypatch.chdir(tmp_path)
+        told = ["[sink]", 'type = "kafka"', *(f"{a} = {json.dumps(b)}" for a, b in topics.options().items())]
+        (tmp_path / "job.toml").write_text("\n".join((CONFIG.format(loser), *told)))
+        config = load(tmp_path / "job.toml")
+        drop_from_sink(loser, Catalog(tmp_path / "c.duckdb"), config)
+        with pytest.raises(NoSuchJob):
+            drop_from_sink(loser, Catalog(tmp_path / "c.duckdb"), config)
 
     # What a topic cannot hold
 

@@ -297,7 +297,7 @@ def drop_from_sink(
                 command(f"drop {name} --confirm {name}"),
             )
         sink = resources.sink
-        if not sink.committed(name):
+        if not sink.knows(name):
             raise NoSuchJob(
                 f"the sink of this config has no record of job {name!r}", "check the job's name and [sink]"
             )

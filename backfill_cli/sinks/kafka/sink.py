@@ -157,6 +157,11 @@ class KafkaSink(Sink):
         record = self._state(job).newest()
         return {} if record is None else record.markers
 
+    def knows(self, job: str) -> bool:
+        """A start that was refused leaves a topic without markers; one that has other records is not the job's."""
+        topic = self._state(job)
+        return topic.newest() is not None or (topic.exists() and topic.last() is None)
+
     def commit(self, commit: EpochCommit) -> None:
         topic = self._state(commit.job)
         record = topic.newest()
@@ -209,4 +214,5 @@ class KafkaSink(Sink):
         making.delete(self._admin, [names.topic_of(self._options, table) for table in tables])
 
     def forget(self, job: str) -> None:
-        making.delete(self._admin, [names.state_of(self._options, job)])
+        if self.knows(job):
+            making.delete(self._admin, [names.state_of(self._options, job)])

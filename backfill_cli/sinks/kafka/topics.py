@@ -57,7 +57,9 @@ class Topics:
         if record is None and mine.last() is not None:
             raise _of_state(mine.name, job, "it has other records")
         held = {} if record is None else dict(record.tables)
-        schemas = {} if record is None else state.schemas(mine.everything())
+        # those of tables that are not the job's are of a start that was refused
+        known = {} if record is None else state.schemas(mine.everything())
+        schemas = {name: schema for name, schema in known.items() if name in held}
         there = self._admin.found([*wanted.values(), mine.name])
         if mine.name in there:
             self._require_kept(mine.name)
