@@ -27,7 +27,10 @@ def connect(text: str, references: Mapping[str, str]) -> Connect:
     Raises Unsupported for what is no schema, or has no type of its own.
     """
     root = _parsed(text)
-    return _Types({name: _parsed(one) for name, one in references.items()}).of(root, root, ())
+    try:
+        return _Types({name: _parsed(one) for name, one in references.items()}).of(root, root, ())
+    except RecursionError:  # what only says that there are other members is followed to any depth
+        raise Unsupported(TOO_LARGE) from None
 
 
 def _parsed(text: str) -> Any:

@@ -222,6 +222,52 @@ def test_what_no_column_holds_is_named() -> None:
     assert "two fields of the message 'M' have the same numbers" in said
 
 
+DEEP: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
+    "json-schema": {
+        **{word: (f'{{"{word}": [', "{}", "]}") for word in ("allOf", "anyOf", "oneOf", "enum")},
+        **{
+            f"{word} beside members": (f'{{"type": "object", "properties": {{"a": {{}}}}, "{word}": ', "{}", "}")
+            for word in ("allOf", "if", "not", "additionalProperties", "patternProperties", "dependentSchemas")
+        },
+        "choices beside members": ('{"type": "object", "properties": {"a": {}}, "allOf": [', "{}", "]}"),
+        "objects": ('{"type": "object", "properties": {"a": ', "{}", "}}"),
+        "lists": ('{"type": "array", "items": ', "{}", "}"),
+        "defaults": ('{"type": "string", "default": ', "{}", "}"),
+    },
+    "avro": {
+        "lists": ('{"type": "array", "items": ', '"int"', "}"),
+        "maps": ('{"type": "map", "values": ', '"int"', "}"),
+        "unions": ('["null", ', '"int"', "]"),
+        "types": ('{"type": ', '"int"', "}"),
+        "attributes": ('{"type": "int", "x": ', "0", "}"),
+    },
+    "protobuf": {
+        "messages": ("message M { int32 a = 1; ", "", "}"),
+        "groups": ("optional group G = 1 { ", "", "}"),
+        "options": ("option (x) = { a ", "b: 5", "}"),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("encoding", DEEP)
+def test_a_schema_of_any_depth_is_read_or_refused(encoding: str) -> None:
+    chance = random.Random(SEED)
+    begins = {
+        "json-schema": ('{"type": "object", "properties": {"v": ', "}}"),
+        "avro": ('{"type": "record", "name": "V", "fields": [{"name": "f", "type": ', "}]}"),
+        "protobuf": ('syntax = "proto3"; message V { ', "}"),
+    }
+    for outer in DEEP[encoding].values():
+        for inner in DEEP[encoding].values():
+            levels = chance.choice((90, 101, 250, 300, 480, 3_000))
+            first, last = begins[encoding] if chance.random() < 0.5 else ("", "")
+            text = f"{first}{outer[0]}{inner[0] * levels}{inner[1]}{inner[2] * levels}{outer[2]}{last}"
+            try:
+                used(encoding, text)
+            except Exception as exc:
+                raise AssertionError(f"{levels} of {inner[0]} in {outer[0]}") from exc
+
+
 # mutations: what a schema has at any place is something else
 
 JUNK: tuple[Any, ...] = (
