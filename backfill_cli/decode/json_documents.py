@@ -150,7 +150,7 @@ class _Blocks:
             return None, record
         try:
             return self._in_front(record) or self._anywhere(record)
-        except Unreadable:
+        except (Unreadable, RecursionError):  # nested hundreds deep
             return None, record  # `token` says why
 
     def _in_front(self, record: bytes) -> tuple[Connect | None, bytes] | None:

@@ -140,8 +140,8 @@ def test_one_table_of_iceberg_by_two_catalogs_or_its_folder_is_refused(lake: Pat
         upstream = opened(iceberg, source, [TableSpec("a", ("id",))])
         upstream.pin()
         with pytest.raises(UsageError, match="is the upstream's own table 'a'"):
-            require_apart(upstream, opened(iceberg_sink, target), _tables("a"))
-        require_apart(upstream, opened(iceberg_sink, target), _tables("other"))
+            require_apart("a", upstream, opened(iceberg_sink, target), _tables("a"))
+        require_apart("a", upstream, opened(iceberg_sink, target), _tables("other"))
 
 
 def test_uris_of_one_object_are_one_place() -> None:
@@ -188,8 +188,8 @@ def test_files_that_two_tables_would_read_are_refused(tmp_path: Path) -> None:
     for path, names in (("{table}*/*.parquet", ("order", "orders")), ("{table}/*", ("order", "mirror"))):
         upstream = opened(path, *names)
         with pytest.raises(UsageError, match="share rows of it"):
-            require_apart(upstream, sink, _tables(*names))
-    require_apart(opened("{table}/*", "order", "else"), sink, _tables("order", "else"))
+            require_apart("a", upstream, sink, _tables(*names))
+    require_apart("a", opened("{table}/*", "order", "else"), sink, _tables("order", "else"))
 
 
 def test_a_folder_whose_name_holds_file_and_a_colon_is_a_path() -> None:
@@ -227,7 +227,7 @@ def test_change_files_that_two_tables_would_apply_are_refused(
     upstream.pin()
     sink = _sink("delta", str(tmp_path / "out" / "{table}"))
     with pytest.raises(UsageError, match=f"tables '{names[0]}' and '{names[1]}' are .*share rows of it"):
-        require_apart(upstream, sink, _tables(*names))
+        require_apart("a", upstream, sink, _tables(*names))
 
 
 def test_a_change_file_that_lands_later_and_suits_two_tables_stops_the_job_until_it_is_renamed(
@@ -236,7 +236,7 @@ def test_a_change_file_that_lands_later_and_suits_two_tables_stops_the_job_until
     _changes(tmp_path, "log/a-1.parquet")
     upstream = _with_changes(tmp_path, "log/*{table}-*", "a", "b")
     pin = upstream.pin()
-    require_apart(upstream, _sink("delta", str(tmp_path / "out" / "{table}")), _tables("a", "b"))
+    require_apart("a", upstream, _sink("delta", str(tmp_path / "out" / "{table}")), _tables("a", "b"))
     upstream.restore(pin)
     upstream.observe(pin.position, False)
     _changes(tmp_path, "log/b-a-2.parquet")
