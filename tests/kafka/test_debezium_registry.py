@@ -106,7 +106,11 @@ def jobs(
 @pytest.fixture
 def shop(postgres: "Server") -> Iterator[Database]:
     with database(postgres) as made:
-        made(f"CREATE TABLE customers ({COLUMNS})", "ALTER TABLE customers REPLICA IDENTITY FULL")
+        made(
+            f"CREATE TABLE customers ({COLUMNS})",
+            "ALTER TABLE customers REPLICA IDENTITY FULL",
+            "CREATE TABLE debezium_signal (id text PRIMARY KEY, type text NOT NULL, data text)",
+        )
         yield made
 
 
@@ -131,11 +135,13 @@ def test_avro_becomes_what_json_becomes(
     postgres: "Server",
     shop: Database,
 ) -> None:
+    signals = {"signal_data_collection": "public.debezium_signal", "incremental_snapshot_chunk_size": "50"}
     connectors = [
-        connect_worker.of_postgres(postgres, shop.name, f"{shop.name}_{name}") | one for name, one in forms.items()
+        connect_worker.of_postgres(postgres, shop.name, f"{shop.name}_{name}", **signals) | one
+        for name, one in forms.items()
     ]
     topics = {name: f"{shop.name}_{name}.public.customers" for name in forms}
-    for topic in topics.values():
+    for topic in (*topics.values(), *(one.replace("customers", "debezium_signal") for one in topics.values())):
         broker.create(topic)
     shop(ROWS.format(first=1, last=150))
     read = jobs(topics)
@@ -151,8 +157,19 @@ def test_avro_becomes_what_json_becomes(
             "UPDATE customers SET id = 1000 WHERE id = 7",
             ROWS.format(first=200, last=220),
         )
+        written = 150 + 15 + 3 * 2 + 3 + 21
         for topic in topics.values():
-            until_written(broker, topic, 150 + 15 + 3 * 2 + 3 + 21)
+            until_written(broker, topic, written)
+        shop(
+            "INSERT INTO debezium_signal VALUES ('1', 'execute-snapshot', "
+            """'{"data-collections": ["public.customers"], "type": "incremental"}')"""
+        )
+        (rows,) = shop("SELECT count(*)::int FROM customers")[0]
+        for topic in topics.values():
+            until_written(broker, topic, written + rows)
+        shop("UPDATE customers SET name = 'last' WHERE id % 20 = 4", "DELETE FROM customers WHERE id % 50 = 2")
+        for topic in topics.values():
+            until_written(broker, topic, written + rows + 9 + 4 * 2)
     then = {name: job.rows() for name, job in read.items()}
     assert [row["id"] for row in then["json"]] == [id for (id,) in shop("SELECT id FROM customers ORDER BY id")]
     assert then["avro"] == then["json"]
