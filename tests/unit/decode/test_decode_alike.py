@@ -76,6 +76,19 @@ def test_a_key_that_a_schema_registry_wrote_deletes_nothing(kind: str, key: byte
     assert found.columns["id"].null_count == 1
 
 
+def test_a_row_has_the_key_of_its_value_and_a_tombstone_that_of_its_record() -> None:
+    """As docs/kafka.md says: the two are not compared."""
+    columns = {"id": field("id", "long")}
+    of_key = JsonRows(schema_text(columns), kept_apart=False, scalar=True)
+    of_value = JsonRows(schema_text(columns), ("id",))
+    found = upserts(columns, ["id"], of_value, of_key, [b'{"id":8}', None, b'{"id":9}'], [b"99", b"99", b"no key"])
+    assert found.record is not None
+    assert found.op is not None
+    assert found.error is None or found.error.null_count == 3
+    rows = zip(found.record.to_pylist(), found.op.to_pylist(), found.columns["id"].to_pylist(), strict=True)
+    assert sorted(rows) == [(0, "U", 8), (1, "D", 99), (2, "U", 9)]
+
+
 TIMES = [
     ("timestamp", "2020-01-01T00Z"),
     ("timestamp", "2020-01-01T00:00:00+19:00"),
