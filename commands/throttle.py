@@ -33,7 +33,10 @@ def throttle(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Limit how fast the snapshot, or the history of a topic, is read. Changes are not limited."""
+    """Limit how fast the snapshot, or the history of a topic, is read. Changes are not limited.
+
+    A new job begins with the rate under [throttle] in its config.
+    """
     limit = rows_per_second(rate)
     post(ctx, catalog, job, Verb.THROTTLE, rate=limit, wait=wait, timeout=timeout, as_json=as_json)
 

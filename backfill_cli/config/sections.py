@@ -182,7 +182,8 @@ class Throttle(Section):
     rate: float | None = Field(
         default=None,
         ge=0,
-        description="Limit on snapshot reads, in rows per second; 0 stops them. Default: no limit.",
+        description="Limit on snapshot reads with which a job begins, in rows per second; 0 stops them, and "
+        "`backfill throttle` changes it. Default: no limit.",
     )
 
 
