@@ -159,6 +159,8 @@ class Decoder(Protocol):
     options: which of `timestamps`, `decimals`, `tables` and `encoding` it knows; it has no options of its own.
     reads_keys: if it has this attribute, of rows: whether it reads the records' keys itself (`Asked.of_keys`), of
     which `key.format` says the encoding only.
+    keyed: if it has this attribute, of changes: whether a record is its key and its value in one, as
+    decode/keyed.py puts them together.
     """
 
     changes: bool

@@ -20,7 +20,7 @@ from backfill_cli.decode.row_changes import (
     time_in,
 )
 from backfill_cli.decode.statements import effect
-from backfill_cli.decode.tokens import Number, Token, written
+from backfill_cli.decode.tokens import Number, Token, whole_object, written
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.model.schema import SparkType, shown
@@ -45,7 +45,10 @@ class Canal:
 
     writer: ClassVar[str] = "Canal"
 
-    def changes(self, record: Mapping[str, Token]) -> Iterable[RowChange | TableChange]:
+    def changes(self, record: bytes) -> Iterable[RowChange | TableChange]:
+        return self._of(whole_object(record))
+
+    def _of(self, record: Mapping[str, Token]) -> Iterable[RowChange | TableChange]:
         kind, table = record.get("type"), full_name(record)
         if kind == "TIDB_WATERMARK":
             if "watermarkTs" not in object_in(record, "_tidb", "TiCDC"):

@@ -19,7 +19,7 @@ from backfill_cli.decode.row_changes import (
     time_in,
 )
 from backfill_cli.decode.statements import effect
-from backfill_cli.decode.tokens import Number, Token
+from backfill_cli.decode.tokens import Number, Token, whole_object
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.model.schema import SparkType
 
@@ -40,7 +40,10 @@ class Maxwell:
 
     writer: ClassVar[str] = "Maxwell"
 
-    def changes(self, record: Mapping[str, Token]) -> Iterable[RowChange | TableChange]:
+    def changes(self, record: bytes) -> Iterable[RowChange | TableChange]:
+        return self._of(whole_object(record))
+
+    def _of(self, record: Mapping[str, Token]) -> Iterable[RowChange | TableChange]:
         kind, table = record.get("type"), full_name(record)
         if kind in _STATEMENTS:
             yield self._of_statement(record, str(kind), table)

@@ -1,4 +1,4 @@
-"""Changes of rows as others than Debezium write them (maxwell.py, canal.py), read record by record.
+"""Changes of rows as others than Debezium write them (maxwell.py, canal.py, open_protocol.py), one record by one.
 
 A format is a `Form`: what a record says of rows, and how it writes their values. All else is the same for each.
 """
@@ -13,16 +13,7 @@ from backfill_cli.contracts.decoder import Asked, Decoded, Fault, Found
 from backfill_cli.decode import values
 from backfill_cli.decode.rows import Change, Rows, changes_one_by_one
 from backfill_cli.decode.source_table import Known, known_of, others, reading, remembered
-from backfill_cli.decode.tokens import (
-    CANAL_JSON,
-    OPEN_PROTOCOL,
-    Constant,
-    Number,
-    Token,
-    is_open_protocol,
-    whole_object,
-    written,
-)
+from backfill_cli.decode.tokens import OPEN_PROTOCOL, Constant, Number, Token, is_open_protocol, written
 from backfill_cli.decode.unreadable import Unreadable
 from backfill_cli.decode.whole import IN_ROW, lacking_column, new_column
 from backfill_cli.errors import ConfigError, in_config
@@ -82,7 +73,7 @@ class Form(Protocol):
 
     writer: ClassVar[str]
 
-    def changes(self, record: Mapping[str, Token]) -> Iterable[RowChange | TableChange]:
+    def changes(self, record: bytes) -> Iterable[RowChange | TableChange]:
         """What a record changes, in order; nothing for a message. Raises Unreadable."""
         ...
 
@@ -128,7 +119,7 @@ class _Reading:
 
     def _made(self, record: bytes) -> Sequence[Change] | Skipped:
         """The rows of a record. Raises Unreadable."""
-        changes = list(self.of.form.changes(whole_object(record)))
+        changes = list(self.of.form.changes(record))
         return [row for change in changes for row in self._of(change)] or self._skipped(changes)
 
     def _of(self, change: RowChange | TableChange) -> Iterable[Change]:
@@ -205,9 +196,13 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class ChangesOf:
-    """A `Decoder` of a form: its records do not say the columns' types, which the config declares."""
+    """A `Decoder` of a form: its records do not say the columns' types, which the config declares.
+
+    keyed: see Decoder.
+    """
 
     form: Form
+    keyed: bool = False
     changes: ClassVar[bool] = True
     options: ClassVar[frozenset[str]] = frozenset(("tables",))
 
@@ -221,9 +216,7 @@ class ChangesOf:
         shown = samples()
         if any(map(is_open_protocol, shown)):
             fault = f"{asked.at}.format: {asked.place} holds {OPEN_PROTOCOL}"
-            raise ConfigError(
-                "upstream", [fault], in_config(f'set {CANAL_JSON}; then {asked.at}.format = "canal"')
-            )
+            raise ConfigError("upstream", [fault], in_config(f'set {asked.at}.format = "open-protocol"'))
         found = [one for raw in shown for one in self._shown(raw)]
         named = frozenset(one.table for one in found)
         mine = [one for one in found if reads(one.table)]
@@ -242,7 +235,7 @@ class ChangesOf:
     def _shown(self, raw: bytes) -> list[RowChange]:
         """The changes of a sample; none if it cannot be read, which the job will say."""
         with suppress(Unreadable, RecursionError):
-            return [one for one in self.form.changes(whole_object(raw)) if isinstance(one, RowChange)]
+            return [one for one in self.form.changes(raw) if isinstance(one, RowChange)]
         return []
 
     def _refuse_types(self, asked: Asked) -> None:

@@ -18,7 +18,6 @@ _REGISTERED = (
     "plain JSON (Kafka Connect's JsonConverter), or copy the topic to one that has it"
 )
 OPEN_PROTOCOL = "rows as TiCDC's open protocol has them, whose tables are in the records' keys"
-CANAL_JSON = "protocol=canal-json in the sink-uri of TiCDC's changefeed, into another topic"
 _LONE_SURROGATE = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
@@ -106,7 +105,7 @@ def is_open_protocol(raw: bytes) -> bool:
 def text_of(raw: bytes) -> str:
     """The bytes as text. Raises Unreadable for what is no text, or what a schema registry's client wrote."""
     if is_open_protocol(raw):
-        raise Unreadable(f"{OPEN_PROTOCOL}: set {CANAL_JSON}")
+        raise Unreadable(f'{OPEN_PROTOCOL}: value.format = "open-protocol" reads them')
     if is_registered(raw):
         raise Unreadable(_REGISTERED.format(int.from_bytes(raw[1:5], "big")))
     try:

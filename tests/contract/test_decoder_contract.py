@@ -13,7 +13,7 @@ from decoder_contract import DecoderContract, Row
 
 from backfill_cli import registry
 from backfill_cli.contracts.decoder import Asked, Decode
-from backfill_cli.decode import canal, debezium, json_rows, maxwell, mongodb, plain
+from backfill_cli.decode import canal, debezium, json_rows, maxwell, mongodb, open_protocol, plain
 
 PACKAGE = Path(__file__).parents[1] / "decoder_package"
 
@@ -69,6 +69,16 @@ class TestCanal(DecoderContract):
         types = dict.fromkeys(row, "text")
         data = [{name: str(value) for name, value in row.items()}]
         return json.dumps({**told, "mysqlType": types, "data": data, "old": None, "pkNames": ["id"]}).encode()
+
+
+class TestOpenProtocol(DecoderContract):
+    decoder = open_protocol.decoder
+
+    def record(self, row: Row) -> bytes:
+        row = {name: {"t": 8 if name == "id" else 15, "f": 0, "v": value} for name, value in row.items()}
+        key, value = (json.dumps(one).encode() for one in ({"ts": 5, "scm": "s", "tbl": "t", "t": 1}, {"u": row}))
+        told = (1).to_bytes(8, "big") + len(key).to_bytes(8, "big") + key
+        return len(told).to_bytes(8, "big") + told + len(value).to_bytes(8, "big") + value
 
 
 class TestMongo(DecoderContract):

@@ -40,7 +40,10 @@ DecimalForm = Literal["precise", "string", "double"]
 WIRE = ("avro", "protobuf", "json-schema")
 """Encodings whose records name their schemas by a registry's ids."""
 
-_OURS = ("bytes", "canal", "debezium", "debezium-mongodb", "events", "json", "long", "maxwell", "rows", "string")
+_OURS = (
+    *("bytes", "canal", "debezium", "debezium-mongodb", "events", "json", "long", "maxwell", "open-protocol"),
+    *("rows", "string"),
+)
 
 
 def _format(*own: str) -> Any:
@@ -63,8 +66,8 @@ def _format(*own: str) -> Any:
 _VALUE, _CHANGE, _KEY = (
     _format(*names)
     for names in (
-        ("rows", "events", "debezium", "debezium-mongodb", "maxwell", "canal", "bytes"),
-        ("debezium", "maxwell", "canal", "rows"),
+        ("rows", "events", "debezium", "debezium-mongodb", "maxwell", "canal", "open-protocol", "bytes"),
+        ("debezium", "maxwell", "canal", "open-protocol", "rows"),
         ("json", *WIRE, "string", "long", "bytes"),
     )
 )
@@ -117,8 +120,8 @@ class ValueOptions(Values):
         description="what a value is: rows, the row of its key as it is now, which a tombstone (a NULL value) "
         "deletes; events, a row per record, each kept; debezium, an envelope with before and after, with or "
         "without its schema block; debezium-mongodb, one with a document, whose members are the columns; maxwell "
-        "or canal, changes as Maxwell, or Canal and TiCDC (canal-json), write them; bytes, kept as they are in "
-        "the column `value`",
+        "or canal, changes as Maxwell, or Canal and TiCDC (canal-json), write them; open-protocol, changes by "
+        "TiCDC's protocol of that name; bytes, kept as they are in the column `value`",
     )
     ddl: Annotated[str | dict[str, str] | None, NoSecret(), Example("id BIGINT, note STRING")] = Field(
         default=None,
@@ -144,8 +147,9 @@ class ChangedRows(Values):
     format: Annotated[str, *_CHANGE] = Field(
         default="debezium",
         description="what a value is: debezium, an envelope with before and after, with or without its schema "
-        "block; maxwell or canal, changes as Maxwell, or Canal and TiCDC (canal-json), write them; rows, the row "
-        "as it is now, which a tombstone (a NULL value) deletes",
+        "block; maxwell or canal, changes as Maxwell, or Canal and TiCDC (canal-json), write them; open-protocol, "
+        "changes by TiCDC's protocol of that name; rows, the row as it is now, which a tombstone (a NULL value) "
+        "deletes",
     )
 
     @model_validator(mode="after")

@@ -51,7 +51,8 @@ class Reading:
     key: the table's key columns, empty for events. of_key: reads those columns from the key of a record without a
     value; None if the format's changes have deletes of their own. faults: whether rows also have `own.FAULT
     STRING`, which `Fault` an error is. follows: the table of which a column that is new in a record's schema is
-    one from then on; empty if that is a fault. domain: of the values. skips: where it tells what it skips.
+    one from then on; empty if that is a fault. domain: of the values. skips: where it tells what it skips. keyed:
+    see Decoder.
     """
 
     schema: str
@@ -62,6 +63,7 @@ class Reading:
     follows: str = ""
     domain: Domain = Domain()  # noqa: RUF009
     skips: Place | None = None
+    keyed: bool = False
 
     @property
     def columns(self) -> Columns:
@@ -137,11 +139,12 @@ class Reading:
     def _decoded(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Decoded:
         """The rows alone, without marks and places."""
         from backfill_cli.decode.held import held
+        from backfill_cli.decode.keyed import each_joined
         from backfill_cli.decode.upserts import upserts
 
         columns = columns_of(self.schema)
         if self.of_key is None:
-            found = self.decode(values)
+            found = self.decode(each_joined(keys, values) if self.keyed else values)
         else:
             found = upserts(columns, self.key, self.decode, self.of_key, values, keys)
         return held(columns, found, self.domain)

@@ -119,7 +119,9 @@ class Topic:
         if asked.documents is not None:
             self._refuse_ids_in_headers(seen)
         read = samples.many_of_topic if self.shared else samples.of_topic
-        found = self.found = self.decoder.columns(asked, lambda: read(self.connection, self.name, seen))
+        found = self.found = self.decoder.columns(
+            asked, lambda: read(self.connection, self.name, seen, self._keyed)
+        )
         self.unseen = found.facts["source"] if found.facts.get("unseen") else None
         return found
 
@@ -304,7 +306,11 @@ class Topic:
         schema, key, domain = schema_text(value), self.table.key, self.table.domain
         name = self.table.name
         skips = place(name) if name == min((name, *self._others(identity))) else None  # once of a shared topic
-        return Reading(schema, decode, key, of_key, changes_snapshot, follows, domain, skips)
+        return Reading(schema, decode, key, of_key, changes_snapshot, follows, domain, skips, self._keyed)
+
+    @property
+    def _keyed(self) -> bool:
+        return getattr(self.decoder, "keyed", False)
 
     def _others(self, identity: str) -> Mapping[str, frozenset[str]]:
         """The job's other tables that share the topic, each with its full name there, as far as it is known."""

@@ -7,15 +7,19 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hint_typed import typed
 
 from backfill_cli.contracts.decoder import Asked, Decode, Fault
-from backfill_cli.decode import canal, maxwell
+from backfill_cli.decode import canal, maxwell, open_protocol
 from backfill_cli.errors import ConfigError
 from backfill_cli.formats.schemas import of_ddl
+from backfill_cli.model.schema import schema_text
+from backfill_cli.upstreams.kafka.log import samples
+from backfill_cli.upstreams.kafka.reading import Reading
 
 DDL = (
     "id BIGINT, part STRING, n INT, d DECIMAL(12,3), x DOUBLE, day DATE, at TIMESTAMP_NTZ, raw BINARY, note STRING"
@@ -203,7 +207,7 @@ def done(decoder: Any, record: Any, tables: tuple[str, ...] = (), source: str | 
         "topic 't'", "t", "e", ("id",), of_ddl("id INT"), {"tables": tables}, "upstream.value", ordered=True
     )
     decode = decoder.open(asked, of_ddl("id INT"), {"source": source}).decode(list)
-    found = decode([json.dumps(record).encode()])
+    found = decode([record if isinstance(record, bytes) else json.dumps(record).encode()])
     assert found.op is not None
     assert found.fault is not None
     return [fault or op for op, fault in zip(found.op.to_pylist(), found.fault.to_pylist(), strict=True)]
@@ -311,27 +315,176 @@ def test_an_xa_transaction_that_is_rolled_back_stops_the_job() -> None:
     assert "rolled back" in error
 
 
-def open_protocol(*events: Any) -> bytes:
-    """A value as TiCDC's open protocol has it."""
-    texts = [json.dumps(one).encode() for one in events]
+# TiCDC's open protocol, as PingCAP's documentation shows it: written here by its words alone
+
+
+def framed(*events: Any) -> bytes:
+    """Events, each after its length."""
+    texts = [one if isinstance(one, bytes) else json.dumps(one, ensure_ascii=False).encode() for one in events]
     return b"".join(len(text).to_bytes(8, "big") + text for text in texts)
 
 
-def test_ticdcs_open_protocol_is_refused_with_the_one_to_set() -> None:
-    """The tables of its rows are in the records' keys, of which a format of changes is given none."""
-    row = {"u": {"id": {"t": 3, "h": True, "f": 11, "v": 1}, "name": {"t": 15, "f": 64, "v": "x"}}}
-    raws = [open_protocol(row), open_protocol(row, {"d": row["u"]}, row)]
-    for decoder in (canal.decoder, maxwell.decoder):
-        with pytest.raises(ConfigError, match="holds rows as TiCDC's open protocol has them") as refused:
-            opened(decoder, OF_PRODUCTS, ("id",), raws)
-        with typed(refused.value) as hint:
-            hint.says("protocol=canal-json")
-            assert hint.settings() == {"upstream.value.format": "canal"}
-            assert len(canals([PRODUCT])) == 1
+def open_record(*events: tuple[Any, Any], version: int = 1) -> bytes:
+    """A record of (key, value) of each event, as a decoder that reads keys is given it."""
+    key = version.to_bytes(8, "big") + framed(*(key for key, _ in events))
+    return len(key).to_bytes(8, "big") + key + framed(*(value for _, value in events))
+
+
+TSO = 415508878783938562
+OF_TI = {"ts": TSO, "scm": "shop", "tbl": "e", "t": 1}
+TI_ROW = {"id": {"t": 3, "h": True, "f": 11, "v": 1}, "name": {"t": 15, "f": 64, "v": "x"}}
+TI_DDL = "id INT, name STRING"
+
+
+def tis(
+    records: list[Any], ddl: str = TI_DDL, **options: Any
+) -> list[tuple[int, str, int | None, Row, str | None]]:
+    samples = [open_record((OF_TI, {"u": dict.fromkeys(of_ddl(ddl), TI_ROW["name"])}))]
+    return changes(opened(open_protocol.decoder, ddl, ("id",), samples, **options), records)
+
+
+def test_ticdcs_open_protocol_has_several_changes_in_a_record() -> None:
+    other = {"id": {**TI_ROW["id"], "v": 2}, "name": {**TI_ROW["name"], "v": None}}
+    found = tis(
+        [
+            open_record((OF_TI, {"u": TI_ROW}), (OF_TI, {"u": other, "p": TI_ROW})),
+            open_record((OF_TI, {"d": {"id": other["id"]}})),
+            open_record(({"ts": TSO, "t": 3}, b"")),
+            open_record(({**OF_TI, "t": 2}, {"q": "ALTER TABLE e ADD n INT", "t": 5})),
+        ]
+    )
+    ms = TSO // 262_144
+    assert dt.datetime.fromtimestamp(ms / 1000, dt.UTC).date() == dt.date(2020, 3, 24), "as it is in the example"
+    assert [(i, op, at, row["id"], row["name"], error) for i, op, at, row, error in found] == [
+        (0, "U", ms, 1, "x", None),
+        (0, "D", ms, 1, None, None),
+        (0, "U", ms, 2, None, None),
+        (1, "D", ms, 2, None, None),
+    ]
+
+
+@pytest.mark.parametrize("decoder", [canal.decoder, maxwell.decoder])
+def test_ticdcs_open_protocol_is_named_where_another_format_is_set(decoder: Any) -> None:
+    raws = [framed({"u": TI_ROW}), framed({"u": TI_ROW}, {"d": TI_ROW}, {"u": TI_ROW})]
+    with pytest.raises(ConfigError, match="holds rows as TiCDC's open protocol has them") as refused:
+        opened(decoder, OF_PRODUCTS, ("id",), raws)
+    with typed(refused.value) as hint:
+        assert hint.settings() == {"upstream.value.format": "open-protocol"}
+        assert len(tis([open_record((OF_TI, {"u": TI_ROW}))])) == 1
     for raw in raws:
         ((*_, error),) = canals([raw])
         assert error is not None
-        assert "protocol=canal-json" in error
+        assert 'value.format = "open-protocol" reads them' in error
+
+
+def with_cell(**cell: Any) -> bytes:
+    return open_record((OF_TI, {"u": {**TI_ROW, "name": {**TI_ROW["name"], **cell}}}))
+
+
+@pytest.mark.parametrize(
+    ("record", "kind", "said"),
+    [
+        (open_record((OF_TI, {"u": TI_ROW}), version=2), "STRING", "version 2"),
+        (open_record((OF_TI, {"u": TI_ROW}))[:-1], "STRING", "does not end where an event does"),
+        (open_record((OF_TI, {"u": TI_ROW}), (OF_TI, b"")), "STRING", "2 events in the record's key, but 1"),
+        (open_record((OF_TI, b"[]")), "STRING", "is not a JSON object"),
+        (open_record((OF_TI, {"u": TI_ROW, "d": TI_ROW})), "STRING", "in both"),
+        (open_record((OF_TI, {"q": "x"})), "STRING", "no row in 'u' or 'd'"),
+        (open_record(({**OF_TI, "t": 4}, {"u": TI_ROW})), "STRING", "the type 4"),
+        (open_record(({**OF_TI, "ohk": True}, {"u": TI_ROW})), "STRING", "the key only"),
+        (open_record(({**OF_TI, "ccl": "s3://b/1"}, {"u": TI_ROW})), "STRING", "where the row is"),
+        (open_record(({**OF_TI, "corrupted": True}, {"u": TI_ROW})), "STRING", "checksum is wrong"),
+        (open_record(({**OF_TI, "new": 1}, {"u": TI_ROW})), "STRING", "'new' in the record's key"),
+        (open_record(({**OF_TI, "ts": "x"}, {"u": TI_ROW})), "STRING", "'ts' in the record's key"),
+        (b"\0" * 8 + framed({"u": TI_ROW}), "STRING", "no version in the record's key"),
+        (with_cell(t=247, v=2), "STRING", "an ENUM, of which TiCDC's open protocol has the number"),
+        (with_cell(t=248, v=3), "STRING", "a SET, of which"),
+        (with_cell(t=255, v="x"), "STRING", "MySQL's type 255"),
+        (with_cell(t=15, f=65), "STRING", "bytes: declare BINARY"),
+        (with_cell(t=252, f=65, v="eA=="), "STRING", "bytes: declare BINARY"),
+        (with_cell(t=15), "BINARY", "no bytes: declare STRING"),
+        (with_cell(t=252, v="eA=="), "BINARY", "no bytes: declare STRING"),
+        (with_cell(t=15, f=1, v='"'), "BINARY", "not bytes as TiCDC's open protocol escapes them"),
+        (with_cell(t=15, f=1, v="\\ud800"), "BINARY", "not bytes as TiCDC's open protocol escapes them"),
+        (with_cell(t=15, f=1, v="\\101"), "BINARY", "not bytes as TiCDC's open protocol escapes them"),
+        (with_cell(t=8, v=2**63), "BIGINT", "out of range"),
+        (with_cell(t=8, v="1"), "BIGINT", "not a column as"),
+        (with_cell(t=252, v="/w=="), "STRING", "not UTF-8 text"),
+        (with_cell(f=None), "STRING", "not a column as TiCDC's open protocol writes it"),
+    ],
+)
+def test_what_the_open_protocol_does_not_have_is_a_fault(record: bytes, kind: str, said: str) -> None:
+    ((_, _, _, row, error),) = tis([record], f"id INT, name {kind}")
+    assert error is not None
+    assert said in error
+    assert set(row.values()) == {None}
+
+
+@pytest.mark.parametrize(
+    ("cell", "kind", "value"),
+    [
+        ({"t": 15, "f": 1, "v": "\\x89PNG\\r\\n\\x1a\\n"}, "BINARY", b"\x89PNG\r\n\x1a\n"),
+        ({"t": 254, "f": 1, "v": 'ü\\u2028\\U0001f6ff\\\\\\"\\a'}, "BINARY", 'ü\u2028\U0001f6ff\\"\a'.encode()),
+        ({"t": 15, "f": 64, "v": 'a\\x41"'}, "STRING", 'a\\x41"'),
+        ({"t": 252, "f": 64, "v": "5rWL6K+VdGV4dA=="}, "STRING", "测试text"),
+        ({"t": 1, "f": 65, "v": 1}, "BOOLEAN", True),
+        ({"t": 8, "f": 193, "v": 2**64 - 1}, "DECIMAL(20,0)", Decimal(2**64 - 1)),
+        ({"t": 16, "f": 97, "v": 81}, "BIGINT", 81),
+        ({"t": 4, "f": 65, "v": 153.123}, "DOUBLE", 153.123),
+        ({"t": 246, "f": 65, "v": "129012.1230000"}, "DECIMAL(20,7)", Decimal("129012.1230000")),
+        ({"t": 247, "f": 64, "v": 2}, "INT", 2),
+        ({"t": 245, "f": 65, "v": '{"a": "b"}'}, "STRING", '{"a": "b"}'),
+        (
+            {"t": 7, "f": 65, "v": "1973-12-30 15:30:00"},
+            "TIMESTAMP",
+            dt.datetime(1973, 12, 30, 15, 30, tzinfo=dt.UTC),
+        ),
+        ({"t": 6, "f": 64, "v": None}, "DATE", None),
+    ],
+)
+def test_values_of_the_open_protocol_are_exact(cell: Any, kind: str, value: Any) -> None:
+    record = open_record((OF_TI, {"u": {**TI_ROW, "name": cell}}))
+    ((_, _, _, row, error),) = tis([record], f"id INT, name {kind}")
+    assert (row["name"], error) == (value, None)
+
+
+def test_a_format_that_reads_keys_is_given_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = opened(open_protocol.decoder, TI_DDL, ("id",), [])
+    key = (1).to_bytes(8, "big") + framed(OF_TI)
+    reading = Reading(schema_text(of_ddl(TI_DDL)), decode, ("id",), keyed=open_protocol.decoder.keyed)
+    found = reading._decoded([key, None, key], [framed({"u": TI_ROW}), None, framed({"d": TI_ROW})])
+    assert found.op is not None
+    assert found.op.to_pylist() == ["U", "D"]
+    assert dict(found.skipped) == {"tombstones": 1}
+
+    class Message:
+        key, value = staticmethod(lambda one: one[0]), staticmethod(lambda one: one[1])
+
+    monkeypatch.setattr(samples, "client", lambda: SimpleNamespace(Message=Message))
+    both = samples._values([(key, framed({"u": TI_ROW})), (None, None)], keyed=True)
+    assert [one for one in both if one] == [open_record((OF_TI, {"u": TI_ROW}))]
+
+
+def test_a_key_of_which_the_row_was_too_large_is_enough_for_a_delete() -> None:
+    ((_, op, _, row, error),) = tis([open_record(({**OF_TI, "ohk": True}, {"d": {"id": TI_ROW["id"]}}))])
+    assert (op, row["id"], error) == ("D", 1, None)
+
+
+@pytest.mark.parametrize(
+    ("statement", "table", "does"),
+    [
+        ({"q": "TRUNCATE TABLE `shop`.`e`", "t": 11}, "e", ["T"]),
+        ({"q": "DROP TABLE `shop`.`e`", "t": 4}, "e", ["T"]),
+        ({"q": "DROP TABLE `shop`.`f`", "t": 4}, "f", []),
+        ({"q": "RENAME TABLE `shop`.`e` TO `shop`.`g`", "t": 14}, "g", [Fault.TRUNCATED]),
+        ({"q": "ALTER TABLE `e` TRUNCATE PARTITION `p0`", "t": 23}, "e", [Fault.TRUNCATED]),
+        ({"q": "DROP DATABASE `shop`", "t": 2}, "", ["T"]),
+        ({"q": "ALTER TABLE `e` ADD COLUMN `n` INT", "t": 5}, "e", []),
+    ],
+)
+def test_what_statements_of_the_open_protocol_do_to_the_table(statement: Any, table: str, does: list[str]) -> None:
+    record = open_record(({"ts": TSO, "scm": "shop", "tbl": table, "t": 2}, statement))
+    assert done(open_protocol.decoder, record) == does
 
 
 def of_products(ddl: str | None, tables: Any = (), samples: tuple[Any, ...] = (PRODUCT,)) -> set[str]:
@@ -474,10 +627,59 @@ def _canal_records(history: list[tuple[str, Row, Row]], chance: random.Random) -
     return records
 
 
+def _quoted(raw: bytes) -> str:
+    """Bytes as Go writes them in its source code, without quotation marks; what is not in ASCII by its number."""
+    short = {7: "a", 8: "b", 9: "t", 10: "n", 11: "v", 12: "f", 13: "r", 34: '"', 92: "\\"}
+    return "".join(
+        f"\\{short[one]}" if one in short else chr(one) if 32 <= one < 127 else f"\\x{one:02x}" for one in raw
+    )
+
+
+def _ti_cell(name: str, value: Any, chance: random.Random) -> Any:
+    kinds = {"id": 8, "n": 3, "d": 246, "x": 5, "day": 10, "at": 12, "part": 254}
+    told = {"f": 10 if name in KEY else 65, "v": value} | ({"h": True} if name in KEY else {})
+    if name in ("raw", "note"):
+        is_long, raw = chance.random() < 0.5, value if name == "raw" or value is None else value.encode()
+        told |= {"t": 252 if is_long else 15, "f": 65 if name == "raw" else 64}
+        if value is not None and (is_long or name == "raw"):
+            told["v"] = base64.b64encode(raw).decode() if is_long else _quoted(raw)
+        return told
+    return told | {"t": kinds[name], "v": value if isinstance(value, int | float | None) else str(value)}
+
+
+def _ti_records(history: list[tuple[str, Row, Row]], chance: random.Random) -> list[bytes]:
+    """Up to five events a record, some of another table. An update of the key can be a delete and an insert."""
+    events = list[tuple[Any, Any]]()
+    for kind, row, old in history:
+        told = {name: _ti_cell(name, value, chance) for name, value in row.items()}
+        was = {name: _ti_cell(name, value, chance) for name, value in old.items()}
+        if kind == "delete":
+            only = set(KEY) if chance.random() < 0.5 else row.keys()
+            events.append((OF_TI, {"d": {name: told[name] for name in only}}))
+        elif set(KEY) & old.keys() and chance.random() < 0.5:
+            events += [(OF_TI, {"d": told | was}), (OF_TI, {"u": told})]
+        else:
+            before = was if chance.random() < 0.5 else told | was
+            events.append((OF_TI, {"u": told} | ({"p": before} if kind == "update" else {})))
+        if chance.random() < 0.1:
+            events.append(({**OF_TI, "tbl": "f"}, {"u": {"k": {"t": 3, "f": 0, "v": 1}}}))
+    records = []
+    while events:
+        taken = chance.randrange(1, 6)
+        records.append(open_record(*events[:taken]))
+        del events[:taken]
+        records += [open_record(({"ts": TSO, "t": 3}, b""))] if chance.random() < 0.2 else []
+    return records
+
+
 @pytest.mark.parametrize(
     ("decoder", "records"),
-    [(maxwell.decoder, _maxwell_records), (canal.decoder, _canal_records)],
-    ids=["maxwell", "canal"],
+    [
+        (maxwell.decoder, _maxwell_records),
+        (canal.decoder, _canal_records),
+        (open_protocol.decoder, _ti_records),
+    ],
+    ids=["maxwell", "canal", "open protocol"],
 )
 def test_a_table_that_changes_at_random_is_what_its_records_say(decoder: Any, records: Any) -> None:
     for seed in range(40):
@@ -485,7 +687,7 @@ def test_a_table_that_changes_at_random_is_what_its_records_say(decoder: Any, re
         history, expected = _history(chance)
         raw = records(history, chance)
         table: dict[Any, Row] = {}
-        for _, op, _, row, error in changes(opened(decoder, DDL, KEY, raw), raw):
+        for _, op, _, row, error in changes(opened(decoder, DDL, KEY, raw, tables=("shop.e",)), raw):
             assert error is None
             at = tuple(row[name] for name in KEY)
             table.pop(at, None)

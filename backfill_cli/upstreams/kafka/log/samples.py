@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+from backfill_cli.decode.keyed import joined
 from backfill_cli.decode.unwrapped import ADDED
 from backfill_cli.errors import Transient
 from backfill_cli.kafka.cluster import Seen
@@ -30,9 +31,9 @@ def of_ranges(connection: Connection, topic: str, ranges: Sequence[Range]) -> li
     return _values(_at_ends(connection, topic, {one.partition: (one.after, one.up_to) for one in ranges}))
 
 
-def of_topic(connection: Connection, topic: str, seen: Seen) -> list[bytes]:
-    """Values at both ends of the fullest partitions."""
-    return _values(_at_ends(connection, topic, {p: (seen.oldest[p], end) for p, end in seen.ends.items()}))
+def of_topic(connection: Connection, topic: str, seen: Seen, keyed: bool = False) -> list[bytes]:
+    """Values at both ends of the fullest partitions. keyed: with their keys (decode/keyed.py)."""
+    return _values(_at_ends(connection, topic, {p: (seen.oldest[p], end) for p, end in seen.ends.items()}), keyed)
 
 
 def headers(connection: Connection, topic: str, seen: Seen) -> set[str]:
@@ -41,9 +42,12 @@ def headers(connection: Connection, topic: str, seen: Seen) -> set[str]:
     return {name for one in found for name, _ in one.headers() or ()}
 
 
-def many_of_topic(connection: Connection, topic: str, seen: Seen) -> list[bytes]:
-    """As many values as come within some seconds: of a topic in which several tables have records."""
-    return _values(glimpse(connection, topic, seen, _MANY_S))
+def many_of_topic(connection: Connection, topic: str, seen: Seen, keyed: bool = False) -> list[bytes]:
+    """As many values as come within some seconds: of a topic in which several tables have records.
+
+    keyed: as above.
+    """
+    return _values(glimpse(connection, topic, seen, _MANY_S), keyed)
 
 
 def unwrapped(connection: Connection, topic: str, seen: Seen) -> list[str]:
@@ -56,8 +60,10 @@ def unwrapped(connection: Connection, topic: str, seen: Seen) -> list[str]:
     return sorted(found)
 
 
-def _values(found: Sequence[Any]) -> list[bytes]:
+def _values(found: Sequence[Any], keyed: bool = False) -> list[bytes]:
     of = client().Message
+    if keyed:
+        return [both for one in found if (both := joined(of.key(one), of.value(one)))]
     return [value for one in found if (value := of.value(one))]
 
 
