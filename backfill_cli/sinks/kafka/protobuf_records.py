@@ -19,13 +19,15 @@ or of another type, is reserved, and no other field gets it: older records and c
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pyarrow as pa
 
 from backfill_cli.decode.protobuf import types
-from backfill_cli.decode.protobuf.files import Reserved
+from backfill_cli.decode.protobuf.files import MOST_NUMBER, Reserved
+from backfill_cli.errors import BadData
 from backfill_cli.model.schema import Columns, SparkType, decimal_of
 from backfill_cli.sinks.kafka.binary_values import Parts, days, floats, micros, spans, unscaled, varint
 from backfill_cli.sinks.kafka.json_rows import moments
@@ -50,12 +52,16 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """form: `struct`; `array` or `map` of the one field `value` of its items. reserved: beside the fields."""
+    """form: `struct`; `array` or `map` of the one field `value` of its items. reserved: beside the fields.
+
+    item: what the message of its items is called, of an array or a map.
+    """
 
     name: str
     form: str
     fields: tuple[Field, ...]
     reserved: Reserved
+    item: str = ""
 
 
 Messages = Mapping[str, types.Message]
@@ -64,27 +70,37 @@ Messages = Mapping[str, types.Message]
 
 def message_of(full: str, columns: Columns, newest: Messages) -> Message:
     """The message of a table's columns. newest: what the subject's newest schema has, whose numbers stay."""
-    fields, reserved = _fields_of(full, [(one, column["type"]) for one, column in columns.items()], newest)
-    return Message(full.rpartition(".")[2], "struct", fields, reserved)
+    name = full.rpartition(".")[2]
+    fields, reserved = _fields_of(full, [(one, column["type"]) for one, column in columns.items()], newest, {name})
+    return Message(name, "struct", fields, reserved)
 
 
 def _fields_of(
-    full: str, columns: Sequence[tuple[str, SparkType]], newest: Messages
+    full: str, columns: Sequence[tuple[str, SparkType]], newest: Messages, above: Set[str]
 ) -> tuple[tuple[Field, ...], Reserved]:
-    """The fields of a message of this full name, and what it has to reserve."""
+    """The fields of a message of this full name, and what it has to reserve.
+
+    above: its own name and those of the messages that it is in: Java allows no class of these names in it.
+    """
     before = newest.get(full, types.Message(full, (), False))
     known = {one.name: one for one in before.fields}
-    taken = {one for one, _ in columns} | {full.rpartition(".")[2]}
-    made = [Field(one, 0, kind, _nested(full, one, kind, taken, newest)) for one, kind in columns]
+    taken = {one for one, _ in columns}
+    made = [Field(one, 0, kind, _nested(full, one, kind, taken, newest, above)) for one, kind in columns]
     kept = {one.name: known[one.name].number for one in made if _is_known(known.get(one.name), one, full)}
     gone = [one for one in before.fields if one.name not in kept]
+    names = {*filter(_NAME.fullmatch, before.reserved.names), *(one.name for one in gone)}
     reserved = Reserved(
         _merged([*before.reserved.ranges, *((one.number, one.number) for one in gone)]),
-        tuple(sorted({*before.reserved.names, *(one.name for one in gone)} - {one.name for one in made})),
+        tuple(sorted(names - {one.name for one in made})),
     )
-    free = _free(max(kept.values(), default=0), reserved)
-    numbered = tuple(replace(one, number=kept[one.name] if one.name in kept else next(free)) for one in made)
-    return numbered, reserved
+    free = _free(kept.values(), reserved)
+    numbers = {one.name: kept[one.name] if one.name in kept else next(free, 0) for one in made}
+    if 0 in numbers.values():
+        raise BadData(
+            f"message {full}: the newest schema of its subject leaves no number for another field",
+            "reserve fewer numbers in a newer schema of the subject, or name another topic",
+        )
+    return tuple(replace(one, number=numbers[one.name]) for one in made), reserved
 
 
 def _is_known(before: types.Field | None, field: Field, full: str) -> bool:
@@ -107,24 +123,27 @@ def _merged(ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def _free(after: int, reserved: Reserved) -> Iterator[int]:
-    """Numbers that no field has, or had."""
-    number = after
-    while True:
-        number += 1
-        for first, end in _merged([*reserved.ranges, _OF_PROTOBUF]):
-            if first <= number <= end:
-                number = end + 1
-        yield number
+def _free(kept: Collection[int], reserved: Reserved) -> Iterator[int]:
+    """Numbers that no field has, or had: first those after all that are kept."""
+    taken = _merged([*reserved.ranges, _OF_PROTOBUF, _BEYOND, *((one, one) for one in kept)])
+    gaps = [range(end + 1, first) for (_, end), (first, _) in pairwise([(0, 0), *taken])]
+    last = max(kept, default=0)
+    for gap in (*(one for one in gaps if one.start > last), *(one for one in gaps if one.start < last)):
+        yield from gap
 
 
-_OF_PROTOBUF = (19_000, 19_999)
+_OF_PROTOBUF, _BEYOND = (19_000, 19_999), (MOST_NUMBER + 1, MOST_NUMBER + 1)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""Of a field. Another program may have reserved a name that none can have."""
 
 
-def _nested(full: str, name: str, kind: SparkType, taken: set[str], newest: Messages) -> Message | None:
+def _nested(
+    full: str, name: str, kind: SparkType, taken: set[str], newest: Messages, above: Set[str]
+) -> Message | None:
     """The message of a nested type, in the message `full`.
 
-    taken: names that it cannot have; its own is added. The name that it has in the newest schema stays, if it can.
+    taken: names of this message that it cannot have; its own is added. The name that it has in the newest schema
+    stays, if it can; another one is none of those above.
     """
     if isinstance(kind, str):
         return None
@@ -132,18 +151,22 @@ def _nested(full: str, name: str, kind: SparkType, taken: set[str], newest: Mess
     own = f"{name}_{form}"
     before = next((one.type for one in newest[full].fields if one.name == name), "") if full in newest else ""
     there = before.removeprefix(f"{full}.")
-    if there.rstrip("_") == own and there not in taken:
-        own = there
-    while own in taken:
-        own += "_"
+    stays = there.rstrip("_") == own and there not in taken
+    own = there if stays else _other(own, taken | above)
     taken.add(own)
-    inside = f"{full}.{own}"
+    inside, above = f"{full}.{own}", {*above, own}
     if form == "struct":
-        fields, reserved = _fields_of(inside, [(one["name"], one["type"]) for one in kind["fields"]], newest)
-    else:
-        held = kind["elementType"] if form == "array" else kind["valueType"]
-        fields, reserved = _fields_of(f"{inside}.{_ITEM}", [("value", held)], newest)
-    return Message(own, form, fields, reserved)
+        columns = [(one["name"], one["type"]) for one in kind["fields"]]
+        return Message(own, form, *_fields_of(inside, columns, newest, above))
+    item = _ITEM if f"{inside}.{_ITEM}" in newest else _other(_ITEM, above)
+    held = kind["elementType"] if form == "array" else kind["valueType"]
+    return Message(own, form, *_fields_of(f"{inside}.{item}", [("value", held)], newest, {*above, item}), item)
+
+
+def _other(name: str, taken: Set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
 
 
 _ITEM = "Item"
@@ -194,8 +217,9 @@ def _lines(message: Message, presence: bool) -> Iterator[str]:
     if message.form == "struct":
         yield from _fields(message, presence)
     else:
-        item = Message(_ITEM, "struct", message.fields, message.reserved)
-        yield "  repeated Item items = 1;" if message.form == "array" else "  map<string, Item> entries = 1;"
+        item = Message(message.item, "struct", message.fields, message.reserved)
+        many = f"repeated {item.name} items" if message.form == "array" else f"map<string, {item.name}> entries"
+        yield f"  {many} = 1;"
         yield from (f"  {line}" for line in _lines(item, presence=True))
     yield "}"
 

@@ -370,6 +370,7 @@ def test_no_number_of_protobuf_changes_its_name_or_is_used_again_whatever_jobs_w
         assert schema_of(registry, "shop.t-value", record) == text, "a job that starts again has the same schema"
         file = described(text)
         refuse_reserved(file.message_type[0])
+        refuse_enclosed(file.message_type[0])
         consumers.append(class_of(file))
         now = fields_by_path(consumers[-1].DESCRIPTOR)
         assert not gone & now.keys(), "a number that was used is used again"
@@ -392,6 +393,50 @@ def refuse_unless_reserved(message: Any, path: tuple[int, ...], now: dict[tuple[
     told = descriptor_pb2.DescriptorProto()
     message.CopyToProto(told)
     assert any(span.start <= path[-1] < span.end for span in told.reserved_range)
+
+
+def refuse_enclosed(message: Any, above: tuple[str, ...] = ()) -> None:
+    """Fails for a message with the name of one that it is in: Java has no such classes."""
+    assert message.name not in above
+    for one in message.nested_type:
+        refuse_enclosed(one, (*above, message.name))
+
+
+def test_names_of_messages_that_a_topic_has_by_now_stay(registry: ToyRegistry) -> None:
+    registry.subjects.clear()
+    held = {"id": "long", "a": field_of("array", field_of("array", "long"))}
+    text = schema_of(registry, "shop.t-value", write(registry, held))
+    assert "message Item_ {" in text
+    assert "message value_array {" in text
+    newest = registry.schemas[registry.subjects["shop.t-value"][-1]]
+    newest["schema"] = text.replace("value_array", "value_array_").replace("Item_", "Item")
+    assert schema_of(registry, "shop.t-value", write(registry, held)) == newest["schema"]
+
+
+def write(registry: ToyRegistry, held: dict[str, Any]) -> bytes:
+    """A record of NULLs."""
+    (record,) = written(registry, "protobuf", held).values.of(batch_of(held, [{**dict.fromkeys(held), "id": 1}]))
+    return record
+
+
+def test_what_another_program_reserved_is_written_as_it_can_be(registry: ToyRegistry) -> None:
+    registry.subjects.clear()
+    write(registry, {"id": "long"})
+    newest = registry.schemas[registry.subjects["shop.t-value"][-1]]
+    before = newest["schema"]
+    newest["schema"] = before.replace("{", '{ reserved "a\\"b", "c d", "e"; int64 last = 536870911;', 1)
+    held = {"id": "long", "last": "long", "b": "long"}
+    (message,) = described(schema_of(registry, "shop.t-value", write(registry, held))).message_type
+    assert {one.name: one.number for one in message.field} == {"id": 1, "last": 536_870_911, "b": 2}
+    assert message.reserved_name == ["e"]
+    newest = registry.schemas[registry.subjects["shop.t-value"][-1]]
+    newest["schema"] = before.replace("{", "{ reserved 2 to max;", 1)
+    with pytest.raises(BadData, match="leaves no number for another field") as refused:
+        write(registry, held)
+    with typed(refused.value) as hint:
+        hint.says("reserve fewer numbers in a newer schema of the subject")
+        newest["schema"] = before.replace("{", "{ reserved 2, 5 to max;", 1)
+        write(registry, held)
 
 
 def test_a_new_field_of_protobuf_has_no_number_that_is_reserved_by_hand(registry: ToyRegistry) -> None:
