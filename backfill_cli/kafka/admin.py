@@ -31,6 +31,15 @@ class Found:
     partitions: tuple[int, ...]
 
 
+def _is_untold(error: Any) -> bool:
+    """Whether a broker answered that it does not tell its settings: the user may not see them, or no one may."""
+    K = client().KafkaError
+    if error.code() == K.UNKNOWN_TOPIC_OR_PART:
+        return False
+    # brokers' codes begin with UNKNOWN, -1; those below are the client's own
+    return bool(error.code() >= K.UNKNOWN or error.code() == K._UNSUPPORTED_FEATURE)
+
+
 class Admin:
     """The client is started by the first call. All raise Transient if the cluster is silent.
 
@@ -84,11 +93,12 @@ class Admin:
                 try:
                     told = answer.result()
                 except kafka.KafkaException as exc:
-                    if exc.args[0].code() != kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    if not _is_untold(exc.args[0]):
                         raise
                     found[one.name] = None
                 else:
-                    found[one.name] = {name: str(setting.value) for name, setting in told.items()}
+                    values = {name: setting.value for name, setting in told.items()}
+                    found[one.name] = {name: str(value) for name, value in values.items() if value is not None}
         return found
 
     def broker_setting(self, name: str) -> str | None:
@@ -96,11 +106,13 @@ class Admin:
         kafka = client()
         with self.asking("reading its settings") as ask:
             nodes = ask.describe_cluster(request_timeout=self.answer_s).result().nodes
+            if not nodes:
+                return None
             broker = kafka.admin.ConfigResource(kafka.admin.ConfigResource.Type.BROKER, str(nodes[0].id))
             try:
                 told = ask.describe_configs([broker], request_timeout=self.answer_s)[broker].result()
             except kafka.KafkaException as exc:
-                if exc.args[0].code() != kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+                if not _is_untold(exc.args[0]):
                     raise
                 return None
         value = told[name].value if name in told else None

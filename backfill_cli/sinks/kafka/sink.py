@@ -85,7 +85,7 @@ class KafkaSink(Sink):
             self._admin.broker_setting("transaction.max.timeout.ms"),
             self._options.transaction_timeout,
         )
-        if most_ms is not None and timeout_s * 1000 > int(most_ms):
+        if most_ms is not None and most_ms.isdecimal() and timeout_s * 1000 > int(most_ms):
             raise not_allowed(f"{self._connection.servers}: sink.transaction_timeout", timeout_s)
 
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
