@@ -174,12 +174,17 @@ def _expected(table: str, named: Sequence[str]) -> str | None:
 
 def _nameless(asked: Asked, seen: Sequence[str]) -> ConfigError:
     """For a table of which nothing shows the full name."""
-    table, shown = asked.table, "which has no record that names one"
-    target, place = table.rpartition(".")[2], "DATABASE"
+    own = asked.table.split(".")
+    shown, place = "which has no record that names one", ["DATABASE"]
     if seen:
-        shown, place = f"where records name: {', '.join(seen[:5])}", seen[0].rpartition(".")[0]
-    fault = f"tables: nothing shows the full name of '{table}' in {asked.place}, {shown}"
-    name = f'name = "{place}.{target}", target = "{target}"'
+        shown = f"where records name: {', '.join(seen[:5])}"
+        many = {of.count(".") for of in seen}
+        # names of several lengths have dots in them, or come from several databases: none says where this one is
+        place = seen[0].split(".")[:-1] if len(many) == 1 else ["DATABASE", *["SCHEMA"] * min(many)][: min(many)]
+    size = len(place) + 1
+    full = ".".join([*place[: max(size - len(own), 0)], *own[-size:]])
+    fault = f"tables: nothing shows the full name of '{asked.table}' in {asked.place}, {shown}"
+    name = f'name = "{full}", target = "{own[-1]}"'
     return ConfigError("config", [fault], in_config(f"name it in [[tables]] as its records will: {name}"))
 
 

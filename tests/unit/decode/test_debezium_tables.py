@@ -101,9 +101,14 @@ def test_a_table_that_no_record_has_shown_is_expected_beside_the_others_and_no_o
     [
         ("people", [], "DATABASE.people"),
         ("people", ["shop.audit.orders", "shop.public.orders"], "shop.audit.people"),
-        ("people", ["shop.orders", "shop.public.orders"], "shop.people"),
+        ("people", ["shop.orders", "shop.public.orders"], "DATABASE.people"),
+        ("people", ["a.b.c.orders", "shop.public.orders"], "DATABASE.SCHEMA.people"),
         ("audit.people", ["other.audit.orders", "shop.audit.orders"], "other.audit.people"),
-        ("a.b.people", ["shop.orders"], "shop.people"),
+        ("x.people", ["other.audit.orders", "shop.audit.orders"], "other.x.people"),
+        ("a.b.people", ["shop.orders"], "b.people"),
+        ("shop.people", ["orders"], "people"),
+        ("shop.public.people", ["lines", "orders"], "people"),
+        ("shop.public.people", ["my.t", "orders"], "people"),
     ],
 )
 def test_a_table_of_which_nothing_shows_the_full_name_is_refused_before_the_job_begins(
