@@ -175,9 +175,9 @@ def _expected(table: str, named: Sequence[str]) -> str | None:
 def _nameless(asked: Asked, seen: Sequence[str]) -> ConfigError:
     """For a table of which nothing shows the full name."""
     own = asked.table.split(".")
-    shown, place = "which has no record that names one", ["DATABASE"]
+    shown = f"where records name: {', '.join(seen[:5])}" if seen else "which has no record that names one"
+    place = ["DATABASE"]
     if seen:
-        shown = f"where records name: {', '.join(seen[:5])}"
         many = {of.count(".") for of in seen}
         # names of several lengths have dots in them, or come from several databases: none says where this one is
         place = seen[0].split(".")[:-1] if len(many) == 1 else ["DATABASE", *["SCHEMA"] * min(many)][: min(many)]
