@@ -14,7 +14,7 @@ from hint_typed import typed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backfill_cli.errors import BadData, ConfigError, Fatal, HistoryGone
+from backfill_cli.errors import BackfillError, BadData, ConfigError, Fatal, HistoryGone
 from backfill_cli.formats.listing import Place
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.schema import columns_of, names_of
@@ -79,7 +79,7 @@ def test_files_in_folders_of_a_time_are_in_the_order_of_their_offsets(root: Path
 
 
 @pytest.mark.parametrize(
-    "folder", ["2026/01/31/{:02d}", "20260131{:02d}", "dt=2026-01-31/hr={}", "orders/y=20{:02d}"]
+    "folder", ["2026/01/31/{:02d}", "2026/1/31/{}", "20260131{:02d}", "dt=2026-01-31/hr={}", "orders/y=20{:02d}"]
 )
 def test_folders_by_time_may_be_written_in_other_ways(root: Path, folder: str) -> None:
     for at, (partition, hour) in enumerate([(0, 0), (1, 0), (0, 1), (1, 1)]):
@@ -233,6 +233,28 @@ def test_a_file_that_lands_behind_the_listing_is_seen_with_those_that_follow_it(
 
     monkeypatch.setattr(os, "listdir", listdir)
     assert pending(upstream, position) == [name(0, 120), name(0, 180)]
+
+
+def test_a_late_file_is_told_though_a_later_listing_failed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    upstream = opened(root)
+    upstream.pin()
+    for at in (0, 2):
+        land(root / "changes", f"{at}.json", event(1))
+    position = upstream.observe(START, False).latest
+    land(root / "changes", "1.json", event(1))
+    real, calls = os.listdir, list[str]()
+
+    def listdir(path: str) -> list[str]:
+        calls.append(path)
+        if len(calls) == 2:
+            raise PermissionError(13, "no", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    with pytest.raises(BackfillError):
+        upstream.observe(position, False)
+    with pytest.raises(Fatal, match=r"1\.json came late"):
+        upstream.observe(position, False)
 
 
 def test_a_partition_that_comes_later_is_followed_if_it_is_below_the_highest(root: Path) -> None:

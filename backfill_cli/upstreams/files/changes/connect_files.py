@@ -34,7 +34,7 @@ _TIMES = re.compile(
 """Names of folders by time: Connect's own, and those that people give them (path.format)."""
 
 _TIME = re.compile(r"[0-9]+(?:[-_:.T][0-9]+)*Z?")
-_PLAIN_TIME = re.compile(r"[0-9]{4}(?:[-_:./T]?[0-9]{2})*Z?")
+_PLAIN_TIME = re.compile(r"[0-9]{4}(?:[-_:./T]?[0-9]{2}|[-_:./T][0-9])*Z?")
 _BY_FIELD = (
     in_config("set upstream.changes.path to the topic's own folder")
     + "; if Kafka Connect's FieldPartitioner made the folder, write the topic again with its DefaultPartitioner, "

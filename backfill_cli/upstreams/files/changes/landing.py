@@ -175,6 +175,7 @@ class Landing(Landed):
         self.partitions: dict[int, Partition] = {}
         self._topic: str | None = None
         self._new = 0
+        self._untold: tuple[list[File], list[File]] = [], []  # by a call that failed meanwhile
         self._parted: dict[str, Named] = {}
         self._valued = replace(where, valued=True)
         self._listing = Listing(self._valued)
@@ -206,12 +207,12 @@ class Landing(Landed):
 
         Lists until nothing is new: a file can land behind a listing, and one that follows it before that listing.
         """
-        added, lost = self._refreshed()
-        for _ in range(_AGAIN - 1):
+        for _ in range(_AGAIN):
+            added, lost = self._refreshed()
+            self._untold = [*self._untold[0], *added], [*self._untold[1], *lost]
             if not self._new:
                 break
-            more, gone = self._refreshed()
-            added, lost = [*added, *more], [*lost, *gone]
+        (added, lost), self._untold = self._untold, ([], [])
         return [file for file in added if file.name in self.files], lost
 
     def _refreshed(self) -> tuple[list[File], list[File]]:
