@@ -38,7 +38,7 @@ def read_as(kind: SparkType, how: Encoding, in_json: bool, binary: bool = False)
         return _nested_as(kind, how) if binary else None
     if binary and how.kind in ("base64", "unscaled"):
         return pa.binary()
-    if how.kind in ("days", "units") or (how.kind == "plain" and kind in values.BITS):
+    if how.kind in ("days", "units", "whole") or (how.kind == "plain" and kind in values.BITS):
         return pa.int64()
     if how.kind == "plain":
         return _RAW[kind]

@@ -205,6 +205,8 @@ def _simple(told: Connect, target: str) -> Encoding | None:
         return Encoding("text")
     if kind in INTS and (not name or name in _COUNTED):
         fits = holds(target, INTS[kind])
+        if fits and told.get("json"):
+            return Encoding("whole")
     elif kind == "string":
         fits = target == "string" and (not name or name in _TEXTS)
     elif kind == "bytes":

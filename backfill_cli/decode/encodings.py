@@ -24,7 +24,7 @@ class Encoding:
 
     kind: `plain` (as itself), `text`, `days`, `units` (time since 1970), `instant` (ISO text or units), `unscaled`
     (base64 decimal), `number` (decimal as JSON's number), `variable` (struct of scale and base64), `double` (the
-    nearest one to a decimal), `base64`, `array`, `map`, `struct`.
+    nearest one to a decimal), `whole` (JSON Schema's integer: 2.0 is one), `base64`, `array`, `map`, `struct`.
     unit: ms, us or ns. scale: of `unscaled`, None: the target's. inner: of elements, values or fields (by name).
     """
 

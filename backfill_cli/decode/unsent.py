@@ -106,7 +106,7 @@ def _is_spelled(tokens: list[Token], how: Encoding, element: SparkType) -> bool:
     match how.kind:
         case "plain" if element == "boolean":
             return all(one is True for one in tokens)
-        case "plain" | "double" | "days" | "units" if element != "string":
+        case "plain" | "whole" | "double" | "days" | "units" if element != "string":
             return all(isinstance(one, Number) for one in tokens) and [float(one) for one in tokens] == _NUMBERS
         case "unscaled":
             return tokens == _SINGLY

@@ -320,6 +320,8 @@ def _present(kind: SparkType, how: Encoding, text: Callable[[Token], str], is_js
     assert isinstance(kind, str)
     if how.kind == "plain":
         return text if kind == "string" else _native(kind)
+    if how.kind == "whole":
+        return _integer(kind)
     if how.kind == "days":
         return lambda token: of_days(_count(token, "days since 1970"))
     if how.kind == "units":
@@ -372,10 +374,33 @@ def _native(kind: str) -> Reader:
         return _boolean
     if kind in ("float", "double"):
         return lambda token: _floating(token, kind)
+    return _fitting(kind, lambda token: _whole(token, "a whole number"))
+
+
+def _integer(kind: str) -> Reader:
+    """Whole numbers as JSON Schema has them: whatever has no fraction, as 2.0 and 1e2 have none."""
+
+    def whole(token: Token) -> int:
+        if not isinstance(token, Number) or token.is_whole:
+            return _whole(token, "a whole number")
+        try:
+            return of_decimal(token, _MOST_DIGITS)
+        except Unfit:
+            raise _too_large("long", token) from None
+        except Unreadable:
+            raise _misfit("a whole number", token) from None
+
+    return _fitting(kind, whole)
+
+
+_MOST_DIGITS = "decimal(38,0)"
+
+
+def _fitting(kind: str, read: Callable[[Token], int]) -> Reader:
     wide = kind if kind == "long" else "integer"
 
     def whole(token: Token) -> int:
-        value = _whole(token, "a whole number")
+        value = read(token)
         if not _fits(value, wide):
             raise _too_large(wide, token)
         if not _fits(value, kind):

@@ -20,7 +20,7 @@ _OF_CONNECT = "org.apache.kafka.connect.data."
 def whole(bits: int) -> Values:
     edge = 1 << bits - 1
     inside = {str(n): n for n in (0, -1, edge - 1, -edge)}
-    return {**inside, str(edge): REFUSED, "1.5": REFUSED, "1.0": REFUSED, '"1"': REFUSED}
+    return {**inside, str(edge): REFUSED, "1.5": REFUSED, "1.0": 1, '"1"': REFUSED}
 
 
 def hinted(kind: str, hint: str, name: str | None = None, **more: Any) -> dict[str, Any]:
