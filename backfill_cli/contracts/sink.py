@@ -220,6 +220,7 @@ class SinkExtras:
     clock_ms: the current time by the system's own clock, in milliseconds since 1970, which `doctor` compares with
     this machine's. Raises what any call that connects raises.
     state: f(job), where the job's state could be a table of its upstream: it is written to with each commit, too.
+    warnings: what `plan` adds about these tables, a sentence each.
     beside: as of `Extras` of a source.
     """
 
@@ -227,6 +228,7 @@ class SinkExtras:
     cutover: Cutover | None = None
     statements: Callable[[Sequence[Swap], int], Sequence[str]] | None = None
     state: Callable[[str], StatePlace] | None = None
+    warnings: Callable[[Sequence[SinkTable]], Sequence[str]] = lambda _tables: ()
     clock_ms: Callable[[], int] | None = None
     beside: Mapping[str, Callable[[], str]] = field(default_factory=dict)
 

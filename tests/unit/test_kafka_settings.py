@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from sink_contract import a_table
 
 from backfill_cli.errors import BackfillError
 from backfill_cli.kafka.admin import Admin
@@ -67,6 +68,29 @@ def test_brokers_that_do_not_tell_a_setting_do_not_stop_a_start(
     sink.check("job", (), into_existing=False)
     found = sink._admin.settings_of(["t"])
     assert found == ({"t": None} if isinstance(told, int) else {"t": {k: v for k, v in told.items() if v}})
+
+
+def test_topics_that_lose_rows_by_their_retention_are_told_with_what_to_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def told(there: dict[str, str], **properties: Any) -> list[str]:
+        options = KafkaSinkOptions(bootstrap_servers="127.0.0.1:1", **properties)
+        monkeypatch.setattr(Admin, "found", lambda *_: there and {"orders": None})
+        return Topics(options, admin_of(there)).losing((a_table("orders"),))
+
+    week = {"cleanup.policy": "delete", "retention.ms": "604800000", "retention.bytes": "-1"}
+    (line,) = told(week)
+    assert line == (
+        "topic 'orders' loses rows by its retention (cleanup.policy = delete, retention.ms = 604800000): set its "
+        "cleanup.policy to compact, or its retention.ms and retention.bytes to -1"
+    )
+    for kept in ({"cleanup.policy": "compact"}, {"retention.ms": "-1"}):
+        assert told(week | kept) == []
+    for lost in ({"cleanup.policy": "compact,delete"}, {"retention.ms": "-1", "retention.bytes": "9"}):
+        assert len(told(week | lost)) == 1
+    assert told({}) == [], "topics that the job makes are compacted"
+    assert told({}, properties={"cleanup.policy": "delete", "retention.ms": "-1"}) == []
+    assert len(told({}, properties={"compression.type": "lz4"})) == 1
 
 
 @pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._AUTHENTICATION])

@@ -303,6 +303,8 @@ def plan(
             except BackfillError as error:
                 raise error.without_job() from error.__cause__
         noting.warnings += upstream.extras.warnings()
+        if not noting.refused:
+            noting.warnings += sink.extras.warnings(checked.tables)
         if known and upstream.lease is not None:
             noting.cost(upstream.lease)
         pin, tables = checked.pin, checked.tables

@@ -40,7 +40,12 @@ class KafkaSink(Sink):
         self._admin = Admin(self._connection)
         self._encoded: dict[SinkTable, Records] = {}
         beside = asked(options.registry, "sink.registry", "sink registry")
-        self.extras = SinkExtras(copied=self.copied, state=self._state_place, beside=beside)
+        self.extras = SinkExtras(
+            copied=self.copied,
+            state=self._state_place,
+            warnings=lambda tables: self._topics().losing(tables),
+            beside=beside,
+        )
 
     def use(self, session: Callable[[], SparkSession]) -> None:
         self._session = session

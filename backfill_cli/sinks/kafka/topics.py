@@ -118,6 +118,18 @@ class Topics:
                 "set its cleanup.policy to compact",
             )
 
+    def losing(self, tables: Sequence[SinkTable]) -> list[str]:
+        """What to know of topics that a broker deletes rows from; those that are to be made included."""
+        wanted = names.topics_of(self._options, tables).values()
+        made = {topic: {**_BROKERS, **self._options.properties} for topic in wanted}
+        told = {**made, **self._admin.settings_of(self._admin.found(wanted))}
+        return [
+            f"topic '{topic}' loses rows by its retention ({limits}): set its cleanup.policy to compact, or its "
+            "retention.ms and retention.bytes to -1"
+            for topic, settings in told.items()
+            if (limits := _limits(settings or {}))
+        ]
+
     def _not_made(self, topics: Sequence[str]) -> UsageError:
         first = topics[0]
         return UsageError(
@@ -148,6 +160,18 @@ class Topics:
             )
             for name, topic in taken.items()
         }
+
+
+_BROKERS = {"cleanup.policy": "delete", "retention.ms": "604800000"}
+"""What topics have by a broker's own defaults."""
+
+
+def _limits(settings: Mapping[str, str]) -> str:
+    """By which of its settings a topic loses rows; empty if it does not."""
+    policy = settings.get("cleanup.policy", "")
+    kept = ("retention.ms", "retention.bytes")
+    limits = [f"{name} = {settings[name]}" for name in kept if settings.get(name, "-1") != "-1"]
+    return ", ".join([f"cleanup.policy = {policy}", *limits]) if "delete" in policy and limits else ""
 
 
 def _of_state(topic: str, job: str, but: str) -> UsageError:
