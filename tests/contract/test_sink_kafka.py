@@ -319,7 +319,10 @@ class TestKafkaSink(SinkContract):
     ) -> None:
         topic = f"{topics.prefix}.orders"
         making.delete(sink._admin, [topic])
+        assert sink.extras.warnings(epochs.tables) == []
         topics.broker.create(topic, 2, max_message_bytes="1000")
+        (told,) = sink.extras.warnings(epochs.tables)
+        assert f"topic '{topic}' loses rows by its retention (cleanup.policy = delete, retention.ms = " in told
         sink.forget("orders")
         sink.prepare("orders", epochs.tables, into_existing=False)
         with pytest.raises(BadData, match="too large"):
