@@ -5,6 +5,7 @@
     python benchmarks/kafka.py --only pairs
     python benchmarks/kafka.py --only debezium       2 million changes of a table, and with 1 % of odd ones
     python benchmarks/kafka.py --only avro           2 million changes in Avro against from_avro, and in JSON
+    python benchmarks/kafka.py --only encodings      2 million rows in JSON, Avro, Protobuf and JSON Schema
     python benchmarks/kafka.py --only topics         the lag of 50 topics in one job
     python benchmarks/kafka.py --only sink           2 million rows into a topic, against the producer alone
     python benchmarks/kafka.py --only shown --quick  the lag that status shows against the lag from outside
@@ -23,7 +24,6 @@ import shutil
 import statistics
 import sys
 import time
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -31,47 +31,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import kafka_encodings
 import kafka_sink
 import measure
 import psutil
 from control import wait_for
-from measure import JOB, Figure, Job, percentile, quartiles, scratch
+from measure import JOB, Figure, percentile, quartiles, scratch
 from shown import Shown
+from topic_job import CONFIG, PARTITIONS, TopicJob, our_way, produce, registered
 
 if TYPE_CHECKING:
     from broker import Broker
     from pyspark.sql import Column, DataFrame, SparkSession
 
-SECTIONS = ("pairs", "debezium", "avro", "live", "shown", "topics", "sink")
+SECTIONS = ("pairs", "debezium", "avro", "encodings", "live", "shown", "topics", "sink")
 BATCH = 250
-PARTITIONS = 4
 TOPIC = "orders"
 TABLES = tuple(f"t{number}" for number in range(50))
 COLUMNS = "id BIGINT, customer BIGINT, status STRING, amount DECIMAL(10,2), note STRING"
 CHANGED = f"{COLUMNS}, created TIMESTAMP_NTZ, due DATE"
 CHANGES = 2_000_000
 PAID = f"{CHANGED}, paid BOOLEAN"
-
-CONFIG = """\
-[job]
-name = "{job}"
-staging = "{folder}/staging"
-
-[upstream]
-type = "kafka"
-bootstrap_servers = "{bootstrap}"
-topic = "{topic}"
-from = "{begin}"
-value = {{ {value} }}
-
-[[tables]]
-name = "orders"
-{key}
-{registry}
-[sink]
-type = "duckdb"
-path = "{folder}/warehouse.duckdb"
-"""
 
 
 def record(number: int) -> bytes:
@@ -186,54 +166,10 @@ def in_avro(id: int) -> Callable[[int], bytes]:
     return make
 
 
-def registered(url: str, subject: str) -> int:
-    """The id of the schema, which the registry has now."""
-    asked = urllib.request.Request(
-        f"{url}/subjects/{subject}/versions",
-        json.dumps({"schema": json.dumps(AVRO)}).encode(),
-        {"Content-Type": "application/vnd.schemaregistry.v1+json"},
-    )
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=60) as answer:
-        return int(json.load(answer)["id"])
-
-
-def produce(
-    bootstrap: str, begin: int, count: int, topic: str = TOPIC, make: Callable[[int], bytes] = record
-) -> None:
-    """Records `begin` to `begin + count - 1`, to the partitions in turn; all are acknowledged at the end."""
-    from confluent_kafka import Producer
-
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 500_000})
-    for number in range(begin, begin + count):
-        while True:
-            try:
-                producer.produce(topic, make(number), partition=number % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        if number % 10_000 == 0:
-            producer.poll(0)
-    producer.flush()
-
-
-@dataclass(frozen=True)
-class TopicJob(Job):
-    """A job over a topic. bootstrap: the broker. begin: where history begins. value, key: in the config."""
-
-    bootstrap: str = ""
-    begin: str = "earliest"
-    topic: str = TOPIC
-    value: str = f'format = "events", schema = "{COLUMNS}"'
-    key: str = ""
-    registry: str = ""
-
-    def write(self) -> "TopicJob":
-        self.folder.mkdir(parents=True, exist_ok=True)
-        told = {"folder": self.folder, "bootstrap": self.bootstrap, "begin": self.begin}
-        told |= {"topic": self.topic, "value": self.value, "key": self.key}
-        told["registry"] = f'[upstream.registry]\nurl = "{self.registry}"\n' if self.registry else ""
-        self.config.write_text(CONFIG.format(job=JOB, **told))
-        return self
+def of_events(bootstrap: str) -> dict[str, str]:
+    """What a job over the topic of events has."""
+    value = f'format = "events", schema = "{COLUMNS}"'
+    return {"bootstrap": bootstrap, "topic": TOPIC, "value": value}
 
 
 def parsed(records: "DataFrame") -> "DataFrame":
@@ -307,24 +243,6 @@ def streaming_way(
     return took
 
 
-def our_way(job: Job, records: int) -> tuple[float, int]:
-    """Seconds for the whole job in this process, and the rows that its epochs read."""
-    from backfill_cli.catalog import Catalog
-    from backfill_cli.config import load
-    from backfill_cli.engine.loop.run import start
-
-    job.forget()
-    job.write()
-    began = time.perf_counter()
-    start(load(job.config), Catalog(job.catalog), "caught-up", False, None)
-    took = time.perf_counter() - began
-    with duckdb.connect(str(job.warehouse), read_only=True) as db:
-        found = db.execute("SELECT count(*), count(DISTINCT id) FROM orders").fetchone()
-    assert found == (records, records), found
-    lines = Catalog(job.catalog).ledger(JOB, 10_000)
-    return took, sum(line.snapshot_rows + line.changes_read for line in lines)
-
-
 def pairs(folder: Path, bootstrap: str, records: int, count: int) -> list[Figure]:
     """Ours ÷ plain and ours ÷ streaming, in one session."""
     import maven_jars  # in scripts/
@@ -333,7 +251,7 @@ def pairs(folder: Path, bootstrap: str, records: int, count: int) -> list[Figure
 
     jars = ",".join(sorted(str(jar) for jar in maven_jars.spark_source().glob("*.jar")))
     spark = open_session("local[*]", {"spark.jars": jars})
-    job = TopicJob(folder / "ours", folder, bootstrap=bootstrap)
+    job = TopicJob(folder / "ours", folder, **of_events(bootstrap))
     rounds: list[tuple[float, float, float]] = []
     read = 0
     for number in range(count + 1):
@@ -405,7 +323,7 @@ def avro(folder: Path, kafka: "Broker", records: int, count: int) -> list[Figure
     spark = open_session("local[*]", {"spark.jars": jars})
     with registry.running(folder / "registry") as held:
         made = {
-            "avro": in_avro(registered(held.url, "avro-value")),
+            "avro": in_avro(registered(held.url, "avro-value", "AVRO", json.dumps(AVRO))),
             "json": lambda n: json.dumps(paid(n)).encode(),
         }
         jobs = {}
@@ -472,8 +390,8 @@ def lags(job: TopicJob, send: Callable[[int], None], seconds: float) -> tuple[li
 
 def live(folder: Path, bootstrap: str, records: int, seconds: float) -> list[Figure]:
     """The lag of following one topic of events."""
-    job = TopicJob(folder / "live", folder, bootstrap=bootstrap, begin="latest").write()
-    found, sent = lags(job, lambda begin: produce(bootstrap, records + begin, BATCH), seconds)
+    job = TopicJob(folder / "live", folder, **of_events(bootstrap), begin="latest").write()
+    found, sent = lags(job, lambda begin: produce(bootstrap, records + begin, BATCH, TOPIC, record), seconds)
     middle, most = statistics.median(found), percentile(found, 0.95)
     note = f"{sent} records, 1000 a second, over {seconds:.0f} s; p95 {most:.2f} s"
     return [Figure("live lag, median", middle, "s", "≤ 2", middle <= 2, (), note)]
@@ -518,9 +436,9 @@ def topics(folder: Path, kafka: "Broker", seconds: float) -> list[Figure]:
 
 def shown(folder: Path, bootstrap: str, records: int, seconds: float) -> list[Figure]:
     """The lag in `status` of a topic, against that of batches of 250 records."""
-    job = TopicJob(folder / "shown", folder, bootstrap=bootstrap, begin="latest").write()
+    job = TopicJob(folder / "shown", folder, **of_events(bootstrap), begin="latest").write()
     sent = count(records, BATCH)
-    watched = Shown(job, lambda: produce(bootstrap, next(sent), BATCH), 1.0)
+    watched = Shown(job, lambda: produce(bootstrap, next(sent), BATCH, TOPIC, record), 1.0)
     with job.runner("start", "--config", str(job.config)) as process:
         wait_for(job, "running", "upstream")
         watched.measure(process, seconds)
@@ -542,7 +460,7 @@ def main() -> int:
     with scratch(given.folder) as folder, broker.running(folder / "broker") as kafka:
         kafka.create(TOPIC, PARTITIONS)
         if {"pairs", "live", "shown"} & set(given.only):
-            produce(kafka.bootstrap, 0, records)
+            produce(kafka.bootstrap, 0, records, TOPIC, record)
         if "debezium" in given.only:
             figures += debezium(folder, kafka, min(records, CHANGES), rounds)
         if "avro" in given.only:
@@ -555,6 +473,8 @@ def main() -> int:
             figures += shown(folder, kafka.bootstrap, records, seconds)
         if "topics" in given.only:
             figures += topics(folder, kafka, seconds)
+        if "encodings" in given.only:
+            figures += kafka_encodings.encodings(folder, kafka, min(records, CHANGES), rounds)
         if "sink" in given.only:
             figures += kafka_sink.sink(folder, kafka, min(records, CHANGES), rounds)
     sizes = {"records": records, "bytes": len(record(0)), "partitions": PARTITIONS, "rounds": rounds}
