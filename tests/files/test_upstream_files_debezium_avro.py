@@ -13,7 +13,7 @@ import pytest
 from files_values import FAILURES, changes_of, event, failure, opened, read
 from hint_typed import typed
 
-from backfill_cli.contracts import Named
+from backfill_cli.contracts import Named, TableSpec
 from backfill_cli.errors import BadData
 from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.files import connector
@@ -183,8 +183,14 @@ def test_rows_that_are_no_envelopes_are_named(tmp_path: Path) -> None:
     with path.open("wb") as into:
         schema = {"type": "record", "name": "r", "fields": ROW[:2]}
         fastavro.writer(into, fastavro.parse_schema(schema), [{"id": 1, "v": "x"}])
-    with pytest.raises(BadData, match=r"1\.avro: a record: .* is not a Debezium envelope"):
+    with pytest.raises(BadData, match=r"1\.avro: a record: .* is not a Debezium envelope") as caught:
         upstream.observe(upstream.pin().position, False)
+    with typed(caught.value) as hint:
+        assert hint.settings()["upstream.on_error"] == "quarantine"
+        told = {"snapshot": {"path": str(tmp_path / "snapshot"), "format": "parquet"}, "on_error": "quarantine"}
+        told["changes"] = {"path": str(tmp_path / "changes"), "format": "debezium"}
+        again = connector.open(connector.options.model_validate(told), [TableSpec("t", ("id",))])
+        assert len(again.observe(again.pin().position, False).pending) == 1
 
 
 def test_init_sees_envelopes(tmp_path: Path) -> None:

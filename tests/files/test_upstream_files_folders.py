@@ -10,8 +10,10 @@ import fastavro
 import pyarrow as pa
 import pytest
 from files_values import FAILURES
+from hint_typed import typed
 
 from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import Fatal
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.files import connector
@@ -62,6 +64,27 @@ def test_case_72_what_spark_writes_into_folders_is_read_back(
     writer.format(kind).save(str(tmp_path / "t"))
     more = {} if kind == "parquet" else {"schema": "id BIGINT, note STRING"}
     assert scanned(tmp_path / "t", spark, kind, **more) == EXPECTED
+
+
+def test_old_dates_beside_columns_of_folders_are_refused(tmp_path: Path, spark: "SparkSession") -> None:
+    """Spark's own reader, which knows them, reads folders in its own way."""
+    select = "SELECT id, 'n' AS note, date'1500-02-28' AS old, date'2024-01-02' AS day, 'eu' AS r FROM range(1)"
+
+    def write(rebase: str) -> None:
+        spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", rebase)
+        try:
+            frame = spark.sql(select).write.mode("overwrite")
+            frame.partitionBy("day", "r").parquet(str(tmp_path / "t"))
+        finally:
+            spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInWrite")
+
+    write("LEGACY")
+    with pytest.raises(Fatal, match=r"its dates are those of Spark before 3.0") as refused:
+        scanned(tmp_path / "t", spark, "parquet")
+    with typed(refused.value) as hint:
+        hint.says("write the files with a newer Spark")
+        write("CORRECTED")
+        assert [row["day"] for row in scanned(tmp_path / "t", spark, "parquet")] == [dt.date(2024, 1, 2)]
 
 
 def avro(path: Path, rows: Sequence[dict[str, Any]], *names: str) -> None:

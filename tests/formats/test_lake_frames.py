@@ -173,6 +173,6 @@ def test_keys_that_stand_twice_and_rows_that_are_not_there_are_named(
     assert right is not None
     with pytest.raises(BadData, match=r"not unique in the snapshot: \(1, a\) 2 times"):
         refuse_duplicates(TABLE, left)
-    with pytest.raises(BadData, match=r"that it applies to: \(7, a\); \(8, a\)"):
+    with pytest.raises(BadData, match=r"that it applies to: \(7, a\), without v; \(8, a\), without v"):
         refuse_lost(TABLE, right, left)
     refuse_lost(TABLE, right, left, right)

@@ -45,6 +45,14 @@ def told(looked: Looked) -> dict[str, object]:
     return {name: one.value for name, one in looked.options.items()}
 
 
+def test_a_property_that_the_client_may_not_have_is_named_with_how_to_write_the_url(topic: Topic) -> None:
+    with pytest.raises(UsageError, match=r"'batch\.size' is not a client property that can be set") as refused:
+        look(f"{url_of(topic)}?batch.size=5")
+    with typed(refused.value) as hint:
+        place = hint.options()["--from"]
+        assert told(look(place.replace("HOST:PORT", topic.broker.bootstrap).replace("TOPIC", topic.name)))
+
+
 def test_rows_of_both_ends_of_all_partitions_give_the_columns(topic: Topic) -> None:
     topic.write_json([{"id": n, "price": n + 0.5} for n in range(3_000)])
     topic.write_json([{"id": "last", "note": "x"}], partition=1)

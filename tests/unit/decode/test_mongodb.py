@@ -306,8 +306,11 @@ def test_a_member_that_differs_from_a_column_only_in_case_is_a_fault() -> None:
 def test_ids_whose_texts_can_be_alike_are_not_taken_for_one_another() -> None:
     first, other = {"_id": Oid("a" * 24)}, {"_id": "a" * 24}
     records = [(key_of(one), enveloped("c", one, "strict")) for one in (first, other)]
-    with pytest.raises(ConfigError, match="'_id' is a string and an ObjectId"):
+    with pytest.raises(ConfigError, match="'_id' is a string and an ObjectId") as refused:
         read(records, "_id STRING")
+    with typed(refused.value) as hint:
+        hint.says("documents whose ids are of one type")
+        assert [error for *_, error in told(read(records[:1], "_id STRING"))] == [None]
     found = told(read([*records, (key_of(other), None)], "_id STRING", [records[0][1]]))
     assert [error is not None for *_, error in found] == [False, True, True]
     found = told(read(records, "_id STRING", []))
@@ -324,10 +327,12 @@ def test_the_key_is_the_documents_own() -> None:
         with typed(refused.value) as hint:
             hint.says('key = ["_id"]')
             assert decoder.columns(asked(key=("_id",)), list).columns.keys() == of_ddl(DDL).keys()
-    with pytest.raises(ConfigError, match="key column '_id' is missing"):
-        decoder.columns(asked("n INT"), list)
-    with pytest.raises(ConfigError, match=r"upstream\.value\.schema: missing"):
-        decoder.columns(asked(None), list)
+    for ddl, said in (("n INT", "key column '_id' is missing"), (None, r"upstream\.value\.schema: missing")):
+        with pytest.raises(ConfigError, match=said) as refused:
+            decoder.columns(asked(ddl), list)
+        with typed(refused.value) as hint:
+            declared = str(hint.settings()["upstream.value.schema"]).removesuffix(", …")
+            assert "_id" in decoder.columns(asked(declared), list).columns
     with pytest.raises(ConfigError, match="declare MAP<STRING"):
         decoder.columns(asked("_id STRING, m MAP<INT, INT>"), list)
     with pytest.raises(ConfigError, match="a date is an instant"):
@@ -378,12 +383,21 @@ def test_records_of_others_are_refused() -> None:
     relational = (
         b'{"op":"c","before":null,"after":{"id":1},"source":{"connector":"mysql","db":"shop","table":"t"}}'
     )
-    with pytest.raises(ConfigError, match="no record of topic 't' is an envelope of Debezium's connector for"):
+    with pytest.raises(
+        ConfigError, match="no record of topic 't' is an envelope of Debezium's connector"
+    ) as refused:
         read([(b"{}", relational)])
+    with typed(refused.value) as hint:
+        hint.says("name the topic of a collection")
+        read([(b"{}", enveloped("c", {"_id": "k"}, "strict"))])
     other = enveloped("c", {"_id": "k"}, "strict", source={**SOURCE, "collection": "items"})
     mine = enveloped("c", {"_id": "k"}, "strict")
-    with pytest.raises(ConfigError, match=r"several collections: shop\.items, shop\.orders"):
+    with pytest.raises(ConfigError, match=r"several collections: shop\.items, shop\.orders") as refused:
         read([(b"{}", mine), (b"{}", other)])
+    with typed(refused.value) as hint:
+        hint.says("let each collection have a topic of its own")
+        for one in (mine, other):
+            read([(b"{}", one)])
     found = read(
         [(b"{}", mine), (b"{}", other), (b"{}", relational), (b"{}", b'{"_id": "k", "n": 1}')], DDL, [mine]
     )

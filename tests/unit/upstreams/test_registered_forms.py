@@ -112,16 +112,24 @@ def test_of_a_topic_without_values_the_subject_tells_the_encoding(registry: ToyR
 def test_a_topic_of_two_encodings_is_refused(registry: ToyRegistry) -> None:
     told = values(registry, ROW, {"id": 1, "name": "a"})
     other = registry.add("orders-value", json.dumps({"type": "object"}), "JSON")
-    with pytest.raises(UsageError, match="several encodings: schema id 1 is AVRO, 2 is JSON"):
+    with pytest.raises(UsageError, match="several encodings: schema id 1 is AVRO, 2 is JSON") as caught:
         form_of(registry, [*told, b"\0" + other.to_bytes(4, "big") + b"{}"])
+    with typed(caught.value) as hint:
+        hint.says("name a topic of one encoding")
+        assert options(form_of(registry, told))["value.encoding"] == "avro"
 
 
 def test_ids_that_the_registry_does_not_have_are_named(
     registry: ToyRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("backfill_cli.schema_registry.registry.SETTLE_S", 0.0)
-    with pytest.raises(UsageError, match="not known: schema id 99 is not in the registry http"):
+    with pytest.raises(UsageError, match="not known: schema id 99 is not in the registry http") as caught:
         form_of(registry, [b"\0\0\0\0\x63"])
+    with typed(caught.value) as hint:
+        hint.says("correct it")
+        assert (
+            options(form_of(registry, values(registry, ROW, {"id": 1, "name": "a"})))["value.encoding"] == "avro"
+        )
 
 
 def test_values_without_ids_are_not_of_a_registry(registry: ToyRegistry) -> None:
@@ -174,7 +182,11 @@ def test_a_registry_that_cannot_be_asked_is_named_with_how_to_write_it(registry:
     url = f"kafka://broker/orders?schema.registry.url={registry.url}&schema.registry.{wrong}"
     with pytest.raises(UsageError) as caught:
         look.form_of(looking(url, *told), about)
-    assert caught.value.hint.commands[0].words[-1].startswith("kafka://broker:9092/orders?schema.registry.url=")
+    with typed(caught.value) as hint:
+        place = hint.commands()[0][-1]
+        assert place.startswith("kafka://broker:9092/orders?schema.registry.url=")
+        correct = place.replace("http://127.0.0.1:8081", registry.url)
+        assert options(look.form_of(looking(correct, *told), about))["registry.url"] == registry.url
 
 
 def test_a_password_of_the_registry_is_a_reference_to_it() -> None:
