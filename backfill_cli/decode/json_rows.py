@@ -127,9 +127,11 @@ class _Reading:
                 self._known.clear()
             fields = frozenset(str(one.get("field")) for one in schema.get("fields") or ())
             names = unwrapped.own_names(fields, self._columns) if self._changed else fields
-            made = resolved.by_schema(
-                self._columns, schema, str(of.written), names if self._of.closed else (), self._of.scalar
-            )
+            closed: Sequence[Collection[str]] = ((), names) if self._of.closed else ((),)
+            for one in closed:
+                made = resolved.by_schema(self._columns, schema, str(of.written), one, self._of.scalar)
+                if not made.members.keys() >= set(self._key):
+                    break  # without its key a document is no row, and adds no column
             known = self._known[id(schema)] = schema, made
         return known[1]
 
@@ -282,7 +284,7 @@ def _found(asked: Asked, schemas: Sequence[Seen]) -> Found:
     """The columns of these schemas. Raises BadData and ConfigError, as `columns`."""
     told = resolved.told_by(asked, [(one.name, _fields(one)) for one in schemas])
     rows = [(one.id, _fields(one)) for one in schemas]
-    if set(asked.key) <= told.keys():  # not of events, each of which is a row with what the transform added
+    if asked.key:  # not of events, each of which is a row with what the transform added
         told = {name: told[name] for name in unwrapped.own_names(told, ())}
         rows = [(id, _without_marks(fields)) for id, fields in rows]
     return Found(resolved.columns_of(asked, told), block.names_of(told), schemas=rows)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from backfill_cli.contracts import Told
+from backfill_cli.decode import unwrapped
 from backfill_cli.decode.documents import Document
 from backfill_cli.decode.registered import KINDS, Registered
 from backfill_cli.decode.tokens import written
@@ -74,6 +75,7 @@ def form_of(
     asked = about.asked(found.key.value or (), None, tables=tables)
     try:
         columns = decoder(format_.value).columns(replace(asked, documents=documents), lambda: seen).columns
+        shown = unwrapped.own_names(columns, ()) if format_.value == "rows" else columns
     except BackfillError as error:
         options["value.schema"] = Told(None, error.message)
         return replace(
@@ -82,8 +84,8 @@ def form_of(
     ids = sorted(registry.wire.grouped(seen)[0])
     listed = f"schema id{'s' * (len(ids) > 1)} {', '.join(map(str, ids[:5]))}{' …' * (len(ids) > 5)}"
     known = f"; key {', '.join(found.key.value)}" if found.key.value else ""
-    said = f"{_named(encoding, format_.value)}, {spell_count(len(columns), 'column')}, {listed}{known}"
-    return replace(found, options=options, said=said, columns=tuple(columns))
+    said = f"{_named(encoding, format_.value)}, {spell_count(len(shown), 'column')}, {listed}{known}"
+    return replace(found, options=options, said=said, columns=tuple(shown))
 
 
 def _without_values(

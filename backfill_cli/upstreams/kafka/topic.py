@@ -101,7 +101,7 @@ class Topic:
         if self.shared:
             told["tables"] = (self.table.name,)
         at = f"{options.at}.value"
-        name, key = self.table.name, self.table.key
+        name, key = self.table.name, () if self.appends else self.table.key
         documents = self._documents(options.value.encoding, f"{at}.encoding")
         asked = Asked(f"topic '{topic}'", topic, name, key, declared, told, at, whole, shared=self.shared)
         aside = getattr(options, "on_error", "fail") == "quarantine"

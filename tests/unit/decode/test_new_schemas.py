@@ -104,6 +104,7 @@ class Job:
     topics: Mapping[str, str] | None = None
     table: str = "t"
     rows: list[Any] = field(default_factory=list)
+    ops: list[str] = field(default_factory=list)
 
     def begin(self, seen: Sequence[bytes]) -> "Job":
         """As `start` does, by these records of the topic."""
@@ -137,6 +138,7 @@ class Job:
             self.topic.seen = Seen("cluster", "topic", {0: 0}, {0: len(self.log)})
             made = self._rows(Range(0, 0, begin, len(self.log)), batch)
             shown = ["kafka_offset", *self.columns, own.ERROR]
+            self.ops += made.column(own.OP).to_pylist() if own.OP in made.schema.names else []
             for row in made.select(shown).to_pylist():
                 found = {name: value for name, value in row.items() if value is not None}
                 if own.ERROR in found and self.on_error == "fail":
@@ -223,6 +225,53 @@ def test_a_record_of_another_type_beside_a_schema_with_a_new_column_is_set_aside
     assert (good["b"], also["id"]) == ("a", 4)
     assert "column 'a': string does not fit int" in bad[own.ERROR]
     assert "column 'b'" in wide[own.ERROR]
+
+
+def unwrapped(registry: ToyRegistry, fields: Mapping[str, Any], **values: Any) -> bytes:
+    """A row that Debezium's transform took out of its envelope. fields: their types, or whole."""
+    whole = {name: kind if isinstance(kind, dict) else {"type": kind} for name, kind in fields.items()}
+    told = [{"name": name, **kind} for name, kind in whole.items()]
+    return Avro(registry, "of no topic").record({"type": "record", "name": "Value", "fields": told}, values)
+
+
+@pytest.mark.parametrize("mark", ["__deleted", "__op"])
+def test_a_row_without_the_key_adds_no_column_and_deletes_after_it_are_applied(
+    registry: ToyRegistry, monkeypatch: pytest.MonkeyPatch, mark: str
+) -> None:
+    stays, gone = {"__deleted": ("false", "true"), "__op": ("u", "d")}[mark]
+    row = {"id": "long", "a": "long", mark: "string"}
+    there = unwrapped(registry, row, **{"id": 1, "a": 1, mark: stays})
+    stray = unwrapped(registry, {"x": "long", mark: "string"}, **{"x": 7, mark: stays})
+    more = unwrapped(registry, {**row, "b": "long"}, **{"id": 2, "a": 1, "b": 2, mark: stays})
+    job = Job(registry, monkeypatch, {"format": "rows", "encoding": "avro"}).begin([there])
+    job.read([there], [stray], [more], [unwrapped(registry, row, **{"id": 1, "a": 1, mark: gone})])
+    assert list(job.columns) == ["id", "a", "b"]
+    assert job.ops == ["U", "U", "U", "D"]
+    assert [row.get(own.ERROR) for row in job.rows] == [None, "column 'id': the key is NULL", None, None]
+
+
+def test_a_key_that_is_renamed_beside_a_new_column_leaves_the_deletes_as_they_are(
+    registry: ToyRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"id": "long", "a": "long", "__op": "string"}
+    renamed = {"nr": {"type": "long", "aliases": ["id"]}, "a": "long", "b": "long", "__op": "string"}
+    there = unwrapped(registry, row, id=1, a=1, __op="c")
+    job = Job(registry, monkeypatch, {"format": "rows", "encoding": "avro"}).begin([there])
+    job.read([unwrapped(registry, renamed, nr=1, a=2, b=3, __op="u")])
+    job.read([unwrapped(registry, renamed, nr=1, a=2, b=3, __op="d")])
+    assert list(job.columns) == ["id", "a", "b"]
+    assert job.ops == ["U", "D"]
+    assert job.rows[0] == {"kafka_offset": 1, "id": 1, "a": 2, "b": 3}
+    assert job.rows[1]["id"] == 1
+
+
+def test_each_event_has_what_the_transform_added(registry: ToyRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"id": "long", "__op": "string"}
+    job = Job(registry, monkeypatch, {"format": "events", "encoding": "avro"})
+    job.begin([unwrapped(registry, row, id=1, __op="c")])
+    job.read([unwrapped(registry, {**row, "b": "long", "__lsn": "long"}, id=1, __op="d", b=2, __lsn=3)])
+    assert list(job.columns) == ["id", "__op", "b", "__lsn"]
+    assert job.rows == [{"kafka_offset": 1, "id": 1, "__op": "d", "b": 2, "__lsn": 3}]
 
 
 @pytest.mark.parametrize("name", ["A", "_backfill_op", "wide"])
