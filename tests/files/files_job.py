@@ -54,6 +54,11 @@ class Run:
         with duckdb.connect(str(self.here / "sink.duckdb"), read_only=True) as db:
             return db.execute(sql).fetchall()
 
+    def run_sql(self, sql: str) -> None:
+        """As somebody else who writes to the sink."""
+        with duckdb.connect(str(self.here / "sink.duckdb")) as db:
+            db.execute(sql)
+
     def kept(self) -> list[Any]:
         """(file, line, bytes) of each row that was kept; its reason is some text."""
         found = self.rows(KEPT)

@@ -241,7 +241,7 @@ class Verification:
         """A place that both Spark and the sink can write to; nothing of it is left."""
         return folder_of(Path(self.config.job.staging) / self.definition.name)
 
-    def against(self, expected: Rows | CurrentRows, take: Changes | None = None) -> VerifyReport:
+    def against(self, expected: Rows | Expected | CurrentRows, take: Changes | None = None) -> VerifyReport:
         """Compare the sink, as it is between two commits, with the upstream's rows at the sink's checkpoint.
 
         The checkpoint is read from the same copy as the rows, so that they match while the job continues.
@@ -265,7 +265,7 @@ class Verification:
             known = {} if memory is None else memory.equal(tables)
             weights = {table.name: _weight(table.name, at) for table in tables}
             steps.expect([weight for name, weight in weights.items() if name not in known])
-            rows = expected if callable(expected) else expected.beside(copy)
+            rows = expected.beside(copy) if isinstance(expected, CurrentRows | Expected) else expected
             verdicts = []
             for table in tables:
                 if table.name in known:
