@@ -46,6 +46,7 @@ from backfill_cli.sinks.kafka import KafkaSinkOptions, connector, making, names,
 from backfill_cli.sinks.kafka import topics as sink_topics
 from backfill_cli.sinks.kafka.encodings import records_of
 from backfill_cli.sinks.kafka.sink import KafkaSink
+from backfill_cli.sinks.kafka.state import SETTINGS
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import spark_reading
 
@@ -390,14 +391,42 @@ class TestKafkaSink(SinkContract):
             ("four", f"{start}-four", False, "job 'four', but it is also the target of table 't'"),
             ("four", f"{start}-one", True, "job 'one', but it is also the target of table 't'"),
             ("data", f"{start}-z", False, "job 'data', but it has other records"),
+            ("orders", f"{start}-z", False, "job 'orders', but it is the target of table 't' of job 'one'"),
         ):
             with pytest.raises(UsageError, match=fault) as refused:
                 prepared(job, topic, into)
             with typed(refused.value) as hint:
-                hint.says("name another topic: sink.state_topic")
+                hint.says("name another topic")
+                hint.says("sink.state_topic")
                 opened(topics="{table}", topic=f"{start}-z", state_topic=f"{start}.s.{{job}}").check(
                     job, (a_table("t"),), into
                 )
+
+        with pytest.raises(UsageError, match=f"job '{start}', but it keeps that of job 'one'"):
+            prepared(start, f"{start}-z", state="{job}-one")
+
+    def test_only_what_is_known_to_be_a_jobs_state_is_forgotten(
+        self, opened: "Callable[..., KafkaSink]", topics: SinkTopics
+    ) -> None:
+        start = topics.prefix
+        sink = opened(state_topic=f"{start}-{{job}}")
+        sink.prepare("one", (a_table("t"),), into_existing=False)
+        topics.broker.create(f"{start}-another", 1, cleanup_policy="compact")
+        making.create(sink._admin, f"{start}-refused", 1, None, SETTINGS)
+        known = {job: sink.knows(job) for job in ("one", "another", "refused")}
+        assert known == {"one": True, "another": False, "refused": True}
+        of_another = opened(state_topic="{job}-one")
+        assert not of_another.knows(start)
+        of_another.forget(start)
+        for job in ("another", "refused"):
+            sink.forget(job)
+        there = sink._admin.topics()
+        assert {job for job in known if f"{start}-{job}" in there} == {"one", "another"}
+        topics.broker.create(f"_backfill_{start}_a", 1)
+        of_own = opened(state_topic=f"_backfill_{start}_{{job}}")
+        assert of_own.knows("a")
+        of_own.forget("a")
+        assert not of_own.knows("a")
 
     def test_of_two_jobs_that_start_at_once_on_a_topic_one_has_it(
         self,

@@ -7,7 +7,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from backfill_cli.contracts import EpochCommit, SavedJob, Sink, SinkCapabilities, SinkExtras, SinkTable, StatePlace
+from backfill_cli.contracts import (
+    EpochCommit,
+    SavedJob,
+    Sink,
+    SinkCapabilities,
+    SinkExtras,
+    SinkTable,
+    StatePlace,
+    own,
+)
 from backfill_cli.contracts.refusals import TargetTaken, no_record, refuse_old_token, taken
 from backfill_cli.kafka.admin import Admin
 from backfill_cli.kafka.cluster import place
@@ -18,7 +27,7 @@ from backfill_cli.schema_registry.registry import asked
 from backfill_cli.sinks.kafka import KafkaSinkOptions, making, names, reading, state, writing
 from backfill_cli.sinks.kafka.encodings import Records, records_of
 from backfill_cli.sinks.kafka.state import JobRecord, StateTopic
-from backfill_cli.sinks.kafka.topics import Topics
+from backfill_cli.sinks.kafka.topics import StateTaken, Topics
 from backfill_cli.sinks.kafka.transaction import Transaction, not_allowed
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, SparkSession
@@ -110,7 +119,7 @@ class KafkaSink(Sink):
         self._settle(job, tables, held)
 
     def _settle(self, job: str, tables: Sequence[SinkTable], before: JobRecord | None) -> None:
-        """No other job has one of the topics, or this one's claim is withdrawn: then raises TargetTaken.
+        """No other job has one of the topics, or this one's claim is withdrawn: then raises as `refuse_others`.
 
         Of two jobs that start at once each can see the other's claim. The later one by name withdraws its own,
         for which the other waits: one of them has the topics. before: the job's record without the claim.
@@ -119,7 +128,7 @@ class KafkaSink(Sink):
         while True:
             try:
                 return self._topics().refuse_others(job, tables)
-            except TargetTaken as error:
+            except (TargetTaken, StateTaken) as error:
                 if error.job < job or time.monotonic() > until:
                     self._withdraw(job, before)
                     raise
@@ -163,9 +172,16 @@ class KafkaSink(Sink):
         return {} if record is None else record.markers
 
     def knows(self, job: str) -> bool:
-        """A start that was refused leaves a topic without markers; one that has other records is not the job's."""
+        """A topic of the job's name with a record of the job; or an empty one, as a start leaves that was refused.
+
+        An empty one of a name that others can have is the job's if it was made for it, as its settings say.
+        """
         topic = self._state(job)
-        return topic.newest() is not None or (topic.exists() and topic.last() is None)
+        record = topic.newest()
+        if record is not None:
+            return record.job == job
+        is_own = own.is_own(self._options.state_topic)
+        return topic.exists() and topic.last() is None and (is_own or self._topics().is_as_made(topic.name))
 
     def commit(self, commit: EpochCommit) -> None:
         topic = self._state(commit.job)

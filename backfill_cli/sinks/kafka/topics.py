@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.refusals import belongs_to, gone, other_type, require_key, rows_of_others
-from backfill_cli.errors import BadData, UsageError, in_config
+from backfill_cli.errors import BadData, Hint, UsageError, in_config
 from backfill_cli.kafka.admin import Admin, Found
 from backfill_cli.kafka.messages import messages
 from backfill_cli.kafka.ranges import Range
@@ -54,8 +54,10 @@ class Topics:
                 raise _of_state(topic, job, f"it is also the target of table {name!r}")
         self.refuse_others(job, tables)
         record = mine.newest()
+        if record is not None and record.job != job:
+            raise _no_state(mine.name, job, f"it keeps that of job {record.job!r}")
         if record is None and mine.last() is not None:
-            raise _of_state(mine.name, job, "it has other records")
+            raise _no_state(mine.name, job, "it has other records")
         held = {} if record is None else dict(record.tables)
         # those of tables that are not the job's are of a start that was refused
         known = {} if record is None else state.schemas(mine.everything())
@@ -86,15 +88,18 @@ class Topics:
             raise rows_of_others(f"'{topic}' (a topic)")
 
     def refuse_others(self, job: str, tables: Sequence[SinkTable]) -> None:
-        """No other job has one of these topics. Raises Held naming it."""
+        """No other job has one of these topics, or this one's state. Raises TargetTaken, StateTaken: naming it."""
+        mine = names.state_of(self._options, job)
         wanted = {topic: name for name, topic in names.topics_of(self._options, tables).items()}
         for other, topic in names.states_in(self._options, self._admin.topics()).items():
             record = None if other == job else StateTopic(self._admin, topic).of(other)
             if record is None:
                 continue
             if topic in wanted:
-                raise _of_state(topic, other, f"it is also the target of table {wanted[topic]!r}")
+                raise _of_state(topic, other, f"it is also the target of table {wanted[topic]!r}", other)
             for table, held in record.tables.items():
+                if held.topic == mine:
+                    raise _no_state(mine, job, f"it is the target of table {table!r} of job {other!r}", other)
                 if held.topic in wanted:
                     raise belongs_to(f"topic '{held.topic}'", other, table, record.owner)
 
@@ -117,6 +122,11 @@ class Topics:
                 "deletes what is older than its retention",
                 "set its cleanup.policy to compact",
             )
+
+    def is_as_made(self, topic: str) -> bool:
+        """Whether the topic has the settings of a job's state, as `make` gives them to no other topic."""
+        told = self._admin.settings_of([topic])[topic] or {}
+        return told.items() >= state.SETTINGS.items()
 
     def losing(self, tables: Sequence[SinkTable]) -> list[str]:
         """What to know of topics that a broker deletes rows from; those that are to be made included."""
@@ -174,10 +184,28 @@ def _limits(settings: Mapping[str, str]) -> str:
     return ", ".join([f"cleanup.policy = {policy}", *limits]) if "delete" in policy and limits else ""
 
 
-def _of_state(topic: str, job: str, but: str) -> UsageError:
-    return UsageError(
+class StateTaken(UsageError):
+    """A topic would be a job's state and something else. job: the other job that has it, if there is one."""
+
+    def __init__(self, message: str, hint: Hint, job: str) -> None:
+        super().__init__(message, hint)
+        self.job = job
+
+
+def _of_state(topic: str, job: str, but: str, other: str = "") -> StateTaken:
+    """The topic is no target."""
+    return StateTaken(
         f"topic '{topic}' keeps the state of job {job!r}, but {but}",
         in_config("name another topic: sink.state_topic, sink.topic, or sink.topics with tables.target"),
+        other,
+    )
+
+
+def _no_state(topic: str, job: str, but: str, other: str = "") -> StateTaken:
+    return StateTaken(
+        f"topic '{topic}' is to keep the state of job {job!r}, but {but}",
+        in_config("name another topic for it: sink.state_topic"),
+        other,
     )
 
 
