@@ -75,8 +75,8 @@ def test_a_row_that_was_written_as_the_error_told_is_equal_but_in_what_the_log_t
     spark: "SparkSession", job: Run
 ) -> None:
     """`verify --fix` would delete it: to the log it is less than a row."""
+    updates = [("u", None, {"id": key, "v": TEXT, "n": n}) for key, n in ((9, 10), (1, 5))]
     with pytest.raises(BadData, match=r"orders has no row with the key \(id\) .*: \(9\), without v") as refused:
-        updates = [("u", None, {"id": key, "v": TEXT, "n": n}) for key, n in ((9, 10), (1, 5))]
         change(job, "a.json", *updates)
     with typed(refused.value) as hint:
         hint.says("restore them")
