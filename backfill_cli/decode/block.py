@@ -16,6 +16,7 @@ from backfill_cli.decode.connect import (
     INTS,
     Connect,
     Malformed,
+    counts_alike,
     encoding,
     forms,
     holds,
@@ -124,7 +125,7 @@ def together(
     for block in blocks:
         for name, told in row_fields(block).items():
             if _kind(found.setdefault(name, told)) != _kind(told) and not begun:
-                both = f"{_said(found[name])} and {_said(told)}"
+                both = f"{said(found[name])} and {said(told)}"
                 raise Clash(f"{place}: column '{name}' changes its type: the schema blocks say {both}", way_on)
     return found
 
@@ -170,7 +171,7 @@ def pinned(
             known = found.setdefault(name, (written, one))
             wider = _wider(known[1], one)
             if wider is None and way_on is not None:
-                both = f"{known[0]} says {_said(known[1])}, but {written} says {_said(one)}"
+                both = f"{known[0]} says {said(known[1])}, but {written} says {said(one)}"
                 raise Clash(f"{place}: column '{name}' changes its type: {both}", way_on)
             if wider is one:
                 kept = {k: v for k, v in known[1].items() if k not in ("written", "json")}
@@ -190,11 +191,11 @@ def _wider(one: Connect, other: Connect) -> Connect | None:
     for wide, narrow in ((one, other), (other, one)):
         try:
             kind = own_type(wide)[0]
-            if not is_whole(narrow, kind):
-                encoding(narrow, kind)
+            how = Encoding("plain") if is_whole(narrow, kind) else encoding(narrow, kind)
         except Unsupported:
             continue
-        return wide
+        if counts_alike(narrow, wide, how):
+            return wide
     return None
 
 
@@ -264,11 +265,13 @@ def disagreement(
     by_name = {str(one.get("field")): one for one in reversed(row or ())}
     for name, column in columns.items():
         mine = by_name.get(name)
-        if mine is not None and not _agrees(mine, how[name], column["type"]):
+        told = told_of(column)
+        agrees = mine is None or _agrees(mine, how[name], column["type"])
+        if mine is not None and not (agrees and counts_as(mine, told, how[name])):
             read = _shown(column, how[name])
-            said = f"column '{name}': {says} says {_said(mine)}, but it is read as {read}"
-            return said, Fault.SCHEMA_BLOCK
-        if mine is None and not may_lack and told_of(column) is None:
+            unlike = f"column '{name}': {says} says {said(mine)}, but it is read as {read}"
+            return unlike, Fault.SCHEMA_BLOCK
+        if mine is None and not may_lack and told is None:
             return f"column '{name}' is not {within}", Fault.BLOCK_COLUMNS
     more = None if allowed is None else new_column(by_name, allowed, (), within)
     if allowed is None or more is None:
@@ -303,6 +306,11 @@ def _no_column(name: str, columns: Columns, fields: Mapping[str, Connect]) -> st
     return None
 
 
+def counts_as(mine: Connect, column: Connect | None, how: Encoding) -> bool:
+    """Whether a field's numbers count what the column's do. column: what is told of it, None if nothing is."""
+    return column is None or counts_alike(mine, column, how)
+
+
 def _agrees(mine: Connect, how: Encoding, target: SparkType) -> bool:
     """Whether a block's description of a field agrees with how it is read."""
     kind, name = mine.get("type") or "", mine.get("name") or ""
@@ -331,14 +339,15 @@ def _kind(told: Connect) -> tuple[Any, ...]:
     return told.get("type"), told.get("name"), scale, inner, tuple((p["field"], _kind(p)) for p in parts)
 
 
-def _said(told: Connect) -> str:
+def said(told: Connect) -> str:
+    """A field's type, as messages name it."""
     return " ".join(str(part) for part in (word_of(told), *_kind(told)[1:3]) if part is not None)
 
 
 def _shown(column: Mapping[str, Any], how: Encoding) -> str:
     told = told_of(column)
     if told is not None:
-        return _said(told)
+        return said(told)
     return " ".join(
         str(part) for part in (shown(column["type"]), how.kind, how.unit, how.scale) if part is not None
     )

@@ -85,6 +85,18 @@ _TEXTS = (
 _NO_SCALE = "a decimal without a scale has no exact type"
 
 
+_COUNTS = {
+    **{name: (unit, name in _ZONED, name in _LOCAL) for name, unit in _UNITS.items()},
+    **dict.fromkeys(_DAYS, "days"),
+    **dict.fromkeys(
+        ("org.apache.kafka.connect.data.Time", "io.debezium.time.Time", "avro.time-millis"), "time in ms"
+    ),
+    **dict.fromkeys(("io.debezium.time.MicroTime", "avro.time-micros"), "time in us"),
+    "io.debezium.time.Year": "",
+}
+"""What numbers of a logical type count, where several types count the same."""
+
+
 class Malformed(Unsupported):
     """A field that Kafka Connect does not write."""
 
@@ -105,6 +117,27 @@ def without_others(told: Connect) -> Connect:
 def is_time(told: Connect) -> bool:
     """Whether the field is a date, a time or a duration, which a column of text or numbers may have otherwise."""
     return (told.get("name") or "") in (*_UNITS, *_DAYS, *_COUNTED, _INSTANT)
+
+
+def counts_alike(one: Connect, other: Connect, how: Encoding) -> bool:
+    """Whether the numbers of two fields count the same, where these are kept. how: the first one is read."""
+    match how.kind:
+        case "array":
+            pairs = [(one.get("items"), other.get("items"), how.inner[0][1])]
+        case "map":
+            pairs = [(one.get("values"), other.get("values"), how.inner[0][1])]
+        case "struct":
+            mine, theirs = ({f.get("field"): f for f in of.get("fields") or ()} for of in (one, other))
+            pairs = [(mine.get(name), theirs.get(name), inner) for name, inner in how.inner]
+        case _:
+            return how.kind not in ("plain", "whole") or _counted(one) == _counted(other)
+    return all(counts_alike(a or {}, b or {}, inner) for a, b, inner in pairs)
+
+
+def _counted(told: Connect) -> object:
+    """What a field's whole numbers count, as far as its logical type says it."""
+    name = told.get("name") or ""
+    return _COUNTS.get(name, name) if told.get("type") in INTS else ""
 
 
 def own_type(told: Connect) -> tuple[SparkType, dict[str, str]]:

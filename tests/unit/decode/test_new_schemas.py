@@ -346,6 +346,90 @@ def test_blocks_with_two_types_of_a_column_begin_a_job_in_the_same_ways(
     assert [own.ERROR in row for row in declared.read(log).rows] == [False, True]
 
 
+@dataclass(frozen=True)
+class Counted:
+    """A type of numbers. counts: what its numbers count; empty if its schema says nothing of it.
+
+    logical: Avro's logical type, or Connect's. value: one of its. told: what the value is, where it is a time.
+    """
+
+    kind: str
+    logical: str
+    counts: str
+    value: int | str
+    told: datetime.date | None = None
+
+
+_DAY, _MOMENT = datetime.date(2022, 1, 8), datetime.datetime(2023, 11, 14, 22, 13, 20)
+_MS, _US = 1_700_000_000_000, 1_700_000_000_000_000
+IN_BLOCKS = [
+    Counted("int32", "", "", 7),
+    Counted("int64", "", "", 8),
+    Counted("string", "", "", "x"),
+    Counted("int32", "io.debezium.time.Year", "", 2024),
+    Counted("int32", "io.debezium.time.Date", "days", 19_000, _DAY),
+    Counted("int64", "org.apache.kafka.connect.data.Timestamp", "ms", _MS, _MOMENT),
+    Counted("int64", "io.debezium.time.Timestamp", "ms", _MS, _MOMENT),
+    Counted("int64", "io.debezium.time.MicroTimestamp", "us", _US, _MOMENT),
+    Counted("int32", "io.debezium.time.Time", "ms of a day", 3_600_000),
+    Counted("int64", "io.debezium.time.MicroTime", "us of a day", 3_600_000_000),
+]
+IN_AVRO = [
+    Counted("int", "", "", 7),
+    Counted("long", "", "", 8),
+    Counted("string", "", "", "x"),
+    Counted("int", "date", "days", 19_000, _DAY),
+    Counted("long", "timestamp-millis", "ms", _MS, _MOMENT),
+    Counted("long", "timestamp-micros", "us", _US, _MOMENT),
+    Counted("long", "local-timestamp-millis", "ms on a wall", _MS, _MOMENT),
+    Counted("int", "time-millis", "ms of a day", 3_600_000),
+    Counted("long", "time-micros", "us of a day", 3_600_000_000),
+]
+
+
+def counted(registry: ToyRegistry, of: Counted, in_avro: bool) -> bytes:
+    if in_avro:
+        kind: Any = {"type": of.kind, "logicalType": of.logical} if of.logical else of.kind
+        return unwrapped(registry, {"id": "long", "a": {"type": kind}}, id=1, a=of.value)
+    made = json.loads(in_block("int32"))
+    made["payload"]["after"]["a"] = of.value
+    made["schema"]["fields"][0]["fields"][1] |= {"type": of.kind} | ({"name": of.logical} if of.logical else {})
+    return json.dumps(made).encode()
+
+
+@pytest.mark.parametrize("types", [IN_BLOCKS, IN_AVRO], ids=["blocks", "avro"])
+@pytest.mark.parametrize(
+    "declared", [None, "INT", "BIGINT", "DOUBLE", "STRING", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"]
+)
+def test_numbers_in_one_column_count_the_same(
+    registry: ToyRegistry, monkeypatch: pytest.MonkeyPatch, types: list[Counted], declared: str | None
+) -> None:
+    value = {"format": "rows", "encoding": "avro"} if types is IN_AVRO else {"format": "debezium"}
+    value |= {} if declared is None else {"schema": f"id BIGINT, a {declared}"}
+    log = {of: counted(registry, of, types is IN_AVRO) for of in types}
+    for one in types:
+        for other in types:
+            both = [one, other]
+            for begun in ([log[one]], [log[one], log[other]]):
+                try:
+                    job = Job(registry, monkeypatch, value).begin(begun).read([log[of] for of in both])
+                except (BadData, ConfigError):
+                    continue
+                read = [(of, row["a"]) for of, row in zip(both, job.rows, strict=True) if own.ERROR not in row]
+                assert read if one is not other else len(read) == 2, (both, job.rows)
+                kept = set()
+                for of, found in read:
+                    if isinstance(found, datetime.date):
+                        wall = found.replace(tzinfo=None) if isinstance(found, datetime.datetime) else found
+                        assert wall == of.told, (both, found)
+                    else:
+                        kept.add(of.counts)
+                        assert found == (str(of.value) if isinstance(found, str) else of.value), (both, found)
+                assert len(kept) <= 1, (both, job.rows)
+                if declared == "BIGINT" and types is IN_AVRO and one.counts == other.counts:
+                    assert len(read) == 2 or "string" in (one.kind, other.kind), (both, job.rows)
+
+
 @pytest.mark.parametrize("several", [False, True], ids=["one table", "several tables"])
 def test_a_record_of_another_table_is_set_aside_when_a_job_begins_too(
     registry: ToyRegistry, monkeypatch: pytest.MonkeyPatch, several: bool
