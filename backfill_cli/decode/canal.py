@@ -84,8 +84,8 @@ class Canal:
         database = record.get("database")
         does = effect(text_in(record, "sql", self.writer), database if isinstance(database, str) else "")
         if record.get("type") not in _EMPTIES:
-            renamed = {table} if record.get("type") == "RENAME" else set[str]()
-            return TableChange(databases=does.databases, others=does.tables | renamed)
+            its = {table} if record.get("type") == "RENAME" or does.restores else set[str]()
+            return TableChange(databases=does.databases, others=does.tables | its)
         if does.temporary:
             return TableChange()
         return TableChange(emptied=table, others=does.tables - {table, table.lower()})

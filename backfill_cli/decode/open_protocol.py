@@ -155,8 +155,8 @@ def _of_statement(event: Mapping[str, Token], table: str, database: str) -> Tabl
     if not isinstance(kind, Number):
         raise Unreadable("no type of the statement: not a record of TiCDC")
     if kind not in (_DROPS, _TRUNCATES):
-        renamed = {table} if kind == _RENAMES else set[str]()
-        return TableChange(databases=does.databases, others=does.tables | renamed)
+        its = {table} if kind == _RENAMES or does.restores else set[str]()
+        return TableChange(databases=does.databases, others=does.tables | its)
     return TableChange(emptied=table, others=does.tables - {table, table.lower()})
 
 

@@ -20,18 +20,22 @@ _PARTS = ("PARTITION", "TABLESPACE")
 _LOSES_PARTS = ("TRUNCATE", "DROP", "EXCHANGE", "DISCARD", "IMPORT")
 _DEFINES = ("PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "VIEW")
 """What a statement creates or alters that has others in it: those are not executed then."""
+_RESTORES = ("RECOVER", "FLASHBACK")
+"""Of a TABLE, TiDB's. TiCDC sends none about a database, and of FLASHBACK CLUSTER the rows."""
 _RENAMES_INSIDE = ("COLUMN", "INDEX", "KEY", "CONSTRAINT")
 
 
 class Effect(NamedTuple):
     """databases: those that are dropped. tables: full names of those that may lose rows, or be others afterwards.
 
-    temporary: whether what is dropped are temporary tables, of which there are no records.
+    temporary: whether what is dropped are temporary tables, of which there are no records. restores: whether a
+    table that was dropped has its rows again: the record's, too, as a statement may name none (`BY JOB`).
     """
 
     databases: frozenset[str]
     tables: frozenset[str]
     temporary: bool
+    restores: bool = False
 
 
 class _Name(NamedTuple):
@@ -75,7 +79,8 @@ def effect(sql: str, database: str) -> Effect:
     ):
         return Effect(frozenset(), frozenset(), False)
     databases: set[str] = set()
-    loses = temporary = False
+    restores = keys[1:2] == ["TABLE"] and keys[0] in _RESTORES
+    loses, temporary = restores, False
     for at, (key, after) in enumerate(zip(keys, [*keys[1:], ""], strict=True)):
         if key == "DROP" and after in _DATABASE:
             those = [name.parts[-1] for name in names[at + 2 :] if name.key not in ("IF", "EXISTS")]
@@ -87,4 +92,4 @@ def effect(sql: str, database: str) -> Effect:
     if not loses:
         return Effect(frozenset(databases), frozenset(), temporary)
     full = [".".join((database, *name.parts)[-2:]) for name in names]
-    return Effect(frozenset(databases), frozenset(full) | {name.lower() for name in full}, temporary)
+    return Effect(frozenset(databases), frozenset(full) | {name.lower() for name in full}, temporary, restores)
