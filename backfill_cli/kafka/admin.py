@@ -32,12 +32,20 @@ class Found:
 
 
 def _is_untold(error: Any) -> bool:
-    """Whether a broker answered that it does not tell its settings: the user may not see them, or no one may."""
+    """Whether a broker answered that it does not tell its settings: the user may not see them, or no one may.
+
+    Not with what passes by itself, which would be taken for a setting that the broker does not have.
+    """
     K = client().KafkaError
-    if error.code() == K.UNKNOWN_TOPIC_OR_PART:
-        return False
-    # brokers' codes begin with UNKNOWN, -1; those below are the client's own
-    return bool(error.code() >= K.UNKNOWN or error.code() == K._UNSUPPORTED_FEATURE)
+    return error.code() in {
+        K.TOPIC_AUTHORIZATION_FAILED,
+        K.CLUSTER_AUTHORIZATION_FAILED,
+        # of brokers that are not Apache's
+        K.UNSUPPORTED_VERSION,
+        K.INVALID_REQUEST,
+        K.UNKNOWN,
+        K._UNSUPPORTED_FEATURE,
+    }
 
 
 class Admin:

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from sink_contract import a_table
 
-from backfill_cli.errors import BackfillError
+from backfill_cli.errors import BackfillError, Transient
 from backfill_cli.kafka.admin import Admin
 from backfill_cli.kafka.connection import Connection
 from backfill_cli.sinks.kafka import KafkaSinkOptions, connector
@@ -93,7 +93,27 @@ def test_topics_that_lose_rows_by_their_retention_are_told_with_what_to_set(
     assert len(told({}, properties={"compression.type": "lz4"})) == 1
 
 
-@pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._AUTHENTICATION])
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    ],
+)
+def test_what_passes_by_itself_is_tried_again(code: int) -> None:
+    with pytest.raises(Transient):
+        admin_of(code).broker_setting("transaction.max.timeout.ms")
+    with pytest.raises(Transient):
+        admin_of(code).settings_of(["t"])
+
+
+@pytest.mark.parametrize("code", [KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED])
 def test_brokers_that_do_not_answer_do(code: int) -> None:
     with pytest.raises(BackfillError):
         admin_of(code).broker_setting("transaction.max.timeout.ms")
