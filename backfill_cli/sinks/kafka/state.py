@@ -113,7 +113,8 @@ class StateTopic:
     def of(self, job: str) -> JobRecord | None:
         """The record, if the topic is this job's state by its last record; None for any other topic.
 
-        That of other programs is neither read to its begin, nor waited for while they write to it.
+        That of other programs is not read to its begin; nor waited for while they write to it, if one of its last
+        records is committed.
         """
         for settled in (False, True):
             last = self.last(settled)

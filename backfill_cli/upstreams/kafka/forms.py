@@ -368,9 +368,8 @@ def _profiles(values: Sequence[bytes], images: bool = False) -> dict[str, Column
     told = [found for value in values if isinstance(found := exact_types.parsed(value), dict)]
     if not images:
         return exact_types.with_numbers(profiles, shape or {}, told)
-    return exact_types.with_numbers(
-        profiles, shape or {}, _images(told), DOUBLE_DIGITS
-    )  # its decimals are doubles
+    # its decimals are doubles
+    return exact_types.with_numbers(profiles, shape or {}, _images(told), DOUBLE_DIGITS)
 
 
 def _images(envelopes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
