@@ -99,6 +99,7 @@ class Asked:
     documents: an encoding other than JSON, opened; a format that knows the option `encoding` reads its documents.
     sets_aside: records that cannot be read go to a quarantine, so what contradicts others does not stop a job.
     of_several: the job has other tables, whichever places they have: the option `tables` is not for it.
+    taken: names, folded (`own.fold`), of the columns that the place adds to each row.
     """
 
     place: str
@@ -118,6 +119,7 @@ class Asked:
     theirs: frozenset[str] = frozenset()
     sets_aside: bool = False
     of_several: bool = False
+    taken: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

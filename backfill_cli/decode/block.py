@@ -254,11 +254,13 @@ def disagreement(
     allowed: frozenset[str] | None,
     may_lack: bool,
     written: str | None = None,
+    taken: frozenset[str] = frozenset(),
 ) -> tuple[str, Fault] | None:
     """How a record's block differs from how the record is read; None for no difference.
 
     row: the block's fields of the row. allowed: the columns that the table may have; None: any. may_lack: whether
     a block can lack any column, which is then NULL. written: what the schema is, if it is not in the record.
+    taken: see Asked.
     """
     says = written or "its schema block"
     within = f"in {says}"
@@ -278,24 +280,33 @@ def disagreement(
         return None
     if may_lack:
         return more, Fault.BLOCK_COLUMNS
-    odd = unfit([name for name in by_name if name not in allowed], columns, by_name, says)
+    odd = unfit([name for name in by_name if name not in allowed], columns, by_name, says, taken)
     return odd or (more, Fault.NEW_COLUMN)
 
 
 def unfit(
-    new: Iterable[str], columns: Columns, fields: Mapping[str, Connect], says: str
+    new: Iterable[str],
+    columns: Columns,
+    fields: Mapping[str, Connect],
+    says: str,
+    taken: frozenset[str] = frozenset(),
 ) -> tuple[str, Fault] | None:
-    """The fault of new columns of which the table cannot have one; None if all can be added."""
+    """The fault of new columns of which the table cannot have one; None if all can be added.
+
+    says: as messages name the schema. taken: see Asked.
+    """
     for name in new:
-        if why := _no_column(name, columns, fields):
+        if why := _no_column(name, columns, fields, taken):
             return f"column '{name}' is new in {says}; the table cannot have it: {why}", Fault.NO_COLUMN
     return None
 
 
-def _no_column(name: str, columns: Columns, fields: Mapping[str, Connect]) -> str | None:
+def _no_column(name: str, columns: Columns, fields: Mapping[str, Connect], taken: frozenset[str]) -> str | None:
     """Why a field cannot become a column of the table; None if it can."""
     if not name or own.is_own(name):
         return f"names that begin with {own.PREFIX} are backfill's own" if name else "it has no name"
+    if own.fold(name) in taken:
+        return "the column of that name says where a row's record is"
     twin = next((one for one in (*columns, *fields) if one != name and own.fold(one) == own.fold(name)), None)
     if twin is not None:
         return f"it differs from '{twin}' in case only"

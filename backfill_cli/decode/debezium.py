@@ -67,7 +67,7 @@ class Envelopes:
     row may lack, nor those of its own block. blockless: the fault of a record without a block, None if it is read
     as the others are. ordered: whether a truncate can be applied. images: the columns whose old values `order`
     compares; None: the order of the records cannot prove anything. epoch: a member (dotted if nested) that
-    `own.EPOCH` holds as text.
+    `own.EPOCH` holds as text. taken: see Asked.
     """
 
     schema: str
@@ -82,6 +82,7 @@ class Envelopes:
     images: tuple[str, ...] | None = None
     epoch: str | None = None
     documents: Documents = IN_BLOCKS
+    taken: frozenset[str] = frozenset()
 
     @property
     def beside(self) -> Columns:
@@ -162,7 +163,10 @@ class OneByOne:
             by = self.by_name
             fault: tuple[str, Fault | None] | None
             if written is None:
-                fault = block.disagreement(row, self.columns, self.how, self.of.allowed, self.of.at is None)
+                may_lack = self.of.at is None
+                fault = block.disagreement(
+                    row, self.columns, self.how, self.of.allowed, may_lack, taken=self.of.taken
+                )
                 names = frozenset(by_name) & self.columns.keys()
             else:
                 by = self._resolved(by_name, written)
@@ -183,6 +187,7 @@ class OneByOne:
             written,
             () if allowed is None else fields.keys() - allowed,
             False,
+            self.of.taken,
         )
         if found.fault is None and found.unread:
             name, word = next(iter(found.unread.items()))
@@ -505,7 +510,7 @@ class _Opened:
             blockless,
             documents=IN_BLOCKS if asked.documents is None else asked.documents,
         )
-        self._envelopes = replace(self._envelopes, ordered=asked.ordered)
+        self._envelopes = replace(self._envelopes, ordered=asked.ordered, taken=asked.taken)
         self._late: bool | None = None
 
     def decode(self, recent: Callable[[], Sequence[bytes]]) -> Decode:

@@ -37,7 +37,7 @@ class JsonRows:
 
     kept_apart: whether what is no row of a table is refused (foreign.py): in a topic, not in a file.
     scalar: whether a document that is no object stands for the one column: so are the keys of records written.
-    closed: whether a document's schema must have no other columns.
+    closed: whether a document's schema must have no other columns. taken: see Asked.
     """
 
     schema: str
@@ -47,6 +47,7 @@ class JsonRows:
     scalar: bool = False
     documents: Documents = PLAIN
     closed: bool = False
+    taken: frozenset[str] = frozenset()
 
     @property
     def changed(self) -> bool:
@@ -129,7 +130,9 @@ class _Reading:
             names = unwrapped.own_names(fields, self._columns) if self._changed else fields
             closed: Sequence[Collection[str]] = ((), names) if self._of.closed else ((),)
             for one in closed:
-                made = resolved.by_schema(self._columns, schema, str(of.written), one, self._of.scalar)
+                made = resolved.by_schema(
+                    self._columns, schema, str(of.written), one, self._of.scalar, self._of.taken
+                )
                 if not made.members.keys() >= set(self._key):
                     break  # without its key a document is no row, and adds no column
             known = self._known[id(schema)] = schema, made
@@ -273,7 +276,8 @@ class RowsFormat:
             return Rows(JsonRows(schema_text(keys), kept_apart=False, scalar=True, documents=documents))
         columns = resolved.without_defaults(columns, asked.key)
         closed = asked.documents is not None and asked.declared is None
-        return Rows(JsonRows(schema_text(columns), asked.key, asked.whole, documents=documents, closed=closed))
+        made = JsonRows(schema_text(columns), asked.key, asked.whole, documents=documents, closed=closed)
+        return Rows(replace(made, taken=asked.taken))
 
 
 def _fields(of: Seen) -> Sequence[Connect]:

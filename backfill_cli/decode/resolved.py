@@ -151,10 +151,17 @@ def without_defaults(columns: Columns, key: Collection[str]) -> Columns:
     }
 
 
-def by_schema(columns: Columns, schema: Connect, named: str, closed: Collection[str], scalar: bool) -> Resolved:
+def by_schema(
+    columns: Columns,
+    schema: Connect,
+    named: str,
+    closed: Collection[str],
+    scalar: bool,
+    taken: frozenset[str] = frozenset(),
+) -> Resolved:
     """Documents of a schema. named: as messages name it. closed: the members that must be columns.
 
-    scalar: one that is no object is the value of the one column.
+    scalar: one that is no object is the value of the one column. taken: see Asked.
     """
     if schema.get("type") != "struct":
         name = next(iter(columns))
@@ -166,12 +173,12 @@ def by_schema(columns: Columns, schema: Connect, named: str, closed: Collection[
     fields = {str(one["field"]): one for one in told if not is_others(one)}
     found = {name: one for name, column in columns.items() if (one := field_of(name, column, fields)) is not None}
     made, fault = _members(columns, found, named)
-    taken = {one["field"] for one in found.values()}
-    new = [name for name in fields if name in closed and name not in taken]
+    read = {one["field"] for one in found.values()}
+    new = [name for name in fields if name in closed and name not in read]
     if fault is None and new:
         added = f"column '{new[0]}' is new in {named}", Fault.NEW_COLUMN
-        fault = block.unfit(new, columns, fields, named) or added
-    folded = {one.lower(): one for one in fields if one not in taken}
+        fault = block.unfit(new, columns, fields, named, taken) or added
+    folded = {one.lower(): one for one in fields if one not in read}
     recased = next((folded[one.lower()] for one in columns if one not in found and one.lower() in folded), None)
     if recased is not None:
         fault = f"member '{recased}' differs from a column only in case: it would be NULL, in {named}", None

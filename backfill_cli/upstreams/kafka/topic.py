@@ -26,7 +26,7 @@ from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.log import samples
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, JSON_FORMATS, WIRE, TopicOptions
-from backfill_cli.upstreams.kafka.reading import Reading, named
+from backfill_cli.upstreams.kafka.reading import PLACE, Reading, named
 from backfill_cli.upstreams.kafka.records import Records
 
 _ASKED = 8
@@ -105,7 +105,9 @@ class Topic:
         documents = self._documents(options.value.encoding, f"{at}.encoding")
         asked = Asked(f"topic '{topic}'", topic, name, key, declared, told, at, whole, shared=self.shared)
         aside = getattr(options, "on_error", "fail") == "quarantine"
-        return replace(asked, documents=documents, sets_aside=aside, of_several=self._of_several)
+        return replace(
+            asked, documents=documents, sets_aside=aside, of_several=self._of_several, taken=frozenset(PLACE)
+        )
 
     def _documents(self, encoding: str, at: str) -> Registered | None:
         """An encoding by a registry's schemas, opened; None for any other."""

@@ -274,13 +274,16 @@ def test_each_event_has_what_the_transform_added(registry: ToyRegistry, monkeypa
     assert job.rows == [{"kafka_offset": 1, "id": 1, "__op": "d", "b": 2, "__lsn": 3}]
 
 
-@pytest.mark.parametrize("name", ["A", "_backfill_op", "wide"])
+@pytest.mark.parametrize("form", ["rows", "events", "debezium"])
+@pytest.mark.parametrize(
+    "name", ["A", "_backfill_op", "wide", "Kafka_Offset", "kafka_partition", "KAFKA_TIMESTAMP"]
+)
 def test_a_record_whose_new_column_no_table_can_have_is_set_aside(
-    registry: ToyRegistry, monkeypatch: pytest.MonkeyPatch, name: str
+    registry: ToyRegistry, monkeypatch: pytest.MonkeyPatch, name: str, form: str
 ) -> None:
-    begun = record(registry, "avro", "rows", {"a": "int"}, 1)
-    odd = record(registry, "avro", "rows", {"a": "int", name: "wide" if name == "wide" else "int"}, 2)
-    job = Job(registry, monkeypatch, {"format": "rows", "encoding": "avro"}).begin([begun]).read([odd, begun])
+    begun = record(registry, "avro", form, {"a": "int"}, 1)
+    odd = record(registry, "avro", form, {"a": "int", name: "wide" if name == "wide" else "int"}, 2)
+    job = Job(registry, monkeypatch, {"format": form, "encoding": "avro"}).begin([begun]).read([odd, begun])
     assert list(job.columns) == ["id", "a"]
     assert f"column '{name}' is new in schema id" in job.rows[0][own.ERROR]
     assert job.rows[1]["id"] == 1
@@ -293,13 +296,14 @@ def test_a_block_with_a_new_column_adds_it_unless_no_table_can_have_it(
         in_block("int32", A="int32"),
         in_block("int32", _backfill_op="int32"),
         in_block("int32", v="map"),
+        in_block("int32", Kafka_Offset="int32"),
     ]
     job = Job(registry, monkeypatch, {"format": "debezium"}).begin([in_block("int32")])
     job.read(
         [*odd, in_block("string", b="string"), in_block("int32", b="int32"), in_block("int32", "other", c="int32")]
     )
     assert list(job.columns) == ["id", "a", "b"]
-    assert [own.ERROR in row for row in job.rows] == [True, True, True, True, False, True]
+    assert [own.ERROR in row for row in job.rows] == [True, True, True, True, True, False, True]
     assert "differs from 'a' in case only" in job.rows[0][own.ERROR]
 
 
