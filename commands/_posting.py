@@ -10,7 +10,6 @@ from backfill_cli.errors import command
 from backfill_cli.model.job import Verb
 from backfill_cli.view.console import answer_json, as_typed, say
 from backfill_cli.view.lines import spell_at, spell_held
-from backfill_cli.view.model import committed_epoch
 
 from ._options import is_limited, named_job, open_catalog, seconds
 
@@ -50,7 +49,7 @@ def post(
     if posted.epoch is None:
         say(f"job {name}: {verb.value} requested; it takes effect at the next commit")
     else:
-        at = posted.epoch if verb is not Verb.STOP else committed_epoch(store.job(name))
+        at = posted.epoch if verb is not Verb.STOP else posted.committed
         say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}{_at(before, at)}")
     if posted.note:
         say(str(posted.note))

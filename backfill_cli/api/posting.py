@@ -8,6 +8,7 @@ from backfill_cli.errors import Hint, WaitTimedOut, command
 from backfill_cli.model.job import JobState, Phase, Verb
 from backfill_cli.model.units import spell_duration, spell_epoch
 from backfill_cli.view.answers import Posted
+from backfill_cli.view.model import committed_epoch
 
 POLL_S = 0.1
 
@@ -32,7 +33,8 @@ def post(store: Catalog, before: JobRow, verb: Verb, rate: float | None, wait_s:
         epoch: int | None = _waited(store, name, posted, verb, wait_s)
     else:  # a live runner takes it at its next barrier
         epoch = None if before.live else store.taken(name, posted)
-    return Posted(name, verb, rate, posted, epoch, Hint.of(_note(before, verb, rate)))
+    committed = committed_epoch(store.job(name))
+    return Posted(name, verb, rate, posted, epoch, committed, Hint.of(_note(before, verb, rate)))
 
 
 def _note(before: JobRow, verb: Verb, rate: float | None) -> Hint | str:

@@ -124,7 +124,8 @@ class Logs:
 class Posted:
     """A command for a job. rate: rows/s of a throttle, null for no limit. id: of the command in the catalog.
 
-    epoch: of the barrier that took it; null while a runner has not. note: why it has no effect, or what it does.
+    epoch: of the barrier that took it; null while a runner has not. committed: the last one that the sink then
+    has, as `status` names it. note: why it has no effect, or what it does.
     """
 
     job: str
@@ -132,6 +133,7 @@ class Posted:
     rate: float | None
     id: int
     epoch: int | None
+    committed: int
     note: Hint
 
 

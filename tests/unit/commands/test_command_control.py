@@ -140,6 +140,7 @@ def test_a_stop_names_the_last_commit_of_the_sink_as_status_does(run: Run, catal
         told = run("stop", "orders", "--wait", "--timeout", "5").stderr
     assert told == f"job orders: stopped, at commit {spell_epoch(last)}\n"
     assert json.loads(run("status", "orders", "--json").stdout)["jobs"][0]["epoch"] == last
+    assert json.loads(run("stop", "orders", "--wait", "--json").stdout)["committed"] == last
 
 
 @pytest.mark.usefixtures("claim")
