@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -432,6 +433,50 @@ def test_numbers_in_one_column_count_the_same(
                 assert len(kept) <= 1, (both, job.rows)
                 if declared == "BIGINT" and types is IN_AVRO and one.counts == other.counts:
                     assert len(read) == 2 or "string" in (one.kind, other.kind), (both, job.rows)
+
+
+@dataclass
+class Message:
+    """What the client has of a record."""
+
+    of: int
+    ms: int
+    raw: bytes
+
+    def partition(self) -> int:
+        return self.of
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.ms
+
+    def value(self) -> bytes:
+        return self.raw
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        {0: [("int32", 1), ("string", 9)], 1: [("int32", 2)]},
+        {0: [("int32", 9), ("string", 1)]},
+        {0: [("int32", 5)], 1: [("int32", 2), ("string", 3), ("string", 6)], 2: [("int32", -1)]},
+    ],
+    ids=["partitions", "a clock that goes back", "in between"],
+)
+@pytest.mark.parametrize("many", [False, True])
+def test_the_newest_block_is_that_of_the_newest_record_whichever_partition_has_it(
+    monkeypatch: pytest.MonkeyPatch, log: dict[int, list[tuple[str, int]]], many: bool
+) -> None:
+    held = {p: [Message(p, ms, in_block(kind)) for kind, ms in records] for p, records in log.items()}
+    monkeypatch.setattr(samples, "client", lambda: SimpleNamespace(Message=Message))
+    monkeypatch.setattr(samples, "messages", lambda _, of, one: [held[one.partition][one.after : one.up_to]])
+    monkeypatch.setattr(samples, "glimpse", lambda *_: [one for records in held.values() for one in records])
+    told = {"bootstrap_servers": "nowhere:1", "topic": "t", "value": {"format": "debezium"}}
+    options = KafkaOptions.model_validate(told | {"on_error": "quarantine"})
+    topic = Topics(options, [TableSpec("t", ("id",))]).of["t"]
+    topic.shared = many
+    topic.seen = Seen("cluster", "topic", dict.fromkeys(held, 0), {p: len(of) for p, of in held.items()})
+    source, _ = columns.of_source(options, topic, None, topic.seen)
+    assert source["a"]["type"] == "string"
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one table", "several tables"])

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from operator import itemgetter
 from typing import Any
 
 from backfill_cli.decode.keyed import joined
@@ -32,8 +33,9 @@ def of_ranges(connection: Connection, topic: str, ranges: Sequence[Range]) -> li
 
 
 def of_topic(connection: Connection, topic: str, seen: Seen, keyed: bool = False) -> list[bytes]:
-    """Values at both ends of the fullest partitions. keyed: with their keys (decode/keyed.py)."""
-    return _values(_at_ends(connection, topic, {p: (seen.oldest[p], end) for p, end in seen.ends.items()}), keyed)
+    """Values at both ends of the fullest partitions, oldest first. keyed: with their keys (decode/keyed.py)."""
+    spans = {p: (seen.oldest[p], end) for p, end in seen.ends.items()}
+    return _values(_by_time(_at_ends(connection, topic, spans)), keyed)
 
 
 def headers(connection: Connection, topic: str, seen: Seen) -> set[str]:
@@ -45,9 +47,9 @@ def headers(connection: Connection, topic: str, seen: Seen) -> set[str]:
 def many_of_topic(connection: Connection, topic: str, seen: Seen, keyed: bool = False) -> list[bytes]:
     """As many values as come within some seconds: of a topic in which several tables have records.
 
-    keyed: as above.
+    Oldest first; keyed: as above.
     """
-    return _values(glimpse(connection, topic, seen, _MANY_S), keyed)
+    return _values(_by_time(glimpse(connection, topic, seen, _MANY_S)), keyed)
 
 
 def unwrapped(connection: Connection, topic: str, seen: Seen) -> list[str]:
@@ -65,6 +67,17 @@ def _values(found: Sequence[Any], keyed: bool = False) -> list[bytes]:
     if keyed:
         return [both for one in found if (both := joined(of.key(one), of.value(one)))]
     return [value for one in found if (value := of.value(one))]
+
+
+def _by_time(found: Sequence[Any]) -> list[Any]:
+    """The client's messages by their timestamps, those of a partition in the log's order. found: in that order."""
+    latest: dict[int, int] = {}
+    placed = []
+    for one in found:
+        p = one.partition()
+        latest[p] = max(latest.get(p, 0), one.timestamp()[1])  # a clock that goes back reorders no log
+        placed.append((latest[p], one))
+    return [one for _, one in sorted(placed, key=itemgetter(0))]
 
 
 def _at_ends(connection: Connection, topic: str, spans: Mapping[int, tuple[int, int]]) -> list[Any]:
