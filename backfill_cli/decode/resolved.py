@@ -269,7 +269,8 @@ def one_type(asked: Asked) -> Hint | str:
     declared = f'{asked.at}.schema = "id BIGINT, note STRING"'
     return in_config(
         "put records of the older type, and all others that cannot be read, into a quarantine table of the sink: "
-        f'upstream.on_error = "quarantine"; or declare all columns, each with the type that is meant: {declared}'
+        'upstream.on_error = "quarantine"; if an older type is the one that is meant, also declare all columns, '
+        f"each with its type: {declared}"
     )
 
 

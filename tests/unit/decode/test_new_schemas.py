@@ -322,9 +322,10 @@ def test_a_topic_with_two_types_of_a_column_begins_where_one_is_declared_or_the_
         settings = hint.settings()
         aside = Job(registry, monkeypatch, value, str(settings["upstream.on_error"])).begin(log)
         schema = str(settings["upstream.value.schema"]).replace("note STRING", "a BINARY")
+        hint.says("if an older type is the one that is meant, also declare all columns")
+        declared = Job(registry, monkeypatch, value | {"schema": schema}, str(settings["upstream.on_error"]))
+        assert [own.ERROR in row for row in declared.begin(log).read(log).rows] == [True, False, True]
     assert [own.ERROR in row for row in aside.read(log).rows].count(False) == 1
-    declared = Job(registry, monkeypatch, value | {"schema": schema}).begin(log)
-    assert [own.ERROR in row for row in declared.read(log).rows] == [True, False, True]
     with pytest.raises(BadData, match="offset 3: column 'a'"):
         Job(registry, monkeypatch, value | {"schema": schema}, "fail").begin(log).read(log)
 
