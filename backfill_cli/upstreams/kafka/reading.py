@@ -116,7 +116,8 @@ class Reading:
         if found.record is not None:
             at = {name: column.take(found.record) for name, column in place.items()}
             read, ms = read.take(found.record), ms.take(found.record)
-        marks = {own.ERROR: found.error, own.RAW: _raw(found, keys, values), own.FAULT: found.fault}
+        raw = _raw(found, keys, values, self.keyed)
+        marks = {own.ERROR: found.error, own.RAW: raw, own.FAULT: found.fault}
         told = {
             name: pa.nulls(count, arrow_type(kind)) if marks[name] is None else marks[name]
             for name, kind in self._marks.items()
@@ -166,18 +167,20 @@ _SEQ: SparkType = {
 }
 
 
-def _raw(found: Decoded, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> "pa.Array | None":
-    """The bytes of what cannot be read: a record's value, or the key of one without a value."""
+def _raw(
+    found: Decoded, keys: Sequence[bytes | None], values: Sequence[bytes | None], keyed: bool
+) -> "pa.Array | None":
+    """The bytes of what cannot be read: a record's value, or the key of one without; keyed: both, as `joined`."""
     import pyarrow as pa
+
+    from backfill_cli.decode.keyed import joined
 
     if found.error is None or found.error.null_count == len(found.error):
         return None
     record = range(len(values)) if found.record is None else found.record.to_pylist()
     bad = found.error.is_valid().to_pylist()
-    raws = [
-        (keys[i] if values[i] is None else values[i]) if is_bad else None
-        for i, is_bad in zip(record, bad, strict=True)
-    ]
+    of = joined if keyed else lambda key, value: key if value is None else value
+    raws = [of(keys[i], values[i]) if is_bad else None for i, is_bad in zip(record, bad, strict=True)]
     return pa.array(raws, pa.binary())
 
 

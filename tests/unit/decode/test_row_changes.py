@@ -4,17 +4,20 @@ import base64
 import datetime as dt
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hint_typed import typed
 
+from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Asked, Decode, Fault
-from backfill_cli.decode import canal, maxwell, open_protocol
+from backfill_cli.decode import canal, keyed, maxwell, open_protocol
 from backfill_cli.errors import ConfigError
 from backfill_cli.formats.schemas import of_ddl
 from backfill_cli.model.schema import schema_text
@@ -461,6 +464,13 @@ def test_a_format_that_reads_keys_is_given_them(monkeypatch: pytest.MonkeyPatch)
     assert found.op is not None
     assert found.op.to_pylist() == ["U", "D"]
     assert dict(found.skipped) == {"tombstones": 1}
+
+    at = pa.array([0, 0, 0], pa.int32())
+    times = pa.nulls(3, pa.timestamp("us", "UTC"))
+    place = {"kafka_partition": at, "kafka_offset": at.cast(pa.int64()), "kafka_timestamp": times}
+    bad = framed({"u": {**TI_ROW, "id": {"t": 3, "v": "x"}}})
+    rows = reading.rows(at, place, [key, key, key], [framed({"u": TI_ROW}), bad, None], Counter())
+    assert rows.column(own.RAW).to_pylist() == [None, keyed.joined(key, bad), keyed.joined(key, None)]
 
     class Message:
         key, value = staticmethod(lambda one: one[0]), staticmethod(lambda one: one[1])
