@@ -12,6 +12,8 @@ from threading import Thread
 from typing import Any
 from urllib.parse import unquote
 
+from backfill_cli.schema_registry.registry import _of_process as known
+
 
 @dataclass
 class Raw:
@@ -126,6 +128,7 @@ def running(tls: ssl.SSLContext | None = None) -> Iterator[ToyRegistry]:
         finally:
             server.shutdown()
             thread.join()
+            known.cache_clear()  # the next one can have this port
 
 
 def basic(user: str, password: str) -> str:
