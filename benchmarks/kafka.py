@@ -38,7 +38,7 @@ import psutil
 from control import wait_for
 from measure import JOB, Figure, percentile, quartiles, scratch
 from shown import Shown
-from topic_job import CONFIG, PARTITIONS, TopicJob, our_way, produce, registered
+from topic_job import CONFIG, PARTITIONS, TopicJob, in_turn, our_way, produce, registered
 
 if TYPE_CHECKING:
     from broker import Broker
@@ -288,17 +288,7 @@ def debezium(folder: Path, kafka: "Broker", records: int, rounds: int) -> list[F
         produce(kafka.bootstrap, 0, records, topic, make)
         of = {"bootstrap": kafka.bootstrap, "topic": topic, "value": value, "key": 'key = ["id"]'}
         jobs[topic] = TopicJob(folder / topic, folder, **of)
-    took: dict[str, list[float]] = {topic: [] for topic in jobs}
-    cpu: dict[str, list[float]] = {topic: [] for topic in jobs}
-    for number in range(rounds + 1):
-        for topic, job in jobs.items():
-            before = measure.cpu_s(psutil.Process())
-            seconds, _ = our_way(job, records)
-            spent = measure.cpu_s(psutil.Process()) - before
-            print(f"  round {number}: {topic} {seconds:.2f} s, CPU {spent:.2f} s", file=sys.stderr)
-            if number:  # the first one warms up
-                took[topic].append(seconds)
-                cpu[topic].append(spent * 1e6 / records)
+    took, cpu = in_turn(jobs, records, rounds)
     rates = [records / seconds for seconds in took["changes"]]
     more = [some / none for some, none in zip(took["odd"], took["changes"], strict=True)]
     most = statistics.median(more)

@@ -3,15 +3,12 @@
 import io
 import json
 import statistics
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import measure
-import psutil
 from measure import Figure
-from topic_job import PARTITIONS, TopicJob, our_way, produce, registered
+from topic_job import PARTITIONS, TopicJob, in_turn, produce, registered
 
 if TYPE_CHECKING:
     from broker import Broker
@@ -122,17 +119,7 @@ def encodings(folder: Path, kafka: "Broker", records: int, rounds: int) -> list[
             told = {"bootstrap": kafka.bootstrap, "topic": topic, "value": f'format = "rows", {of}'}
             told |= {"key": 'key = ["id"]', "registry": held.url if head else ""}
             jobs[name] = TopicJob(folder / topic, folder, **told)
-        took: dict[str, list[float]] = {name: [] for name in jobs}
-        cpu: dict[str, list[float]] = {name: [] for name in jobs}
-        for number in range(rounds + 1):
-            for name, job in jobs.items():
-                before = measure.cpu_s(psutil.Process())
-                seconds, _ = our_way(job, records)
-                spent = measure.cpu_s(psutil.Process()) - before
-                print(f"  round {number}: {name} {seconds:.2f} s, CPU {spent:.2f} s", file=sys.stderr)
-                if number:  # the first one warms up
-                    took[name].append(seconds)
-                    cpu[name].append(spent * 1e6 / records)
+        took, cpu = in_turn(jobs, records, rounds)
     figures = []
     for name in jobs:
         rate, spent = records / statistics.median(took[name]), statistics.median(cpu[name])

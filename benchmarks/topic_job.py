@@ -1,12 +1,15 @@
 """A job over a topic of a broker, its records, and how long the job takes."""
 
 import json
+import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import duckdb
+import measure
+import psutil
 from measure import JOB, Job
 
 PARTITIONS = 4
@@ -97,3 +100,21 @@ def our_way(job: Job, records: int) -> tuple[float, int]:
     assert found == (records, records), found
     lines = Catalog(job.catalog).ledger(JOB, 10_000)
     return took, sum(line.snapshot_rows + line.changes_read for line in lines)
+
+
+def in_turn(
+    jobs: Mapping[str, Job], records: int, rounds: int
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """(seconds, CPU seconds a million records) of each job, a run in each round; the first round warms up."""
+    took: dict[str, list[float]] = {name: [] for name in jobs}
+    cpu: dict[str, list[float]] = {name: [] for name in jobs}
+    for number in range(rounds + 1):
+        for name, job in jobs.items():
+            before = measure.cpu_s(psutil.Process())
+            seconds, _ = our_way(job, records)
+            spent = measure.cpu_s(psutil.Process()) - before
+            print(f"  round {number}: {name} {seconds:.2f} s, CPU {spent:.2f} s", file=sys.stderr)
+            if number:
+                took[name].append(seconds)
+                cpu[name].append(spent * 1e6 / records)
+    return took, cpu
