@@ -55,7 +55,7 @@ class Checkpoint:
     memory: the upstream's memory of what it applied (`Source.remembered`); empty if it has none.
     taken: the position up to which the log was in the spool (strategy chain); the spool has to reach it.
     quarantined: side table of the sink → number of unreadable rows kept in it, since the job began.
-    skipped: records of topics that changed no row, by kind, since the job began.
+    skipped: records of topics and files that changed no row, by kind, since the job began.
     """
 
     epoch: int

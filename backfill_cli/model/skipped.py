@@ -1,4 +1,4 @@
-"""Messages of a topic that change no row: what kinds there are, and how many of each a job has skipped."""
+"""Records of topics and change files that change no row: what kinds there are, and how many a job has skipped."""
 
 from collections import Counter
 from collections.abc import Mapping

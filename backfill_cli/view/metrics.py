@@ -99,7 +99,7 @@ class JobMetrics:
         if view.skipped:
             skipped = CounterMetricFamily(
                 "backfill_records_skipped",
-                "Records of a topic that change no row, by kind.",
+                "Records of topics and of files of changes that change no row, by kind.",
                 labels=[LABEL, "kind"],
             )
             for kind, records in sorted(view.skipped.items()):

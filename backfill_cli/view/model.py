@@ -79,7 +79,7 @@ class JobView:
     what the last verify found, None before one. doing_s: for how long the runner has been doing that. created:
     False for a job that is being created, or whose start died before it was (state `dead`). rows_in_hand,
     changes_in_hand: read and not committed yet, as in `Progress`; 0 without a runner. skipped: records of
-    topics that change no row of the job's tables, by kind, since the job began.
+    topics and of files of Debezium that change no row of the job's tables, by kind, since the job began.
     """
 
     name: str

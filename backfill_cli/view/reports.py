@@ -25,7 +25,7 @@ from backfill_cli.view.console import (
     told_hint,
     wrapped,
 )
-from backfill_cli.view.model import JobView, VerifiedView, spell_eta, spell_verified
+from backfill_cli.view.model import JobView, VerifiedView, spell_eta, spell_skipped, spell_verified
 
 
 def show_plan(report: PlanReport, as_json: bool) -> None:
@@ -227,20 +227,22 @@ SPARED = ("INSERTED", "UPSERTED", "DELETED", "WRITTEN", "COMMIT", "PENDING", "ST
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """epochs: oldest first. verified: what the last verify found."""
+    """epochs: oldest first. verified: what the last verify found. skipped: see JobView."""
 
     job: str
     epochs: Sequence[EpochRecord]
     verified: VerifiedView | None
+    skipped: Mapping[str, int]
 
 
 def show_history(view: JobView, records: Sequence[EpochRecord], as_json: bool) -> None:
-    """Print the epochs to stdout, oldest first, and what the last verify found."""
+    """Print the epochs to stdout, oldest first, what was skipped, and what the last verify found."""
     job, found = view.name, view.verified
     if as_json:
-        answer_json(History(job, records, found))
+        answer_json(History(job, records, found, view.skipped))
     elif records:
-        said = "" if found is None else f"\nverified: {spell_verified(found)}"
+        said = f"\nskipped: {spell_skipped(view.skipped)}, since the job began" if view.skipped else ""
+        said += "" if found is None else f"\nverified: {spell_verified(found)}"
         width = shutil.get_terminal_size().columns if interactive(sys.stdout) else None
         answer(history_table(records, wall_clock_ms(), width) + said)
     else:

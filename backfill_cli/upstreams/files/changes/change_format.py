@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 from backfill_cli.contracts import ArrowTasks, TableSpec, own
 from backfill_cli.errors import BadData, Hint, in_config
+from backfill_cli.formats import skip_counts
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import Columns, field, schema_text
@@ -90,15 +91,24 @@ class ChangeFormat(Protocol):
         columns: Columns,
         known: Columns,
         before: File | None = None,
+        skips: skip_counts.Place | None = None,
     ) -> DataFrame | None:
         """`own.OP, own.SEQ, own.MS, columns…` as contracts.Source.changes; with an epoch also `own.EPOCH`.
 
         columns: after the last of the files. before: the file that precedes them, in which a transaction can
-        begin; its changes are not in the frame. Returns None if the files hold no changes.
+        begin; its changes are not in the frame. skips: where workers tell what they skip. Returns None if the
+        files hold no changes, and nothing to count.
         """
         ...
 
-    def tasks(self, where: Place, runs: Sequence[Run], columns: Columns, cores: int) -> ArrowTasks | None:
+    def tasks(
+        self,
+        where: Place,
+        runs: Sequence[Run],
+        columns: Columns,
+        cores: int,
+        skips: skip_counts.Place | None = None,
+    ) -> ArrowTasks | None:
         """The same of several logs, as contracts.Source.change_batches; None: only `frame` reads them."""
         return None
 

@@ -5,7 +5,9 @@ An envelope holds `op` (c, r: new row; u: changed; d: deleted; t: truncated), `b
 nothing to the delete before them.
 """
 
+import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -31,6 +33,7 @@ from backfill_cli.decode.merged import merged, within
 from backfill_cli.decode.order import can_be_late, comparable, is_placed
 from backfill_cli.decode.source_table import Known, source_of
 from backfill_cli.errors import START_OVER, BadData, ConfigError, Hint, in_config, sql
+from backfill_cli.formats import skip_counts
 from backfill_cli.formats.compute import pc
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.formats.schemas import Unsupported
@@ -341,12 +344,13 @@ class Debezium(ChangeFormat):
         columns: Columns,
         known: Columns,
         before: File | None = None,
+        skips: skip_counts.Place | None = None,
     ) -> DataFrame | None:
         begun = before if before is not None and self._goes_on(where, before, files[0]) else None
         places = file_order.places([*([begun] if begun else []), *files])
         parts = [
-            self._of_shape(spark, where, shapes, alike, columns, begun, places)
-            for shapes, alike in self._shapes(where, files, known, begun)
+            self._of_shape(spark, where, shapes, alike, columns, begun, places, skips)
+            for shapes, alike in self._shapes(where, files, known, begun, skips)
             if alike != [begun]
         ]
         if not parts:
@@ -354,13 +358,20 @@ class Debezium(ChangeFormat):
         found = balanced(lambda a, b: a.unionByName(b), parts)
         return found.where(_file_of(places) != begun.name) if begun else found
 
-    def tasks(self, where: Place, runs: Sequence[Run], columns: Columns, cores: int) -> ArrowTasks | None:
-        shapes = [one for run in runs for one in self._shapes(where, run.files, run.known)]
+    def tasks(
+        self,
+        where: Place,
+        runs: Sequence[Run],
+        columns: Columns,
+        cores: int,
+        skips: skip_counts.Place | None = None,
+    ) -> ArrowTasks | None:
+        shapes = [one for run in runs for one in self._shapes(where, run.files, run.known, skips=skips)]
         if any(one.late for of_files, _ in shapes for one in of_files):
             return None
         reads: dict[str, _Reading] = {}
         for of_files, alike in shapes:
-            reads |= _readings(self._envelopes(alike[0], of_files, columns), of_files, alike)
+            reads |= _readings(self._envelopes(alike[0], of_files, columns), of_files, alike, skips)
         if not reads:
             return nothing(columns)
         rows = self._rows(next(iter(reads.values())).decode, self._quarantines)
@@ -376,12 +387,17 @@ class Debezium(ChangeFormat):
         return ArrowTasks(_changes, arrow_tasks.of_log(pieces, cores), schema_text(marks | columns))
 
     def _shapes(
-        self, where: Place, files: Sequence[File], known: Iterable[str], begun: File | None = None
+        self,
+        where: Place,
+        files: Sequence[File],
+        known: Iterable[str],
+        begun: File | None = None,
+        skips: skip_counts.Place | None = None,
     ) -> list[tuple[list[_Shape], list[File]]]:
         """The files by what their schema blocks say, without those that have no change of the tables read.
 
         known: the columns before these files. begun: an applied one that precedes them, of which lines may have
-        been quarantined.
+        been quarantined. skips: if what is skipped is counted, files of nothing else are among them.
         """
         groups: dict[str, tuple[list[_Shape], list[File]]] = {}
         read = [*([begun] if begun else []), *files]
@@ -390,7 +406,9 @@ class Debezium(ChangeFormat):
             found = pool.map(lambda file: self._shape(where, file, file == begun or self._quarantines), read)
             for file, shape in zip(read, found, strict=True):
                 if shape is None:
-                    continue
+                    if skips is None or file == begun:
+                        continue
+                    shape = _Shape({}, False, frozenset(), documents=self._documents(where, file))
                 if file != begun:
                     shape = self._since(where, file, shape, before)
                     before |= shape.columns
@@ -414,10 +432,11 @@ class Debezium(ChangeFormat):
         columns: Columns,
         begun: File | None,
         places: Mapping[str, str],
+        skips: skip_counts.Place | None,
     ) -> DataFrame:
         """The changes of files of one shape. begun: an applied one, whose changes count for their order."""
         decode = self._envelopes(files[0], shapes, columns)
-        reads = _readings(decode, shapes, files)
+        reads = _readings(decode, shapes, files, skips)
         after = [file for file in files if file != begun]
         changes = self._read(spark, where, after, reads, self._quarantines, places)
         if begun is not None and begun in files:
@@ -478,7 +497,8 @@ class Debezium(ChangeFormat):
 
         None if the file has no changes of the tables that are read. skip: see lines.objects.
         """
-        first, last = (self._first_read(where, file, read, skip) for read in (self._forward, self._last))
+        first = self._first_read(where, file, self._forward, skip)
+        last = None if first is None else self._first_read(where, file, self._last, skip)
         if first is None or last is None:
             return None
         late = can_be_late(payload for one in (first, last) if (payload := payload_of(one)) is not None)
@@ -499,11 +519,13 @@ class Debezium(ChangeFormat):
         return next(filter(None, (columns_in(one, self._known) for one in envelopes)), frozenset())
 
     def _first_read(self, where: Place, file: File, read: _Lines, skip: bool) -> Mapping[str, Any] | None:
-        """The first line of a table that is read, which a message is not, or else any that is quarantined."""
+        """The first change of a table that is read, or else any line that is quarantined."""
         bad = None
         for line in read(where, file):
             envelope = next(self._readable(where, file, [line], skip), {})
-            payload = payload_of(envelope) or {}
+            payload = payload_of(envelope)
+            if payload is None:
+                continue
             of = source_of(payload)
             if self._known.reads(of) and messages.kind_of(payload) is None:
                 if not skip or ("op" in payload and not self._known.is_other(of)):
@@ -542,16 +564,23 @@ class Debezium(ChangeFormat):
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """How the lines of a file are read. added: see _Shape."""
+    """How the lines of a file are read. added: see _Shape. skips: where what is skipped is told."""
 
     decode: Envelopes
     added: frozenset[str] = frozenset()
+    skips: skip_counts.Place | None = None
 
-    def __call__(self, records: Sequence[bytes | None], seen: set[str]) -> Decoded:
-        """The changes of the next lines. seen: which of the added columns the lines before have; becomes larger.
+    def __call__(self, records: Sequence[bytes | None], seen: set[str], skipped: "Counter[str]") -> Decoded:
+        """The changes of the next lines. seen: which of the added columns the lines before have; becomes larger,
+        as `skipped` does.
 
         A line that lacks one of those is a fault.
         """
+        found = self._decoded(records, seen)
+        skipped.update(found.skipped)
+        return found
+
+    def _decoded(self, records: Sequence[bytes | None], seen: set[str]) -> Decoded:
         if not self.added:
             return self.decode(records)
         parts, begin = list[Decoded](), 0
@@ -574,14 +603,16 @@ def _shown_by(record: bytes, known: Known) -> frozenset[str]:
     return frozenset()
 
 
-def _readings(decode: Envelopes, shapes: Sequence[_Shape], files: Sequence[File]) -> dict[str, _Reading]:
+def _readings(
+    decode: Envelopes, shapes: Sequence[_Shape], files: Sequence[File], skips: skip_counts.Place | None
+) -> dict[str, _Reading]:
     """By the names of these files, which have one form."""
     alike: dict[_Reading, _Reading] = {}
     found = {}
     for file, shape in zip(files, shapes, strict=True):
         allowed = shape.required | shape.added
         of_lines = replace(decode, allowed=allowed, required=shape.required, documents=shape.documents)
-        one = _Reading(of_lines, shape.added)
+        one = _Reading(of_lines, shape.added, skips)
         found[file.name] = alike.setdefault(one, one)
     return found
 
@@ -640,17 +671,19 @@ def _changes(what: tuple[_Reading, TextRows, TextPart, str]) -> Iterator[pa.Reco
 def _made(reads: Mapping[str, _Reading], rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
     """Runs in a worker. reads: of each file, by its name."""
     for piece in pieces:
-        reading = reads[piece.what.name]
+        part, reading, skipped = piece.what, reads[piece.what.name], Counter[str]()
         if reading.decode.documents == IN_BLOCKS:
-            yield from text_rows.batches(piece.what, rows, "json", _blocks(reading, rows, piece.what))
-            continue
-        with avro_files.sound(piece.what.path, rows.hint):
-            yield from text_rows.batches(piece.what, rows, "avro", _blocks_of_avro(reading, rows, piece.what))
+            yield from text_rows.batches(part, rows, "json", _blocks(reading, rows, part, skipped))
+        else:
+            with avro_files.sound(part.path, rows.hint):
+                yield from text_rows.batches(part, rows, "avro", _blocks_of_avro(reading, rows, part, skipped))
+        if reading.skips is not None:
+            reading.skips.tell(hashlib.sha256(f"{part.path} {part.start}".encode()).hexdigest()[:32], skipped)
 
 
-def _blocks(reading: _Reading, rows: TextRows, part: TextPart) -> "Iterator[_Block]":
+def _blocks(reading: _Reading, rows: TextRows, part: TextPart, skipped: "Counter[str]") -> "Iterator[_Block]":
     before = 0 if part.start == 0 else None
-    read = partial(reading, seen=set())
+    read = partial(reading, seen=set(), skipped=skipped)
     for offset, block in json_rows.blocks(part):
         if block.strip():
             some = json_rows.Lines(offset, block)
@@ -658,8 +691,10 @@ def _blocks(reading: _Reading, rows: TextRows, part: TextPart) -> "Iterator[_Blo
         before = None if before is None else before + block.count(b"\n")
 
 
-def _blocks_of_avro(reading: _Reading, rows: TextRows, part: TextPart) -> "Iterator[_Block]":
-    read = partial(reading, seen=set())
+def _blocks_of_avro(
+    reading: _Reading, rows: TextRows, part: TextPart, skipped: "Counter[str]"
+) -> "Iterator[_Block]":
+    read = partial(reading, seen=set(), skipped=skipped)
     for some in avro_files.records_of(part):
         yield _Block(rows, read, some, [one + 1 for one in some.places.to_pylist()], {})
 

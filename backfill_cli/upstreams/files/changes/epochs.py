@@ -10,6 +10,7 @@ from itertools import pairwise
 from backfill_cli.contracts import ArrowTasks, own
 from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.formats.listing import File
+from backfill_cli.formats.skip_counts import place
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.names import by_numbers
 from backfill_cli.model.position import Cursor, Position
@@ -120,9 +121,9 @@ class FileLog(Log):
     def changes(
         self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns
     ) -> DataFrame | None:
-        parts = list[DataFrame]()
+        parts, skips = list[DataFrame](), place(table)
         for log, run in self._runs(table, after, up_to):
-            found = log.form.frame(spark, log.where, run.files, columns, run.known, run.before)
+            found = log.form.frame(spark, log.where, run.files, columns, run.known, run.before, skips)
             parts += [] if found is None else [found]
         return balanced(lambda a, b: a.unionByName(b), parts) if parts else None
 
@@ -130,7 +131,7 @@ class FileLog(Log):
         self, table: str, after: Position, up_to: Position, columns: Columns, cores: int
     ) -> ArrowTasks | None:
         folder, runs = self._folders[table], [run for _, run in self._runs(table, after, up_to)]
-        return folder.form.tasks(folder.where, runs, columns, cores) if runs else nothing(columns)
+        return folder.form.tasks(folder.where, runs, columns, cores, place(table)) if runs else nothing(columns)
 
     def _runs(self, table: str, after: Position, up_to: Position) -> list[tuple[TableLog, Run]]:
         """The files of a window, by log; a log without any is left out."""

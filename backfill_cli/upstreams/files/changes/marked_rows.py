@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BadData, Hint, in_config
-from backfill_cli.formats import frames, row_groups, schemas
+from backfill_cli.formats import frames, row_groups, schemas, skip_counts
 from backfill_cli.formats.compute import pc
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
@@ -159,6 +159,7 @@ class MarkedRows(ChangeFormat):
         columns: Columns,
         known: Columns,
         before: File | None = None,
+        skips: skip_counts.Place | None = None,
     ) -> DataFrame:
         groups: dict[tuple[_Reader, tuple[tuple[str, str], ...]], list[File]] = {}
         with ThreadPoolExecutor(THREADS) as pool:
