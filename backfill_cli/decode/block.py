@@ -224,6 +224,14 @@ def with_told(columns: Columns, told: Mapping[str, Connect]) -> Columns:
     }
 
 
+def without_told(columns: Columns) -> Columns:
+    """The columns, without what `with_told` added."""
+    return {
+        name: {**c, "metadata": {of: told for of, told in c["metadata"].items() if of != "connect"}}
+        for name, c in columns.items()
+    }
+
+
 def told_of(column: Mapping[str, Any]) -> Connect | None:
     found: Connect | None = column["metadata"].get("connect")
     return found

@@ -86,7 +86,10 @@ _NO_SCALE = "a decimal without a scale has no exact type"
 
 
 _COUNTS = {
-    **{name: (unit, name in _ZONED, name in _LOCAL) for name, unit in _UNITS.items()},
+    **{
+        name: f"{'instant' if name in _ZONED else 'local time' if name in _LOCAL else 'timestamp'} in {unit}"
+        for name, unit in _UNITS.items()
+    },
     **dict.fromkeys(_DAYS, "days"),
     **dict.fromkeys(
         ("org.apache.kafka.connect.data.Time", "io.debezium.time.Time", "avro.time-millis"), "time in ms"
@@ -121,23 +124,25 @@ def is_time(told: Connect) -> bool:
 
 def counts_alike(one: Connect, other: Connect, how: Encoding) -> bool:
     """Whether the numbers of two fields count the same, where these are kept. how: the first one is read."""
+    return counted(one, how) == counted(other, how)
+
+
+def counted(told: Connect, how: Encoding) -> str | dict[str, Any]:
+    """What a field's whole numbers count where these are kept, as far as its logical type says it.
+
+    Of a nested field, by its members. how: it is read.
+    """
     match how.kind:
-        case "array":
-            pairs = [(one.get("items"), other.get("items"), how.inner[0][1])]
-        case "map":
-            pairs = [(one.get("values"), other.get("values"), how.inner[0][1])]
+        case "array" | "map":
+            part = "items" if how.kind == "array" else "values"
+            return {part: counted(told.get(part) or {}, how.inner[0][1])}
         case "struct":
-            mine, theirs = ({f.get("field"): f for f in of.get("fields") or ()} for of in (one, other))
-            pairs = [(mine.get(name), theirs.get(name), inner) for name, inner in how.inner]
-        case _:
-            return how.kind not in ("plain", "whole") or _counted(one) == _counted(other)
-    return all(counts_alike(a or {}, b or {}, inner) for a, b, inner in pairs)
-
-
-def _counted(told: Connect) -> object:
-    """What a field's whole numbers count, as far as its logical type says it."""
-    name = told.get("name") or ""
-    return _COUNTS.get(name, name) if told.get("type") in INTS else ""
+            fields = {f.get("field"): f for f in told.get("fields") or ()}
+            return {name: counted(fields.get(name) or {}, inner) for name, inner in how.inner}
+        case "plain" | "whole" if told.get("type") in INTS:
+            name = str(told.get("name") or "")
+            return _COUNTS.get(name, name)
+    return ""
 
 
 def own_type(told: Connect) -> tuple[SparkType, dict[str, str]]:

@@ -11,9 +11,10 @@ import json
 import shlex
 import zlib
 from bisect import bisect_left
-from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any
 
 from backfill_cli.errors import START_OVER, Fatal, Hint, HistoryGone, shell
 from backfill_cli.formats.listing import File, touched
@@ -55,7 +56,8 @@ class AppliedFiles:
     among them, for formats with versions. waiting, newest: how many files followed that were not applied yet, and
     the name of the last one. columns: what they made of the snapshot's columns, as JSON; "" if they changed none,
     or if that is not known. as_texts: an earlier version applied them, in the order of their names as texts.
-    records: in the last one, if it was counted.
+    records: in the last one, if it was counted. counts: what whole numbers of a column count, as far as files said
+    it: see `connect.counted`.
     """
 
     count: int = 0
@@ -68,6 +70,7 @@ class AppliedFiles:
     columns: str = ""
     as_texts: bool = False
     records: int | None = None
+    counts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def last(self) -> str | None:
@@ -75,9 +78,14 @@ class AppliedFiles:
         return self.recent[-1][0] if self.recent else None
 
     def plus(
-        self, files: Sequence[File], highest: Cursor | None = None, columns: str = "", records: int | None = None
+        self,
+        files: Sequence[File],
+        highest: Cursor | None = None,
+        columns: str = "",
+        records: int | None = None,
+        counts: Mapping[str, Any] = {},
     ) -> "AppliedFiles":
-        """The memory after these files, in order, were applied as well. columns, records: see above."""
+        """The memory after these files, in order, were applied as well. columns, records, counts: see above."""
         recent = [*self.recent, *((file.name, file.size, file.mtime_ns) for file in files)]
         groups = list(self.groups)
         while len(recent) >= 2 * GROUP:
@@ -86,7 +94,16 @@ class AppliedFiles:
         inodes = (*self.inodes, *(file.inode for file in files))[-len(recent) :] if recent else ()
         newest = highest if highest is not None else self.highest
         count = self.count + len(files)
-        return AppliedFiles(count, tuple(groups), tuple(recent), inodes, newest, columns=columns, records=records)
+        return AppliedFiles(
+            count,
+            tuple(groups),
+            tuple(recent),
+            inodes,
+            newest,
+            columns=columns,
+            records=records,
+            counts={**counts, **self.counts},
+        )
 
     def faults(self, there: Sequence[File]) -> Iterator[Mismatch]:
         """The files that differ from what was applied. there: the existing files after the pin, up to `last`."""
@@ -127,6 +144,8 @@ class AppliedFiles:
             told |= {"columns": self.columns}
         if self.records is not None:
             told |= {"records": self.records}
+        if self.counts:
+            told |= {"counts": self.counts}
         return json.dumps(told | ({"highest": self.highest} if self.highest is not None else {}))
 
     @classmethod
@@ -144,6 +163,7 @@ class AppliedFiles:
             told.get("columns", ""),
             told.get("order") != _ORDER,
             told.get("records"),
+            told.get("counts", {}),
         )
 
     def refuse_other_order(self, table: str, start: str | None, there: Iterable[str]) -> None:

@@ -6,6 +6,7 @@ together here, as each learns of an added one at another file.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from backfill_cli.errors import START_OVER, BadData, Fatal, in_config
 from backfill_cli.formats.listing import Place
@@ -14,7 +15,7 @@ from backfill_cli.model.units import spell_count
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected
 from backfill_cli.upstreams.files.changes.debezium import Debezium
 from backfill_cli.upstreams.files.changes.landing import Landing, Partition
-from backfill_cli.upstreams.files.changes.table_log import TableLog, faults, in_order_of, refuse
+from backfill_cli.upstreams.files.changes.table_log import TableLog, faults, in_order_of, refuse, unlike
 from backfill_cli.upstreams.files.options import ChangesOptions
 
 _PATH = in_config("set upstream.changes.path to the folder of one partition")
@@ -130,6 +131,23 @@ class ChangeFolder:
                 current = in_order_of(current, {**current, **seen[name]})
                 made[-1] = schema_text(current)
         return made
+
+    def alike(self, pending: Sequence[Inspected]) -> int:
+        """How many of the pending files, in the order in which they are applied, precede one in which numbers
+        count something else than before.
+
+        Raises BadData if that is the next one.
+        """
+        counts: dict[str, Any] = {}
+        for log in self._logs.values():
+            counts |= log.counts
+        for index, found in enumerate(pending):
+            if wrong := unlike(counts, found.counts):
+                if index == 0:
+                    refuse(found, wrong)
+                return index
+            counts = {**found.counts, **counts}
+        return len(pending)
 
     def _refuse_begun(self, begun: str | None) -> None:
         """Raises Fatal for files of partitions where others were applied, as one log, up to the file `begun`."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as field_of
 from typing import Any, ClassVar, Protocol
 
 from backfill_cli.contracts import ArrowTasks, TableSpec, own
@@ -39,7 +40,8 @@ class Inspected:
 
     rows: number of changes, None if unknown before reading. ms: largest source time, milliseconds since 1970, or
     None. columns: the table's columns as of this file, None if it shows none (an empty file). shown_in: what of
-    the file shows them, as errors name it after its path.
+    the file shows them, as errors name it after its path. counts: what whole numbers of a column count, as far as
+    the file says it: see `connect.counted`.
     """
 
     file: File
@@ -48,6 +50,7 @@ class Inspected:
     columns: Columns | None
     versions: tuple[Cursor, Cursor] | None = None
     shown_in: str = ""
+    counts: Mapping[str, Any] = field_of(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

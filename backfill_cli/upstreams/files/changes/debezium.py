@@ -21,8 +21,8 @@ import pyarrow as pa
 from backfill_cli.contracts import ArrowTasks, Piece, TableSpec, own
 from backfill_cli.contracts.decoder import Decoded, Fault
 from backfill_cli.decode import messages, order, unwrapped
-from backfill_cli.decode.block import MALFORMED, row_fields
-from backfill_cli.decode.connect import Connect, Malformed, encoding, own_type
+from backfill_cli.decode.block import MALFORMED, row_fields, with_told, without_told
+from backfill_cli.decode.connect import Connect, Malformed, counted, encoding, holds, own_type
 from backfill_cli.decode.debezium import NO_BLOCK, Envelopes
 from backfill_cli.decode.debezium_forms import Lack, lacks
 from backfill_cli.decode.debezium_forms import undeclared as undeclared_columns
@@ -218,7 +218,8 @@ class Debezium(ChangeFormat):
                 continue
             told, image = told_of(envelope), payload.get("after")
             if told is not None:
-                return Inspected(file, None, ms, self._told_columns(file, told, known), shown_in=_LAST)
+                columns = self._told_columns(file, told, known)
+                return Inspected(file, None, ms, columns, shown_in=_LAST, counts=_counts(told, columns))
             if isinstance(image, dict):
                 return Inspected(file, None, ms, self._shown_columns(file, image, known), shown_in=_LAST)
         return Inspected(file, None, ms, None)
@@ -454,7 +455,7 @@ class Debezium(ChangeFormat):
         told, key, epoch = shapes[0].told, self._table.key, self._options.epoch
         how = self._encodings(file, told, columns)
         return Envelopes(
-            schema_text(columns),
+            schema_text(columns if told is None else with_told(columns, told)),
             key,
             tuple(how.items()),
             None,
@@ -467,7 +468,7 @@ class Debezium(ChangeFormat):
 
     def _rows(self, decode: Envelopes, quarantines: bool) -> TextRows:
         """What workers make of lines: `_MARKS`, `Decode.beside`, columns…"""
-        columns = columns_of(decode.schema)
+        columns = without_told(columns_of(decode.schema))
         read = {name: field(name, kind) for name, kind in _MARKS.items()} | decode.beside | columns
         csv, names = self._options.csv, tuple(columns)
         key, way_on, domain = decode.key, self._way_on, self._table.domain
@@ -748,6 +749,15 @@ class _Block:
         image = event.get("before" if event.get("op") == "d" else "after")
         row = image if isinstance(image, dict) else {}
         return {name: row[name] for name in self._key if row.get(name) is not None}
+
+
+def _counts(told: Mapping[str, Connect], columns: Columns) -> dict[str, Any]:
+    """What whole numbers count, by column; of columns that can hold some."""
+    return {
+        name: counted(told[name], encoding(told[name], column["type"]))
+        for name, column in columns.items()
+        if isinstance(column["type"], dict) or holds(column["type"], "byte")
+    }
 
 
 def _fits(told: Connect, target: SparkType) -> bool:

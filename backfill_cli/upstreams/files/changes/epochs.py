@@ -111,6 +111,7 @@ class FileLog(Log):
                     ms = max(ms, ms_of(one))
                     found.append((ms, name, index, one))
             found.sort(key=lambda entry: entry[:3])
+            found = found[: folder.alike([one for *_, one in found])]
             changed = folder.schemas([(name, one) for _, name, _, one in found])
             for (ms, name, index, one), schema in zip(found, changed, strict=False):
                 told = () if schema is None else ((folder.table, schema),)
@@ -243,6 +244,7 @@ class EpochLog(Log):
         last = log.files().get(begun or "")
         if last is not None and cursor is not None and _after(self._of(table, last).highest, cursor):
             found = [log.inspect(last), *found]
+        found = found[: self._folders[table].alike(found)]
         with ThreadPoolExecutor(THREADS) as pool:
             held = list(pool.map(lambda one: self._of(table, one.file), found))
         changed, before = log.schemas(found), None

@@ -5,11 +5,13 @@ files are remembered (applied_files.py), here and in the job's checkpoints, so t
 came late, grew or was replaced. Applied files can be removed.
 """
 
+import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, BadData, HistoryGone, UsageError, in_config
@@ -54,6 +56,7 @@ class TableLog:
         self._inspected: dict[str, Inspected] = {}
         self._pinned: Columns = {}
         self._base: Columns = {}
+        self._base_counts: Mapping[str, Any] = {}
         self._start: str | None = None
         self._cursor: str | None = None
         self._memories: dict[str, AppliedFiles] = {"": AppliedFiles()}
@@ -65,6 +68,7 @@ class TableLog:
     def begin(self, columns: Columns, start: str | None, fresh: bool) -> None:
         """Begin after a pin. columns: the snapshot's. start: the pin's cursor. fresh: pinned by this process."""
         self._pinned = self._base = dict(columns)
+        self._base_counts = {}
         self._start, self._judged, self._cursor = start, fresh, start
         self._memories = {start or "": AppliedFiles()}
 
@@ -258,7 +262,8 @@ class TableLog:
             base = self._memories.get(near, AppliedFiles())
             columns = self._changed(held, base.columns) if len(held) == len(names) else ""
             records = self._counts.get(files[-1]) if files else base.records
-            self._memories[at] = base.plus(files, max(highest, default=None), columns, records)
+            counts = {name: what for one in reversed(held) for name, what in one.counts.items()}
+            self._memories[at] = base.plus(files, max(highest, default=None), columns, records, counts)
         return self._memories[at]
 
     def _changed(self, found: Sequence[Inspected], before: str) -> str:
@@ -278,6 +283,11 @@ class TableLog:
         """The columns at the position that `pending` was last asked for."""
         return self._base
 
+    @property
+    def counts(self) -> Mapping[str, Any]:
+        """What whole numbers count there, by column, as far as files said it."""
+        return self._base_counts
+
     def columns_before(self, file: File) -> Columns:
         """The columns when a file begins."""
         before = self._landing.before(file.name)
@@ -293,18 +303,31 @@ class TableLog:
         memory = self._memories.get(cursor or "")
         if memory is not None and memory.columns:
             return columns_of(memory.columns)
+        shown = self._shown_at(cursor)
+        return self._pinned if shown is None or shown.columns is None else in_order_of(self._pinned, shown.columns)
+
+    def _counts_at(self, cursor: str | None) -> Mapping[str, Any]:
+        """What whole numbers count at a position: as remembered, or by the last file up to it that says it."""
+        memory = self._memories.get(cursor or "")
+        if memory is not None and memory.counts:
+            return memory.counts
+        shown = self._shown_at(cursor)
+        return {} if shown is None else shown.counts
+
+    def _shown_at(self, cursor: str | None) -> Inspected | None:
+        """The last file up to a position that shows columns."""
         consumed = self._landing.between(self._start, cursor)[-_BACK:] if cursor is not None else ()
         for name in reversed(consumed):
             file, held = self._landing.files[name], self._inspected.get(name)
             if held is None or held.file != file:
                 held = self.form.inspect(self.where, file, self._pinned, True)
             if held.columns is not None:
-                return in_order_of(self._pinned, held.columns)
-        return self._pinned
+                return held
+        return None
 
     def _move(self, cursor: str | None) -> None:
         """Move to another position, which can be an earlier one: when a staged epoch is discarded."""
-        self._cursor, self._base = cursor, self._columns_at(cursor)
+        self._cursor, self._base, self._base_counts = cursor, self._columns_at(cursor), self._counts_at(cursor)
         waiting = self._landing.between(cursor, None)
         self._inspected = {name: self._inspected[name] for name in waiting if name in self._inspected}
 
@@ -352,6 +375,19 @@ def faults(old: Columns, new: Columns) -> list[str]:
     ]
     found += [f"column '{name}' differs from '{first}' only in case" for first, name in own.twins({**old, **new})]
     return found
+
+
+def unlike(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Columns whose whole numbers count something else than before."""
+    return [
+        f"the numbers of column '{name}' were {_said(old[name])}, and are {_said(what)}"
+        for name, what in new.items()
+        if name in old and what != old[name]
+    ]
+
+
+def _said(counts: Any) -> str:
+    return json.dumps(counts) if isinstance(counts, dict) else counts or "plain"
 
 
 def refuse(found: Inspected, faults: Sequence[str]) -> None:
