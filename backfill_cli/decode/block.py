@@ -110,6 +110,13 @@ def is_sound(block: Mapping[str, Any]) -> bool:
     return True
 
 
+UNTOLD = (
+    "but no schema said what the column's numbers count when the job began, so others may count something else: "
+    "start over, and this schema says it"
+)
+"""The fault of numbers that count something, in a column of which nothing is told."""
+
+
 class Clash(BadData):
     """A column has two types, neither of which holds the other's values."""
 
@@ -278,9 +285,8 @@ def disagreement(
         told = told_of(column)
         agrees = mine is None or _agrees(mine, how[name], column["type"])
         if mine is not None and not (agrees and counts_as(mine, told, how[name])):
-            read = _shown(column, how[name])
-            unlike = f"column '{name}': {says} says {said(mine)}, but it is read as {read}"
-            return unlike, Fault.SCHEMA_BLOCK
+            unlike = UNTOLD if agrees and told is None else f"but it is read as {_shown(column, how[name])}"
+            return f"column '{name}': {says} says {said(mine)}, {unlike}", Fault.SCHEMA_BLOCK
         if mine is None and not may_lack and told is None:
             return f"column '{name}' is not {within}", Fault.BLOCK_COLUMNS
     more = None if allowed is None else new_column(by_name, allowed, (), within)
@@ -326,8 +332,9 @@ def _no_column(name: str, columns: Columns, fields: Mapping[str, Connect], taken
 
 
 def counts_as(mine: Connect, column: Connect | None, how: Encoding) -> bool:
-    """Whether a field's numbers count what the column's do. column: what is told of it, None if nothing is."""
-    return column is None or counts_alike(mine, column, how)
+    """Whether a field's numbers count what the column's do. column: what is told of it, None if nothing is: then
+    they must count nothing, as others of the column may count something else."""
+    return counts_alike(mine, column or {}, how)
 
 
 def _agrees(mine: Connect, how: Encoding, target: SparkType) -> bool:

@@ -145,6 +145,11 @@ def counted(told: Connect, how: Encoding) -> str | dict[str, Any]:
     return ""
 
 
+def says(counts: str | Mapping[str, Any]) -> bool:
+    """Whether a field's schema says what some of its numbers count. counts: what `counted` returned."""
+    return counts != "" if isinstance(counts, str) else any(map(says, counts.values()))
+
+
 def own_type(told: Connect) -> tuple[SparkType, dict[str, str]]:
     """(Spark type, column metadata) of a column that is known only from the schema block.
 

@@ -230,9 +230,9 @@ def _members(
             fault = f"column '{name}': {exc}, in {named}", Fault.SCHEMA_BLOCK
             continue
         told = block.told_of(columns[name])
-        if told is not None and not block.counts_as(one, told, how):
-            unlike = f"{block.said(one)}, but it is read as {block.said(told)}"
-            fault = f"column '{name}': {named} says {unlike}", Fault.SCHEMA_BLOCK
+        if not block.counts_as(one, told, how):
+            unlike = block.UNTOLD if told is None else f"but it is read as {block.said(told)}"
+            fault = f"column '{name}': {named} says {block.said(one)}, {unlike}", Fault.SCHEMA_BLOCK
             continue
         found[name] = Member(str(one["field"]), how, values.of_debezium(kind, how), block.is_whole(one, kind))
     return found, fault

@@ -1,7 +1,8 @@
 """The columns of a table as a value: Spark's own description of them, as JSON.
 
 A schema is `{"type": "struct", "fields": [{"name", "type", "nullable", "metadata"}, …]}`; a column's type is a
-name ("bigint" is written "long") or a nested object. A column's metadata can carry {"logical": "uuid"|"json"}.
+name ("bigint" is written "long") or a nested object. A column's metadata can carry {"logical": "uuid"|"json"}, and
+{"counts": …}, what its whole numbers count.
 """
 
 import json
@@ -75,3 +76,21 @@ def differing(old: Columns, new: Columns) -> list[str]:
     added = [name for name in new if name not in old]
     gone = [name for name in old if name not in new]
     return added + gone + [n for n in new if n in old and not same_type(new[n]["type"], old[n]["type"])]
+
+
+def counts_of(columns: Columns) -> dict[str, Any]:
+    """What whole numbers of these columns count, as far as it is known: see decode.connect.counted."""
+    return {name: one["metadata"]["counts"] for name, one in columns.items() if "counts" in one["metadata"]}
+
+
+def unlike(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Columns whose whole numbers count something else than before."""
+    return [
+        f"the numbers of column '{name}' were {_said(old[name])}, and are {_said(what)}"
+        for name, what in new.items()
+        if name in old and what != old[name]
+    ]
+
+
+def _said(counts: Any) -> str:
+    return json.dumps(counts) if isinstance(counts, dict) else counts or "plain"

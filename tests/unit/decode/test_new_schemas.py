@@ -436,6 +436,23 @@ def test_numbers_in_one_column_count_the_same(
                     assert len(read) == 2 or "string" in (one.kind, other.kind), (both, job.rows)
 
 
+@pytest.mark.parametrize("begun", ["nothing", "a record without a block"])
+def test_numbers_count_nothing_in_a_column_of_which_no_block_said_it(
+    registry: ToyRegistry, monkeypatch: pytest.MonkeyPatch, begun: str
+) -> None:
+    """In milliseconds and microseconds: nothing tells which of them the job met first."""
+    value = {"format": "debezium", "schema": "id BIGINT, a BIGINT"}
+    log = [] if begun == "nothing" else [json.dumps(json.loads(in_block("int32"))["payload"]).encode()]
+    for of in (of for of in IN_BLOCKS if isinstance(of.value, int)):
+        record = [counted(registry, of, False)]
+        (row,) = Job(registry, monkeypatch, value).begin(log).read(record).rows
+        assert row.get("a") == (None if of.counts else of.value), of
+        if of.counts:
+            assert "no schema said what the column's numbers count when the job began" in row[own.ERROR]
+            (again,) = Job(registry, monkeypatch, value).begin(record).read(record).rows
+            assert (again["a"], own.ERROR in again) == (of.value, False), "started over, the schema says it"
+
+
 @dataclass
 class Message:
     """What the client has of a record."""

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from files_builders import at, land, opened, parquet, pending, restored
@@ -104,3 +105,33 @@ def test_partitions_of_a_topic_share_what_a_column_counts(tmp_path: Path) -> Non
     pin = upstream.pin()
     (first,) = upstream.observe(pin.position, False).pending
     assert dict(first.cursors).keys() == {"t/partition=0"}
+
+
+def avro(path: Path, name: str) -> None:
+    n = {"name": "n", "type": {"type": "long", "connect.name": name} if name else "long"}
+    schema = {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}, n]}
+    path.parent.mkdir(exist_ok=True)
+    with path.open("wb") as into:
+        fastavro.writer(into, fastavro.parse_schema(schema), [{"id": 1, "n": 5}])
+
+
+def test_numbers_count_the_same_in_all_files_of_a_snapshot_and_in_the_changes_after_it(tmp_path: Path) -> None:
+    folder = tmp_path / "snapshot"
+    avro(folder / "a.avro", DEBEZIUM + "MicroTime")
+    avro(folder / "b.avro", DEBEZIUM + "NanoTime")
+    match = r"b\.avro: the numbers of column 'n' were time in us, and are "
+    with pytest.raises(BadData, match=match) as refused:
+        opened(tmp_path, format="avro").pin()
+    with typed(refused.value) as hint:
+        hint.says("numbers of a column must count the same in all files")
+        avro(folder / "b.avro", DEBEZIUM + "MicroTime")
+        upstream = opened(tmp_path, format="avro")
+        pin = upstream.pin()
+    for name, kind in (("1.json", "us"), ("2.json", "ns")):
+        land(tmp_path / "changes", name, line(kind, 1))
+    assert pending(upstream, pin.position) == ["1.json"]
+    (tmp_path / "changes" / "1.json").unlink()
+    again = opened(tmp_path, format="avro")
+    again.restore(pin)
+    with pytest.raises(BadData, match="the numbers of column 'n' were time in us, and are "):
+        pending(again, pin.position)

@@ -10,12 +10,12 @@ from typing import Any
 
 from backfill_cli.errors import START_OVER, BadData, Fatal, in_config
 from backfill_cli.formats.listing import Place
-from backfill_cli.model.schema import Columns, differing, schema_text
+from backfill_cli.model.schema import Columns, differing, schema_text, unlike
 from backfill_cli.model.units import spell_count
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected
 from backfill_cli.upstreams.files.changes.debezium import Debezium
 from backfill_cli.upstreams.files.changes.landing import Landing, Partition
-from backfill_cli.upstreams.files.changes.table_log import TableLog, faults, in_order_of, refuse, unlike
+from backfill_cli.upstreams.files.changes.table_log import TableLog, faults, in_order_of, refuse
 from backfill_cli.upstreams.files.options import ChangesOptions
 
 _PATH = in_config("set upstream.changes.path to the folder of one partition")

@@ -5,7 +5,6 @@ files are remembered (applied_files.py), here and in the job's checkpoints, so t
 came late, grew or was replaced. Applied files can be removed.
 """
 
-import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from backfill_cli.contracts import own
 from backfill_cli.errors import START_OVER, BadData, HistoryGone, UsageError, in_config
 from backfill_cli.formats.listing import File
 from backfill_cli.model.names import by_numbers
-from backfill_cli.model.schema import Columns, columns_of, differing, same_type, schema_text, shown
+from backfill_cli.model.schema import Columns, columns_of, counts_of, differing, same_type, schema_text, shown
 from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.upstreams.files.changes import applied_files, connect_files, order
 from backfill_cli.upstreams.files.changes.applied_files import AppliedFiles, Mismatch
@@ -68,7 +67,7 @@ class TableLog:
     def begin(self, columns: Columns, start: str | None, fresh: bool) -> None:
         """Begin after a pin. columns: the snapshot's. start: the pin's cursor. fresh: pinned by this process."""
         self._pinned = self._base = dict(columns)
-        self._base_counts = {}
+        self._base_counts = counts_of(columns)
         self._start, self._judged, self._cursor = start, fresh, start
         self._memories = {start or "": AppliedFiles()}
 
@@ -310,9 +309,9 @@ class TableLog:
         """What whole numbers count at a position: as remembered, or by the last file up to it that says it."""
         memory = self._memories.get(cursor or "")
         if memory is not None and memory.counts:
-            return memory.counts
+            return {**memory.counts, **counts_of(self._pinned)}
         shown = self._shown_at(cursor)
-        return {} if shown is None else shown.counts
+        return {**({} if shown is None else shown.counts), **counts_of(self._pinned)}
 
     def _shown_at(self, cursor: str | None) -> Inspected | None:
         """The last file up to a position that shows columns."""
@@ -375,19 +374,6 @@ def faults(old: Columns, new: Columns) -> list[str]:
     ]
     found += [f"column '{name}' differs from '{first}' only in case" for first, name in own.twins({**old, **new})]
     return found
-
-
-def unlike(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Columns whose whole numbers count something else than before."""
-    return [
-        f"the numbers of column '{name}' were {_said(old[name])}, and are {_said(what)}"
-        for name, what in new.items()
-        if name in old and what != old[name]
-    ]
-
-
-def _said(counts: Any) -> str:
-    return json.dumps(counts) if isinstance(counts, dict) else counts or "plain"
 
 
 def refuse(found: Inspected, faults: Sequence[str]) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from backfill_cli.contracts import Piece
-from backfill_cli.decode.connect import own_type
+from backfill_cli.decode import block
+from backfill_cli.decode.connect import counted, encoding, own_type, says
 from backfill_cli.decode.json_rows import JsonRows
 from backfill_cli.decode.tokens import written
 from backfill_cli.decode.unreadable import Unreadable
@@ -38,7 +39,10 @@ def require_package() -> None:
 
 
 def columns(where: Place, file: File) -> Columns:
-    """A file's columns, by its header. Raises BadData naming file and column for one that is not kept exactly."""
+    """A file's columns, by its header. `counts` in the metadata: what whole numbers count, see connect.counted.
+
+    Raises BadData naming file and column for one that is not kept exactly.
+    """
     require_package()
     from backfill_cli.decode import avro
     from backfill_cli.decode.avro import container
@@ -50,7 +54,10 @@ def columns(where: Place, file: File) -> Columns:
     found: Columns = {}
     for one in schema["fields"]:
         try:
-            found[one["field"]] = field(one["field"], *own_type(one))
+            kind, metadata = own_type(one)
+            counts = counted(one, encoding(one, kind))
+            told = {"counts": counts} if says(counts) else {}
+            found[one["field"]] = field(one["field"], kind, {**metadata, **told})
         except Unsupported as exc:
             raise BadData(f"{file.path}: column '{one['field']}': {exc}", _WIDER) from exc
     return found
@@ -61,8 +68,8 @@ def first_rows(where: Place, file: File, columns: Columns) -> pa.Table:
     part = next(iter(lines.parts(where, [file], cut=False)))
     rows = TextRows(CsvOptions(), tuple(columns), columns)
     with sound(file.path), reading(file.path, KIND):
-        for block in _blocks(rows, part):
-            return pa.table(block.columns)
+        for some in _blocks(rows, part):
+            return pa.table(some.columns)
     return arrow_schema(columns).empty_table()
 
 
@@ -83,7 +90,9 @@ def _blocks(rows: TextRows, part: TextPart) -> "Iterator[_Block]":
 
     for some in records_of(part):
         documents = avro.OfOne(some.schema)
-        decode = JsonRows(schema_text(rows.read), kept_apart=False, documents=documents, closed=True)
+        told = {one["field"]: one for one in avro.reader(some.schema).schema["fields"]}
+        schema = schema_text(block.with_told(rows.read, told))
+        decode = JsonRows(schema, kept_apart=False, documents=documents, closed=True)
         yield _Block(rows, decode, some)
 
 

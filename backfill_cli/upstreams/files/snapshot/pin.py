@@ -12,7 +12,7 @@ from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import START_OVER, BadData, Fatal, UsageError, in_config
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Place, touched
-from backfill_cli.model.schema import Columns, differing, same_type, shown
+from backfill_cli.model.schema import Columns, counts_of, differing, same_type, shown, unlike
 from backfill_cli.model.split import Split
 from backfill_cli.model.units import near_names
 from backfill_cli.upstreams.files.options import SnapshotFiles, table_ddl
@@ -105,6 +105,11 @@ def _one_schema(files: Sequence[File], found: Iterable[Columns]) -> Columns:
             raise BadData(
                 f"{file.path}: column '{name}' {here}, but {there} in {files[0].path}",
                 "all files of a table's snapshot must have the same columns: rewrite that file",
+            )
+        if columns is not first and (odd := unlike(counts_of(first), counts_of(columns))):
+            raise BadData(
+                f"{file.path}: {'; '.join(odd)}: see {files[0].path}",
+                "numbers of a column must count the same in all files of a table's snapshot: rewrite that file",
             )
     return first
 
