@@ -10,7 +10,8 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from backfill_cli.decode.guesses import DIGITS, PLACES, ColumnProfile, ddl, nested
+from backfill_cli.decode.encodings import DOUBLE_DIGITS
+from backfill_cli.decode.guesses import DIGITS, PLACES, ColumnProfile, ddl, spelt
 from backfill_cli.decode.json_rows import JsonRows
 from backfill_cli.formats import schemas
 from backfill_cli.model.schema import schema_text
@@ -26,16 +27,37 @@ def with_numbers(
     """The columns; those whose numbers were to be text have a type of numbers, if one holds all of them exactly.
 
     rows: the objects, their numbers as Decimal. As text they would be read, too, but for one like 0.0, or 1e22.
-    most: how many digits a decimal may have; with fewer than DIGITS, numbers inside other values are settled, too.
+    most: how many digits a decimal may have. Inside other values each number has the type of those in its place.
     """
     found = dict(columns)
     for name, one in columns.items():
-        text = nested(shape[name], "STRING")
-        settled = one.kind != text and (most == DIGITS or isinstance(shape[name], str))
-        if _has_numbers(shape[name]) and not settled:
-            numbers = [number for row in rows for number in _within(row.get(name))]
-            found[name] = next(_others(one, shape[name], numbers, most), replace(one, fixed=text))
+        values = [row.get(name) for row in rows]
+        if not isinstance(shape[name], str):
+            narrow = _nested(shape[name], values, DOUBLE_DIGITS, DIGITS)
+            found[name] = replace(one, fixed=_nested(shape[name], values, most), narrow=narrow)
+        elif shape[name] == "DOUBLE" and one.kind == "STRING":
+            found[name] = next(_others(one, [*_within(values)], most), replace(one, fixed="STRING"))
     return found
+
+
+def _nested(shape: Any, values: Sequence[Any], *most: int) -> str:
+    """The type of nested values, each number in it with a type that holds all in its place; text if none does.
+
+    most: how many digits a decimal may have; the first that suits.
+    """
+    if isinstance(shape, list):
+        inner = [one for value in values if isinstance(value, list) for one in value]
+        return f"ARRAY<{_nested(shape[0], inner, *most) if shape else 'STRING'}>"
+    if isinstance(shape, dict):
+        held = [value for value in values if isinstance(value, dict)]
+        told = {name: _nested(one, [value.get(name) for value in held], *most) for name, one in shape.items()}
+        return f"STRUCT<{', '.join(f'{spelt(name)}: {kind}' for name, kind in told.items())}>"
+    numbers = [value for value in values if isinstance(value, Decimal)]
+    if shape == "DOUBLE":
+        return next((kind for digits in most for kind, *_ in _kinds(numbers, digits)), "STRING")
+    if shape in ("UBIGINT", "BIGINT", "HUGEINT"):
+        return "BIGINT" if all(-(1 << 63) <= number < 1 << 63 for number in numbers) else f"DECIMAL({DIGITS},0)"
+    return "BOOLEAN" if shape == "BOOLEAN" else "STRING"
 
 
 def parsed(record: str | bytes) -> Any:
@@ -43,12 +65,6 @@ def parsed(record: str | bytes) -> Any:
     with suppress(ValueError, RecursionError):
         return json.loads(record, parse_float=Decimal, parse_int=Decimal)
     return None
-
-
-def _has_numbers(shape: Any) -> bool:
-    """Whether numbers with a point or an exponent are anywhere in it."""
-    inner = shape.values() if isinstance(shape, dict) else shape if isinstance(shape, list) else ()
-    return shape == "DOUBLE" or any(map(_has_numbers, inner))
 
 
 def that_read(
@@ -64,7 +80,8 @@ def that_read(
     tried = [records[index] for index in list(faults)[:_TRIED]]
     for name in found if faults else ():
         left = len(_faults({name: found[name]}, tried))
-        for other in _others(found[name], shape[name], _numbers(name, records)) if left else ():
+        alone = left and isinstance(shape[name], str)
+        for other in _others(found[name], _numbers(name, records)) if alone else ():
             if len(_faults({name: other}, tried)) < left:
                 found[name] = other
                 break
@@ -84,23 +101,30 @@ def _faults(columns: Mapping[str, ColumnProfile], records: Sequence[bytes]) -> d
     return {} if told is None else {i: said for i, said in enumerate(told.to_pylist()) if said is not None}
 
 
-def _others(
-    one: ColumnProfile, shape: Any, numbers: Sequence[Decimal], most: int = DIGITS
-) -> Iterator[ColumnProfile]:
-    """The column with other types for these numbers in its values: decimals of at most so many digits, doubles."""
+def _others(one: ColumnProfile, numbers: Sequence[Decimal], most: int = DIGITS) -> Iterator[ColumnProfile]:
+    """The column with other types for these numbers: decimals of at most so many digits, doubles."""
+    for kind, digits, places in _kinds(numbers, most):
+        yield (
+            replace(one, fixed=kind)
+            if kind == "DOUBLE"
+            else replace(one, fixed=kind, digits=digits, places=places)
+        )
+
+
+def _kinds(numbers: Sequence[Decimal], most: int) -> Iterator[tuple[str, int, int]]:
+    """(type, digits before the point, after it) of the types that hold these numbers, the best one first."""
     if not numbers:
         return
     exponents = [int(number.as_tuple().exponent) for number in numbers]
     places = max(0, *(-exponent for exponent in exponents))
     digits = max(1, *(number.adjusted() + 1 for number in numbers))
     doubles = all(Decimal(repr(float(number))) == number for number in numbers)
-    if doubles and max(exponents) > 0:  # as 1e22: decimals are not written so
-        yield replace(one, fixed=nested(shape, "DOUBLE"))
+    if doubles and max(exponents) > PLACES:  # as 1e22: decimals are not written so
+        yield "DOUBLE", digits, places
     if places <= PLACES and places + digits <= most:
-        fixed = nested(shape, f"DECIMAL({most},{places})")
-        yield replace(one, fixed=fixed, digits=digits, places=places)
+        yield f"DECIMAL({most},{places})", digits, places
     if doubles:
-        yield replace(one, fixed=nested(shape, "DOUBLE"))
+        yield "DOUBLE", digits, places
 
 
 def _numbers(name: str, records: Sequence[bytes]) -> list[Decimal]:

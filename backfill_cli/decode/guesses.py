@@ -46,8 +46,8 @@ class ColumnProfile:
     """What the values of a column have in common. digits: before the point. fixed: a type that the file states.
 
     zoned: the side whose times have a zone, if the other side's have none: "changes" or "snapshot". binary:
-    whether the changes have its numbers as doubles. unsettled: whether values, or parts of them, are of several
-    kinds or of none: they are read as text.
+    whether the changes have its numbers as doubles. narrow: the type then, instead of `fixed`. unsettled: whether
+    values, or parts of them, are of several kinds or of none: they are read as text.
     """
 
     rows: int
@@ -59,6 +59,7 @@ class ColumnProfile:
     fixed: str = ""
     zoned: str = ""
     binary: bool = False
+    narrow: str = ""
     unsettled: bool = False
 
     def with_more(self, other: "ColumnProfile") -> "ColumnProfile":
@@ -80,7 +81,7 @@ class ColumnProfile:
     def kind(self) -> str:
         """The column's type in Spark DDL."""
         if self.fixed:
-            return self.fixed
+            return self.narrow if self.binary and self.narrow else self.fixed
         if not self.values:
             return "STRING"
         if "whole" in self.kinds:
@@ -217,24 +218,13 @@ def of_json(db: "DuckDBPyConnection", table: str) -> tuple[Mapping[str, Any] | N
 def profiles(shape: Mapping[str, Any], rows: "DuckDBPyRelation") -> dict[str, ColumnProfile]:
     """What the columns that `of_json` found have in common."""
     found = of_relation(rows, list(shape))
-    places = dict(zip(found, _nested_places(rows), strict=True))
-    return {name: _of_json(one, shape[name], places[name]) for name, one in found.items()}
+    return {name: _of_json(one, shape[name]) for name, one in found.items()}
 
 
-def _nested_places(rows: "DuckDBPyRelation") -> Sequence[int]:
-    """For each column, the most digits after a point anywhere in it: in a text of a nested value, too."""
-    found = (f"regexp_extract_all({identifier(one)}, '[.]([0-9]+)', 1)" for one in rows.columns)
-    told: tuple[int, ...] = rows.aggregate(
-        ", ".join(f"coalesce(max(list_max(list_transform({one}, lambda x: length(x)))), 0)" for one in found)
-    ).fetchall()[0]
-    return told
-
-
-def _of_json(one: ColumnProfile, shape: Any, places: int) -> ColumnProfile:
-    """JSON strings stay text, even if they hold only digits. places: after a point, at most."""
+def _of_json(one: ColumnProfile, shape: Any) -> ColumnProfile:
+    """JSON strings stay text, even if they hold only digits. What a nested value holds is for exact_types.py."""
     if not isinstance(shape, str) or shape == "JSON":
-        number = f"DECIMAL({DIGITS},{places})" if places <= PLACES else "STRING"
-        return replace(one, fixed=nested(shape, number), unsettled=_is_unsettled(shape))
+        return replace(one, fixed="STRING", unsettled=_is_unsettled(shape))
     able = {"VARCHAR": {"date", "time", "instant"}, "BOOLEAN": {"boolean"}}.get(
         shape, {"whole", "number", "float"}
     )
@@ -242,15 +232,6 @@ def _of_json(one: ColumnProfile, shape: Any, places: int) -> ColumnProfile:
     if one.digits + one.places > _EXACT_IN_JSON and shape == "DOUBLE":
         kinds -= {"number"}
     return replace(one, kinds=kinds)
-
-
-def nested(shape: Any, number: str) -> str:
-    """A structure of values as Spark DDL. number: the type of those with a point."""
-    if isinstance(shape, list):
-        return f"ARRAY<{nested(shape[0], number) if shape else 'STRING'}>"
-    if isinstance(shape, dict):
-        return f"STRUCT<{', '.join(f'{spelt(name)}: {nested(inner, number)}' for name, inner in shape.items())}>"
-    return {"BOOLEAN": "BOOLEAN", "UBIGINT": "BIGINT", "BIGINT": "BIGINT", "DOUBLE": number}.get(shape, "STRING")
 
 
 def _is_unsettled(shape: Any) -> bool:

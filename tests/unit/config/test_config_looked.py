@@ -153,6 +153,28 @@ def test_numbers_with_a_point_inside_a_value_keep_their_places(
     assert told["snapshot"]["schema"] == f"id BIGINT, o ARRAY<STRUCT<x: {kind}, s: STRING>>"
 
 
+@pytest.mark.parametrize(
+    ("values", "kinds"),
+    [
+        ([{"a": "1.0", "b": "123456789012345678"}, {"a": "0.30000000000000004", "b": "-1"}], ("DOUBLE", "BIGINT")),
+        ([{"a": "1e3", "b": "0.123456789"}, {"a": "0.30000000000000004", "b": "12345678901234567.5"}],
+         ("DOUBLE", "DECIMAL(38,9)")),
+        ([{"a": "1.175494351e-38", "b": "18446744073709551615"}], ("DOUBLE", "DECIMAL(38,0)")),
+        ([{"a": "123456789012345678.5", "b": "0.5"}, {"a": "2", "b": "1e300"}], ("DECIMAL(38,1)", "DOUBLE")),
+    ],
+)  # fmt: skip
+def test_each_number_inside_a_value_has_a_type_of_its_own(
+    load_text: Load, written: Any, values: list[dict[str, str]], kinds: tuple[str, str]
+) -> None:
+    """With one type for all of them, only text was left, which reads no 1.0."""
+    lines = [f'{{"id":{i},"o":{{"a":{one["a"]},"l":[{{"b":{one["b"]}}}]}}}}\n' for i, one in enumerate(values)]
+    text = written(a__json="".join(lines))
+    schema = ready(load_text, text)["snapshot"]["schema"]
+    assert schema == f"id BIGINT, o STRUCT<a: {kinds[0]}, l: ARRAY<STRUCT<b: {kinds[1]}>>>"
+    assert JsonRows(schema_text(of_ddl(schema)), kept_apart=False)([one.encode() for one in lines]).error is None
+    assert "each type holds all their values exactly" in text
+
+
 def test_a_json_array_says_how_to_write_lines(written: Any) -> None:
     with pytest.raises(UsageError, match="a JSON array, not one object per line") as raised:
         written(a__json='[{"id":1}]')

@@ -119,11 +119,13 @@ def test_types_hold_the_values_of_changes_too(load_text: Load, written: Any) -> 
 def test_a_decimal_of_changes_that_are_doubles_has_the_digits_that_a_double_keeps(
     load_text: Load, written: Any
 ) -> None:
-    event = {"op": "c", "before": None, "after": {"id": 2, "amt": 2.5}, "source": {"table": "orders"}}
-    text = written(changes=True, a__json='{"id": 1, "amt": 1.25}\n', change1__json=json.dumps(event) + "\n")
+    after = {"id": 2, "amt": 2.5, "o": {"x": 0.5}}
+    event = {"op": "c", "before": None, "after": after, "source": {"table": "orders"}}
+    row = '{"id": 1, "amt": 1.25, "o": {"x": 0.125}}\n'
+    text = written(changes=True, a__json=row, change1__json=json.dumps(event) + "\n")
     told = ready(load_text, text)
     assert told["changes"]["decimals"] == "double"
-    assert told["snapshot"]["schema"] == "id BIGINT, amt DECIMAL(15,2)"
+    assert told["snapshot"]["schema"] == "id BIGINT, amt DECIMAL(15,2), o STRUCT<x: DECIMAL(15,3)>"
 
 
 CDC = {
