@@ -26,6 +26,27 @@ def not_allowed(what: str, timeout_s: float) -> Fatal:
     )
 
 
+def _fences(K: Any) -> set[int]:
+    """The codes of a producer whose transaction another one has ended: see librdkafka's rdkafka_txnmgr.c.
+
+    In all of its states: a broker answers with an older epoch, or the transaction that it is asked about is no
+    longer this producer's (its state, its producer id).
+    """
+    return {
+        K._FENCED,
+        K.PRODUCER_FENCED,
+        K.INVALID_PRODUCER_EPOCH,
+        # of an id whose epochs are used up, the next producer has another one
+        K.INVALID_PRODUCER_ID_MAPPING,
+        K.UNKNOWN_PRODUCER_ID,
+        # the other one has ended it, or begun its own
+        K.INVALID_TXN_STATE,
+        K.CONCURRENT_TRANSACTIONS,
+        # no transaction is open, as it was lost with one of these
+        K._STATE,
+    }
+
+
 class Transaction:
     """A producer of the job, opened: no other one can commit. Left without a commit, it is aborted.
 
@@ -81,23 +102,25 @@ class Transaction:
         for value, key in zip(values, keys, strict=True):
             try:
                 produce(topic, value, key, headers=told)
-            except BufferError:
-                self._send_when_free(topic, value, key, told)
-            except kafka.KafkaException as exc:
-                raise self._failed(exc.args[0], f"writing to topic '{topic}'", key) from exc
+            except (BufferError, kafka.KafkaException):
+                self._send(topic, value, key, headers=told)
         self._producer.poll(0)
 
     def send_in_order(self, topic: str, records: Sequence[tuple[bytes, bytes]]) -> None:
         """These (key, value) are on their way to the topic's first partition."""
         for key, value in records:
-            while True:
-                try:
-                    self._producer.produce(topic, value, key, partition=0)
-                    break
-                except BufferError:
-                    self._wait()
-                except client().KafkaException as exc:
-                    raise self._failed(exc.args[0], f"writing to topic '{topic}'", key) from exc
+            self._send(topic, value, key, partition=0)
+
+    def _send(self, topic: str, value: bytes | None, key: bytes, **told: Any) -> None:
+        """The record is on its way, once there is room for it."""
+        while True:
+            try:
+                self._producer.produce(topic, value, key, **told)
+                return
+            except BufferError:
+                self._wait()
+            except client().KafkaException as exc:
+                raise self._failed(exc.args[0], f"writing to topic '{topic}'", key) from exc
 
     def flush(self) -> None:
         """All that was sent is in the topics, not yet visible."""
@@ -110,15 +133,6 @@ class Transaction:
         self._producer.poll(0.05)
         if self._is_late():
             raise self._late()
-
-    def _send_when_free(self, topic: str, value: bytes | None, key: bytes, headers: Headers) -> None:
-        while True:
-            self._wait()
-            try:
-                self._producer.produce(topic, value, key, headers=headers)
-                return
-            except BufferError:
-                continue
 
     def commit(self) -> None:
         """All that was sent is in the topics, and visible to who reads what is committed."""
@@ -151,9 +165,11 @@ class Transaction:
         K, servers = client().KafkaError, self._connection.servers
         if self._is_late():
             return self._late()
+        if (reason := self._reason(error)) is not error:
+            error, key = reason, None  # of an earlier record
         what = f"{servers}: {doing}: {self._connection.scrubbed(error.str())}"
         match error.code():
-            case K._FENCED | K.INVALID_PRODUCER_EPOCH | K._STATE:
+            case code if code in _fences(K):
                 return Transient(f"{what}: another process has opened a transaction {self._name!r}", RETRIED)
             case K.INVALID_TRANSACTION_TIMEOUT:
                 return not_allowed(what, self._timeout_s)
@@ -166,6 +182,16 @@ class Transaction:
                     + ", with the large column left out in the transform's select",
                 )
         return ours(error, self._connection, doing, self._complaints)
+
+    def _reason(self, error: Any) -> Any:
+        """Why the transaction cannot go on: sending after an error says no more than that there was one."""
+        kafka = client()
+        if error.code() in (kafka.KafkaError._FATAL, kafka.KafkaError._STATE):
+            try:
+                self._producer.begin_transaction()  # raises the error that there was, and begins nothing then
+            except kafka.KafkaException as exc:
+                return exc.args[0]
+        return error
 
     def _late(self) -> BackfillError:
         return Transient(

@@ -1,16 +1,14 @@
 """An epoch in topics: one task writes the rows of all its tables and the job's new state in one transaction.
 
-The task reads the staged files itself and makes records of them by columns, ahead of what is being sent. Spark may
-run it twice (a retry, speculation): each run opens the job's transaction first, which ends that of any other run,
-and then finds in the job's state whether the epoch is there already.
+The task reads the staged files itself and makes records of them by columns; the client sends them from threads of
+its own. Made in another thread of Python, they would cost a fifth more CPU. Spark may run the task twice (a retry,
+speculation): each run opens the job's transaction first, which ends that of any other run, and then finds in the
+job's state whether the epoch is there already.
 """
 
-import queue
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,10 +34,6 @@ SNAPSHOT, UPSERT, DELETE = b"r", b"u", b"d"
 
 _ROWS, _BYTES = 10_000, 8 << 20
 """Of a batch; fewer rows if they are large."""
-_AHEAD = 4
-"""Batches that are ready before they are sent."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +132,7 @@ def _write(transaction: Transaction, commit: EpochCommit, table: SinkTable, held
     common = [(JOB, commit.job.encode()), (EPOCH, str(commit.epoch).encode())]
     headers = {op: [*common, (OP, op)] for op in (SNAPSHOT, UPSERT, DELETE)}
     counts = dict.fromkeys(headers, 0)
-    for sent in _ahead(_sent(Path(commit.folder), staged, records)):
+    for sent in _sent(Path(commit.folder), staged, records):
         transaction.send(held.topic, sent.values, sent.keys, headers[sent.op])
         counts[sent.op] += len(sent.keys)
     _refuse_miscounted(table, counts, staged)
@@ -181,41 +175,3 @@ def batches(folder: Path, files: Sequence[StagedFile]) -> Iterator[pa.RecordBatc
             size = sum(file.metadata.row_group(at).total_byte_size for at in range(file.num_row_groups))
             fits = _BYTES * max(1, rows) // max(1, size)
             yield from file.iter_batches(batch_size=max(1, min(_ROWS, fits)), use_threads=False)
-
-
-def _ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items, made in another thread while earlier ones are used."""
-    ready: queue.Queue[Callable[[], T] | None] = queue.Queue(_AHEAD)
-    ended = threading.Event()
-
-    def put(one: Callable[[], T] | None) -> bool:
-        while not ended.is_set():
-            try:
-                ready.put(one, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def make() -> None:
-        try:
-            for item in items:
-                if not put(lambda item=item: item):  # type: ignore[misc]
-                    return
-            put(None)
-        except BaseException as exc:
-            error = exc
-
-            def fail() -> T:
-                raise error
-
-            put(fail)
-
-    maker = threading.Thread(target=make, name="records", daemon=True)
-    maker.start()
-    try:
-        while (take := ready.get()) is not None:
-            yield take()
-    finally:
-        ended.set()
-        maker.join()
