@@ -189,7 +189,8 @@ class Throttle(Section):
 
 class CatchUp(Section):
     measure: Literal["time", "barriers"] = Field(
-        default="time", description="Unit of the lag that is allowed while catching up."
+        default="time",
+        description="Has no effect since version 0.1: remove it. Accepted so that configs which have it load.",
     )
 
 

@@ -287,9 +287,6 @@ REST = """\
 # [throttle]
 # rate = 20000                       # rows per second of snapshot reads; later: backfill throttle --rate 500
 
-# [catch_up]
-# measure = "time"                   # time | barriers
-
 # [spool]                            # only with strategy = "chain": where taken changes are kept
 # path = ".backfill/spool"           # on a disk, not in /tmp
 # max_size = "50GB"

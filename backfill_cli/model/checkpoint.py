@@ -164,8 +164,6 @@ class Progress:
     rows_per_s: float | None
     eta_s: tuple[float, float] | None
     limited_by: Limit
-    allowed: int | None = None
-    measure: str = "time"
     not_converging: Limit | None = None
     converging: bool = False
     snapshot_finished_ms: int | None = None

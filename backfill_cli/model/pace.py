@@ -103,20 +103,24 @@ class Commits:
             return Commits(now)
         return Commits(now, self.other, self.age + 1)
 
-    def rows(self, target_ms: int, least: int) -> int | None:
-        """How many changes the next epoch may have, at least `least`; None before a first commit."""
+    def rows(self, target_ms: int, least: int, wider: float = 1.0) -> int | None:
+        """How many changes the next epoch may have, at least `least`; None before a first commit.
+
+        wider: times the target that it may take in all, its fixed cost included, up to WIDEST.
+        """
         if self.last is None:
             return None
         rows, took_ms = self.last
         if self.other is None:  # the next one must be of another size: a wider one, unless it could take too long
             fits = max(least, int(rows * target_ms / took_ms))
-            wider = min(WIDER, WIDEST * target_ms / took_ms)
-            too_long = wider < APART and _apart(fits, rows)
-            return fits if too_long else max(fits, math.ceil(max(wider, APART) * rows))
+            more_rows = min(WIDER, WIDEST * target_ms / took_ms)
+            too_long = more_rows < APART and _apart(fits, rows)
+            return fits if too_long else max(fits, math.ceil(max(more_rows, APART) * rows))
         (fewer, less_ms), (more, more_ms) = sorted((self.last, self.other))
         per_row_ms = max(0.0, (more_ms - less_ms) / (more - fewer))
         fixed_ms = max(0.0, took_ms - per_row_ms * rows)
-        for_rows_ms = max(target_ms - fixed_ms, min(fixed_ms, max(WIDEST * target_ms - fixed_ms, fixed_ms / 4)))
+        shared_ms = min(fixed_ms, max(WIDEST * target_ms - fixed_ms, fixed_ms / 4))
+        for_rows_ms = max(wider * target_ms - fixed_ms, shared_ms)
         widest = int(more * GROW_AT_MOST)
         return max(least, widest if per_row_ms * widest <= for_rows_ms else int(for_rows_ms / per_row_ms))
 

@@ -20,10 +20,8 @@ from backfill_cli.model.upstream import Pin, UpstreamView
 class StrategyState(Protocol):
     """What every strategy's state provides, as a frozen dataclass: all that the engine and the views ask of it.
 
-    allowed: the lag that may remain, in milliseconds or upstream epochs; None where none is measured. converging:
-    whether the sink becomes right only once the log passes the end of a fuzzy load. not_converging: whether the
-    lag stays above what is allowed. snapshot_finished_ms, log_store_finished_ms: the barriers that ended the
-    phases.
+    converging: whether the sink becomes right only once the log passes the end of a fuzzy load.
+    snapshot_finished_ms, log_store_finished_ms: the barriers that ended the phases.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -37,11 +35,7 @@ class StrategyState(Protocol):
     @property
     def splits(self) -> Mapping[SplitKey, SplitProgress]: ...
     @property
-    def allowed(self) -> int | None: ...
-    @property
     def converging(self) -> bool: ...
-    @property
-    def not_converging(self) -> bool: ...
     @property
     def snapshot_finished_ms(self) -> int | None: ...
     @property

@@ -36,9 +36,7 @@ class ArrangementState:
     allowance: Allowance = field(default_factory=Allowance)
     snapshot_finished_ms: int | None = None
 
-    allowed: None = None
     converging: bool = False
-    not_converging: bool = False
 
     @property
     def log_store_finished_ms(self) -> int | None:

@@ -67,7 +67,7 @@ class ChainStrategy(SnapshotStrategy):
     def _leave_snapshot(self, state: SnapshotState, plan: EpochPlan, budget: Budget) -> SnapshotState:
         """Leaves for the log store even when nothing is pending: a barrier has to drain the spool first."""
         state = replace(state, snapshot_finished_ms=budget.now_ms)
-        return replace(state, phase=Phase.LOG_STORE, allowed=self._lag(plan))
+        return replace(state, phase=Phase.LOG_STORE)
 
     def freeze(self, state: SnapshotState) -> str:
         return json.dumps({**json.loads(super().freeze(state)), "uncovered": state.uncovered}, sort_keys=True)
@@ -80,7 +80,7 @@ class ChainStrategy(SnapshotStrategy):
 def _taking_while_paused(state: SnapshotState) -> SnapshotState:
     """A pause stops what ends in the sink, never the taking: changes that arrive meanwhile go into the spool."""
     if state.phase == Phase.UPSTREAM and state.control.paused and not state.control.pause_all:
-        return replace(state, phase=Phase.LOG_STORE, allowed=None, over=0)
+        return replace(state, phase=Phase.LOG_STORE)
     return state
 
 

@@ -63,9 +63,7 @@ class SourceState:
     allowance: Allowance = field(default_factory=Allowance)
     snapshot_finished_ms: int | None = None
 
-    allowed: None = None  # there is no log store between history and live, so it has no lag
     converging: bool = False
-    not_converging: bool = False
     log_store_finished_ms: None = None
 
     @property

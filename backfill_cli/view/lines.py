@@ -120,7 +120,6 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
         *((("read up to", view.spool.taken),) if view.spool is not None else ()),
         *((("applied up to", view.spool.applied),) if view.spool is not None else ()),
-        *((("allowed lag", spell_allowed(view)),) if view.allowed is not None else ()),
         *((("quarantined", spell_quarantined(view.quarantined)),) if view.quarantined else ()),
         *((("skipped", spell_skipped(view.skipped)),) if view.skipped else ()),
         *((("consistent", NOT_YET),) if view.converging and view.phase != "snapshot" else ()),
@@ -325,11 +324,6 @@ def spell_lag_in_full(view: JobView) -> str:
         return spell_lag(view.lag_s)
     oldest = f"; the oldest change that waits is {spell_lag(view.lag_s)} old" if view.lag_s else ""
     return f"not known before the snapshot is read{oldest}"
-
-
-def spell_allowed(view: JobView) -> str:
-    allowed = view.allowed or 0
-    return spell_duration(allowed) if view.measure == "time" else f"{allowed:,.0f} upstream commits"
 
 
 def spell_runner(view: JobView) -> str:

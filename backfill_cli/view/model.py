@@ -73,13 +73,12 @@ class JobView:
     the upstream: a 0 is true only while a runner observes it, or as of the end of a job that is done. lag_s:
     the present age of the oldest change that the sink lacks, None before it is known; an upper bound if no
     runner is live. as_of_ms: when a runner last observed the upstream, age_s: how long ago that was; None
-    before any did. interval_s: between two observations. allowed: the lag allowed to remain while catching up,
-    in `measure`: seconds or upstream epochs. limited_by: what limits the job now, and the command that changes
-    it. quarantined: sink table → rows that could not be read and are kept in it, since the job began. verified:
-    what the last verify found, None before one. doing_s: for how long the runner has been doing that. created:
-    False for a job that is being created, or whose start died before it was (state `dead`). rows_in_hand,
-    changes_in_hand: read and not committed yet, as in `Progress`; 0 without a runner. skipped: records of
-    topics and of files of Debezium that change no row of the job's tables, by kind, since the job began.
+    before any did. interval_s: between two observations. limited_by: what limits the job now, and the command that
+    changes it. quarantined: sink table → rows that could not be read and are kept in it, since the job began.
+    verified: what the last verify found, None before one. doing_s: for how long the runner has been doing that.
+    created: False for a job that is being created, or whose start died before it was (state `dead`). rows_in_hand,
+    changes_in_hand: read and not committed yet, as in `Progress`; 0 without a runner. skipped: records of topics
+    and of files of Debezium that change no row of the job's tables, by kind, since the job began.
     """
 
     name: str
@@ -103,8 +102,6 @@ class JobView:
     rate: float | None
     paused_by: str | None
     paused_since_ms: int | None
-    allowed: float | None
-    measure: str
     converging: bool
     not_converging: Limit | None
     waiting_for: Limit | None
@@ -178,8 +175,6 @@ def job_view(
         rate=row.control.rate,
         paused_by=row.control.paused_by,
         paused_since_ms=row.control.paused_since_ms,
-        allowed=_allowed(progress),
-        measure=progress.measure,
         converging=progress.converging,
         not_converging=progress.not_converging if at_work else None,
         waiting_for=progress.waiting_for if row.live else None,
@@ -302,7 +297,7 @@ def limited_by(row: JobRow, committed_ms: int = 0) -> Limit:
         return Limit(f"by {row.control.paused_by} since {since}{too}", Kind.PAUSED, go_on)
     if row.reported is None:  # what the runner before reported was of a control that was another
         return Limit("starting")
-    return row.reported.not_converging or row.reported.limited_by
+    return row.reported.limited_by
 
 
 def reason_of(row: JobRow) -> Limit:
@@ -331,12 +326,6 @@ def _share(progress: Progress) -> float | None:
         if total:
             return max(0.0, min(1.0, done / total))
     return None
-
-
-def _allowed(progress: Progress) -> float | None:
-    if progress.allowed is None:
-        return None
-    return progress.allowed / 1000 if progress.measure == "time" else progress.allowed
 
 
 def _rounded(rate: float | None) -> float | None:

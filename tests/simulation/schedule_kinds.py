@@ -28,8 +28,7 @@ class SnapshotSchedule(Schedule):
         self.sink = TwoTables(self.stager, self.random) if two else MemorySink(self.stager, self.random)
         self.tables = self.stager.names = (EVEN, ODD) if two else (TABLE,)
         pin = self.upstream.pin()
-        measure = self.random.choice(("time", "barriers"))
-        self.strategy = SnapshotStrategy(pin.splits, measure)  # type: ignore[arg-type]
+        self.strategy = SnapshotStrategy(pin.splits)
         return pin
 
     def _checked(self) -> None:

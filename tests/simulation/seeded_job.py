@@ -139,7 +139,7 @@ class SeededJob:
             lambda: self.now,
             lambda: self.steady,
         )
-        meter = Meter("j", "time", 1)
+        meter = Meter("j", 1)
         settings = replace(SETTINGS, until="caught-up" if self.quiet else self.until)
         loop = Orchestrator(job, ports, self.strategy, settings, recovered, meter)
         of_snapshot, of_log = (Sizer(self.random.randrange(1, self.most_rows)) for _ in range(2))

@@ -199,10 +199,10 @@ def strategy_of(config: JobConfig, upstream: Capabilities, pin: Pin) -> Strategy
     if strategy == "arrangement":
         return ArrangementStrategy(pin.splits)
     if strategy == "chain":
-        return ChainStrategy(pin.splits, config.catch_up.measure, current=upstream.log is not None)
+        return ChainStrategy(pin.splits, current=upstream.log is not None)
     if upstream.partitions is not None:
         return SourceStrategy(pin.splits, upstream.partitions.accepts_gap)
-    return SnapshotStrategy(pin.splits, config.catch_up.measure)
+    return SnapshotStrategy(pin.splits)
 
 
 _HOW_WRITTEN = (

@@ -21,6 +21,7 @@ MOST = 100
 LONG_MS = 1_000  # what takes longer is reported while it lasts
 LATELY_MS = 5_000
 MEANT_MS = 3_000  # a rate over less depends on when an epoch happened to begin, and jumps
+SLOWLY = 2.0  # times as long as without what arrives meanwhile
 PARTITIONS_SHOWN = 64  # more would fill a screen, and the catalog at every heartbeat
 
 
@@ -66,9 +67,8 @@ class Meter:
     mutated.
     """
 
-    def __init__(self, job: str, measure: str, interval_ms: int, follows: bool = True) -> None:
+    def __init__(self, job: str, interval_ms: int, follows: bool = True) -> None:
         self._job = job
-        self._measure = measure
         self._interval_ms = interval_ms
         self._follows = follows
         self._recent: tuple[_Measured, ...] = ()
@@ -194,8 +194,9 @@ class Meter:
         caught_up_ms: int | None,
         steady_ms: int = 0,
         in_hand: InHand = NOTHING,
+        not_converging: bool = False,
     ) -> Progress:
-        """The numbers as of the committed `state`."""
+        """The numbers as of the committed `state`. not_converging: see Sizes."""
         read = strategy.read_so_far(state)
         limit, first = state.control.rate, self._first_rate(in_hand, steady_ms)
         rates = self._rates() or ([] if first is None else [first])
@@ -208,6 +209,7 @@ class Meter:
         changes_per_s, written_per_s = self._log_rates(steady_ms) or (None, None)
         partitions = strategy.partitions(state, self._plan.latest)
         follows = state.phase != Phase.SNAPSHOT
+        eta_s = None if not_converging else self._eta(state, rates, read)
         return Progress(
             phase=state.phase,
             epoch=epoch,
@@ -220,11 +222,9 @@ class Meter:
             pending_epochs=self._pending + self._flying_epochs,
             lag_ms=None if observed_ms is None else max(0, observed_ms - (oldest_ms or observed_ms)),
             rows_per_s=self._rate(limit) or (first if first is None or limit is None else min(first, limit)),
-            eta_s=self._eta(state, rates, read),
-            limited_by=self._limit(state, waiting, steady_ms),
-            allowed=state.allowed,
-            measure=self._measure,
-            not_converging=self._not_converging() if state.not_converging else None,
+            eta_s=eta_s,
+            limited_by=self._limit(state, waiting, steady_ms, eta_s, not_converging),
+            not_converging=self._not_converging() if not_converging else None,
             converging=state.converging,
             snapshot_finished_ms=state.snapshot_finished_ms,
             log_store_finished_ms=state.log_store_finished_ms,
@@ -305,7 +305,14 @@ class Meter:
             return None
         return left / max(rates), left / min(rates)
 
-    def _limit(self, state: StrategyState, waiting: Limit | None, steady_ms: int) -> Limit:
+    def _limit(
+        self,
+        state: StrategyState,
+        waiting: Limit | None,
+        steady_ms: int,
+        eta_s: tuple[float, float] | None,
+        not_converging: bool,
+    ) -> Limit:
         """What limits the job now, with the command that changes it. waiting: what holds the loop up."""
         if state.control.paused:
             return Limit(f"by {state.control.paused_by}", Kind.PAUSED, command(f"resume {self._job}"))
@@ -325,6 +332,8 @@ class Meter:
             return Limit("the change log has not reached the end of the snapshot yet", Kind.AWAITING_LIVE)
         if state.phase == Phase.SNAPSHOT:
             return self._of_snapshot(state.control)
+        if state.phase == Phase.LOG_STORE:
+            return self._not_converging() if not_converging else self._of_backlog(eta_s)
         return self._of_log(state, steady_ms)
 
     def _of_snapshot(self, control: Control) -> Limit:
@@ -337,11 +346,17 @@ class Meter:
         committed = sum(epoch.record.commit_ms for epoch in self._recent)
         return Limit("sink (commits take longer than reads)" if committed > staged else "upstream reads")
 
-    def _of_log(self, state: StrategyState, steady_ms: int) -> Limit:
+    def _of_backlog(self, eta_s: tuple[float, float] | None) -> Limit:
+        """What is left, and about how long that takes if half of what is applied arrives anew meanwhile."""
         left = self._plan.pending_after
-        if state.phase == Phase.LOG_STORE or left:
-            behind = f"{spell_count(left, 'upstream commit')} left" if left else "the last upstream commits"
-            return Limit(behind, Kind.CATCHING_UP)
+        behind = f"{spell_count(left, 'upstream commit')} left" if left else "the last upstream commits"
+        if eta_s is not None and eta_s[1] >= SLOWLY * eta_s[0] > 0:
+            behind = f"slowly, about {spell_duration(eta_s[1])}: {behind}"
+        return Limit(behind, Kind.CATCHING_UP)
+
+    def _of_log(self, state: StrategyState, steady_ms: int) -> Limit:
+        if self._plan.pending_after:
+            return self._of_backlog(None)
         if state.converging:
             until = "the sink equals the upstream once the change log passes the end of the load"
             return Limit(until, Kind.FOLLOWING)
@@ -389,12 +404,12 @@ class Meter:
         return applied / span_s, arrived / span_s, span_s
 
     def _not_converging(self) -> Limit:
-        """Both rates, and what would help."""
+        """Both rates, as far as the last commits show them, and what would help."""
         applied, arriving, _ = self._applied()
-        come = spell_rate(arriving, "upstream commits")
+        come, go = (spell_rate(rate, "upstream commits") for rate in (arriving, applied))
+        more = f"{come} arrive, {go} are applied" if arriving > applied else "as much arrives as is applied"
         return Limit(
-            f"{come} arrive, {spell_rate(applied, 'upstream commits')} are applied; a larger barrier.target, "
-            "more cores, or fewer and larger upstream commits would help",
+            f"{more}; a larger barrier.target, more cores, or fewer and larger upstream commits would help",
             Kind.NOT_CONVERGING,
         )
 

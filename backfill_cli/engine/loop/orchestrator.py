@@ -76,7 +76,8 @@ class Orchestrator(Generic[S]):
         strategy, steady_ms, at_ms = self._strategy, self._ports.steady_ms(), self._caught_up.at_ms
         state = strategy.apply(self._committed_state, Mutations(self.state.control))
         held, waits, in_hand = self._committed, self.waiting_for(), self._in_hand()
-        told = self._meter.progress(strategy, state, held.epoch, waits, at_ms, steady_ms, in_hand)
+        stays = state.phase == Phase.LOG_STORE and self._sizes.not_converging
+        told = self._meter.progress(strategy, state, held.epoch, waits, at_ms, steady_ms, in_hand, stays)
         return replace(told, token=self._job.token, quarantined=held.quarantined, skipped=held.skipped)
 
     def _in_hand(self) -> InHand:
@@ -213,6 +214,7 @@ class Orchestrator(Generic[S]):
         hit("commit-known")
         self._rhythm.landed()
         self._sizes.committed(flight.record.phase, flight.checkpoint.staged, self._flight.commit_ms)
+        self._sizes.left(flight.record.phase, flight.plan.left)
         self._backoff = Backoff()
         self._committed = flight.checkpoint
         self._committed_state = flight.state

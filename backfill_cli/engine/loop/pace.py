@@ -6,6 +6,7 @@ Uses the steady clock, as every wait does: the time of day can be set forward or
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from backfill_cli.model.backlog import Backlog, Trend
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.pace import Commits, Sizer
 from backfill_cli.model.plan import EpochPlan, Staged
@@ -60,6 +61,7 @@ class Rhythm:
 
 LEAST_CHANGES = 10_000  # under a second: on a slow machine smaller epochs would be no faster, and never finish
 BESIDE_COMMITS = 2  # times the target that staging may take: a command waits until it ends
+WIDER = (1.0, 2.0, 5.0)  # times the target, while the log of a job that catches up does not become shorter
 FIRST_CHANGES = 100_000  # within the target even for JSON on a busy machine; four times as many in the next epoch
 
 
@@ -68,6 +70,7 @@ class Sizes:
     """target_ms: how long an epoch should take to stage and to commit.
 
     Sizes are rows as a plan counts them. over: how many it counts for each change that there is (`ChangeWindow`).
+    backlog: since the last time that epochs became wider; wider: how often they did.
     """
 
     target_ms: int
@@ -75,12 +78,14 @@ class Sizes:
     log: Sizer = field(default_factory=lambda: Sizer(FIRST_CHANGES))
     commits: Commits = field(default_factory=Commits)
     over: float = 1.0
+    backlog: Backlog = field(default_factory=Backlog)
+    wider: int = 0
 
     def rows(self, phase: Phase) -> int:
         """How many rows the next epoch of this phase may read."""
         if phase == Phase.SNAPSHOT:
             return self.snapshot.rows
-        fits = self.commits.rows(self.target_ms, LEAST_CHANGES)
+        fits = self.commits.rows(self.target_ms, LEAST_CHANGES, WIDER[self.wider])
         return self.log.rows if fits is None else min(self.log.rows, int(fits * self.over))
 
     def staged(
@@ -92,7 +97,8 @@ class Sizes:
         """
         if phase != Phase.SNAPSHOT:
             # staged beside a commit that takes longer, an epoch costs no time of its own
-            target_ms = max(self.target_ms, min(commit_ms, BESIDE_COMMITS * self.target_ms))
+            wide_ms = int(self.target_ms * WIDER[self.wider])
+            target_ms = max(wide_ms, min(commit_ms, BESIDE_COMMITS * self.target_ms))
             # what a slow commit keeps small is made smaller still where staging is slow, too
             at = Sizer(self.rows(phase)) if stage_ms > target_ms else self.log
             counted = max(_changes(staged), expected)
@@ -109,6 +115,23 @@ class Sizes:
         changes = 0 if staged is None or phase == Phase.SNAPSHOT else _changes(staged)
         if changes >= LEAST_CHANGES:  # a live job's few changes would replace what larger commits have shown
             self.commits = self.commits.after(changes, commit_ms)
+
+    def left(self, phase: Phase, changes: int) -> None:
+        """Epochs become wider where the log does not become shorter. changes: what a commit of this phase left.
+
+        Wider ones share the fixed cost of an epoch among more rows. They stay so until the job has caught up.
+        """
+        if phase != Phase.LOG_STORE:
+            self.backlog, self.wider = Backlog(), 0
+            return
+        self.backlog = self.backlog.after(changes)
+        if self.wider + 1 < len(WIDER) and self.backlog.trend is Trend.STAYS:
+            self.backlog, self.wider = Backlog(), self.wider + 1
+
+    @property
+    def not_converging(self) -> bool:
+        """Whether the log does not become shorter although epochs are as wide as they may be."""
+        return self.backlog.trend is Trend.STAYS
 
     def full(self, changes: int) -> bool:
         """Whether this many live rows beside a limited snapshot fill an epoch, so that the next need not wait."""

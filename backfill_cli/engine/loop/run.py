@@ -249,7 +249,7 @@ class _Run:
             int(config.retry.limit_s * 1000),
             definition.until,
         )
-        meter = Meter(self.name, config.catch_up.measure, interval_ms, resources.upstream.capabilities.follows)
+        meter = Meter(self.name, interval_ms, resources.upstream.capabilities.follows)
         with ThreadPoolExecutor(1, "commit") as pool, self._beside(spooled):
             submit = self._submits(pool)
             ports = Ports(upstream, resources.sink, store, stager, spooled, submit, _now_ms, steady_ms)

@@ -467,15 +467,14 @@ def test_what_the_loop_runs_with_is_as_the_config_is_now(
 
     monkeypatch.setattr(running, "Orchestrator", loop)
     file = folder / "job.toml"
-    more = '[barrier]\ninterval = "7s"\ntarget = "9s"\n[throttle]\nrate = 5\n[catch_up]\nmeasure = "barriers"\n'
+    more = '[barrier]\ninterval = "7s"\ntarget = "9s"\n[throttle]\nrate = 5\n'
     more += '[hooks]\non = ["failed"]\ncommand = ["true"]\n'
     staging = 'name = "orders"\nstaging = "elsewhere"'
     changed = file.read_text().replace('limit = "1s"', 'limit = "3s"').replace('name = "orders"', staging, 1)
     file.write_text(changed + more)
     assert "far enough" in run("start", "--config", "job.toml").stderr
-    _, ports, _, settings, _, meter = seen
+    _, ports, _, settings, _, _ = seen
     assert (settings.interval_ms, settings.target_ms, settings.retry_limit_ms) == (7_000, 9_000, 3_000)
     assert ports.stager.folder(1, "a").startswith(str(folder / "elsewhere"))
     assert [(one.verb, one.rate) for one in catalog.job("orders").waiting] == [("throttle", 5.0)]
-    assert meter._measure == "barriers"
     assert configs.stored_hooks(catalog.definition("orders").config).command == ["true"]

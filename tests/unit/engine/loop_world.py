@@ -193,7 +193,7 @@ class World:
             self.wall_ms,
             lambda: self.now_ms,
         )
-        meter = Meter("j", "time", self.settings.interval_ms)
+        meter = Meter("j", self.settings.interval_ms)
         loop = Orchestrator(self.job, ports, self.strategy, self.settings, start, meter)
         loop._sizes = Sizes(self.settings.target_ms, Sizer(self.per_epoch), Sizer(self.per_epoch))
         return loop

@@ -7,6 +7,7 @@ import pytest
 from backfill_cli.engine.loop.meter import PARTITIONS_SHOWN, InHand, Meter
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, Written
 from backfill_cli.model.job import Control, Phase
+from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.plan import ChangeWindow, EpochPlan
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.split import Split, SplitProgress, SplitStatus
@@ -25,7 +26,7 @@ def state(*progress: SplitProgress, control: Control | None = None, reported_ms:
 
 def meter(latest: dict[str, int] | None = None, rows: int = 30) -> Meter:
     """A meter that saw some epochs of `rows` history rows, a second apart, and the log's end."""
-    made = Meter("job", "time", 1000)
+    made = Meter("job", 1000)
     for at in range(1000, 6000, 1000):
         made.committed(EpochRecord(at, at - 1000, Phase.SNAPSHOT, at, snapshot_rows=rows), at, at + 900)
     if latest is not None:
@@ -43,16 +44,16 @@ HALF = state(
 
 
 def test_a_job_without_a_change_side_is_not_said_to_follow() -> None:
-    made = Meter("job", "time", 1000)
+    made = Meter("job", 1000)
     assert str(follows(made, Phase.UPSTREAM).limited_by) == "looking for changes upstream"
     made.observed(EpochPlan(), 1_000, UpstreamView("{}", START))
     assert str(follows(made, Phase.UPSTREAM).limited_by) == "following: a commit every 1 s"
-    alone = str(follows(Meter("job", "time", 1000, follows=False), Phase.UPSTREAM).limited_by)
+    alone = str(follows(Meter("job", 1000, follows=False), Phase.UPSTREAM).limited_by)
     assert alone == "nothing to follow: the config names no changes; to end it: backfill stop job"
 
 
 def test_a_change_is_lacking_until_the_epoch_that_holds_it_has_landed() -> None:
-    made, view = Meter("job", "time", 1000), UpstreamView("{}", START)
+    made, view = Meter("job", 1000), UpstreamView("{}", START)
     window = ChangeWindow(START, Position.of({"0": 5}), 100, 200, 1)
     made.observed(EpochPlan(window=window), 1_000, view)
     assert told(HALF, made).oldest_ms == 100
@@ -70,7 +71,7 @@ def test_a_change_is_lacking_until_the_epoch_that_holds_it_has_landed() -> None:
 
 
 def test_what_came_since_people_were_told_that_nothing_is_lacking_is_news() -> None:
-    made, view = Meter("job", "time", 1000), UpstreamView("{}", START)
+    made, view = Meter("job", 1000), UpstreamView("{}", START)
     made.observed(EpochPlan(), 1_000, view)
     assert told(HALF, made).oldest_ms is None
     assert not made.lag_untold
@@ -96,7 +97,7 @@ def test_states_are_counted_partitions_newer_than_the_pin_too() -> None:
 
 
 def test_a_job_without_history_has_read_all_of_it() -> None:
-    made = Meter("job", "time", 1000)
+    made = Meter("job", 1000)
     progress = made.progress(
         SourceStrategy(SPLITS[1:2]),
         SourceState(Control(), {("t", "1"): SplitProgress(SplitStatus.FINISHED, 9, target=9)}),
@@ -121,7 +122,7 @@ def test_a_rate_bounds_the_time_left_before_anything_is_measured() -> None:
         )
     )
     slow = SourceState(Control(rate=4.0), fresh.splits)
-    assert Meter("job", "time", 1000).progress(STRATEGY, slow, 1, None, None).eta_s == (100.0, 100.0)
+    assert Meter("job", 1000).progress(STRATEGY, slow, 1, None, None).eta_s == (100.0, 100.0)
 
 
 def test_a_target_that_was_raised_counts() -> None:
@@ -146,7 +147,7 @@ def test_lag_is_not_known_before_the_first_look() -> None:
 
 def test_only_the_partitions_furthest_behind_are_listed() -> None:
     many = {("t", str(i)): SplitProgress(SplitStatus.FINISHED, 0, target=0) for i in range(200)}
-    made = Meter("job", "time", 1000)
+    made = Meter("job", 1000)
     strategy = SourceStrategy(tuple(Split("t", str(i), 0, 0) for i in range(200)))
     made.observed(EpochPlan(latest=Position.of({str(i): i for i in range(200)})), 1, UpstreamView("{}", START))
     lines = made.progress(strategy, SourceState(Control(), many), 1, None, None).partitions
@@ -169,18 +170,18 @@ def test_files_are_counted_in_their_own_states() -> None:
     strategy = SnapshotStrategy((Split("t", "a", 10, 0), Split("t", "b", 10, 0)))
     splits = {("t", "a"): SplitProgress(SplitStatus.CONSUMING, 4, 4, 1)}
     files = replace(strategy.start(Pin(Position(), None, None, strategy.splits), Control()), splits=splits)
-    progress = Meter("job", "time", 1000).progress(strategy, files, 1, None, None)
+    progress = Meter("job", 1000).progress(strategy, files, 1, None, None)
     assert progress.splits == {"not started": 1, "consuming": 1, "consumed": 0}
     assert (progress.rows_read, progress.rows_total, progress.share, progress.partitions) == (4, 20, None, ())
 
 
-SNAPSHOT = SnapshotStrategy((), "time")
+SNAPSHOT = SnapshotStrategy(())
 LOG_STORE = SnapshotState(Control(), Phase.LOG_STORE, START, None, None, {})
 
 
 def applied(*epochs: tuple[int, int, int]) -> Meter:
     """(upstream epochs taken, pending after it, changes) a second, each committed at its end."""
-    made = Meter("job", "time", 1000)
+    made = Meter("job", 1000)
     for n, (taken, pending, changes) in enumerate(epochs):
         record = EpochRecord(n, n - 1, Phase.LOG_STORE, 1000 * (n + 1), changes_read=changes)
         record = replace(record, upstream_epochs=taken, pending_epochs=pending)
@@ -202,6 +203,33 @@ def test_while_catching_up_the_time_left_goes_by_what_is_applied_and_what_arrive
     assert follows(applied((10, 90, 1), (10, 80, 1)), Phase.UPSTREAM).eta_s is None
 
 
+def test_how_long_catching_up_takes_is_said_where_it_is_slow_and_never_beside_that_it_does_not_converge() -> None:
+    quick = follows(applied((10, 90, 1), (10, 80, 1), (10, 70, 1)))
+    assert str(quick.limited_by) == "catching up: 70 upstream commits left"
+    made = applied((10, 90, 1), (10, 88, 1), (10, 86, 1))
+    slow = follows(made)
+    assert str(slow.limited_by) == "catching up: slowly, about 18 s: 86 upstream commits left"
+    assert slow.not_converging is None
+    never = made.progress(SNAPSHOT, LOG_STORE, 1, None, None, not_converging=True)
+    assert never.eta_s is None
+    assert never.limited_by == never.not_converging
+    assert str(never.limited_by).startswith(
+        "not converging: as much arrives as is applied; a larger barrier.target"
+    )
+    behind = applied((10, 90, 1), (10, 99, 1), (10, 109, 1)).progress(
+        SNAPSHOT, LOG_STORE, 1, None, None, not_converging=True
+    )
+    assert " arrive, 10 upstream commits/s are applied; " in str(behind.limited_by)
+
+
+def test_what_holds_a_job_up_is_said_before_that_it_does_not_converge() -> None:
+    made = applied((10, 90, 1), (10, 95, 1))
+    waits = made.progress(SNAPSHOT, LOG_STORE, 1, Limit("the broker is away"), None, not_converging=True)
+    assert str(waits.limited_by) == "waiting: the broker is away"
+    paused = replace(LOG_STORE, control=Control("ann", 1))
+    assert made.progress(SNAPSHOT, paused, 1, None, None, not_converging=True).limited_by.kind is Kind.PAUSED
+
+
 def test_changes_a_second_are_those_of_the_recent_epochs_and_none_of_a_quiet_while() -> None:
     made = applied((1, 0, 500), (1, 0, 1500), (1, 0, 1000))
     assert follows(made, Phase.UPSTREAM).changes_per_s == 1000.0
@@ -210,7 +238,7 @@ def test_changes_a_second_are_those_of_the_recent_epochs_and_none_of_a_quiet_whi
 
 
 def test_rows_written_a_second_are_told_apart_by_what_the_sink_does_with_them() -> None:
-    made = Meter("job", "time", 1000)
+    made = Meter("job", 1000)
     for n in range(3):
         record = EpochRecord(n, n - 1, Phase.UPSTREAM, n, changes_read=70)
         record = replace(record, rows_written=60, rows_inserted=0, rows_upserted=40, rows_deleted=20)
@@ -221,7 +249,7 @@ def test_rows_written_a_second_are_told_apart_by_what_the_sink_does_with_them() 
 
 
 def test_a_live_job_with_work_in_hand_is_not_limited_by_nothing() -> None:
-    made = Meter("job", "time", 1000)
+    made = Meter("job", 1000)
     made.observed(EpochPlan(), 900, UpstreamView("{}", START))
     with made.busy("reading 15 upstream commits", 1_000, 0):
         assert str(follows(made, Phase.UPSTREAM, 999).limited_by).startswith("following: a commit")
@@ -236,7 +264,7 @@ def test_a_live_job_with_work_in_hand_is_not_limited_by_nothing() -> None:
 
 
 def test_how_far_a_long_epoch_is_read_is_told_each_second_and_a_short_one_says_nothing() -> None:
-    made = Meter("job", "time", 1000)
+    made = Meter("job", 1000)
 
     def tells(steady_ms: int, rows: int) -> bool:
         in_hand = InHand(rows, 0, rows)
@@ -261,7 +289,7 @@ def test_how_far_a_long_epoch_is_read_is_told_each_second_and_a_short_one_says_n
 
 
 def test_a_sink_that_has_everything_does_not_lag_by_what_it_lacked_before() -> None:
-    made = Meter("job", "time", 1000)
+    made = Meter("job", 1000)
     window = ChangeWindow(START, Position.of({"0": 5}), 1_000, 2_000, 1)
     made.observed(EpochPlan(window=window), 34_000, UpstreamView("{}", START))
     assert told(HALF, made).lag_ms == 33_000
@@ -275,11 +303,11 @@ def test_a_sink_that_has_everything_does_not_lag_by_what_it_lacked_before() -> N
 def test_a_rate_of_0_says_what_is_not_read_and_how_to_lift_it() -> None:
     unread = replace(HALF, control=Control(rate=0.0))
     said = "rate 0: no row of the snapshot is read; to read it: backfill throttle job --rate none"
-    assert str(told(unread, Meter("job", "time", 1000)).limited_by) == said
+    assert str(told(unread, Meter("job", 1000)).limited_by) == said
 
 
 def test_what_lasts_is_news_once_and_what_is_quick_never() -> None:
-    made = Meter("job", "time", 1000)
+    made = Meter("job", 1000)
     with made.busy("reading", 1_000, 70):
         assert not made.untold(1_069)
         assert made.untold(1_070)
@@ -291,7 +319,7 @@ def test_what_lasts_is_news_once_and_what_is_quick_never() -> None:
 
 
 def test_rates_and_the_time_left_are_not_known_in_the_first_seconds() -> None:
-    made = Meter("job", "time", 1000)
+    made = Meter("job", 1000)
     shown = []
     for at, rows in ((0, 1), (5_000, 30), (6_000, 30), (7_000, 30), (8_000, 30)):  # the first one starts workers
         made.committed(EpochRecord(at, at - 1, Phase.SNAPSHOT, at, snapshot_rows=rows), at, at + 900)
@@ -301,7 +329,7 @@ def test_rates_and_the_time_left_are_not_known_in_the_first_seconds() -> None:
 
 
 def test_a_first_change_after_a_while_is_no_rate_yet_and_then_one_over_more_than_its_epoch() -> None:
-    made = Meter("job", "time", 1000)
+    made = Meter("job", 1000)
     made.committed(EpochRecord(1, 0, Phase.UPSTREAM, 1, changes_read=6), 600_000, 600_100)
     at = {ms: follows(made, Phase.UPSTREAM, ms).changes_per_s for ms in (600_100, 602_999, 603_000, 605_101)}
     assert at == {600_100: None, 602_999: None, 603_000: 2.0, 605_101: 0.0}
@@ -314,7 +342,7 @@ def test_the_time_left_to_catch_up_is_not_told_from_one_short_epoch() -> None:
 
 @pytest.mark.parametrize("interval_ms", [50, 200, 1000])
 def test_rates_are_known_however_short_the_interval(interval_ms: int) -> None:
-    history, log = Meter("job", "time", interval_ms), Meter("job", "time", interval_ms)
+    history, log = Meter("job", interval_ms), Meter("job", interval_ms)
     for at in range(0, 20_000, interval_ms):
         read = EpochRecord(at, at - 1, Phase.SNAPSHOT, at, snapshot_rows=interval_ms)
         history.committed(read, at, at + interval_ms // 2)

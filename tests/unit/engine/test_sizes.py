@@ -1,6 +1,8 @@
 """How many rows the next epoch takes: what staging and what the sink's commits have shown."""
 
-from backfill_cli.engine.loop.pace import FIRST_CHANGES, LEAST_CHANGES, Sizes
+import pytest
+
+from backfill_cli.engine.loop.pace import FIRST_CHANGES, LEAST_CHANGES, WIDER, Sizes
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged
 
@@ -63,3 +65,50 @@ def test_where_a_plan_counts_more_changes_than_there_are_sizes_are_as_it_counts(
     assert sizes.rows(Phase.LOG_STORE) == 4 * FIRST_CHANGES, "50,000 changes, of which the plan counts 20 each"
     sizes.staged(Phase.LOG_STORE, False, staged(20_000), 4 * FIRST_CHANGES, 1_000, 10_000)
     assert sizes.rows(Phase.LOG_STORE) == 20 * 50_000
+
+
+def caught_up_within(arriving: float, fixed_ms: int, commits: int = 400) -> tuple[int | None, Sizes]:
+    """After how many commits 20 million changes are applied, None if they are not; and what the sizes are then.
+
+    arriving: changes per ms; a commit takes `fixed_ms`, and a millisecond for 100 changes.
+    """
+    sizes, left = Sizes(TARGET_MS), 20_000_000.0
+    for n in range(commits):
+        rows = sizes.rows(Phase.LOG_STORE)
+        if rows >= left:
+            return n, sizes
+        took_ms = fixed_ms + rows // 100
+        left += arriving * took_ms - rows
+        sizes.staged(Phase.LOG_STORE, False, staged(rows), 0, rows // 1_000, took_ms)
+        sizes.committed(Phase.LOG_STORE, staged(rows), took_ms)
+        sizes.left(Phase.LOG_STORE, int(left))
+    return None, sizes
+
+
+@pytest.mark.parametrize(
+    ("arriving", "fixed_ms", "wider"), [(30, 2_500, 0), (55, 2_500, 1), (85, 2_500, 2), (70, 5_000, 2)]
+)
+def test_a_log_that_does_not_become_shorter_gets_wider_epochs_up_to_five_times_the_target(
+    arriving: float, fixed_ms: int, wider: int
+) -> None:
+    """Changes apply at up to 100 a millisecond; with as long for rows as for what is fixed, at half of that."""
+    commits, sizes = caught_up_within(arriving, fixed_ms)
+    assert commits is not None
+    assert (sizes.wider, sizes.not_converging) == (wider, False)
+    assert fixed_ms + sizes.rows(Phase.LOG_STORE) // 100 <= WIDER[wider] * TARGET_MS * 1.1
+
+
+def test_a_log_is_said_not_to_converge_once_epochs_cannot_be_wider() -> None:
+    commits, sizes = caught_up_within(90, 5_000)
+    assert (commits, sizes.wider, sizes.not_converging) == (None, len(WIDER) - 1, True)
+    sizes.left(Phase.UPSTREAM, 0)
+    assert (sizes.wider, sizes.not_converging) == (0, False)
+
+
+def test_by_what_arrives_for_what_is_applied_a_log_is_said_not_to_converge_or_not() -> None:
+    """Epochs that cost nothing fixed: 4 or 6 of 10 were once said not to converge at nearly every commit."""
+    for arriving in (40, 60):
+        commits, sizes = caught_up_within(arriving, 0)
+        assert commits is not None
+        assert sizes.wider == 0
+    assert caught_up_within(110, 0)[1].not_converging

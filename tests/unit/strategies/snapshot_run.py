@@ -12,7 +12,7 @@ from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import Split, SplitKey
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
-from backfill_cli.strategies.snapshot import Measure, SnapshotState, SnapshotStrategy
+from backfill_cli.strategies.snapshot import SnapshotState, SnapshotStrategy
 
 INTERVAL_MS = 1_000
 FREE = Control()
@@ -42,7 +42,6 @@ class Run:
 
     parts: tuple[Part, ...]
     log: list[UpstreamEpoch] = field(default_factory=list)
-    measure: Measure = "time"
     now_ms: int = 10_000
     position_ms: int | None = None
     complete_at: Position | None = None
@@ -53,7 +52,7 @@ class Run:
 
     def __post_init__(self) -> None:
         splits = tuple(part.split for part in self.parts)
-        self.strategy = SnapshotStrategy(splits, self.measure)
+        self.strategy = SnapshotStrategy(splits)
         self.states.append(
             self.strategy.start(Pin(Position(), self.position_ms, self.complete_at, splits), Control())
         )

@@ -1,7 +1,8 @@
-"""The log store and what follows: whole upstream epochs in order, the lag allowed shrinking to nothing."""
+"""The log store and what follows: whole upstream epochs in order, until nothing is left."""
 
+import json
 from collections.abc import Sequence
-from math import floor
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,9 @@ from backfill_cli.model.pace import Budget
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, Staged
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.upstream import UpstreamEpoch
-from backfill_cli.strategies.snapshot import Measure, SnapshotStrategy
+from backfill_cli.strategies.reading import unpaid
+from backfill_cli.strategies.snapshot import SnapshotStrategy
 
-measures = st.sampled_from(("time", "barriers"))
 SMALL = (part("0", 20, table="a"),)
 
 
@@ -28,18 +29,16 @@ def fitting(pending: Sequence[UpstreamEpoch], rows: int) -> int:
     return max(1, sum(sum(map(weight, pending[: n + 1])) <= rows for n in range(len(pending))))
 
 
-def logged(parts: tuple[Part, ...], steps: list[Beat], measure: Measure = "time", **more: int) -> Run:
-    run = Run(parts, measure=measure, **more)  # type: ignore[arg-type]
+def logged(parts: tuple[Part, ...], steps: list[Beat], **more: int) -> Run:
+    run = Run(parts, **more)  # type: ignore[arg-type]
     for beat in steps:
         run.barrier(beat)
     return run
 
 
-@given(all_parts(), beats(), measures)
-def test_upstream_epochs_are_applied_whole_once_and_in_order(
-    parts: tuple[Part, ...], steps: list[Beat], measure: Measure
-) -> None:
-    run = logged(parts, [*steps, *[Beat(rows=10**6)] * 9], measure)
+@given(all_parts(), beats())
+def test_upstream_epochs_are_applied_whole_once_and_in_order(parts: tuple[Part, ...], steps: list[Beat]) -> None:
+    run = logged(parts, [*steps, *[Beat(rows=10**6)] * 9])
     at = 0
     for window in (plan.window for plan in run.plans if plan.window):
         taken = run.log[at : at + window.epochs]
@@ -52,11 +51,9 @@ def test_upstream_epochs_are_applied_whole_once_and_in_order(
     assert run.state.position == (Position.of({"log": at}) if at else START)
 
 
-@given(all_parts(), beats(), measures)
-def test_no_change_is_read_before_the_whole_snapshot_is(
-    parts: tuple[Part, ...], steps: list[Beat], measure: Measure
-) -> None:
-    run = logged(parts, steps, measure)
+@given(all_parts(), beats())
+def test_no_change_is_read_before_the_whole_snapshot_is(parts: tuple[Part, ...], steps: list[Beat]) -> None:
+    run = logged(parts, steps)
     for before, plan in zip(run.states, run.plans, strict=False):
         assert not (plan.reads and plan.window)
         if plan.window:
@@ -65,11 +62,9 @@ def test_no_change_is_read_before_the_whole_snapshot_is(
             assert before.phase == Phase.SNAPSHOT
 
 
-@given(all_parts(), beats(), measures)
-def test_a_barrier_takes_what_fits_and_at_least_one(
-    parts: tuple[Part, ...], steps: list[Beat], measure: Measure
-) -> None:
-    run = Run(parts, measure=measure)
+@given(all_parts(), beats())
+def test_a_barrier_takes_what_fits_and_at_least_one(parts: tuple[Part, ...], steps: list[Beat]) -> None:
+    run = Run(parts)
     for beat in steps:
         before = run.state
         plan = run.barrier(beat)
@@ -83,40 +78,11 @@ def test_a_barrier_takes_what_fits_and_at_least_one(
         assert plan.window.epochs == min(cut, max(1, fitting(pending, beat.rows)))
 
 
-@given(all_parts(), beats(max_size=40), measures, st.sampled_from((None, 0, 4_000)))
-def test_the_allowed_lag_follows_its_formula_and_never_grows(
-    parts: tuple[Part, ...], steps: list[Beat], measure: Measure, position_ms: int | None
-) -> None:
-    run = Run(parts, measure=measure, position_ms=position_ms)
-    for beat in steps:
-        before = run.state
-        plan = run.barrier(beat)
-        after = run.state
-        if after.phase != Phase.LOG_STORE:
-            assert after.allowed is None
-            continue
-        pending = run.log[int(after.position.get("log") or 0) :]
-        begun_ms = after.position_ms if after.position_ms is not None else pending[0].ms if pending else 0
-        lag = len(pending) if measure == "barriers" else max(0, pending[-1].ms - begun_ms) if pending else 0
-        if before.phase == Phase.SNAPSHOT or before.allowed is None:
-            assert after.allowed in (None, lag)
-        elif plan.window is None:
-            assert after.allowed == before.allowed
-        else:
-            was_ms = before.position_ms if before.position_ms is not None else plan.window.from_ms
-            elapsed_ms = max(0, run.log[int(after.position.get("log") or 0) - 1].ms - was_ms)
-            by_count = before.allowed - plan.window.epochs
-            shrunk = floor(before.allowed - elapsed_ms / 2) if measure == "time" else by_count
-            assert after.allowed == min(lag, max(0, shrunk))
-            assert after.allowed <= before.allowed
-            assert after.over == (before.over + 1 if lag > max(0, shrunk) else 0)
-
-
-@given(st.integers(1, 200), st.integers(0, 5), st.integers(1, 50), st.sampled_from((1, 250, 1_000)), measures)
+@given(st.integers(1, 200), st.integers(0, 5), st.integers(1, 50), st.sampled_from((1, 250, 1_000)))
 def test_the_phase_ends_while_the_apply_rate_is_at_least_twice_the_growth(
-    queued: int, growth: int, rows: int, step_ms: int, measure: Measure
+    queued: int, growth: int, rows: int, step_ms: int
 ) -> None:
-    run = Run(SMALL, measure=measure)
+    run = Run(SMALL)
     clock = iter(range(0, 10**9, step_ms))
     run.barrier(Beat(rows=20, arriving=tuple(epoch(next(clock), rows) for _ in range(queued))))
     assert run.state.phase == Phase.LOG_STORE
@@ -129,33 +95,9 @@ def test_the_phase_ends_while_the_apply_rate_is_at_least_twice_the_growth(
     assert run.state.log_store_finished_ms == run.now_ms
 
 
-@given(measures, st.integers(30, 60))
-def test_three_barriers_over_the_allowed_lag_are_said_to_not_converge(measure: Measure, growth: int) -> None:
-    run = Run(SMALL, measure=measure)
-    clock = iter(range(0, 10**9, 1_000))
-    run.barrier(Beat(rows=20, arriving=tuple(epoch(next(clock), 10) for _ in range(100))))
-    said = []
-    for _ in range(5):
-        run.barrier(Beat(rows=10, arriving=tuple(epoch(next(clock), 10) for _ in range(growth))))
-        said.append(run.state.not_converging)
-    assert said == [False, False, True, True, True]
-    run.barrier(Beat(rows=10**9))
-    assert not run.state.not_converging
-
-
-def test_one_good_barrier_begins_the_count_anew() -> None:
-    run = Run(SMALL, measure="barriers")
-    run.barrier(Beat(rows=20, arriving=(epoch(0, 10),) * 20))
-    for arriving in (40, 40, 0, 40, 40):
-        run.barrier(Beat(rows=10**9 if arriving == 0 else 1, arriving=(epoch(0, 10),) * arriving))
-        assert not run.state.not_converging
-
-
-@given(all_parts(), measures, st.booleans())
-def test_the_log_store_is_skipped_when_nothing_is_pending(
-    parts: tuple[Part, ...], measure: Measure, pending: bool
-) -> None:
-    run = Run((*parts, part("last", 5)), measure=measure)
+@given(all_parts(), st.booleans())
+def test_the_log_store_is_skipped_when_nothing_is_pending(parts: tuple[Part, ...], pending: bool) -> None:
+    run = Run((*parts, part("last", 5)))
     run.until(Phase.LOG_STORE if pending else Phase.UPSTREAM, Beat(rows=10**6, arriving=(epoch(0),) * pending))
     assert Phase.LOG_STORE not in {s.phase for s in run.states} or pending
     assert run.state.snapshot_finished_ms == run.now_ms
@@ -163,25 +105,15 @@ def test_the_log_store_is_skipped_when_nothing_is_pending(
 
 
 def test_a_job_without_a_snapshot_begins_with_its_log() -> None:
-    run = Run((), measure="barriers")
+    run = Run(())
     assert run.state.phase == Phase.LOG_STORE
     run.barrier(Beat())
     assert run.state.phase == Phase.UPSTREAM
 
 
-@given(measures, st.integers(2, 40))
-def test_a_job_without_a_snapshot_allows_at_first_the_lag_that_it_finds(measure: Measure, queued: int) -> None:
-    run = Run((), measure=measure)
-    run.barrier(Beat(rows=1, arriving=tuple(epoch(1_000 * n) for n in range(queued))))
-    assert int(run.state.position.get("log") or 0) == 1
-    assert run.state.over == 0
-
-
-@given(all_parts(), beats(), measures, st.sampled_from((0.0, 1.0, 10**6)))
-def test_the_rate_limit_does_not_apply_to_the_log(
-    parts: tuple[Part, ...], steps: list[Beat], measure: Measure, rate: float
-) -> None:
-    free, limited = Run(parts, measure=measure), Run(parts, measure=measure)
+@given(all_parts(), beats(), st.sampled_from((0.0, 1.0, 10**6)))
+def test_the_rate_limit_does_not_apply_to_the_log(parts: tuple[Part, ...], steps: list[Beat], rate: float) -> None:
+    free, limited = Run(parts), Run(parts)
     for run in (free, limited):
         run.until(Phase.UPSTREAM if not parts else Phase.LOG_STORE, Beat(rows=10**6, arriving=(epoch(0),) * 9))
     for beat in steps:
@@ -189,9 +121,9 @@ def test_the_rate_limit_does_not_apply_to_the_log(
         assert limited.barrier(Beat(beat.passes_ms, beat.rows, beat.arriving, Control(rate=rate))) == plan
 
 
-@given(beats(), measures)
-def test_a_resume_past_the_snapshot_goes_straight_to_the_log(steps: list[Beat], measure: Measure) -> None:
-    run = Run(SMALL, measure=measure)
+@given(beats())
+def test_a_resume_past_the_snapshot_goes_straight_to_the_log(steps: list[Beat]) -> None:
+    run = Run(SMALL)
     run.until(Phase.LOG_STORE, Beat(rows=20, arriving=(epoch(0, 5),) * 9))
     for beat in steps:
         run.resume()
@@ -200,19 +132,14 @@ def test_a_resume_past_the_snapshot_goes_straight_to_the_log(steps: list[Beat], 
 
 
 @pytest.mark.parametrize("phase", [Phase.LOG_STORE, Phase.UPSTREAM])
-@pytest.mark.parametrize("measure", ["time", "barriers"])
-def test_case_45_a_pause_holds_in_every_phase(phase: Phase, measure: Measure) -> None:
-    run = Run(SMALL, measure=measure)
+def test_case_45_a_pause_holds_in_every_phase(phase: Phase) -> None:
+    run = Run(SMALL)
     run.until(Phase.LOG_STORE, Beat(rows=20, arriving=(epoch(0),) * 9))
     run.until(phase)
     before = run.state
     for _ in range(3):
         assert not run.barrier(Beat(rows=10**6, arriving=(epoch(9),), control=Control("ann", 1)))
-    assert (run.state.phase, run.state.position, run.state.allowed) == (
-        before.phase,
-        before.position,
-        before.allowed,
-    )
+    assert (run.state.phase, run.state.position) == (before.phase, before.position)
     assert run.barrier(Beat(rows=10**6)).window
 
 
@@ -222,9 +149,9 @@ def test_a_paused_job_does_not_leave_the_log_store_by_itself() -> None:
     assert run.state.phase == Phase.LOG_STORE
 
 
-@given(st.integers(0, 6), st.integers(1, 3), measures)
-def test_a_fuzzy_load_converges_exactly_when_its_end_is_passed(end: int, rows: int, measure: Measure) -> None:
-    run = Run(SMALL, measure=measure, complete_at=Position.of({"log": end}) if end else START)
+@given(st.integers(0, 6), st.integers(1, 3))
+def test_a_fuzzy_load_converges_exactly_when_its_end_is_passed(end: int, rows: int) -> None:
+    run = Run(SMALL, complete_at=Position.of({"log": end}) if end else START)
     run.until(Phase.LOG_STORE, Beat(rows=20, arriving=tuple(epoch(n) for n in range(6))))
     for _ in range(8):
         assert run.state.converging == (int(run.state.position.get("log") or 0) < end)
@@ -234,21 +161,18 @@ def test_a_fuzzy_load_converges_exactly_when_its_end_is_passed(end: int, rows: i
 
 @given(
     st.lists(st.lists(st.integers(0, 9_000), min_size=1, max_size=4), min_size=2, max_size=12),
-    measures,
     st.sampled_from((None, 5_000)),
 )
-def test_case_24_upstream_times_that_go_back_move_no_clock_back_and_grow_no_allowance(
-    observations: list[list[int]], measure: Measure, position_ms: int | None
+def test_case_24_upstream_times_that_go_back_move_no_clock_back(
+    observations: list[list[int]], position_ms: int | None
 ) -> None:
     """Times are ordered within one observation of an upstream; a commit observed later can be older."""
-    run = Run(SMALL, measure=measure, position_ms=position_ms)
+    run = Run(SMALL, position_ms=position_ms)
     for times in observations:
         before = run.state
         plan = run.barrier(Beat(rows=20, arriving=tuple(epoch(ms, 9) for ms in sorted(times))))
         assert plan.lag_after_ms >= 0
         assert (run.state.position_ms or 0) >= (before.position_ms or 0)
-        if before.allowed is not None and run.state.allowed is not None:
-            assert 0 <= run.state.allowed <= before.allowed
 
 
 def test_a_plan_that_would_go_back_is_refused() -> None:
@@ -261,21 +185,29 @@ def test_a_plan_that_would_go_back_is_refused() -> None:
         )
 
 
-@given(beats(max_size=8), measures)
-def test_the_same_state_and_view_always_give_the_same_plan(steps: list[Beat], measure: Measure) -> None:
-    assert logged(SMALL, steps, measure).plans == logged(SMALL, steps, measure).plans
-    run = logged(SMALL, steps, measure)
+@given(beats(max_size=8))
+def test_the_same_state_and_view_always_give_the_same_plan(steps: list[Beat]) -> None:
+    assert logged(SMALL, steps).plans == logged(SMALL, steps).plans
+    run = logged(SMALL, steps)
     budget = Budget(run.now_ms + 1, 10, INTERVAL_MS, run.now_ms + 1)
-    again = SnapshotStrategy(run.strategy.splits, measure)
+    again = SnapshotStrategy(run.strategy.splits)
     assert again.plan(run.state, run.view(), budget) == run.strategy.plan(run.state, run.view(), budget)
 
 
 def test_10_000_pending_epochs_plan_in_under_a_second() -> None:
     import time
 
-    for measure in ("time", "barriers"):
-        run = Run(SMALL, measure=measure)  # type: ignore[arg-type]
-        run.until(Phase.LOG_STORE, Beat(rows=20, arriving=tuple(epoch(n) for n in range(10_000))))
-        began = time.thread_time()  # others belong to what tests before this one started
-        run.barrier(Beat(rows=100))
-        assert time.thread_time() - began < 1.0
+    run = Run(SMALL)
+    run.until(Phase.LOG_STORE, Beat(rows=20, arriving=tuple(epoch(n) for n in range(10_000))))
+    began = time.thread_time()  # others belong to what tests before this one started
+    run.barrier(Beat(rows=100))
+    assert time.thread_time() - began < 1.0
+
+
+def test_a_state_that_an_older_version_stored_is_read() -> None:
+    run = Run(SMALL)
+    run.until(Phase.LOG_STORE, Beat(rows=20, arriving=(epoch(0),) * 9))
+    older = json.dumps({**json.loads(run.strategy.freeze(run.state)), "allowed": 4_000, "over": 2})
+    assert run.strategy.thaw(older, run.state.splits, run.state.control) == replace(
+        run.state, allowance=unpaid(json.loads(older))
+    )

@@ -103,7 +103,6 @@ def test_paused_nothing_is_read_and_nothing_moves(
     after = run.state
     assert not plan
     assert (after.phase, after.position, after.splits) == (before.phase, before.position, before.splits)
-    assert (after.allowed, after.over) == (before.allowed, before.over)
 
 
 @given(all_parts(), beats())
@@ -222,11 +221,10 @@ def test_changes_queue_up_as_pending_while_the_snapshot_is_read() -> None:
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize("measure", ["time", "barriers"])
-def test_100_000_splits_plan_in_under_a_second(measure: str) -> None:
+def test_100_000_splits_plan_in_under_a_second() -> None:
     import time
 
-    run = Run(tuple(part(str(i), 10) for i in range(100_000)), measure=measure)  # type: ignore[arg-type]
+    run = Run(tuple(part(str(i), 10) for i in range(100_000)))
     took_s = []
     for _ in range(3):  # one may include a garbage collection of what other tests left
         began = time.thread_time()

@@ -104,7 +104,7 @@ def test_a_job_that_does_not_read_has_neither_rate_nor_eta(changes: dict[str, ob
             "done: caught up, paused by me@box: the next run will wait; to continue: backfill resume orders",
         ),
         (
-            {"progress": progress(not_converging=Limit("1/s against 2/s", Kind.NOT_CONVERGING))},
+            {"progress": progress(limited_by=Limit("1/s against 2/s", Kind.NOT_CONVERGING))},
             "not converging: 1/s against 2/s",
         ),
         ({"progress": None}, "starting"),
@@ -167,13 +167,6 @@ def test_numbers_that_are_old_say_of_when_they_are() -> None:
 def test_a_command_not_yet_taken_shows_in_the_state() -> None:
     view = job_view(row(waiting=(Command(1, Verb.PAUSE, "cli", 5),)))
     assert (view.state, view.pending_commands) == ("pausing", ("pause",))
-
-
-def test_lag_allowed_is_in_the_measure_it_was_told_in() -> None:
-    by_time = progress(phase=Phase.LOG_STORE, allowed=4_000, measure="time")
-    assert job_view(row(progress=by_time)).allowed == 4.0
-    by_count = progress(phase=Phase.LOG_STORE, allowed=4_000, measure="barriers")
-    assert job_view(row(progress=by_count)).allowed == 4_000
 
 
 def test_what_the_last_verify_found_is_one_line_of_a_job() -> None:
