@@ -48,6 +48,9 @@ from backfill_cli.strategies.partitions import (
 )
 from backfill_cli.strategies.reading import observed, refilled, unpaid
 
+HISTORY_SHARE = 0.1
+"""Of an epoch's rows, where live rows would take all: a backlog of these no longer stops history."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
@@ -89,7 +92,7 @@ class SourceStrategy(Strategy[SourceState]):
         return SourceState(control, self._known({}))
 
     def plan(self, state: SourceState, view: UpstreamView, budget: Budget) -> EpochPlan:
-        """Live first, then as much history as the budget and the commanded rate leave.
+        """Live first, then as much history as the budget and the commanded rate leave, and at least its share.
 
         Raises HistoryGone and Transient as `PartitionLog.seen` and `partition_logs` do.
         """
@@ -99,7 +102,9 @@ class SourceStrategy(Strategy[SourceState]):
         logs = partition_logs(self._table, view, {p: offset_of(progress) for p, progress in kept.items()})
         seen = {log.partition: log.seen(kept.get(log.partition), self.accept_gap) for log in logs}
         moved = {p: now for p, now in seen.items() if now is not kept.get(p)}
-        window, live_rows = _window(seen, view, budget)
+        share = self._reads(state, seen, max(1, int(budget.rows * HISTORY_SHARE)), budget)
+        reserved = sum(int(read.up_to or 0) - int(read.after or 0) for read in share)
+        window, live_rows = _window(seen, view, budget.rows - reserved, budget.now_ms)
         plan = EpochPlan(
             reads=self._reads(state, seen, budget.rows - live_rows, budget),
             window=window,
@@ -224,20 +229,20 @@ def _moved(
 
 
 def _window(
-    seen: Mapping[str, SplitProgress], view: UpstreamView, budget: Budget
+    seen: Mapping[str, SplitProgress], view: UpstreamView, most: int, now_ms: int
 ) -> tuple[ChangeWindow | None, int]:
-    """The live rows of the finished partitions that the budget allows, and how many; None if there are none."""
+    """The live rows of the finished partitions, at most that many, and how many; None if there are none."""
     reached = {p: offset_of(now) for p, now in seen.items()}
     live = {p for p, now in seen.items() if now.status == SplitStatus.FINISHED}
     ends = offsets(view.latest)
-    shares = spread({p: ends[p] - reached[p] for p in live if ends[p] > reached[p]}, budget.rows)
+    shares = spread({p: ends[p] - reached[p] for p in live if ends[p] > reached[p]}, most)
     if not shares:
         return None, 0
     after = {p: reached[p] for p in shares}
     up_to = {p: reached[p] + rows for p, rows in shares.items()}
     begun = [e.ms for e in view.pending if any(p in up_to and int(end) > after[p] for p, end in e.cursors)]
     ended = [e.ms for e in view.pending if covers(reached | up_to, e) and not covers(reached, e)]
-    from_ms = begun[0] if begun else budget.now_ms
+    from_ms = begun[0] if begun else now_ms
     up_to_ms = max(from_ms, ended[-1]) if ended else from_ms
     window = ChangeWindow(Position.of(after), Position.of(up_to), from_ms, up_to_ms, len(ended))
     return window, sum(shares.values())

@@ -1,5 +1,7 @@
 """The source strategy's budget: how much is read, who goes first, and what is left pending."""
 
+from hypothesis import given
+from hypothesis import strategies as st
 from source_steps import RATE_5, budget, done, grown, live, reads, source, started, view
 
 from backfill_cli.model.job import Control, Mutations
@@ -14,7 +16,36 @@ def test_the_budget_prefers_live() -> None:
     plan = strategy.plan(started(strategy), view(30, 1000), budget(50))
     assert (live(plan), reads(plan)) == ({"0": (0, 30)}, [("1", 0, 20)])
     plan = strategy.plan(started(strategy), view(80, 1000), budget(50))
-    assert (live(plan), reads(plan)) == ({"0": (0, 50)}, [])
+    assert (live(plan), reads(plan)) == ({"0": (0, 45)}, [("1", 0, 5)])
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(1, 10**6))
+def test_a_backlog_of_live_rows_leaves_history_its_share_and_without_one_nothing_is_lost(
+    backlog: int, history: int, rows: int
+) -> None:
+    strategy = source((0, 0), (0, history))
+    plan = strategy.plan(started(strategy), view(backlog, history), budget(rows))
+    of_history = sum(int(up_to or 0) - int(after or 0) for _, after, up_to in reads(plan))
+    of_live = sum(int(str(end)) for _, end in live(plan).values())
+    share = min(history, max(1, rows // 10))
+    assert of_history >= share
+    assert of_history + of_live == min(rows, history + backlog)
+    assert of_live >= min(backlog, rows - share)
+
+
+def test_a_backlog_that_grows_for_ever_does_not_stop_history() -> None:
+    strategy = source((0, 0), (0, 1000))
+    state = started(strategy)
+    for n in range(100):
+        assert strategy.read_so_far(state).done == 10 * n
+        state = done(strategy, state, strategy.plan(state, view(10**6 * (n + 1), 1000), budget(100)))
+    assert strategy.read_so_far(state).done == 1000
+
+
+def test_a_rate_below_its_share_leaves_the_rest_to_live_rows() -> None:
+    strategy = source((0, 0), (0, 1000))
+    plan = strategy.plan(started(strategy, RATE_5), view(1000, 1000), budget(100))
+    assert (live(plan), reads(plan)) == ({"0": (0, 95)}, [("1", 0, 5)])
 
 
 def test_history_is_spread_evenly() -> None:
