@@ -7,7 +7,7 @@ columns there are; what `open` returns is asked, for each window, for a function
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from backfill_cli.model.schema import Columns
 from backfill_cli.model.skipped import Skipped
@@ -60,6 +60,19 @@ class Decoded:
     fault: "pa.Array | None" = None
     beside: "dict[str, pa.Array]" = field(default_factory=dict)
     skipped: Mapping[Skipped, int] = field(default_factory=dict)
+
+
+@runtime_checkable
+class InOrder(Protocol):
+    """A `Decode` whose `Opened.checked` compares the changes of a key with each other."""
+
+    def doubts(self, rows: "pa.Table", begun: bool) -> bool:
+        """Whether `Opened.checked` has to look at a window: false only if it would refuse none of these changes.
+
+        Called in a worker. rows: changes as `Reading` says, of whole partitions or of their ends, in the order of
+        the log, all readable. begun: whether changes of these partitions that are not here come before.
+        """
+        ...
 
 
 class Decode(Protocol):

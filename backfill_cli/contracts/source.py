@@ -102,13 +102,16 @@ class RangeTasks:
 
     make: returns batches of a part, each with the index of the read that it is of; those of a read are in the
     order of its offsets, those of several can alternate. Called as that of ArrowTasks.
-    schemas: by table, Spark schema of its rows as JSON. offsets: in all parts.
+    schemas: by table, Spark schema of its rows as JSON. offsets: in all parts. doubts: by table, `InOrder.doubts`
+    of those whose order has to be checked. begun: the parts (by index) that begin within a range.
     """
 
     make: "Callable[[Any], Iterator[tuple[int, pa.RecordBatch]]]"
     parts: tuple[Any, ...]
     schemas: Mapping[str, str]
     offsets: int
+    doubts: "Mapping[str, Callable[[pa.Table, bool], bool]]" = field(default_factory=dict)
+    begun: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

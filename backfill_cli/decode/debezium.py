@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Asked, Decode, Decoded, Fault, Found, Opened
@@ -34,6 +34,9 @@ from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.units import near_names
 from backfill_cli.spark.api import Column, DataFrame
 from backfill_cli.spark.failures import SHOWN
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NO_BLOCK = "a schema block that is not Kafka Connect's"
 
@@ -92,6 +95,17 @@ class Envelopes:
 
     def __call__(self, records: Sequence[bytes | None]) -> Decoded:
         return _reading(self)(records)
+
+    @property
+    def has_block(self) -> bool:
+        """Whether schemas say how columns are written."""
+        return any(block.told_of(column) is not None for column in columns_of(self.schema).values())
+
+    def doubts(self, rows: "pa.Table", begun: bool) -> bool:
+        """See contracts.decoder.InOrder."""
+        from backfill_cli.decode.order_arrow import doubtful
+
+        return self.images is not None and doubtful(rows, self.key, self.images, self.has_block, begun)
 
 
 @cache
@@ -530,8 +544,7 @@ class _Opened:
         assert isinstance(decode, Envelopes)
         if decode.images is None:
             return rows
-        told = any(map(block.told_of, self._columns.values()))
-        return order.refusing(rows, self._key, decode.images, told, place)
+        return order.refusing(rows, self._key, decode.images, decode.has_block, place)
 
 
 def _seen(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from backfill_cli.contracts import own
@@ -191,7 +192,7 @@ class ByArrow:
         """What is read for each member, and for the place in the source's log, as a few envelopes show it."""
         places = dict.fromkeys(PLACE, pa.string()) if self._of.images is not None else {}
         if group.binary:
-            return raw, {name: _place_type(group.schema, name) for name in places}
+            return raw, {name: _theretype(group.schema, name) for name in places}
         # a number of no known unit is no time: it is left to plain Python
         open_ = {n for n, how in self._slow.how.items() if how.kind == "instant" and how.unit is not None}
         left = set(places)
@@ -266,7 +267,12 @@ class ByArrow:
         first = len(PARTS) + 2
         place = [pc.struct_field(rows.source, [first + i]).cast(pa.string()) for i in range(len(PLACE))]
         tx, lsn, scn, record, row = place
+        there = [tx, pc.coalesce(lsn, scn), record, row, rows.table]
         removes = pc.or_(rows.updates, rows.deletes)
+        kind, count = arrow_type(self._of.beside[own.TRACE]["type"]), len(removes)
+        if not pc.any(removes).as_py():
+            none = [pa.nulls(count, one.type) for one in list(kind)[len(PLACE) :]]
+            return pa.StructArray.from_arrays([*there, *none], fields=list(kind)), None
         gone, sure = [], []
         odd: Odd = None
         for name in images:
@@ -280,14 +286,12 @@ class ByArrow:
             old_value, bad = rows.by.converted(name, value, lacks)
             gone.append(old_value)
             odd = either(odd, bad)
-        kind = arrow_type(self._of.beside[own.TRACE]["type"])
-        count = len(removes)
-        parts = [tx, pc.coalesce(lsn, scn), record, row, rows.table]
+        parts = []
         if images:
             fields = list(kind.field("gone").type)
             parts.append(pa.StructArray.from_arrays(gone, fields=fields, mask=pc.invert(removes)))
         parts.append(_lists(sure, removes, count, kind.field("sure").type))
-        return pa.StructArray.from_arrays(parts, fields=list(kind)), odd
+        return pa.StructArray.from_arrays([*there, *parts], fields=list(kind)), odd
 
     def _is_sure(self, name: str, value: pa.Array, known: Block | None) -> pa.Array:
         """Whether an old value is none of its column's blanks; false where these are not known."""
@@ -337,7 +341,7 @@ def _names_table(source: pa.Array) -> pa.Array:
     return pc.fill_null(pc.not_equal(pc.struct_field(source, [len(PARTS)]), ""), False)
 
 
-def _place_type(schema: Connect | None, name: str) -> pa.DataType:
+def _theretype(schema: Connect | None, name: str) -> pa.DataType:
     """What a schema has for a place in the source's log: a number or a text."""
     none: Connect = {}
     source = next((one for one in (schema or none).get("fields") or () if one.get("field") == "source"), none)
@@ -367,11 +371,10 @@ def _typed(text: str, kind: pa.DataType) -> list[Any]:
 def _lists(parts: Sequence[pa.Array], there: pa.Array, count: int, kind: pa.DataType) -> pa.Array:
     """Each row's values as a list, NULL where `there` is not."""
     width = len(parts)
-    offsets = pa.array(range(0, width * count + 1, width) if width else [0] * (count + 1), pa.int32())
+    offsets = pa.array(width * np.arange(count + 1), pa.int32())
     flat = pa.nulls(0, pa.bool_())
     if width:
-        order_ = pa.array([i * count + row for row in range(count) for i in range(width)], pa.int64())
-        flat = pa.concat_arrays(parts).take(order_)
+        flat = pa.concat_arrays(parts).take(pa.array(np.arange(width * count).reshape(width, count).T.ravel()))
     return pa.ListArray.from_arrays(offsets, flat, type=kind, mask=pc.invert(there))
 
 

@@ -5,7 +5,7 @@ as they come, changes netted by key. A window of few records is read in this pro
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,7 +44,7 @@ HERE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where one table's rows go. key: by which changes are netted; empty for events.
+    """Where one table's rows go. key: by which changes are netted; empty for events. doubts: see RangeTasks.
 
     path, apart: folders, the latter for rows that cannot be read. Tables share them, as each is synced: at 50
     tables, four folders for each took 0.7 s of a commit.
@@ -53,13 +53,15 @@ class Target:
     key: tuple[str, ...]
     path: Path
     apart: Path
+    doubts: "Callable[[pa.Table, bool], bool] | None" = None
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
     """What was written. tables: events, and the side tables. changes: of the others. rows: by read (index).
 
-    Nothing counts of a table with rows that lack columns, or with a truncate: Spark nets them.
+    Nothing counts of a table with rows that lack columns, with a truncate, or whose order is in doubt: Spark nets
+    them.
     """
 
     tables: Mapping[str, StagedTable]
@@ -67,10 +69,10 @@ class Written:
     rows: Mapping[int, int]
 
 
-def target(key: Sequence[str], folder: Path) -> Target:
-    """In the attempt's folder. key: as in Target."""
+def target(key: Sequence[str], folder: Path, doubts: "Callable[[pa.Table, bool], bool] | None" = None) -> Target:
+    """In the attempt's folder. key, doubts: as in Target."""
     path = folder / FOLDER / "net" if key else folder / FOLDER / "events"
-    return Target(tuple(key), path, folder / FOLDER / "apart")
+    return Target(tuple(key), path, folder / FOLDER / "apart", doubts)
 
 
 def write(
@@ -90,7 +92,8 @@ def write(
     for path in {path for one in targets.values() for path in (one.path, one.apart)}:
         folder_made(path)
     alone = len(tasks.parts) == 1
-    make = partial(_write, tasks.make, dict(targets), tuple(tables), tuple(where), alone, place())
+    begun = tasks.begun if any(one.doubts for one in targets.values()) else frozenset()
+    make = partial(_write, tasks.make, dict(targets), tuple(tables), tuple(where), alone, begun, place())
     if tasks.offsets <= HERE and arrow_tasks.is_local(spark):
         with raising_in_worker():
             told = [make(part) for part in enumerate(tasks.parts)]
@@ -145,6 +148,7 @@ def _write(
     tables: Sequence[str],
     where: Sequence[str],
     alone: bool,
+    begun: frozenset[int],
     counted_at: str | None,
     part: tuple[int, Any],
 ) -> dict[str, Any]:
@@ -159,7 +163,7 @@ def _write(
         so_far.add(batch.num_rows)
         name = tables[read]
         if name not in found:
-            found[name] = _Table(targets[name], where, number)
+            found[name] = _Table(targets[name], where, number, number in begun)
         held_bytes += found[name].add(read, batch)
         if held_bytes > NET_BYTES:
             for one in found.values():
@@ -175,8 +179,9 @@ class _Table:
     written earlier is net only by itself.
     """
 
-    def __init__(self, target: Target, where: Sequence[str], number: int) -> None:
+    def __init__(self, target: Target, where: Sequence[str], number: int, begun: bool) -> None:
         self._key, self._where = target.key, where
+        self._doubts, self._begun = target.doubts, begun
         name = f"part-{number}-{uuid.uuid4().hex}.parquet"
         self._good, self._bad = File(str(target.path), name), File(str(target.apart), name)
         self._held: dict[int, list[pa.RecordBatch]] = {}
@@ -228,7 +233,12 @@ class _Table:
 
         batches = [batch for read in sorted(self._held) for batch in self._held[read]]
         self._held = {}
-        return last_rows(pa.Table.from_batches(batches), self._key)
+        rows = pa.Table.from_batches(batches)
+        if self._doubts is not None:
+            self._lacking = self._lacking or self._doubts(rows, self._begun)
+            self._begun = True
+            rows = rows.drop_columns([name for name in rows.column_names if name == own.TRACE])
+        return last_rows(rows, self._key)
 
     def _write(self, rows: "pa.Table") -> None:
         import pyarrow.compute as pc

@@ -236,7 +236,9 @@ class SparkStager:
         if tasks is None:
             return {}, {}
         targets = {
-            table.name: target(() if table.name in self._appends else table.key, folder)
+            table.name: target(
+                () if table.name in self._appends else table.key, folder, tasks.doubts.get(table.name)
+            )
             for table in plain
             if table.name in tasks.schemas
         }

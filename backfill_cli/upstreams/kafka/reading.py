@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import own
-from backfill_cli.contracts.decoder import Decode, Decoded, Fault
+from backfill_cli.contracts.decoder import Decode, Decoded, Fault, InOrder
 from backfill_cli.contracts.domain import Domain
 from backfill_cli.errors import ColumnAdded
 from backfill_cli.formats.frames import struct_type
@@ -81,9 +81,9 @@ class Reading:
         }
 
     @property
-    def has_beside(self) -> bool:
-        """Whether rows have what a check of all of a window's needs beside the table's columns."""
-        return bool(self.key) and not self.decode.beside.keys() <= {own.UNSENT}
+    def by_ranges(self) -> bool:
+        """Whether a task can say of its own rows that nothing is wrong with their order."""
+        return not self.key or self.decode.beside.keys() <= {own.UNSENT} or isinstance(self.decode, InOrder)
 
     @property
     def _marks(self) -> dict[str, str]:

@@ -124,7 +124,7 @@ class KafkaUpstream(Source):
         return [*self._topics.each(told), *self._topics.skipped(), *self._topics.compacted()]
 
     def ranges(self, reads: Sequence[SnapshotRead], schemas: Mapping[str, str], cores: int) -> RangeTasks | None:
-        """Without what an archive delivers, Spark's own reader, and changes whose order Spark has to check."""
+        """Without what an archive delivers, and Spark's own reader."""
         if self._options.reader != "confluent":
             return None
         readings, wanted, identity = {}, [], self._taken().identity
@@ -135,7 +135,7 @@ class KafkaUpstream(Source):
             if mine is None:
                 continue
             reading = topic.reading(mine, value, identity, self._asked(topic, value))
-            if not reading.has_beside:
+            if reading.by_ranges:
                 readings[name] = reading
                 wanted += [Wanted(name, topic.name, one) for one in mine]
         if not readings:
