@@ -4,6 +4,7 @@ A task reads ranges of several tables with one client, and writes a file for eac
 as they come, changes netted by key. A window of few records is read in this process: a Spark job takes longer.
 """
 
+import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,19 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.cdc.net import last_rows
-from backfill_cli.contracts import ArrowTasks, RangeTasks, TakenTable, own
+from backfill_cli.contracts import RangeTasks, TakenTable, own
 from backfill_cli.engine.staging.changes import FOLDER
 from backfill_cli.engine.staging.files import folder_made, footers, require_all
 from backfill_cli.engine.staging.quarantine import side_name, unreadable
 from backfill_cli.engine.staging.values import require_storable
 from backfill_cli.engine.staging.workers import (
     NET_BYTES,
-    NET_FILES_BYTES,
     File,
-    LogTasks,
     divided,
-    files_together,
-    net,
     of_rows,
     told_by,
     visible,
@@ -41,6 +38,9 @@ if TYPE_CHECKING:
 HERE = 10_000
 """At most this many offsets are read in this process."""
 
+BESIDE = 4_000_000
+"""Of at most this many offsets, workers net parts together, which hold all keys; of more, Spark nets all rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -54,6 +54,11 @@ class Target:
     path: Path
     apart: Path
     doubts: "Callable[[pa.Table, bool], bool] | None" = None
+
+    @property
+    def order(self) -> Path:
+        """The folder of keys and places in the log of rows that are not net yet."""
+        return self.path.with_name("order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +94,11 @@ def write(
     Raises BadData for rows that cannot be read, unless the job keeps them apart; Transient when a folder cannot be
     created, or when the visible files do not hold what was written; a failure of Spark passes through.
     """
-    for path in {path for one in targets.values() for path in (one.path, one.apart)}:
+    for path in {path for one in targets.values() for path in (one.path, one.apart, one.order)}:
         folder_made(path)
-    alone = len(tasks.parts) == 1
+    alone, beside = len(tasks.parts) == 1, tasks.offsets <= BESIDE
     begun = tasks.begun if any(one.doubts for one in targets.values()) else frozenset()
-    make = partial(_write, tasks.make, dict(targets), tuple(tables), tuple(where), alone, begun, place())
+    make = partial(_write, tasks.make, dict(targets), tuple(tables), tuple(where), alone, beside, begun, place())
     if tasks.offsets <= HERE and arrow_tasks.is_local(spark):
         with raising_in_worker():
             told = [make(part) for part in enumerate(tasks.parts)]
@@ -104,10 +109,10 @@ def write(
         rows[read] = rows.get(read, 0) + count
     staged: dict[str, StagedTable] = {}
     changes: dict[str, TakenTable] = {}
-    again: dict[str, LogTasks] = {}
+    again: list[_Parts] = []
     for name, one in targets.items():
         mine = [done["tables"][name] for done in told if name in done["tables"]]
-        if any(done["lacking"] for done in mine):
+        if any(done["lacking"] for done in mine) or sum(done["order_bytes"] for done in mine) > NET_BYTES:
             rows = {read: count for read, count in rows.items() if tables[read] != name}
             continue
         staged |= _apart(name, one, mine, quarantines, folder)
@@ -120,12 +125,12 @@ def write(
             continue
         changed, whole = sum(done["changed"] for done in mine), alone and all(done["whole"] for done in mine)
         changes[name] = TakenTable(files, whole, 0, changed, written - changed)
-        small = sum(file.size_bytes for file in files) <= NET_FILES_BYTES
-        if not whole and small and all(done["ordered"] for done in mine):
-            empty = ArrowTasks(tasks.make, (), tasks.schemas[name])
-            again[name] = files_together(LogTasks(empty, one.key, one.path, one.apart), folder / FOLDER, files)
-    for name, done in (net(spark, again, folder / FOLDER, folder) if again else {}).items():
-        changes[name] = done.table
+        if not whole and beside:
+            again.append(_Parts(name, one, tuple(Path(file.path).name for file in files)))
+    for part, done in zip(again, told_by(spark, _settle, again), strict=True):
+        changes[part.table] = part.settled(done, folder / FOLDER)
+    for path in {one.order for one in targets.values()}:
+        shutil.rmtree(path)
     return Written(staged, changes, rows)
 
 
@@ -148,6 +153,7 @@ def _write(
     tables: Sequence[str],
     where: Sequence[str],
     alone: bool,
+    beside: bool,
     begun: frozenset[int],
     counted_at: str | None,
     part: tuple[int, Any],
@@ -163,7 +169,7 @@ def _write(
         so_far.add(batch.num_rows)
         name = tables[read]
         if name not in found:
-            found[name] = _Table(targets[name], where, number, number in begun)
+            found[name] = _Table(targets[name], where, number, number in begun, beside)
         held_bytes += found[name].add(read, batch)
         if held_bytes > NET_BYTES:
             for one in found.values():
@@ -179,15 +185,16 @@ class _Table:
     written earlier is net only by itself.
     """
 
-    def __init__(self, target: Target, where: Sequence[str], number: int, begun: bool) -> None:
+    def __init__(self, target: Target, where: Sequence[str], number: int, begun: bool, beside: bool) -> None:
         self._key, self._where = target.key, where
-        self._doubts, self._begun = target.doubts, begun
+        self._doubts, self._begun, self._beside = target.doubts, begun, beside
         name = f"part-{number}-{uuid.uuid4().hex}.parquet"
         self._good, self._bad = File(str(target.path), name), File(str(target.apart), name)
+        self._order = File(str(target.order), name)
         self._held: dict[int, list[pa.RecordBatch]] = {}
         self._first: list[Any] | None = None
-        self._whole = self._ordered = True
-        self._changed, self._flushed, self._lacking = 0, -1, False
+        self._whole, self._lacking = True, False
+        self._changed = self._order_bytes = 0
 
     def add(self, read: int, batch: "pa.RecordBatch") -> int:
         """Returns how many bytes are held of it."""
@@ -213,19 +220,22 @@ class _Table:
     def flush(self) -> None:
         """Writes what is held."""
         if self._held:
-            self._ordered = self._ordered and len(self._held) == 1 and min(self._held) >= self._flushed
-            self._whole, self._flushed = False, max(self._held)
-            self._write(self._net())
+            self._whole = False
+            self._write(self._net(), self._beside)
 
     def close(self, alone: bool) -> dict[str, Any]:
         """What was written. alone: there is no other part."""
         if self._held:
-            self._ordered = self._ordered and (self._whole or min(self._held) >= self._flushed)
             rows = self._net()
-            self._write(rows.drop_columns([own.SEQ, own.MS]) if self._whole and alone else rows)
+            if self._whole and alone:
+                self._write(rows.drop_columns([own.SEQ, own.MS]), False)
+            else:
+                self._write(rows, self._beside)
+        self._order.close()
         names = {"name": self._good.close(), "apart": self._bad.close()}
         told = {"written": self._good.rows, "changed": self._changed, "bad": self._bad.rows, "first": self._first}
-        return {**names, **told, "whole": self._whole, "ordered": self._ordered, "lacking": self._lacking}
+        how = {"whole": self._whole, "lacking": self._lacking, "order_bytes": self._order_bytes}
+        return {**names, **told, **how}
 
     def _net(self) -> "pa.Table":
         """The last change of each key among those that are held."""
@@ -240,9 +250,82 @@ class _Table:
             rows = rows.drop_columns([name for name in rows.column_names if name == own.TRACE])
         return last_rows(rows, self._key)
 
-    def _write(self, rows: "pa.Table") -> None:
+    def _write(self, rows: "pa.Table", beside: bool) -> None:
+        """beside: whether the rows' places in the log stand in a file of their own."""
         import pyarrow.compute as pc
 
         self._changed += pc.sum(pc.equal(rows[own.OP], "U")).as_py() or 0
-        for batch in rows.to_batches():
-            self._good.add(batch)
+        if beside:
+            order = rows.select([own.OP, own.SEQ, *self._key])
+            self._order_bytes += order.nbytes
+            _add(self._order, order)
+            rows = rows.drop_columns([own.SEQ, own.MS])
+        _add(self._good, rows)
+
+
+def _add(file: File, rows: "pa.Table") -> None:
+    for batch in rows.to_batches():
+        file.add(batch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A table's files, net each by itself, with the keys and places of their rows beside them."""
+
+    table: str
+    target: Target
+    names: tuple[str, ...]
+
+    def settled(self, told: Mapping[str, Any], taken: Path) -> TakenTable:
+        """The net changes, once workers have taken out what is not the last change of its key."""
+        gone = [self.target.path / old for old, new in zip(self.names, told["names"], strict=True) if new != old]
+        for path in gone:
+            path.unlink()
+        files = visible(self.target.path, taken, told["names"])
+        require_all(self.target.path, told["changed"] + told["deleted"], footers(taken, files, ()))
+        return TakenTable(files, True, 0, told["changed"], told["deleted"])
+
+
+def _settle(one: _Parts) -> dict[str, Any]:
+    """Runs in a worker: files without the rows that are not the last change of their key, in place of those with.
+
+    Returns the files' names, None for no row, and how many rows are changed and deleted.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    key, paths = one.target.key, [one.target.path / name for name in one.names]
+    orders = [pq.read_table(one.target.order / name) for name in one.names]
+    order = pa.concat_tables(orders)
+    last = _are_last(order, key)
+    names: list[str | None] = list(one.names)
+    if last is not None:
+        begin = 0
+        for at, (path, mine) in enumerate(zip(paths, orders, strict=True)):
+            kept = last.slice(begin, mine.num_rows)
+            begin += mine.num_rows
+            if not pc.all(kept).as_py():
+                file = File(str(path.parent), f"net-{path.name}")
+                _add(file, pq.read_table(path).filter(kept))
+                names[at] = file.close()
+        order = order.filter(last)
+    changed = pc.sum(pc.equal(order[own.OP], "U")).as_py() or 0
+    return {"names": names, "changed": changed, "deleted": order.num_rows - changed}
+
+
+def _are_last(order: "pa.Table", key: Sequence[str]) -> "pa.Array | None":
+    """Whether each row is the last change of its key; None if all are. order: with `own.SEQ`, in any order."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if last_rows(order, key).num_rows == order.num_rows:
+        return None
+    place = order[own.SEQ].combine_chunks()
+    parts = pa.table({one.name: pc.struct_field(place, one.name) for one in place.type})
+    sorted_ = pc.sort_indices(parts, sort_keys=[(one.name, "ascending") for one in place.type])
+    number = order.select(key).take(sorted_).append_column(own.SEQ, sorted_)
+    kept = np.zeros(order.num_rows, bool)
+    kept[last_rows(number, key)[own.SEQ].to_numpy()] = True
+    return pa.array(kept)
