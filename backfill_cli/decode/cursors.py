@@ -58,14 +58,13 @@ _SWAPS = [
 
 def slices(payloads: Sequence[bytes]) -> Iterator[slice]:
     """The payloads in parts of so many records and bytes that one buffer holds them, at least one record each."""
+    ends = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)))
     begin, size = 0, 0
-    for i, payload in enumerate(payloads):
-        size += len(payload)
-        if i > begin and (i - begin == _RECORDS or size > _BYTES):
-            yield slice(begin, i)
-            begin, size = i, len(payload)
-    if begin < len(payloads):
-        yield slice(begin, len(payloads))
+    while begin < len(payloads):
+        end = min(begin + _RECORDS, int(np.searchsorted(ends, size + _BYTES, "right")))
+        end = max(end, begin + 1)
+        yield slice(begin, end)
+        begin, size = end, int(ends[end - 1])
 
 
 class Cursors:

@@ -104,7 +104,8 @@ class ByArrow:
         if self._of.images is not None:
             beside[own.TRACE], bad = self._trace(rows, known)
             odd = either(odd, bad)
-        record = pa.array([group.at[i] for i in kept], pa.int32())
+        at = group.at if len(kept) == len(group.at) else [group.at[i] for i in kept]
+        record = pa.array(np.asarray(at, np.int32))
         good = pc.and_(pc.invert(odd), pc.invert(skipped))
         left: Sequence[int] = []
         if len(kept) < len(group.at) or not pc.all(good).as_py():

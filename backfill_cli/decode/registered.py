@@ -26,7 +26,7 @@ KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
 
 Indexes = tuple[int, ...]
 ALL: Indexes = ()
-_Parts = dict[Indexes, tuple[list[int], list[bytes]]]
+_Parts = Mapping[Indexes, tuple[Sequence[int], Sequence[bytes]]]
 
 _READERS = 1_000
 """Schemas whose readers are kept in a process."""
@@ -64,8 +64,11 @@ class Registered:
         by_id, without = self.registry.wire.grouped(records)
         faults = {index: Unreadable(str(exc.args[0])) for index, exc in without.items()}
         found: list[tuple[int, Group]] = []
+        there = [record for record in records if record is not None]
+        behind = itemgetter(slice(self.registry.wire.length, None))
         for id, all_of in by_id.items():
-            payloads = [(records[i] or b"")[self.registry.wire.length :] for i in all_of]
+            mine = there if len(all_of) == len(there) else [records[i] or b"" for i in all_of]
+            payloads = list(map(behind, mine))
             parts, bad = self._parts(all_of, payloads)
             faults |= bad
             for indexes, (at, texts) in parts.items():
@@ -81,7 +84,7 @@ class Registered:
     def _parts(self, at: Sequence[int], payloads: Sequence[bytes]) -> tuple[_Parts, dict[int, Unreadable]]:
         """(by what stands before the bytes of each: the message's indexes in its schema; why others have none)."""
         if self.encoding != "protobuf":
-            return {ALL: (list(at), list(payloads))}, {}
+            return {ALL: (at, payloads)}, {}
         from backfill_cli.decode.protobuf.messages import by_indexes
 
         found, without = by_indexes(payloads)
@@ -202,8 +205,8 @@ def _reader(schema: Schema, message: Indexes | str | None) -> Reader:
 class Described(Texts):
     """A `Group` of JSON texts that a schema describes: they can lack its members, and have others."""
 
-    def __init__(self, at: list[int], texts: list[bytes], reader: Reader, written: str) -> None:
-        super().__init__(at, texts)
+    def __init__(self, at: Sequence[int], texts: Sequence[bytes], reader: Reader, written: str) -> None:
+        super().__init__(list(at), list(texts))
         self.schema, self.written = reader.schema, written
 
 

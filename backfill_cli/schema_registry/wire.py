@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 MAGIC, GUID = b"\0", b"\1"
 """The first byte of a record that has its schema's id, or its schema's GUID."""
@@ -37,15 +38,11 @@ class Wire:
         """(the id of the record's schema, the bytes after it). Raises NoId."""
         return self._id(record[: self.length]), record[self.length :]
 
-    def grouped(self, records: Sequence[bytes | None]) -> tuple[Mapping[int, list[int]], Mapping[int, NoId]]:
+    def grouped(self, records: Sequence[bytes | None]) -> tuple[Mapping[int, Sequence[int]], Mapping[int, NoId]]:
         """(id → the indices of its records, rising; index → why a record has no id), without those of None."""
-        begins: dict[bytes, list[int]] = {}
-        for index, record in enumerate(records):
-            if record is not None:
-                begins.setdefault(record[: self.length], []).append(index)
-        found: dict[int, list[int]] = {}
+        found: dict[int, Sequence[int]] = {}
         others: dict[int, NoId] = {}
-        for begin, indices in begins.items():
+        for begin, indices in _by_begin(records, self.length).items():
             try:
                 found[self._id(begin)] = indices
             except NoId as exc:
@@ -69,6 +66,19 @@ class Wire:
         if self.id_bytes == 8 and id >= 1 << 32:
             raise NoId(f"has schema id {id}: if its ids have 4 bytes, set {self.at}.id_bytes = 4")
         return id
+
+
+def _by_begin(records: Sequence[bytes | None], length: int) -> Mapping[bytes, Sequence[int]]:
+    """The indices of the records that have a value, by their first bytes."""
+    there = [record for record in records if record is not None]
+    first = there[0][:length] if there else b""
+    if len(first) == length and len(there) == len(records) and all(map(bytes.startswith, there, repeat(first))):
+        return {first: range(len(records))}  # as most are
+    found: dict[bytes, list[int]] = {}
+    for index, record in enumerate(records):
+        if record is not None:
+            found.setdefault(record[:length], []).append(index)
+    return found
 
 
 def message_indexes(payload: bytes) -> tuple[tuple[int, ...], int]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from backfill_cli.decode.avro.connect import DURATION
 from backfill_cli.decode.avro.extents import Cut, Extents
 from backfill_cli.decode.avro.schema import Type
-from backfill_cli.decode.cursors import Cursors, Ints, in_order, slices, spread
+from backfill_cli.decode.cursors import Cursors, Ints, Mask, in_order, slices, spread
 from backfill_cli.formats.schemas import Unsupported
 
 DEEPEST = 100
@@ -44,15 +44,17 @@ def read(kind: Type, payloads: Sequence[bytes], asked: pa.DataType) -> tuple[pa.
     A member that the schema does not have is NULL. `check` has to agree with what is asked for.
     """
     parts: list[Any] = []
-    kept: list[int] = []
+    kept: list[Mask] = []
     for part in slices(payloads):
         cursors = Cursors(payloads[part])
         found: Any = _values(kind, asked, cursors, 0)
         good = ~(cursors.failed | cursors.left)
-        kept += (np.flatnonzero(good) + part.start).tolist()
+        kept.append(good)
         parts.append(found if good.all() else found.filter(pa.array(good)))
     rows = pa.concat_arrays(parts) if parts else pa.nulls(0, asked)
-    return rows, range(len(payloads)) if len(kept) == len(payloads) else kept
+    if len(rows) == len(payloads):
+        return rows, range(len(payloads))
+    return rows, np.flatnonzero(np.concatenate(kept)).tolist()
 
 
 def skip(kind: Type, cursors: Cursors) -> None:

@@ -1,0 +1,120 @@
+"""A task of a topic says that no key was checked late only of changes that make the source's rows."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from files_values import block
+from oracle.inputs import SEED, TIMES
+from oracle.late_keys import COLUMNS, Row, Source
+
+from backfill_cli.contracts import own
+from backfill_cli.contracts.decoder import Asked, InOrder
+from backfill_cli.decode import debezium
+from backfill_cli.model.schema import columns_of
+from backfill_cli.upstreams.kafka.reading import Reading
+
+DECLARED = "id BIGINT, code STRING, state STRING, n INT, note STRING"
+KINDS = {"id": "long", "code": "string", "state": "string", "n": "integer", "note": "string"}
+SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [{"name": n, "type": k, "nullable": True, "metadata": {}} for n, k in KINDS.items()],
+    }
+)
+
+
+def ran(chance: random.Random, identity: str, late: bool, **more: Any) -> Source:
+    """A source after four transactions."""
+    source = Source(chance, identity, late, 0, **more)
+    source.run(4)
+    return source
+
+
+def reading(with_block: bool) -> Reading:
+    """As a topic opens it."""
+    declared = None if with_block else columns_of(SCHEMA)
+    asked = Asked("topic 't'", "t", "t", ("id",), declared, {"timestamps": "us"}, "upstream.value")
+    samples = [text(event, with_block) for event in ran(random.Random(1), "full", False).events]
+    found = debezium.decoder.columns(asked, lambda: samples)
+    decode = debezium.decoder.open(asked, found.columns, found.facts).decode(lambda: samples)
+    return Reading(SCHEMA, decode, ("id",))
+
+
+def text(event: dict[str, Any], with_block: bool) -> bytes:
+    told = {"schema": block(COLUMNS), "payload": event} if with_block else event
+    return json.dumps(told).encode()
+
+
+def changes(read: Reading, events: Sequence[dict[str, Any]], with_block: bool) -> pa.Table:
+    """The changes of these records, which are one partition."""
+    count = len(events)
+    place = {
+        "kafka_partition": pa.array([0] * count, pa.int32()),
+        "kafka_offset": pa.array(range(count), pa.int64()),
+        "kafka_timestamp": pa.array([0] * count, pa.timestamp("us", "UTC")),
+    }
+    values = [text(event, with_block) for event in events]
+    rows = read.rows(pa.array([0] * count, pa.int32()), place, [None] * count, values, Counter())
+    assert rows.column(own.ERROR).null_count == rows.num_rows
+    return pa.Table.from_batches([rows])
+
+
+def doubts(read: Reading, rows: pa.Table, begun: bool = False) -> bool:
+    assert isinstance(read.decode, InOrder)
+    return read.decode.doubts(rows, begun)
+
+
+def replayed(events: Sequence[dict[str, Any]]) -> dict[int, Row]:
+    """The rows that the last change of each key leaves."""
+    found: dict[int, Row] = {}
+    for event in events:
+        if event["op"] == "d":
+            found.pop(event["before"]["id"], None)
+        else:
+            found[event["after"]["id"]] = event["after"]
+    return found
+
+
+def held(source: Source) -> dict[int, Row]:
+    return {row["id"]: row for row in source.rows}
+
+
+@pytest.mark.parametrize("with_block", [True, False])
+@pytest.mark.parametrize("system", ["postgresql", "oracle"])
+def test_a_log_that_is_not_the_rows_is_in_doubt_wherever_it_is_cut(with_block: bool, system: str) -> None:
+    read, wrong = reading(with_block), 0
+    for number in range(int(60 * TIMES)):
+        chance = random.Random(SEED + number)
+        source = ran(chance, "full", True, system=system, told=with_block)
+        if replayed(source.events) == held(source):
+            continue
+        wrong += 1
+        rows = changes(read, source.events, with_block)
+        assert doubts(read, rows), number
+        at = chance.randrange(1, len(rows))
+        assert doubts(read, rows.slice(0, at)) or doubts(read, rows.slice(at), begun=True), (number, at)
+    assert wrong > 5
+
+
+@pytest.mark.parametrize("identity", ["default", "index", "full"])
+def test_a_log_with_schemas_of_a_key_that_is_checked_row_by_row_is_not_in_doubt(identity: str) -> None:
+    """So that its changes are netted where they are read."""
+    read = reading(True)
+    for number in range(int(20 * TIMES)):
+        source = ran(random.Random(SEED + number), identity, False)
+        assert replayed(source.events) == held(source)
+        assert not doubts(read, changes(read, source.events, True)), number
+
+
+def test_inserts_are_not_in_doubt_without_a_schema() -> None:
+    read = reading(False)
+    events = [event for event in ran(random.Random(SEED), "full", False).events if event["op"] == "c"]
+    rows = changes(read, events, False)
+    assert not doubts(read, rows)
+    assert not doubts(read, rows, begun=True)
+    assert not doubts(read, rows.slice(0, 0))
