@@ -41,6 +41,9 @@ HERE = 10_000
 BESIDE = 4_000_000
 """Of at most this many offsets, workers net parts together, which hold all keys; of more, Spark nets all rows."""
 
+ORDER_BYTES = 256 << 20
+"""Of keys and places that a worker holds for that."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -112,7 +115,7 @@ def write(
     again: list[_Parts] = []
     for name, one in targets.items():
         mine = [done["tables"][name] for done in told if name in done["tables"]]
-        if any(done["lacking"] for done in mine) or sum(done["order_bytes"] for done in mine) > NET_BYTES:
+        if any(done["lacking"] for done in mine) or sum(done["order_bytes"] for done in mine) > ORDER_BYTES:
             rows = {read: count for read, count in rows.items() if tables[read] != name}
             continue
         staged |= _apart(name, one, mine, quarantines, folder)
