@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from backfill_cli.cdc.net import compared
 from backfill_cli.contracts import own
 from backfill_cli.formats.compute import pc
 
@@ -68,7 +67,7 @@ def _first_transactions(rows: pa.Table, tx: pa.Array) -> pa.Array:
 def _neighbours(keys: pa.Table) -> tuple[pa.Array, pa.Array]:
     """(the places of rows, those of the row before each one that has the same key)"""
     names = [str(at) for at in range(keys.num_columns)]
-    columns = [_whole(compared(column)) for column in keys.columns]
+    columns = [_whole(column) for column in keys.columns]
     number = pa.array(range(keys.num_rows), pa.int64())
     order = pc.sort_indices(
         pa.table([*columns, number], [*names, "number"]), [(name, "ascending") for name in (*names, "number")]

@@ -319,7 +319,6 @@ def _settle(one: _Parts) -> dict[str, Any]:
 
 def _are_last(order: "pa.Table", key: Sequence[str]) -> "pa.Array | None":
     """Whether each row is the last change of its key; None if all are. order: with `own.SEQ`, in any order."""
-    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -328,7 +327,6 @@ def _are_last(order: "pa.Table", key: Sequence[str]) -> "pa.Array | None":
     place = order[own.SEQ].combine_chunks()
     parts = pa.table({one.name: pc.struct_field(place, one.name) for one in place.type})
     sorted_ = pc.sort_indices(parts, sort_keys=[(one.name, "ascending") for one in place.type])
-    number = order.select(key).take(sorted_).append_column(own.SEQ, sorted_)
-    kept = np.zeros(order.num_rows, bool)
-    kept[last_rows(number, key)[own.SEQ].to_numpy()] = True
-    return pa.array(kept)
+    numbered = order.select(key).take(sorted_).append_column(own.SEQ, sorted_)
+    last = last_rows(numbered, key)[own.SEQ]
+    return pc.is_in(pa.array(range(order.num_rows), sorted_.type), last)
