@@ -405,6 +405,17 @@ class TestKafkaSink(SinkContract):
         with pytest.raises(UsageError, match=f"job '{start}', but it keeps that of job 'one'"):
             prepared(start, f"{start}-z", state="{job}-one")
 
+        elsewhere = f"{start}.s.{{job}}"
+        for job, topic, into in (("one", f"{start}-orders", True), ("four", f"{start}-w", False)):
+            with pytest.raises(
+                TargetTaken, match=f"topic '{topic}' belongs to job '{'two' if job == 'four' else job}'"
+            ):
+                prepared(job, topic, into, elsewhere)
+        with pytest.raises(UsageError, match="job 'one', but it is also the target of table 't'"):
+            prepared("four", f"{start}-one", True, elsewhere)
+        opened(state_topic=f"{start}-{{job}}").forget("two")
+        prepared("four", f"{start}-w", False, elsewhere)
+
     def test_only_what_is_known_to_be_a_jobs_state_is_forgotten(
         self, opened: "Callable[..., KafkaSink]", topics: SinkTopics
     ) -> None:

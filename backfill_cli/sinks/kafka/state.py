@@ -110,8 +110,8 @@ class StateTopic:
                 return self._decoded(found[-1])
         return None
 
-    def of(self, job: str) -> JobRecord | None:
-        """The record, if the topic is this job's state by its last record; None for any other topic.
+    def of(self, job: str | None) -> JobRecord | None:
+        """The record, if the topic is this job's state by its last record, or any job's; None for any other topic.
 
         That of other programs is not read to its begin; nor waited for while they write to it, if one of its last
         records is committed.
@@ -228,10 +228,10 @@ def schemas(held: Mapping[bytes, bytes]) -> dict[str, str]:
     }
 
 
-def _is_of(job: str, key: bytes, value: bytes | None) -> bool:
+def _is_of(job: str | None, key: bytes, value: bytes | None) -> bool:
     with suppress(ValueError, RecursionError):
         told = json.loads(value or b"0") if key == JOB else None
-        return isinstance(told, dict) and told.get("job") == job
+        return isinstance(told, dict) and "job" in told and job in (None, told["job"])
     return False
 
 

@@ -1,18 +1,19 @@
 """The job's topics: which exist, whose they are, and what must be made before its first epoch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.refusals import belongs_to, gone, other_type, require_key, rows_of_others
-from backfill_cli.errors import BadData, Hint, UsageError, in_config
+from backfill_cli.errors import BadData, Fatal, Hint, UsageError, in_config
 from backfill_cli.kafka.admin import Admin, Found
 from backfill_cli.kafka.messages import messages
 from backfill_cli.kafka.ranges import Range
 from backfill_cli.model.schema import SparkType, columns_of, same_type, shown
 from backfill_cli.sinks.kafka import KafkaSinkOptions, making, names, state
 from backfill_cli.sinks.kafka.encodings import refuse_unwritable
-from backfill_cli.sinks.kafka.state import Held, StateTopic
+from backfill_cli.sinks.kafka.state import Held, JobRecord, StateTopic
 from backfill_cli.sinks.kafka.writing import recreated
 
 _PLAIN = {"byte", "short", "integer", "long", "float", "double", "boolean", "string", "binary", "date"}
@@ -63,6 +64,9 @@ class Topics:
         known = {} if record is None else state.schemas(mine.everything())
         schemas = {name: schema for name, schema in known.items() if name in held}
         there = self._admin.found([*wanted.values(), mine.name])
+        new = [topic for name, topic in wanted.items() if name not in held]
+        if there.keys() & {*new, *([mine.name] if record is None else [])}:
+            self.refuse_others(job, tables, anywhere=True)
         if mine.name in there:
             self._require_kept(mine.name)
         for name, topic in wanted.items():
@@ -87,21 +91,40 @@ class Topics:
         elif found is not None and not into_existing and self._has_records(topic, found):
             raise rows_of_others(f"'{topic}' (a topic)")
 
-    def refuse_others(self, job: str, tables: Sequence[SinkTable]) -> None:
-        """No other job has one of these topics, or this one's state. Raises TargetTaken, StateTaken: naming it."""
+    def refuse_others(self, job: str, tables: Sequence[SinkTable], anywhere: bool = False) -> None:
+        """No other job has one of these topics, or this one's state. Raises TargetTaken, StateTaken: naming it.
+
+        anywhere: whatever the other one's `state_topic` is.
+        """
         mine = names.state_of(self._options, job)
         wanted = {topic: name for name, topic in names.topics_of(self._options, tables).items()}
-        for other, topic in names.states_in(self._options, self._admin.topics()).items():
-            record = None if other == job else StateTopic(self._admin, topic).of(other)
-            if record is None:
-                continue
+        for topic, record in self._made_states(mine) if anywhere else self._named_states(job):
             if topic in wanted:
-                raise _of_state(topic, other, f"it is also the target of table {wanted[topic]!r}", other)
+                raise _of_state(topic, record.job, f"it is also the target of table {wanted[topic]!r}", record.job)
             for table, held in record.tables.items():
                 if held.topic == mine:
-                    raise _no_state(mine, job, f"it is the target of table {table!r} of job {other!r}", other)
+                    why = f"it is the target of table {table!r} of job {record.job!r}"
+                    raise _no_state(mine, job, why, record.job)
                 if held.topic in wanted:
-                    raise belongs_to(f"topic '{held.topic}'", other, table, record.owner)
+                    raise belongs_to(f"topic '{held.topic}'", record.job, table, record.owner)
+
+    def _named_states(self, job: str) -> Iterator[tuple[str, JobRecord]]:
+        """The states of other jobs whose topics are named as this one's."""
+        for other, topic in names.states_in(self._options, self._admin.topics()).items():
+            record = None if other == job else StateTopic(self._admin, topic).of(other)
+            if record is not None:
+                yield topic, record
+
+    def _made_states(self, mine: str) -> Iterator[tuple[str, JobRecord]]:
+        """Those in topics that were made for a state, as their settings say, if this user may read them."""
+        topics = self._admin.topics()
+        single = [name for name, partitions in topics.items() if partitions == 1 and name != mine]
+        for topic, settings in self._admin.settings_of(single).items():
+            if _is_as_made(settings):
+                with suppress(Fatal):
+                    record = StateTopic(self._admin, topic).of(None)
+                    if record is not None:
+                        yield topic, record
 
     def _has_records(self, topic: str, found: Found) -> bool:
         """Whether there is one that was committed: of aborted transactions, too, offsets are left."""
@@ -125,8 +148,7 @@ class Topics:
 
     def is_as_made(self, topic: str) -> bool:
         """Whether the topic has the settings of a job's state, as `make` gives them to no other topic."""
-        told = self._admin.settings_of([topic])[topic] or {}
-        return told.items() >= state.SETTINGS.items()
+        return _is_as_made(self._admin.settings_of([topic])[topic])
 
     def losing(self, tables: Sequence[SinkTable]) -> list[str]:
         """What to know of topics that a broker deletes rows from; those that are to be made included."""
@@ -170,6 +192,10 @@ class Topics:
             )
             for name, topic in taken.items()
         }
+
+
+def _is_as_made(settings: Mapping[str, str] | None) -> bool:
+    return (settings or {}).items() >= state.SETTINGS.items()
 
 
 _BROKERS = {"cleanup.policy": "delete", "retention.ms": "604800000"}
