@@ -73,7 +73,7 @@ class AvroRecords:
 
     def of(self, batch: pa.RecordBatch) -> list[bytes]:
         columns = columns_of(self.schema)
-        refuse_far(batch.select(list(columns)), "Avro")
+        refuse_far(columns, batch, "Avro")
         write = _optional if self.nullable else _written
         parts = [write(batch.column(name), one["type"]) for name, one in columns.items()]
         prefix = self.prefix

@@ -281,7 +281,7 @@ class ProtobufRecords:
 
     def of(self, batch: pa.RecordBatch) -> list[bytes]:
         fields, prefix = self.message.fields, self.prefix
-        refuse_far(batch.select([one.name for one in fields]), "Protobuf")
+        refuse_far({one.name: {"type": one.kind} for one in fields}, batch, "Protobuf")
         parts = [_written(batch.column(one.name), one, self.presence) for one in fields]
         return [prefix + b"".join(row) for row in zip(*parts, strict=True)]
 

@@ -299,11 +299,12 @@ def test_years_beyond_9999_are_refused_at_any_depth_and_json_keeps_them(
             pa.StructArray.from_arrays([at], fields=[pa.field("x", at.type)]),
         ),
     }
+    what = "date" if kind == "date" else "time"
     for name, (of, column) in columns.items():
         registry.subjects.clear()
         records = written(registry, encoding, {"id": "long", name: of})
         batch = pa.RecordBatch.from_pydict({"id": id, name: column})
-        match = f"column '{name}': a time that is not in the years 1 to 9999 cannot be written in {title}"
+        match = f"column '{name}': a {what} after the last one that a record in {title} holds"
         with pytest.raises(BadData, match=match) as refused:
             records.values.of(batch)
     with typed(refused.value) as hint:
