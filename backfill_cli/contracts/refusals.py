@@ -31,6 +31,8 @@ REPEAT = "correct what the message names, then repeat the command"
 """The hint where the sink's system refuses to rename or create something; nothing has changed."""
 DEPENDENT = "drop what depends on it first, or omit --with-rows to keep the tables"
 RENAME = in_config("rename it: tables.target, or the transform's select")
+IF_BEGUN = "; if the job has already begun, then " + START_OVER
+"""After a hint that names the transform, where a column can also be one that a job gains: its transform stays."""
 LESS_OFTEN = retried("let the table's other writers commit less often")
 
 
@@ -57,7 +59,7 @@ def other_type(column: str, target: str, held: str, wanted: str) -> BadData:
     """held, wanted: types, in the sink's words."""
     return BadData(
         f"column {column!r} of {target} is {held}, the job writes {wanted}",
-        f"cast it to the table's type in the transform, or change the table's column {column!r}",
+        f"change the table's column {column!r}, or cast it to the table's type in the transform" + IF_BEGUN,
     )
 
 

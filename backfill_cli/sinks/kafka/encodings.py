@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from backfill_cli.contracts import SinkTable
+from backfill_cli.contracts.refusals import IF_BEGUN
 from backfill_cli.decode.documents import Documents
 from backfill_cli.decode.json_documents import PLAIN
 from backfill_cli.decode.registered import Registered
@@ -144,7 +145,7 @@ def refuse_unwritable(encoding: str, table: SinkTable) -> None:
         for why in _faults(name, column["type"], _TITLES[encoding]):
             raise BadData(
                 f"table {table.name!r}: column {name!r}: {why}",
-                "rename or cast it in the transform's select, or leave it out",
+                "rename or cast it in the transform's select, or leave it out" + IF_BEGUN,
             )
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.contracts.refusals import belongs_to, gone, other_type, require_key, rows_of_others
+from backfill_cli.contracts.refusals import IF_BEGUN, belongs_to, gone, other_type, require_key, rows_of_others
 from backfill_cli.errors import BadData, Fatal, Hint, UsageError, in_config
 from backfill_cli.kafka.admin import Admin, Found
 from backfill_cli.kafka.messages import messages
@@ -254,7 +254,7 @@ def _refuse_columns(table: SinkTable) -> None:
         if (odd := _odd(column["type"])) is not None:
             raise BadData(
                 f"table {table.name!r}: column {name!r}: {odd} has no counterpart in JSON",
-                "cast it in the transform's select, or leave it out",
+                "cast it in the transform's select, or leave it out" + IF_BEGUN,
             )
     for name in table.key:
         if _in_key(columns[name]["type"]):
