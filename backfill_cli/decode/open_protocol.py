@@ -33,7 +33,8 @@ _IN_KEY = frozenset(
 _LOGICAL_BITS = 18
 """Of a time of TiDB, those that count within a millisecond."""
 
-_BINARY = 1
+_BINARY, _HANDLE, _UNSIGNED = 1, 2, 128
+"""Flags of a column."""
 _NUMBERS = frozenset((1, 2, 3, 4, 5, 8, 9, 13, 16))
 _NAMED = {247: "an ENUM", 248: "a SET"}
 _TEXTS = frozenset((7, 10, 11, 12, 14, 245, 246))
@@ -97,7 +98,10 @@ class OpenProtocol:
         if not deletes and told.get("ccl"):
             raise Unreadable(_PARTIAL.format(what="where the row is"), Fault.NOT_SENT)
         row = _row(event, "d" if deletes else "u")
-        return RowChange(table, deletes, _ms(told), row, _row(event, "p") if "p" in event else {})
+        old = _row(event, "p") if "p" in event else {}
+        # some versions of TiCDC do not say that they sent the key only (`ohk`)
+        only_key = all(_is_flagged(cell, _HANDLE) for cell in row.values())
+        return RowChange(table, deletes, _ms(told), row, old, only_key=only_key)
 
     def reader(self, kind: SparkType) -> values.Reader:
         if isinstance(kind, dict):
@@ -164,7 +168,15 @@ def _row(event: Mapping[str, Token], member: str) -> Mapping[str, Token]:
     found = event[member]
     if not isinstance(found, dict):
         raise Unreadable(f"'{member}' is not the row that a record of TiCDC has there")
+    for name, cell in found.items():
+        if not isinstance(cell, dict):
+            raise Unreadable(f"column '{name}' in '{member}': {_NO_COLUMN}")
     return found
+
+
+def _is_flagged(cell: Token, flag: int) -> bool:
+    flags = cell.get("f") if isinstance(cell, dict) else None
+    return isinstance(flags, Number) and flags.is_whole and bool(int(flags[:20]) & flag)
 
 
 def _ms(told: Mapping[str, Token]) -> int:
@@ -182,11 +194,11 @@ def _value(cell: Token, kind: str) -> Any:
     if not cell["t"].is_whole or not cell["f"].is_whole or "v" not in cell:
         raise Unreadable(_NO_COLUMN)
     value, of = cell["v"], int(cell["t"][:9])
-    is_binary = bool(int(cell["f"][:20]) & _BINARY)
+    is_binary = _is_flagged(cell, _BINARY)
     if value is None:
         return None
     if of in _NUMBERS or of in _NAMED:
-        if not isinstance(value, Number):
+        if not isinstance(value, Number) or (_is_flagged(cell, _UNSIGNED) and float(value) < 0):
             raise Unreadable(_NO_COLUMN)
         if of in _NAMED and kind == "string":
             raise Unreadable(f"{_NAMED[of]}, of which TiCDC's open protocol has the number: declare BIGINT")

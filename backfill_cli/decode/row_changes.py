@@ -38,6 +38,10 @@ _OTHER_ROWS = (
     "table anew from a topic that begins with its rows after the statement (a bootstrap); if the statement left "
     'the rows as they were (gh-ost renames a copy), on_error = "quarantine" goes on after it'
 )
+_ONLY_KEY = (
+    "column '{column}' is not in the row, all columns of which are of its key: {writer} can have left out the "
+    "others; let it send whole rows, and start over from a topic that has them"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class RowChange:
 
     row: as it is after the change, or was before a delete. old: the values that an update changed, as they were.
     columns: those that the record says its table has, None if it does not; a row with less was not sent whole.
+    only_key: whether the row has nothing but its key, which can be because the rest was not sent.
     """
 
     table: str
@@ -54,6 +59,7 @@ class RowChange:
     row: Mapping[str, Token]
     old: Mapping[str, Token]
     columns: frozenset[str] | None = None
+    only_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +183,8 @@ class _Reading:
             fault = fault or new_column(row, self.columns, others, IN_ROW) or lacking_column(row, required)
         if fault is not None:
             raise Unreadable(fault, Fault.COLUMNS)
+        if change.only_key and (unsent := next((name for name in self.columns if name not in row), None)):
+            raise Unreadable(_ONLY_KEY.format(column=unsent, writer=self.of.form.writer), Fault.NOT_SENT)
         new = {name: self._value(name, row) for name in self.columns}
         was = key | {name: self._value(name, change.old) for name in self.of.key if name in change.old}
         if None in was.values():

@@ -371,6 +371,18 @@ def test_ticdcs_open_protocol_has_several_changes_in_a_record() -> None:
     ]
 
 
+def test_a_row_of_the_open_protocol_that_is_all_key_is_whole_if_it_has_all_columns() -> None:
+    """A row that lacks a column, and has another than its key's, was written before the column was added."""
+    both = {"id": TI_ROW["id"], "name": {**TI_ROW["name"], "f": 2}}
+    more = {"id": TI_ROW["id"], "other": TI_ROW["name"]}
+    records = [open_record((OF_TI, event)) for event in ({"u": both}, {"u": more}, {"d": {"id": TI_ROW["id"]}})]
+    assert [(op, row["id"], row["name"], error) for _, op, _, row, error in tis(records)] == [
+        ("U", 1, "x", None),
+        ("U", 1, None, None),
+        ("D", 1, None, None),
+    ]
+
+
 @pytest.mark.parametrize("decoder", [canal.decoder, maxwell.decoder])
 def test_ticdcs_open_protocol_is_named_where_another_format_is_set(decoder: Any) -> None:
     raws = [framed({"u": TI_ROW}), framed({"u": TI_ROW}, {"d": TI_ROW}, {"u": TI_ROW})]
@@ -419,6 +431,11 @@ def with_cell(**cell: Any) -> bytes:
         (with_cell(t=8, v="1"), "BIGINT", "not a column as"),
         (with_cell(t=252, v="/w=="), "STRING", "not UTF-8 text"),
         (with_cell(f=None), "STRING", "not a column as TiCDC's open protocol writes it"),
+        (open_record((OF_TI, {"u": {**TI_ROW, "name": None}})), "STRING", "column 'name' in 'u': not a column as"),
+        (open_record((OF_TI, {"u": {**TI_ROW, "more": None}})), "STRING", "column 'more' in 'u': not a column as"),
+        (open_record((OF_TI, {"u": TI_ROW, "p": {"id": 7}})), "STRING", "column 'id' in 'p': not a column as"),
+        (with_cell(t=3, f=139, v=-1), "BIGINT", "not a column as"),
+        (open_record((OF_TI, {"u": {"id": TI_ROW["id"]}})), "STRING", "all columns of which are of its key"),
     ],
 )
 def test_what_the_open_protocol_does_not_have_is_a_fault(record: bytes, kind: str, said: str) -> None:
