@@ -16,8 +16,8 @@ DecimalForm = Literal["precise", "string", "double"]
 
 FILE_FORMATS: dict[str, tuple[ChangeFile, ...]] = {
     "debezium": ("json", "avro"),
-    "dms": ("parquet", "csv"),
-    "change-feed": ("parquet", "json", "csv"),
+    "dms": ("parquet", "csv", "avro"),
+    "change-feed": ("parquet", "json", "csv", "avro"),
 }
 _EXTENSIONS: dict[str, FileFormat] = {
     ".parquet": "parquet",

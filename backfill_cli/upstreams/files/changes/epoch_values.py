@@ -16,7 +16,7 @@ from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import field
 from backfill_cli.spark.failures import CHANGES_HINT, reading
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat
-from backfill_cli.upstreams.files.reading import csv_files, json_rows, lines
+from backfill_cli.upstreams.files.reading import avro_envelopes, avro_files, csv_files, json_rows, lines
 from backfill_cli.upstreams.files.reading.footers import footer, group_rows, leaves, statistics_of
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
 
@@ -62,10 +62,7 @@ def read(
         case "csv":
             counts = _of_csv(where, file, column, csv, skip, way_on)
         case "avro":
-            raise BadData(
-                f"{file.path}: an epoch column is not read from files of Avro",
-                in_config("remove upstream.changes.epoch, or write the changes as JSON"),
-            )
+            counts = _of_avro(where, file, column)
     for value in list(counts):
         if not skip and not _is_epoch(value):
             raise BadData(f"{file.path}: {_no_epoch(column, value)}", _EVERY_ROW)
@@ -117,6 +114,21 @@ def _of_parquet(where: Place, file: File, column: str, skip: bool, way_on: Hint)
                 raise BadData(f"{file.path}: row {row}: {_no_epoch(column, None)}", Hint.of(_EVERY_ROW) + way_on)
             return _counted(values)
         counts[statistics.min] = counts.get(statistics.min, 0) + rows
+    return counts
+
+
+def _of_avro(where: Place, file: File, column: str) -> dict[Any, int]:
+    if {"op", "after"} <= set(avro_envelopes.members(where, file)):
+        raise BadData(
+            f"{file.path}: an epoch column is not read from Debezium's files of Avro",
+            in_config("remove upstream.changes.epoch, or write the changes as JSON"),
+        )
+    typed = avro_files.columns(where, file)
+    if column not in typed:
+        raise _no_column(file, column, list(typed))
+    counts = Counter[Any]()
+    for values in avro_files.values(where, file, {column: typed[column]}):
+        counts.update(_counted(values[column]))
     return counts
 
 

@@ -19,7 +19,7 @@ from backfill_cli.formats.compute import pc
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.position import Cursor
-from backfill_cli.model.schema import Columns, field
+from backfill_cli.model.schema import Columns, counts_of, field
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.failures import CHANGES_HINT, OR_QUARANTINE, SHOWN, refused
@@ -27,7 +27,14 @@ from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.changes import epoch_values, order
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected, undeclared
 from backfill_cli.upstreams.files.options import FILE_FORMATS, ChangesOptions, FileFormat
-from backfill_cli.upstreams.files.reading import csv_files, json_rows, lines, parquet_rows
+from backfill_cli.upstreams.files.reading import (
+    avro_envelopes,
+    avro_files,
+    csv_files,
+    json_rows,
+    lines,
+    parquet_rows,
+)
 from backfill_cli.upstreams.files.reading.footers import THREADS, footer, statistics_of
 from backfill_cli.upstreams.files.reading.text_rows import TextRows, quarantined
 from backfill_cli.upstreams.files.snapshot.pin import refuse_nested
@@ -135,6 +142,9 @@ class MarkedRows(ChangeFormat):
             meta = footer(where, file)
             shown = schemas.of_footer(file.path, meta)
             rows, ms = meta.num_rows, largest_ms(meta, self.time) if self.time else None
+        elif kind == "avro":
+            shown, rows, ms = avro_files.columns(where, file), avro_envelopes.count(where, file), None
+            shown = shown if rows else {}
         else:
             rows = None
             shown, ms = self._of_text(where, file, kind, known, applied or self.quarantines)
@@ -149,7 +159,7 @@ class MarkedRows(ChangeFormat):
         marks = dict(self._with_epoch(known))
         own.refuse_names(file.path, dict.fromkeys((*shown, *marks)), BadData)
         table = {name: column for name, column in shown.items() if name not in marks or name in known}
-        return Inspected(file, rows, ms, table if shown else None)
+        return Inspected(file, rows, ms, table if shown else None, counts=counts_of(table))
 
     def frame(
         self,
@@ -230,6 +240,9 @@ class MarkedRows(ChangeFormat):
     ) -> "tuple[_Reader, tuple[tuple[str, str], ...]]":
         """What reads a file, and the marks that it has, with the types that this reader gives them."""
         marks, kind = self._with_epoch(columns), file_kind(self.options, file)
+        if kind == "avro":
+            typed = avro_files.columns(where, file)
+            return avro_files.frame, tuple((name, str(typed[name]["type"])) for name, _ in marks if name in typed)
         if kind != "parquet":
             return csv_files.frame if kind == "csv" else json_rows.frame, marks
         meta = footer(where, file)

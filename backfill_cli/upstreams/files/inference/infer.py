@@ -155,7 +155,7 @@ def changes_of(db: duckdb.DuckDBPyConnection, path: str, found: Folder, snapshot
             {name: str(c["type"]) in _TIMES for name, c in shown.items()}, _op_of(list(shown)), snapshot
         )
     elif found.kind == "avro":
-        made = _avro_changes(found)
+        made = _avro_changes(found, snapshot)
     elif found.kind == "csv":
         made = _csv_changes(db, found, snapshot)
     else:
@@ -168,11 +168,14 @@ def changes_of(db: duckdb.DuckDBPyConnection, path: str, found: Folder, snapshot
     return replace(made, options=options)
 
 
-def _avro_changes(found: Folder) -> Changes:
+def _avro_changes(found: Folder, snapshot: Snapshot) -> Changes:
     names = avro_envelopes.members(found.where, found.sample[0])
     if {"op", "after"} <= set(names):
         return Changes({"format": Told("debezium", "its records have 'op' and 'after'")}, {})
-    return Changes({"format": _unknown(names)}, {})
+    if TYPE not in names and _op_of(names) is None:
+        return Changes({"format": _unknown(names)}, {})
+    shown = avro_files.columns(found.where, found.sample[0])
+    return _marked_changes({name: str(c["type"]) in _TIMES for name, c in shown.items()}, _op_of(names), snapshot)
 
 
 def _unknown(names: Sequence[str]) -> Told:

@@ -65,12 +65,17 @@ def columns(where: Place, file: File) -> Columns:
 
 def first_rows(where: Place, file: File, columns: Columns) -> pa.Table:
     """Some rows of a file, of those that can be read."""
-    part = next(iter(lines.parts(where, [file], cut=False)))
+    found = next(values(where, file, columns), None)
+    return arrow_schema(columns).empty_table() if found is None else pa.table(found)
+
+
+def values(where: Place, file: File, columns: Columns) -> Iterator[dict[str, pa.Array]]:
+    """These columns of a file, some rows at a time; NULL where a row cannot be read."""
+    (part,) = lines.parts(where, [file], cut=False)
     rows = TextRows(CsvOptions(), tuple(columns), columns)
     with sound(file.path), reading(file.path, KIND):
-        for some in _blocks(rows, part):
-            return pa.table(some.columns)
-    return arrow_schema(columns).empty_table()
+        for some in _blocks(rows, part, closed=False):
+            yield some.columns
 
 
 def frame(spark: SparkSession, where: Place, files: Sequence[File], rows: TextRows) -> DataFrame:
@@ -85,14 +90,15 @@ def _made(rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
             yield from text_rows.batches(piece.what, rows, KIND, _blocks(rows, piece.what))
 
 
-def _blocks(rows: TextRows, part: TextPart) -> "Iterator[_Block]":
+def _blocks(rows: TextRows, part: TextPart, closed: bool = True) -> "Iterator[_Block]":
     from backfill_cli.decode import avro
 
     for some in records_of(part):
         documents = avro.OfOne(some.schema)
-        told = {one["field"]: one for one in avro.reader(some.schema).schema["fields"]}
+        fields = avro.reader(some.schema).schema["fields"]
+        told = {one["field"]: one for one in fields if one["field"] in rows.read}
         schema = schema_text(block.with_told(rows.read, told))
-        decode = JsonRows(schema, kept_apart=False, documents=documents, closed=True)
+        decode = JsonRows(schema, kept_apart=False, documents=documents, closed=closed)
         yield _Block(rows, decode, some)
 
 
