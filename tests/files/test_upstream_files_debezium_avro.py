@@ -207,7 +207,7 @@ def test_an_epoch_column_is_not_read_from_avro(tmp_path: Path) -> None:
     upstream = opened(tmp_path, COLUMNS, told)
     pin = upstream.pin()
     wrote(tmp_path, "1.avro", CHANGES)
-    with pytest.raises(BadData, match="not read from files of Avro") as caught:
+    with pytest.raises(BadData, match="not read from Debezium's files of Avro") as caught:
         upstream.observe(pin.position, False)
     with typed(caught.value) as hint:
         hint.says("remove upstream.changes.epoch")
