@@ -20,10 +20,14 @@ from ._options import (
     tell_if_above,
 )
 
-EXAMPLES = ("backfill wait orders --for caught-up --timeout 30m",)
+EXAMPLES = (
+    "backfill wait orders --for caught-up --timeout 30m",
+    "backfill wait orders --for snapshot --timeout 2h",
+)
 
 GoalOption = Annotated[
-    Goal, typer.Option("--for", metavar="STATE", help="What to wait for: caught-up, paused, stopped or done.")
+    Goal,
+    typer.Option("--for", metavar="STATE", help="What to wait for: caught-up, snapshot, paused, stopped or done."),
 ]
 
 
@@ -34,10 +38,11 @@ def wait(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Wait until a job is caught up, paused, stopped or done.
+    """Wait until a job is past its snapshot, caught up, paused, stopped or done.
 
     Caught up: all that the upstream had when this command began is in the sink, and the job runs and follows it,
-    or is done. A job that is paused, or waits for something, is not caught up.
+    or is done. A job that is paused, or waits for something, is not caught up. Past its snapshot: the
+    sink has all of it, or the job has none.
 
     Exit code 1: the job failed. 8: timed out. 9: the job stopped first.
     """
@@ -48,4 +53,4 @@ def wait(
     if as_json:
         answer_json(reached)
     else:
-        say(f"job {reached.job}: {goal}, {spell_at(reached.epoch)}")
+        say(f"job {reached.job}: {waiting.spell_goal(goal)}, {spell_at(reached.epoch)}")

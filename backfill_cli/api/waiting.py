@@ -17,7 +17,12 @@ GONE_AFTER_S = 10.0  # a job without a runner this long is not about to be taken
 
 SIGN_MS = 10_000  # a runner renews its lease that often
 
-Goal = Literal["caught-up", "paused", "stopped", "done"]
+Goal = Literal["caught-up", "snapshot", "paused", "stopped", "done"]
+
+
+def spell_goal(goal: Goal) -> str:
+    """What a job is once it has reached the goal."""
+    return "past its snapshot" if goal == "snapshot" else goal
 
 
 def wait(store: Catalog, known: JobRow, goal: Goal, limit_s: float) -> Reached:
@@ -53,11 +58,11 @@ class Wait:
         if row.state is JobState.FAILED and not row.live:
             why = reason_of(row)
             go_on = why.hint or command(f"resume {name}")
-            raise Fatal(f"job {name!r} failed before it was {goal}: {why.said}", go_on)
+            raise Fatal(f"job {name!r} failed before it was {spell_goal(goal)}: {why.said}", go_on)
         if (row.ended and not row.live) or now - self._live > GONE_AFTER_S:
             limit = limited_by(row)
             state = f"is {row.state} ({row.reason})" if row.ended else f"has {limit.said}"
-            raise StoppedEarly(f"job {name!r} {state} before it was {goal}", limit.hint)
+            raise StoppedEarly(f"job {name!r} {state} before it was {spell_goal(goal)}", limit.hint)
         return None
 
     def within(self, limit_s: float) -> None:
@@ -65,7 +70,7 @@ class Wait:
         if time.monotonic() - self._began > limit_s:
             row, name = self._row, self._name
             state = "being created" if row.live and not row.created else f"{shown_state(row)}, phase {row.phase}"
-            said = f"job {name!r}: not {self._goal} after {spell_duration(limit_s)}; it is {state}"
+            said = f"job {name!r}: not {spell_goal(self._goal)} after {spell_duration(limit_s)}; it is {state}"
             raise WaitTimedOut(said, command(f"status {name}"))
 
 
@@ -80,9 +85,12 @@ def reached(row: JobRow, goal: Goal, since_ms: int) -> bool:
     """Whether the job has reached the goal; caught up: with all that the upstream had at `since_ms`.
 
     A job that is done counts as caught up and as stopped. Stopped and done are reached once the runner has gone,
-    so that whoever waits can start the job again. A job that was stopped while paused counts as paused.
+    so that whoever waits can start the job again. A job that was stopped while paused counts as paused. Past its
+    snapshot: the sink has it, or the job has none; that stays so whatever becomes of the job.
     """
     done = row.state is JobState.DONE and not row.live
+    if goal == "snapshot":
+        return done or _is_past_snapshot(row)
     if goal == "caught-up":
         return done or _follows(row, since_ms)
     if goal == "stopped":
@@ -91,6 +99,11 @@ def reached(row: JobRow, goal: Goal, since_ms: int) -> bool:
         return done
     stays = not row.live and row.control.paused and row.state is not JobState.FAILED  # a stop does not end a pause
     return stays or row.state is JobState.PAUSED
+
+
+def _is_past_snapshot(row: JobRow) -> bool:
+    told = row.progress
+    return told is not None and (told.phase != Phase.SNAPSHOT or told.snapshot_finished_ms is not None)
 
 
 def _follows(row: JobRow, since_ms: int) -> bool:

@@ -248,13 +248,25 @@ class Spark(Section):
         return self.remote is None and (self.master or "local").startswith("local")
 
 
-Event = Literal["caught-up", "done", "failed", "lagging", "paused", "quarantined", "resumed", "stopped"]
+Event = Literal[
+    "caught-up",
+    "done",
+    "failed",
+    "lagging",
+    "log-applied",
+    "paused",
+    "quarantined",
+    "resumed",
+    "snapshot-read",
+    "stopped",
+]
 
 
 class Hooks(Section):
     on: list[Event] = Field(
         default_factory=list,
-        description="Events at which the command is run: the run is `caught-up` with its upstream, or ended as "
+        description="Events at which the command is run: the sink has the snapshot (`snapshot-read`), and what "
+        "the log had meanwhile (`log-applied`); the run is `caught-up` with its upstream, or ended as "
         "`done`, `failed` or `stopped`; the job was `paused` or `resumed`; rows were `quarantined`; the job is "
         "`lagging`, its lag being over `max_lag`.",
     )

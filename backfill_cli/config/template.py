@@ -292,7 +292,7 @@ REST = """\
 # max_size = "50GB"
 
 # [hooks]
-# on = ["failed", "quarantined"]     # also caught-up, done, lagging, paused, resumed, stopped
+# on = ["failed", "quarantined"]     # also snapshot-read, caught-up, done, lagging, …
 # max_lag = "5m"                     # over this the job is lagging; only with that event
 # command = ["./notify.sh"]          # gets the event as JSON on stdin; ./ is this file's folder
 # timeout = "30s"

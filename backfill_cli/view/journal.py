@@ -126,6 +126,7 @@ class Journal:
         self._token_before = before.token
         self._state = ""
         self._caught_up = False
+        self._finished: frozenset[tuple[str, int]] = frozenset()
         self._every_s = every_s
         self._now_s = now_s
         self._max_lag_s = max_lag_s
@@ -208,10 +209,30 @@ class Journal:
             yield Entry("", event=Event("paused", view, view.reason, command(f"resume {view.name}")))
         if before == "paused" and view.state == "running":
             yield Entry("", event=Event("resumed", view, view.reason))
+        yield from self._finishes(view)
         if news.caught_up and not self._caught_up:
             self._caught_up = True
             yield Entry("caught up with its upstream", event=Event("caught-up", view, "caught up"))
         yield from self._lags(view)
+
+    def _finishes(self, view: JobView) -> Iterator[Entry]:
+        """What of a job this run has finished, once; the line of the next phase already reports it."""
+        ended = (
+            ("snapshot-read", view.snapshot_finished_ms, "the sink has the snapshot"),
+            (
+                "log-applied",
+                view.log_store_finished_ms,
+                "the sink has what the log had when the snapshot was read",
+            ),
+        )
+        for name, at_ms, said in ended:
+            if (
+                at_ms is not None
+                and at_ms >= (view.runner.claimed_ms or 0)
+                and (name, at_ms) not in self._finished
+            ):
+                self._finished |= {(name, at_ms)}
+                yield Entry("", event=Event(name, view, said))
 
     def _lags(self, view: JobView) -> Iterator[Entry]:
         """Tells once that the lag passed its limit; again after it was within it."""

@@ -5,12 +5,14 @@ from dataclasses import replace
 
 from backfill_cli.catalog import SplitGroup
 from backfill_cli.model.checkpoint import PartitionProgress, TablePartitions, Totals, Written
+from backfill_cli.model.job import Phase
 from backfill_cli.model.limit import Kind
 from backfill_cli.model.units import spell_count, spell_duration, spell_epoch, spell_moment, spell_rate, spell_size
 from backfill_cli.model.upstream import SpoolView
 from backfill_cli.view.console import in_lines, shortened
 from backfill_cli.view.model import (
     JobView,
+    phases_of,
     spell_age,
     spell_eta,
     spell_phase,
@@ -111,6 +113,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         *((("  others", f"{others:,} tables, less behind"),) if others > 0 else ()),
         *((f"  partition {p.partition}", spell_partition(p)) for p in view.partitions if not view.tables),
         ("parts", spell_splits(view)),
+        *((("finished", done),) if (done := spell_finished(view)) else ()),
         ("reads", spell_reads(view)),
         *((("writes", spell_written(view.written_per_s)),) if view.written_per_s is not None else ()),
         ("time left", spell_eta(view.eta_s)),
@@ -130,6 +133,15 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         ("runner", spell_runner(view)),
         *((("numbers", age),) if (age := spell_age(view)) is not None else ()),
     ]
+
+
+def spell_finished(view: JobView) -> str:
+    """`snapshot 2025-11-21 02:40:00 UTC, log 2025-11-21 02:41:00 UTC`; the log only where a phase applied it."""
+    ended = (
+        ("snapshot", view.snapshot_finished_ms),
+        ("log", view.log_store_finished_ms if Phase.LOG_STORE in phases_of(view.strategy) else None),
+    )
+    return ", ".join(f"{what} {spell_moment(at_ms)}" for what, at_ms in ended if at_ms is not None)
 
 
 def spell_splits(view: JobView) -> str:

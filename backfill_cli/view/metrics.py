@@ -2,14 +2,14 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import BackfillError, UsageError
 from backfill_cli.model.checkpoint import Totals
-from backfill_cli.model.job import JobState
+from backfill_cli.model.job import JobState, Phase
 from backfill_cli.view.model import DEAD, JobView
 
 if TYPE_CHECKING:
@@ -25,6 +25,14 @@ LABEL = "backfill_job"  # not "job": Prometheus gives that to what it scrapes
 def _observed(view: JobView, value: float | None) -> float | None:
     """A number that grows without the job: absent without a runner, as the last one would stay as it is."""
     return value if view.runner.alive else None
+
+
+def _seconds(at_ms: int | None) -> float | None:
+    return None if at_ms is None else at_ms / 1000
+
+
+def _one_of(all_values: Iterable[str], now: str) -> dict[str, float]:
+    return {one: float(one == now) for one in all_values}
 
 
 GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
@@ -45,6 +53,21 @@ GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
     ("throttle_rows_per_second", "The limit in force; absent without one.", lambda v: v.rate),
     ("paused", "1 while the job is paused by a command.", lambda v: float(v.paused_by is not None)),
     ("converging", "1 while the sink matches no state of the upstream yet.", lambda v: float(v.converging)),
+    (
+        "not_converging",
+        "1 while a job that catches up falls behind.",
+        lambda v: float(v.not_converging is not None),
+    ),
+    (
+        "snapshot_finished_timestamp_seconds",
+        "When the snapshot was read, as a Unix time.",
+        lambda v: _seconds(v.snapshot_finished_ms),
+    ),
+    (
+        "log_finished_timestamp_seconds",
+        "When the log had been applied that the snapshot left, as a Unix time.",
+        lambda v: _seconds(v.log_store_finished_ms),
+    ),
     ("epoch_timestamp_seconds", "The last commit, as a Unix time.", lambda v: v.epoch / 1000),
     (
         "upstream_log_held_bytes",
@@ -70,6 +93,23 @@ COUNTERS: tuple[tuple[str, str, Callable[[Totals], int | None]], ...] = (
 
 STATES = (*(state.value for state in JobState), DEAD)
 
+LABELLED: tuple[tuple[str, str, str, Callable[[JobView], dict[str, float]]], ...] = (
+    (
+        "state",
+        "1 for the current state of the job, 0 for the others.",
+        "state",
+        lambda v: _one_of(STATES, v.state),
+    ),
+    ("phase", "1 for the current phase of the job, 0 for the others.", "phase", lambda v: _one_of(Phase, v.phase)),
+    (
+        "splits",
+        "Parts of the snapshot, or partitions, by how far they are.",
+        "state",
+        lambda v: {str(one): n for one, n in v.splits.items()},
+    ),
+)
+"""As GAUGES, with a label of that name: its values, and that of each."""
+
 
 class JobMetrics:
     """A collector: each scrape reads the catalog once; no samples while it cannot be read."""
@@ -90,12 +130,11 @@ class JobMetrics:
                 gauge = GaugeMetricFamily(f"backfill_{name}", told, labels=[LABEL])
                 gauge.add_metric([view.name], value)
                 yield gauge
-        state = GaugeMetricFamily(
-            "backfill_state", "1 for the current state of the job, 0 for the others.", labels=[LABEL, "state"]
-        )
-        for one in STATES:
-            state.add_metric([view.name, one], float(view.state == one))
-        yield state
+        for name, told, label, by in LABELLED:
+            gauge = GaugeMetricFamily(f"backfill_{name}", told, labels=[LABEL, label])
+            for one, value in by(view).items():
+                gauge.add_metric([view.name, one], value)
+            yield gauge
         if view.skipped:
             skipped = CounterMetricFamily(
                 "backfill_records_skipped",

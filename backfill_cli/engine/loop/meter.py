@@ -12,7 +12,7 @@ from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.plan import EpochPlan
 from backfill_cli.model.position import START
 from backfill_cli.model.split import ReadSoFar
-from backfill_cli.model.units import spell_count, spell_duration, spell_number, spell_rate
+from backfill_cli.model.units import spell_count, spell_duration, spell_number, spell_rate, spell_size
 from backfill_cli.model.upstream import UpstreamView
 from backfill_cli.strategies import S, Strategy, StrategyState
 
@@ -340,6 +340,9 @@ class Meter:
         lift = command(f"throttle {self._job} --rate none")
         if control.rate == 0:
             return Limit("rate 0: no row of the snapshot is read", hint=lift, to="read it")
+        if self._view.log_first:
+            left = sum(epoch.size_bytes for epoch in self._view.pending)
+            return Limit(f"the change log comes first, {spell_size(left)} of it: rows are read again after that")
         if control.rate is not None:
             return Limit(f"rate {spell_number(control.rate)} rows/s", hint=lift, to="change")
         staged = sum(epoch.record.stage_ms for epoch in self._recent)

@@ -70,6 +70,21 @@ def test_wait_for_a_failed_job_ends_with_1_and_its_reason(run: Run, catalog: Cat
     assert f"job 'orders' failed before it was {goal}: part-7 is gone" in result.stderr
 
 
+def test_wait_for_the_snapshot_returns_once_the_sink_has_it_and_also_when_the_job_failed_later(
+    run: Run, catalog: Catalog, claim: Claim
+) -> None:
+    reading = replace(NOW, phase=Phase.SNAPSHOT, caught_up_ms=None)
+    claim.store.heartbeat(6, reading)
+    late = run("wait", "--for", "snapshot", "--timeout", "100ms")
+    assert late.exit_code == 8
+    assert "job 'orders': not past its snapshot after" in late.stderr
+    for told in (replace(reading, snapshot_finished_ms=6), replace(NOW, phase=Phase.LOG_STORE)):
+        claim.store.heartbeat(6, told)
+        done = run("wait", "--for", "snapshot")
+        assert done.exit_code == 0
+        assert "job orders: past its snapshot, at commit" in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("ended", [JobState.STOPPED, None])
 def test_a_job_that_was_caught_up_in_an_earlier_run_is_not_now(
     run: Run, catalog: Catalog, ended: JobState | None, monkeypatch: pytest.MonkeyPatch

@@ -9,7 +9,10 @@ from config_builders import GOOD, Load
 from backfill_cli.config import load, stored_hooks
 from backfill_cli.errors import ConfigError
 
-EVENTS = "'caught-up', 'done', 'failed', 'lagging', 'paused', 'quarantined', 'resumed' or 'stopped'"
+EVENTS = (
+    "'caught-up', 'done', 'failed', 'lagging', 'log-applied', 'paused', 'quarantined', 'resumed', 'snapshot-read' "
+    "or 'stopped'"
+)
 
 
 @pytest.mark.parametrize(

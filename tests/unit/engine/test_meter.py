@@ -11,7 +11,7 @@ from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.plan import ChangeWindow, EpochPlan
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.split import Split, SplitProgress, SplitStatus
-from backfill_cli.model.upstream import Pin, UpstreamView
+from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
 from backfill_cli.strategies.snapshot import SnapshotState, SnapshotStrategy
 from backfill_cli.strategies.source import SourceState, SourceStrategy
 
@@ -152,6 +152,17 @@ def test_only_the_partitions_furthest_behind_are_listed() -> None:
     made.observed(EpochPlan(latest=Position.of({str(i): i for i in range(200)})), 1, UpstreamView("{}", START))
     lines = made.progress(strategy, SourceState(Control(), many), 1, None, None).partitions
     assert [line.lag for line in lines] == list(range(199, 199 - PARTITIONS_SHOWN, -1))
+
+
+def test_where_the_log_comes_first_it_is_what_limits_a_snapshot() -> None:
+    made = meter()
+    assert str(told(HALF, made).limited_by) == "upstream reads"
+    pending = (UpstreamEpoch((("slot", 5),), 1, None, 3_000_000_000),)
+    made.observed(EpochPlan(), 2_000, UpstreamView("{}", START, pending, log_first=True))
+    said = "the change log comes first, 2.8 GB of it: rows are read again after that"
+    assert str(told(HALF, made).limited_by) == said
+    limited = replace(HALF, control=Control(rate=0.0))
+    assert str(told(limited, made).limited_by).startswith("rate 0: ")
 
 
 def test_waiting_for_live_is_said() -> None:

@@ -263,3 +263,19 @@ def test_a_start_says_what_it_does_once_and_what_it_waits_for_as_a_warning() -> 
 def test_each_line_has_the_time_and_the_job_and_no_control_codes() -> None:
     told = stamped("orders", "first\nsecond \x1b[31mred", 1_763_692_800_123)
     assert told == "2025-11-21T02:40:00.123Z orders: first\n2025-11-21T02:40:00.123Z orders: second [31mred"
+
+
+def test_what_a_run_finished_is_an_event_once_and_what_an_earlier_one_did_is_none() -> None:
+    one, happened = journal(), []
+    claimed_ms = seen().view.runner.claimed_ms or 0
+    for snapshot_ms, log_ms in (
+        (None, None),
+        (claimed_ms + 1, None),
+        (claimed_ms + 1, claimed_ms + 5),
+        (claimed_ms + 1, claimed_ms + 5),
+    ):
+        news = seen(told={"snapshot_finished_ms": snapshot_ms, "log_store_finished_ms": log_ms})
+        happened.append(events(list(one.look(news))))
+    assert happened == [[], ["snapshot-read"], ["log-applied"], []]
+    before = seen(told={"snapshot_finished_ms": claimed_ms - 1, "log_store_finished_ms": claimed_ms - 1})
+    assert events(list(journal().look(before))) == []

@@ -14,13 +14,15 @@ from view_builders import progress, row
 
 from backfill_cli.errors import NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Totals
-from backfill_cli.model.job import Control, JobState
+from backfill_cli.model.job import Control, JobState, Phase
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.upstream import SpoolView
 from backfill_cli.view.metrics import measured
 from backfill_cli.view.model import JobView, job_view
 
 STATES = ["starting", "running", "pausing", "paused", "stopping", "stopped", "failed", "done", "dead"]
 TOTALS = Totals(7, 84_200, 1_300, 85_000, rows_inserted=84_200, rows_upserted=700, rows_deleted=100)
+SPLITS = {"not started": 5, "consuming": 1, "consumed": 4}
 SPOOL = SpoolView("0/2", "0/1", 3, 40, 5_000)
 
 
@@ -32,7 +34,10 @@ def read(text: str) -> dict[str, float]:
     """`name{state}` → value; every sample is the job's."""
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     assert {sample.labels["backfill_job"] for sample in samples} == {"orders"}
-    return {sample.name + sample.labels.get("state", ""): sample.value for sample in samples}
+    return {
+        sample.name + (sample.labels.get("state") or sample.labels.get("phase", "")): sample.value
+        for sample in samples
+    }
 
 
 def in_file(folder: Path, **changes: object) -> dict[str, float]:
@@ -43,7 +48,8 @@ def in_file(folder: Path, **changes: object) -> dict[str, float]:
 
 
 def test_the_file_has_what_status_says(tmp_path: Path) -> None:
-    told = in_file(tmp_path, progress=progress(spool=SPOOL, held_bytes=12, quarantined={"q": 3}))
+    numbers = {"spool": SPOOL, "held_bytes": 12, "quarantined": {"q": 3}, "splits": SPLITS}
+    told = in_file(tmp_path, progress=progress(**numbers))
     expected = {
         "backfill_up": 1,
         "backfill_lag_seconds": 1.2,
@@ -54,6 +60,9 @@ def test_the_file_has_what_status_says(tmp_path: Path) -> None:
         "backfill_throttle_rows_per_second": 20_000,
         "backfill_paused": 0,
         "backfill_converging": 0,
+        "backfill_not_converging": 0,
+        **{f"backfill_splits{state}": number for state, number in SPLITS.items()},
+        **{f"backfill_phase{one}": float(one == "snapshot") for one in ("snapshot", "log-store", "upstream")},
         "backfill_epoch_timestamp_seconds": 1_763_692_800.123,
         "backfill_upstream_log_held_bytes": 12,
         "backfill_quarantined_rows": 3,
@@ -69,6 +78,15 @@ def test_the_file_has_what_status_says(tmp_path: Path) -> None:
         **{f"backfill_state{one}": float(one == "running") for one in STATES},
     }
     assert told == expected
+
+
+def test_when_snapshot_and_log_were_finished_and_that_a_job_falls_behind_is_there(tmp_path: Path) -> None:
+    finished = {"snapshot_finished_ms": 1_763_692_700_000, "log_store_finished_ms": 1_763_692_800_500}
+    behind = progress(phase=Phase.LOG_STORE, not_converging=Limit("more arrives"), **finished)
+    told = in_file(tmp_path, progress=behind)
+    assert told["backfill_snapshot_finished_timestamp_seconds"] == 1_763_692_700
+    assert told["backfill_log_finished_timestamp_seconds"] == 1_763_692_800.5
+    assert (told["backfill_not_converging"], told["backfill_phaselog-store"]) == (1, 1)
 
 
 def test_what_was_skipped_is_a_counter_by_kind(tmp_path: Path) -> None:
@@ -139,7 +157,8 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 def test_the_page_says_of_each_metric_what_its_help_says(tmp_path: Path) -> None:
-    told = progress(spool=SPOOL, held_bytes=12, skipped={"heartbeats": 1})
+    finished = {"snapshot_finished_ms": 1, "log_store_finished_ms": 2}
+    told = progress(spool=SPOOL, held_bytes=12, skipped={"heartbeats": 1}, **finished)
     with measured(lambda: looked(progress=told), str(tmp_path / "a.prom"), None):
         pass
     families = text_string_to_metric_families((tmp_path / "a.prom").read_text())

@@ -15,7 +15,7 @@ from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.units import spell_moment
-from backfill_cli.view.lines import job_details
+from backfill_cli.view.lines import job_details, spell_finished
 from backfill_cli.view.model import job_view, spell_eta, spell_share, spell_skipped
 from backfill_cli.view.picture import Picture
 
@@ -229,3 +229,12 @@ def test_a_job_that_is_done_can_be_followed_where_something_follows(follows: boo
     limit = job_view(row(state=JobState.DONE, live=False, progress=told)).limited_by
     assert limit.kind is Kind.ENDED
     assert bool(limit.hint) == follows
+
+
+def test_when_snapshot_and_log_were_finished_is_said_where_the_strategy_has_a_phase_for_it() -> None:
+    done = {"snapshot_finished_ms": 1_763_692_700_000, "log_store_finished_ms": 1_763_692_760_000}
+    view = job_view(row(progress=progress(**done)))
+    both = "snapshot 2025-11-21 02:38:20 UTC, log 2025-11-21 02:39:20 UTC"
+    assert spell_finished(replace(view, strategy="snapshot")) == both
+    assert spell_finished(replace(view, strategy="arrangement")) == "snapshot 2025-11-21 02:38:20 UTC"
+    assert spell_finished(job_view(row())) == ""
