@@ -51,9 +51,12 @@ def merged(parts: Sequence[Decoded]) -> Decoded:
 
 def within(found: Decoded) -> pa.Array:
     """INT32: the number of each row within its record."""
-    if found.record is None:
+    if found.record is None or not len(found.record):
         return pa.array([0] * len(next(iter(found.columns.values()))), pa.int32())
-    records = found.record.to_pylist()
+    of = found.record
+    if not pc.any(pc.equal(of.slice(1), of.slice(0, len(of) - 1))).as_py():  # each has one row
+        return pa.repeat(pa.scalar(0, pa.int32()), len(of))
+    records = of.to_pylist()
     numbers, before = [0] * len(records), None
     for n, record in enumerate(records):
         if record == before:

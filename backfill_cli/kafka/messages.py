@@ -5,7 +5,8 @@ One consumer reads the ranges of a task, of several topics at once: to start one
 
 import time
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import Any
 
 from backfill_cli.errors import START_OVER, HistoryGone, Transient
@@ -161,8 +162,10 @@ def _by_place(found: list[Any], turn: Sequence[_Reading]) -> Iterator[tuple[tupl
     if len(turn) == 1:
         yield (turn[0].span.topic, turn[0].span.partition), found
         return
-    for place_of, part in groupby(found, lambda one: (one.topic(), one.partition())):
-        yield place_of, list(part)
+    of, first = client().Message, turn[0].span.topic
+    topics = repeat(first) if all(one.span.topic == first for one in turn) else map(of.topic, found)
+    for place_of, part in groupby(zip(topics, map(of.partition, found), found), itemgetter(0, 1)):  # noqa: B905
+        yield place_of, list(map(itemgetter(2), part))
 
 
 def _without_events(
