@@ -86,10 +86,18 @@ def last_rows(changes: "pa.Table", key: Sequence[str]) -> "pa.Table":
     import pyarrow.compute as pc
 
     names = [str(at) for at in range(len(key))]
-    number = pa.array(range(changes.num_rows), pa.int64())
+    number = pc.cumulative_sum(pa.repeat(pa.scalar(1), changes.num_rows), start=-1)
     keys = pa.table([*(compared(changes[name]) for name in key), number], [*names, "number"])
     last = keys.group_by(names).aggregate([("number", "max")])["number_max"]
     return changes if len(last) == changes.num_rows else changes.take(last.take(pc.sort_indices(last)))
+
+
+def are_distinct(rows: "pa.Table", key: Sequence[str]) -> bool:
+    """Whether each key is that of one row, as `last_rows` compares them."""
+    import pyarrow as pa
+
+    keys = pa.table([compared(rows[name]) for name in key], [str(at) for at in range(len(key))])
+    return bool(keys.group_by(keys.column_names).aggregate([]).num_rows == rows.num_rows)
 
 
 def compared(column: "pa.ChunkedArray") -> "pa.ChunkedArray":

@@ -7,12 +7,12 @@ as they come, changes netted by key. A window of few records is read in this pro
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.cdc.net import last_rows
+from backfill_cli.cdc.net import are_distinct, last_rows
 from backfill_cli.contracts import RangeTasks, TakenTable, own
 from backfill_cli.engine.staging.changes import FOLDER
 from backfill_cli.engine.staging.files import folder_made, footers, require_all
@@ -131,7 +131,7 @@ def write(
         if not whole and beside:
             again.append(_Parts(name, one, tuple(Path(file.path).name for file in files)))
     for part, done in zip(again, told_by(spark, _settle, again), strict=True):
-        changes[part.table] = part.settled(done, folder / FOLDER)
+        changes[part.table] = part.settled(changes[part.table], done, folder / FOLDER)
     for path in {one.order for one in targets.values()}:
         shutil.rmtree(path)
     return Written(staged, changes, rows)
@@ -279,8 +279,10 @@ class _Parts:
     target: Target
     names: tuple[str, ...]
 
-    def settled(self, told: Mapping[str, Any], taken: Path) -> TakenTable:
-        """The net changes, once workers have taken out what is not the last change of its key."""
+    def settled(self, found: TakenTable, told: Mapping[str, Any], taken: Path) -> TakenTable:
+        """The net changes, once a worker has taken out what is not the last change of its key. found: before."""
+        if not told:
+            return replace(found, netted=True)
         gone = [self.target.path / old for old, new in zip(self.names, told["names"], strict=True) if new != old]
         for path in gone:
             path.unlink()
@@ -292,38 +294,40 @@ class _Parts:
 def _settle(one: _Parts) -> dict[str, Any]:
     """Runs in a worker: files without the rows that are not the last change of their key, in place of those with.
 
-    Returns the files' names, None for no row, and how many rows are changed and deleted.
+    Returns the files' names, None for no row, and how many rows are changed and deleted; empty if all stay.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    key, paths = one.target.key, [one.target.path / name for name in one.names]
-    orders = [pq.read_table(one.target.order / name) for name in one.names]
-    order = pa.concat_tables(orders)
+    key, orders = one.target.key, [one.target.order / name for name in one.names]
+    keys = pa.concat_tables(pq.read_table(path, columns=list(key)) for path in orders)
+    if are_distinct(keys, key):
+        return {}
+    order = pa.concat_tables(map(pq.read_table, orders))
     last = _are_last(order, key)
-    names: list[str | None] = list(one.names)
-    if last is not None:
-        begin = 0
-        for at, (path, mine) in enumerate(zip(paths, orders, strict=True)):
-            kept = last.slice(begin, mine.num_rows)
-            begin += mine.num_rows
-            if not pc.all(kept).as_py():
-                file = File(str(path.parent), f"net-{path.name}")
-                _add(file, pq.read_table(path).filter(kept))
-                names[at] = file.close()
-        order = order.filter(last)
-    changed = pc.sum(pc.equal(order[own.OP], "U")).as_py() or 0
-    return {"names": names, "changed": changed, "deleted": order.num_rows - changed}
+    names: list[str | None] = []
+    begin = 0
+    for name in one.names:
+        rows = pq.read_table(one.target.path / name)
+        kept = last.slice(begin, rows.num_rows)
+        begin += rows.num_rows
+        if pc.all(kept).as_py():
+            names.append(name)
+            continue
+        file = File(str(one.target.path), f"net-{name}")
+        _add(file, rows.filter(kept))
+        names.append(file.close())
+    left = order.filter(last)
+    changed = pc.sum(pc.equal(left[own.OP], "U")).as_py() or 0
+    return {"names": names, "changed": changed, "deleted": left.num_rows - changed}
 
 
-def _are_last(order: "pa.Table", key: Sequence[str]) -> "pa.Array | None":
-    """Whether each row is the last change of its key; None if all are. order: with `own.SEQ`, in any order."""
+def _are_last(order: "pa.Table", key: Sequence[str]) -> "pa.Array":
+    """Whether each row is the last change of its key. order: with `own.SEQ`, in any order."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if last_rows(order, key).num_rows == order.num_rows:
-        return None
     place = order[own.SEQ].combine_chunks()
     parts = pa.table({one.name: pc.struct_field(place, one.name) for one in place.type})
     sorted_ = pc.sort_indices(parts, sort_keys=[(one.name, "ascending") for one in place.type])
