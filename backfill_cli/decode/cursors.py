@@ -39,7 +39,7 @@ _N = TypeVar("_N", bound=np.number[Any])
 _PADDING = bytes(16)
 """Behind the last record: a step reads up to ten bytes before it looks where the record ends."""
 
-_RECORDS, _BYTES = 8192, 1 << 24
+_RECORDS, _BYTES = 10_240, 1 << 24
 """Of a slice: arrays of as many positions lie in the cache; what lies between costs once for each slice."""
 
 _TOP = np.uint64(0x8080808080808080)

@@ -22,6 +22,9 @@ from backfill_cli.upstreams.kafka.reading import Reading
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_BATCHES = 4
+"""So many are held of a task that reads several partitions: small ones cost nearly as much as large ones."""
+
 Skips = defaultdict[tuple[str, Span], Counter[str]]
 """What was skipped for a table, by kind, of each span."""
 
@@ -63,11 +66,11 @@ def rows_together(
     """The rows of all spans, each batch with the read that it is of, in order of a read's offsets. As `read`."""
     held: dict[int, list[Any]] = {}
     skipped: Skips = defaultdict(Counter)
-    size = 0
+    size, most = 0, BATCH_BYTES * min(len(spans), _BATCHES)
     for at, found in read(connection, spans):
         held.setdefault(at, []).extend(found)
         size += sum(map(len, found)) + BATCH_BYTES // MESSAGES * len(found)
-        if len(spans) == 1 or size > BATCH_BYTES:
+        if len(spans) == 1 or size > most:
             for one, messages_of in held.items():
                 yield from _rows(readings, spans[one], messages_of, skipped)
             held, size = {}, 0
