@@ -105,7 +105,9 @@ class Envelopes:
         """See contracts.decoder.InOrder."""
         from backfill_cli.decode.order_arrow import doubtful
 
-        return self.images is not None and doubtful(rows, self.key, self.images, self.has_block, begun)
+        return self.images is not None and doubtful(
+            rows, self.key, self.images, self.has_block, bool(self.known.tables), begun
+        )
 
 
 @cache

@@ -13,11 +13,15 @@ from backfill_cli.contracts import own
 from backfill_cli.formats.compute import pc
 
 
-def doubtful(rows: pa.Table, key: Sequence[str], images: Sequence[str], with_block: bool, begun: bool) -> bool:
+def doubtful(
+    rows: pa.Table, key: Sequence[str], images: Sequence[str], with_block: bool, several: bool, begun: bool
+) -> bool:
     """Whether `refusing` has to look at all of the window's changes.
 
     rows: the changes of whole partitions, or of their ends, in the order of the log, with `own.TRACE`. begun:
-    whether others of a partition, which are not here, come before them. with_block: as for `refusing`.
+    whether others of a partition, which are not here, come before them; the last ones may be of the transaction
+    that the rows begin with. several: whether tables are read as one, whose transactions can alternate, too.
+    with_block: as for `refusing`.
     """
     if all(part.field("sure").null_count == len(part) for part in rows[own.TRACE].chunks):
         return False
@@ -25,10 +29,12 @@ def doubtful(rows: pa.Table, key: Sequence[str], images: Sequence[str], with_blo
     tx, tables, number, sure = (pc.struct_field(trace, name) for name in ("tx", "table", "number", "sure"))
     removes = pc.and_(pc.is_valid(sure), pc.and_(pc.is_valid(tx), pc.is_valid(number)))
     gone = _gone(trace, images, with_block)
-    if len(pc.unique(tables)) == 1:  # then a removal proves something by an old value only
+    if not several and len(pc.unique(tables)) == 1:  # then a removal proves something by an old value only
         removes = pc.and_(removes, reduce(pc.or_, map(pc.is_valid, gone), pa.repeat(pa.scalar(False), len(rows))))
-    if begun and pc.any(pc.and_(removes, _first_transactions(rows, tx))).as_py():
-        return True
+    if begun:
+        cut = removes if several else pc.and_(removes, _first_transactions(rows, tx))
+        if pc.any(cut).as_py():
+            return True
     at = pc.indices_nonzero(pc.is_in(tx, pc.unique(tx.filter(removes))))
     now, before = _neighbours(rows.select(key).take(at))
     now, before = at.take(now), at.take(before)
@@ -57,10 +63,10 @@ def _gone(trace: pa.StructArray, images: Sequence[str], with_block: bool) -> lis
 
 
 def _first_transactions(rows: pa.Table, tx: pa.Array) -> pa.Array:
-    """Whether a change is of the transaction that the rows of its partition begin with."""
+    """Whether a change is of the transaction that the rows of its partition begin with, but for those of none."""
     partition = _whole(rows[own.SEQ]).field(0)
     numbers = pa.table({"partition": partition, "at": pa.array(range(len(rows)), pa.int64())})
-    firsts = numbers.group_by("partition").aggregate([("at", "min")])["at_min"]
+    firsts = numbers.filter(pc.is_valid(tx)).group_by("partition").aggregate([("at", "min")])["at_min"]
     return pc.is_in(tx, tx.take(_whole(firsts)).drop_null())
 
 

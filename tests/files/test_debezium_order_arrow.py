@@ -35,10 +35,10 @@ def ran(chance: random.Random, identity: str, late: bool, **more: Any) -> Source
     return source
 
 
-def reading(with_block: bool) -> Reading:
-    """As a topic opens it."""
+def reading(with_block: bool, **more: Any) -> Reading:
+    """As a topic opens it. more: other options of the format."""
     declared = None if with_block else columns_of(SCHEMA)
-    asked = Asked("topic 't'", "t", "t", ("id",), declared, {"timestamps": "us"}, "upstream.value")
+    asked = Asked("topic 't'", "t", "t", ("id",), declared, {"timestamps": "us"} | more, "upstream.value")
     samples = [text(event, with_block) for event in ran(random.Random(1), "full", False).events]
     found = debezium.decoder.columns(asked, lambda: samples)
     decode = debezium.decoder.open(asked, found.columns, found.facts).decode(lambda: samples)
@@ -118,3 +118,42 @@ def test_inserts_are_not_in_doubt_without_a_schema() -> None:
     assert not doubts(read, rows)
     assert not doubts(read, rows, begun=True)
     assert not doubts(read, rows.slice(0, 0))
+
+
+def change(op: str, table: str, tx: int | None, lsn: int | None, number: int, note: str | None) -> dict[str, Any]:
+    row = {"id": number, "code": "x", "state": "new", "n": 7, "note": note}
+    source = {
+        "connector": "postgresql",
+        "db": "d",
+        "schema": "public",
+        "table": table,
+        "txId": tx,
+        "lsn": lsn,
+        "ts_ms": 1,
+    }
+    return {"op": op, "before": row if op == "d" else None, "after": None if op == "d" else row, "source": source}
+
+
+@pytest.mark.parametrize("between", ["nothing", "a row of an incremental snapshot", "another source"])
+def test_a_transaction_that_a_cut_divides_is_in_doubt_whatever_stands_between(between: str) -> None:
+    """The row that is removed is of another table, or has another value, than the one that was put there."""
+    several = between == "another source"
+    read = reading(True, **({"tables": ["public.*"]} if several else {}))
+    events = [change("c", "t", 5, 10, 1, "put")]
+    if between == "a row of an incremental snapshot":
+        events.append(change("r", "t", None, None, 9, None))
+    if several:
+        events.append(change("c", "u", 77, 3, 9, None))
+    events.append(change("d", "t", 5, 11, 1, "gone"))
+    rows = changes(read, events, True)
+    assert doubts(read, rows)
+    assert doubts(read, rows.slice(1), begun=True)
+
+
+def test_a_removal_from_another_table_is_in_doubt_without_old_values() -> None:
+    read = reading(True, tables=["public.*"])
+    removal = change("d", "u", 5, 11, 1, None)
+    removal["before"] = {"id": 1, "code": "", "state": "new", "n": 7, "note": None}
+    rows = changes(read, [change("c", "t", 5, 10, 1, "put"), removal], True)
+    assert doubts(read, rows)
+    assert doubts(read, rows.slice(1), begun=True)

@@ -126,7 +126,8 @@ def write(
         if not one.key:
             staged[name] = StagedTable(inserts=files, rows=written)
             continue
-        changed, whole = sum(done["changed"] for done in mine), alone and all(done["whole"] for done in mine)
+        changed = sum(done["changed"] for done in mine)
+        whole = not files or (alone and all(done["whole"] for done in mine))
         changes[name] = TakenTable(files, whole, 0, changed, written - changed)
         if not whole and beside:
             again.append(_Parts(name, one, tuple(Path(file.path).name for file in files)))

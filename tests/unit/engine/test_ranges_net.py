@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backfill_cli.contracts import RangeTasks, own
+from backfill_cli.contracts import RangeTasks, TakenTable, own
 from backfill_cli.engine.staging import ranges
 
 if TYPE_CHECKING:
@@ -101,3 +101,16 @@ def test_the_last_change_of_each_key_is_left_however_many_tasks_read_it(
     assert not {own.SEQ, own.MS} & set(tables[0].column_names)
     assert sorted(path.name for path in (tmp_path / "taken").iterdir()) == ["apart", "net"]
     assert len(list((tmp_path / "taken" / "net").iterdir())) == len(found.files)
+
+
+def test_a_table_of_which_no_task_has_a_row_has_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "HERE", -1)
+    monkeypatch.setattr(ranges, "told_by", by_itself)
+    changes = drawn(random.Random(1), 20)
+    wanted = RangeTasks(batches, (((0, changes[:9]),), ((0, changes[9:]),)), {"t": SCHEMA, "u": SCHEMA}, 20)
+    targets = dict.fromkeys(("t", "u"), ranges.target(("k", "s"), tmp_path))
+    place = ("kafka_partition", "kafka_offset")
+    done = ranges.write(cast("SparkSession", None), wanted, targets, ["t", "u"], place, False, tmp_path)
+    assert done.changes["u"] == TakenTable()
+    assert done.changes["t"].netted
+    assert done.changes["t"].files
