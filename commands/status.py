@@ -42,6 +42,14 @@ MaxLagOption = Annotated[
         "--max-lag", metavar="TIME", help="With --check: a job that is further behind, 60s or 10m, is not healthy."
     ),
 ]
+MinHeadroomOption = Annotated[
+    str | None,
+    typer.Option(
+        "--min-headroom",
+        metavar="TIME",
+        help="With --check: a job whose upstream may remove what is not read within TIME, 2h, is not healthy.",
+    ),
+]
 QuarantineOption = Annotated[
     bool, typer.Option("--fail-on-quarantine", help="With --check: a job with quarantined rows is not healthy.")
 ]
@@ -53,6 +61,7 @@ def status(
     watch: WatchOption = False,
     check: CheckOption = False,
     max_lag: MaxLagOption = None,
+    min_headroom: MinHeadroomOption = None,
     fail_on_quarantine: QuarantineOption = False,
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
@@ -61,8 +70,8 @@ def status(
 
     With --watch --json: a line per second.
     """
-    if (max_lag is not None or fail_on_quarantine) and not check:
-        named = "--fail-on-quarantine" if max_lag is None else "--max-lag"
+    if (max_lag is not None or min_headroom is not None or fail_on_quarantine) and not check:
+        named = "--max-lag" if max_lag else "--min-headroom" if min_headroom else "--fail-on-quarantine"
         raise UsageError(f"{named} works only with --check", "add --check")
     if check and watch:
         raise UsageError("--check and --watch cannot be used together", "leave one of them out")
@@ -71,6 +80,7 @@ def status(
         tell_if_above(store)
     if check:
         limit_s = None if max_lag is None else seconds(max_lag, "--max-lag")
+        least_s = None if min_headroom is None else seconds(min_headroom, "--min-headroom")
         views = limits_typed(read_jobs(store, job), ctx)
         if not views:
             raise no_job(store)
@@ -81,7 +91,14 @@ def status(
             told = held_logs(names, store)
             limited = [name for name in names if is_limited(store, name)]
         if not show_health(
-            views, limit_s, as_json, fail_on_quarantine, told, limited, typed=lambda said: as_typed(said, ctx)
+            views,
+            limit_s,
+            as_json,
+            fail_on_quarantine,
+            told,
+            limited,
+            typed=lambda said: as_typed(said, ctx),
+            min_headroom_s=least_s,
         ):
             raise typer.Exit(1)
         return

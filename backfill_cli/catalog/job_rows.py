@@ -8,6 +8,7 @@ from backfill_cli.catalog.lease import Lease
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.model.checkpoint import PartitionProgress, Progress, TablePartitions, Written
+from backfill_cli.model.headroom import Headroom
 from backfill_cli.model.job import ENDED, Command, Control, JobState, Phase, apply_command
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.split import SplitStatus
@@ -127,7 +128,7 @@ def read_progress(text: str) -> Progress:
         {name: value for name, value in partition.items() if name in _PARTITION_FIELDS}
         for partition in told.get("partitions", ())
     )
-    spool, written = told.get("spool"), told.get("written_per_s")
+    spool, written, headroom = told.get("spool"), told.get("written_per_s"), told.get("headroom")
     limits = {name: told[name] and Limit.read(told[name]) for name in _LIMITS if name in told}
     shaped = {
         "eta_s": eta_s and tuple(eta_s),
@@ -138,6 +139,7 @@ def read_progress(text: str) -> Progress:
         ),
         "spool": spool and SpoolView(**spool | {"waits": spool["waits"] and Limit.read(spool["waits"])}),
         "written_per_s": written and Written(**written),
+        "headroom": headroom and Headroom.read(headroom),
     }
     return Progress(**told | limits | shaped | {"phase": Phase(told["phase"])})
 

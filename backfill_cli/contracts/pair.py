@@ -46,6 +46,7 @@ class Pair(Source):
             format_position=log.extras.format_position,
             places=self._places,
             duckdb_sql=snapshot.extras.duckdb_sql,
+            headroom=log.extras.headroom,
             beside={**snapshot.extras.beside, **log.extras.beside},
         )
         self._pin: Pin | None = None

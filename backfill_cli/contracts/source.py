@@ -15,6 +15,7 @@ from backfill_cli.contracts import own
 from backfill_cli.contracts.domain import Domain
 from backfill_cli.contracts.options import Looked, Named
 from backfill_cli.errors import BackfillError, UsageError
+from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead, StagedFile
 from backfill_cli.model.position import Cursor, Position
@@ -434,6 +435,9 @@ class Extras:
     raises.
     beside: other systems that it needs, for `doctor`: what asks each, and returns what to say of it. Raises
     BackfillError.
+    headroom: how long the upstream keeps what is unread; None: nothing is known that removes it. Called now and
+    then, in a thread beside all other calls, with connections of its own. Changes nothing. Raises BackfillError
+    within some seconds.
     """
 
     warnings: Callable[[], Sequence[str]] = lambda: ()
@@ -445,6 +449,7 @@ class Extras:
     waits_for: Callable[[], Limit | None] | None = None
     clock_ms: Callable[[], int] | None = None
     beside: Mapping[str, Callable[[], str]] = field(default_factory=dict)
+    headroom: Callable[[Unread], Headroom | None] | None = None
 
 
 class Lease(Contract):

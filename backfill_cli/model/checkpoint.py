@@ -6,6 +6,7 @@ from dataclasses import astuple, dataclass, field
 from typing import Annotated, Any
 
 from backfill_cli.model.codec import Pairs
+from backfill_cli.model.headroom import Headroom
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, Staged
@@ -150,6 +151,8 @@ class Progress:
     since when by its clock; None between two barriers.
     quarantined, skipped: see Checkpoint. rows_in_hand: rows of the snapshot that were read and that the sink
     lacks, so far as they are known; changes_in_hand: of the change log, likewise. follows: whether there is a log.
+    headroom: how long the upstream keeps what is not read yet, as last asked; None if it has not been, or does not
+    tell.
     """
 
     phase: Phase
@@ -190,6 +193,7 @@ class Progress:
     changes_in_hand: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
     follows: bool = True
+    headroom: Headroom | None = None
 
 
 @dataclass(frozen=True, slots=True)

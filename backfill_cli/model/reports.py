@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from backfill_cli.errors import BackfillError, Hint
+from backfill_cli.model.headroom import Headroom
 from backfill_cli.model.units import spell_count, spell_size
 
 
@@ -107,7 +108,8 @@ class PlanReport:
     what a start would do. exists: what there is of the job already: the rest is what a new job would do. follows:
     whether there is a change log to follow. side_tables: for rows that cannot be read, where these are
     quarantined; they have no splits.
-    running: whether a runner has the job. then: what to type next, if nothing is refused.
+    running: whether a runner has the job. then: what to type next, if nothing is refused. headroom: how long the
+    upstream keeps what a job that begins now has not read; None if that is not asked.
     """
 
     job: str
@@ -131,6 +133,7 @@ class PlanReport:
     side_tables: tuple[PlannedTable, ...] = ()
     running: bool = False
     then: Hint = Hint()  # noqa: RUF009
+    headroom: Headroom | None = None
 
     def spell_amount(self, tables: Sequence[PlannedTable]) -> str:
         """`200,000 rows, 4.0 MB`; of a log read by offsets `at most 21 records`: not each is a row."""

@@ -74,6 +74,11 @@ GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
         "Log that the upstream keeps for the job; absent without a runner.",
         lambda v: _observed(v, v.held_bytes),
     ),
+    (
+        "headroom_seconds",
+        "Time until the upstream may remove what is not read; absent where it is unbounded, or not known.",
+        lambda v: None if v.headroom is None else v.headroom.left_s,
+    ),
     ("quarantined_rows", "Rows that could not be read, kept in the sink.", lambda v: sum(v.quarantined.values())),
     ("spool_bytes", "Size of the spool on disk.", lambda v: None if v.spool is None else v.spool.size_bytes),
     ("spool_changes", "Changes in the spool.", lambda v: None if v.spool is None else v.spool.changes),

@@ -9,6 +9,7 @@ from backfill_cli.catalog import Catalog, JobRow, SplitGroup, Taken, wall_clock_
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.errors import Hint, NoSuchJob, command, sql
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, TablePartitions, Written
+from backfill_cli.model.headroom import Headroom, Kept
 from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
@@ -65,6 +66,23 @@ class VerifiedView:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadroomView:
+    """How long the upstream keeps what the job has not read yet.
+
+    left_s: seconds from now, at the present rate; None where nothing removes it, or that is not known. small: less
+    than the job needs to read it. by, of, beside, hint: see `Headroom`.
+    """
+
+    kept: Kept
+    left_s: float | None
+    small: bool
+    by: str
+    of: str
+    beside: str
+    hint: Hint
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """A job as `status` shows it, also with `--json`.
 
@@ -78,7 +96,8 @@ class JobView:
     verified: what the last verify found, None before one. doing_s: for how long the runner has been doing that.
     created: False for a job that is being created, or whose start died before it was (state `dead`). rows_in_hand,
     changes_in_hand: read and not committed yet, as in `Progress`; 0 without a runner. skipped: records of topics
-    and of files of Debezium that change no row of the job's tables, by kind, since the job began.
+    and of files of Debezium that change no row of the job's tables, by kind, since the job began. headroom: None
+    if it has not been asked yet, or the upstream removes nothing by itself.
     """
 
     name: str
@@ -131,6 +150,7 @@ class JobView:
     rows_in_hand: int = 0
     changes_in_hand: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
+    headroom: HeadroomView | None = None
     ledger: Sequence[EpochRecord] = field(default=(), metadata=UNTOLD)
     taken: Sequence[Taken] = field(default=(), metadata=UNTOLD)
 
@@ -204,6 +224,7 @@ def job_view(
         rows_in_hand=progress.rows_in_hand if row.live and row.reported else 0,
         changes_in_hand=progress.changes_in_hand if row.live and row.reported else 0,
         skipped=dict(progress.skipped),
+        headroom=headroom_view(row, progress, now_ms),
         ledger=tuple(ledger),
         taken=tuple(taken),
     )
@@ -254,6 +275,18 @@ def _lag_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | None:
     lag_s = max(0, now_ms - since_ms) / 1000
     fresh_s = OLD_S + progress.interval_ms / 1000
     return 0.0 if progress.oldest_ms is None and row.live and lag_s < fresh_s else lag_s
+
+
+def headroom_view(row: JobRow, progress: Progress, now_ms: int | None) -> HeadroomView | None:
+    """What is left of it now: what an earlier runner heard still holds, as a moment does."""
+    told = progress.headroom
+    if told is None:
+        return None
+    at_ms = progress.looked_ms or 0 if now_ms is None else now_ms
+    left_s = told.left_s(at_ms)
+    needs_s = max((progress.eta_s or (0.0, 0.0))[1], _lag_s(row, progress, now_ms) or 0.0)
+    small = left_s is not None and left_s <= needs_s
+    return HeadroomView(told.kept, left_s, small, told.by, told.of, told.beside, told.hint)
 
 
 def limited_by(row: JobRow, committed_ms: int = 0) -> Limit:
@@ -359,6 +392,17 @@ def spell_age(view: JobView) -> str | None:
     if view.age_s is None or view.age_s < OLD_S + view.interval_s:
         return None
     return f"as of {spell_moment(view.as_of_ms)}, {spell_duration(view.age_s)} ago"
+
+
+def spell_headroom(told: HeadroomView | Headroom, now_ms: int = 0) -> str:
+    """`6 d 23 h, then by retention.ms (7 d): partition 3 of topic 'orders'`; `unbounded: …`; `N/A: …`."""
+    left_s = told.left_s(now_ms) if isinstance(told, Headroom) else told.left_s
+    of = f": {told.of}" if told.of else ""
+    if left_s is None:
+        return f"{'unbounded' if told.kept is Kept.UNBOUNDED else 'N/A'}: {told.by}{of}"
+    small = ", less than the job needs" if isinstance(told, HeadroomView) and told.small else ""
+    beside = f"; or less: {told.beside}" if told.beside else ""
+    return f"{spell_duration(left_s)}{small}, by {told.by}{of}{beside}"
 
 
 def spell_eta(eta_s: tuple[float, float] | None) -> str:

@@ -46,6 +46,7 @@ from backfill_cli.view.model import (
     phases_of,
     spell_age,
     spell_eta,
+    spell_headroom,
     spell_phase,
     spell_quarantined,
     spell_share,
@@ -391,6 +392,8 @@ def _facts(view: JobView) -> list[tuple[str, Hint | str, str]]:
     if is_busy(view):
         mark = f" ({AHEAD})" if view.rows_in_hand and view.rows_total else ""
         facts.append(("now", spell_doing(view) + mark, ""))
+    if view.headroom is not None and view.headroom.small:
+        facts.append(("headroom", spell_headroom(view.headroom), WARN))
     if view.pending_commands:
         facts.append(("requested", ", ".join(view.pending_commands), ""))
     if view.quarantined:
@@ -401,6 +404,8 @@ def _facts(view: JobView) -> list[tuple[str, Hint | str, str]]:
         facts.append(("skipped", spell_skipped(view.skipped), QUIET))
     if view.held_bytes is not None:
         facts.append(("kept", spell_held(view.held_bytes), WARN if _held_up(view) else QUIET))
+    if view.headroom is not None and not view.headroom.small:
+        facts.append(("headroom", spell_headroom(view.headroom), QUIET))
     if view.spool is not None:
         facts.append(("spool", spell_spool(view.spool), QUIET))
     if view.written_per_s is not None:

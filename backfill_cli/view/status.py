@@ -13,11 +13,21 @@ from typing import TYPE_CHECKING
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.store import told_of
 from backfill_cli.errors import BackfillError, Fatal, Hint, HistoryGone, Transient, UsageError, command
+from backfill_cli.model.headroom import Kept
 from backfill_cli.model.units import spell_duration
 from backfill_cli.model.upstream import HeldLog
 from backfill_cli.view.console import answer, answer_json, coloured, interactive, say
 from backfill_cli.view.lines import below_table, job_details, jobs_table, spell_held_up, spell_progress
-from backfill_cli.view.model import DEAD, ENDED, Jobs, JobView, look_at, spell_phase, spell_quarantined
+from backfill_cli.view.model import (
+    DEAD,
+    ENDED,
+    Jobs,
+    JobView,
+    look_at,
+    spell_headroom,
+    spell_phase,
+    spell_quarantined,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -159,19 +169,36 @@ def health(
     told: Told | None = None,
     limited: bool = False,
     typed: Callable[[Hint], Hint] = lambda hint: hint,
+    min_headroom_s: float | None = None,
 ) -> Health:
     """Not healthy: failed, stopped, dead, upstream not observed for a minute, further behind than `max_lag_s`.
 
     A job that is done is healthy within `max_lag_s` of its last observation; a paused one while its lag is within
     it. fail_on_quarantine: a job with quarantined rows is not healthy. told: nor is one whose upstream keeps more
     log for it than the options allow, or no longer has what it needs; nor one whose stored config cannot be used
-    to ask it, or, if `limited` (the options limit that log), whose upstream does not answer.
+    to ask it, or, if `limited` (the options limit that log), whose upstream does not answer. min_headroom_s: nor
+    one whose upstream keeps what is not read for less, or does not tell for how long.
     """
     healthy, reason, hint = _of_upstream(view, *_judged(view, max_lag_s, now_ms), told, limited)
     if healthy and fail_on_quarantine and view.quarantined:
         healthy, reason = False, f"{reason}, quarantined {spell_quarantined(view.quarantined)}"
         hint = "look at them: " + look_at(view.quarantined)
+    if healthy and min_headroom_s is not None:
+        healthy, reason, hint = _of_headroom(view, min_headroom_s, reason, hint)
     return Health(view.name, healthy, " ".join(reason.split()), typed(hint))
+
+
+def _of_headroom(view: JobView, least_s: float, reason: str, hint: Hint) -> tuple[bool, str, Hint]:
+    """One that has not been asked yet is well; one that nobody has to ask, too."""
+    told = view.headroom
+    if told is None or told.kept is Kept.UNBOUNDED or view.state == "done":
+        return True, reason, hint
+    said = f"{reason}; headroom {spell_headroom(told)}"
+    if told.left_s is None:
+        return False, said, told.hint
+    if told.left_s < least_s:
+        return False, f"{said}; less than {spell_duration(least_s)}", told.hint
+    return True, said, hint
 
 
 def _of_upstream(
@@ -239,6 +266,7 @@ def show_health(
     limited: Collection[str] = (),
     *,
     typed: Callable[[Hint], Hint],
+    min_headroom_s: float | None = None,
 ) -> bool:
     """Print a line per job. Returns whether all are healthy.
 
@@ -248,7 +276,16 @@ def show_health(
     now_ms = wall_clock_ms()
     said = told or {}
     found = [
-        health(view, max_lag_s, now_ms, fail_on_quarantine, said.get(view.name), view.name in limited, typed)
+        health(
+            view,
+            max_lag_s,
+            now_ms,
+            fail_on_quarantine,
+            said.get(view.name),
+            view.name in limited,
+            typed,
+            min_headroom_s,
+        )
         for view in views
     ]
     all_well = all(one.healthy for one in found)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from broker import Broker
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from hint_typed import typed
 from kafka_topics import BYTES, TABLE, Topic, history, new_topic, scanned, topic
 from py4j.protocol import Py4JError
@@ -15,6 +16,7 @@ from pyspark.errors import PySparkException
 
 from backfill_cli.errors import BackfillError, HistoryGone, StateConflict, Transient, UsageError
 from backfill_cli.kafka.admin import Admin
+from backfill_cli.model.headroom import Kept, Unread
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START, Position
 
@@ -173,3 +175,48 @@ def test_growth_is_pending_until_it_is_covered(topic: Topic) -> None:
     assert [(e.cursors, e.rows) for e in view.pending] == [((("0", 3),), 3), ((("0", 5),), 2)]
     assert upstream.observe(Position.of({"0": 4}), True).pending[0].rows == 1
     assert upstream.observe(view.latest, True).pending == ()
+
+
+def test_the_headroom_is_what_retention_leaves_of_the_oldest_record_that_is_not_read(broker: Broker) -> None:
+    """Asked of a broker, and the hint is typed: a longer retention leaves more."""
+    topic = new_topic(broker, 2, **{"retention.ms": str(10 * HOUR_MS), "segment.ms": str(100 * HOUR_MS)})
+    now_ms = int(dt.datetime.now(dt.UTC).timestamp() * 1000)
+    topic.write([b"a"], 0, timestamp=now_ms - HOUR_MS)
+    topic.write([b"b"], 1, timestamp=now_ms - 4 * HOUR_MS)
+    upstream = topic.open(value=BYTES)
+    asked = upstream.extras.headroom
+    assert asked is not None
+
+    def left_h(position: Position) -> float:
+        told = asked(Unread(position, False, now_ms))
+        assert told is not None
+        return (told.left_s(now_ms) or 0) / 3600
+
+    unread = Position.of({"0": 0, "1": 0})
+    told = asked(Unread(unread, False, now_ms))
+    assert (told.of, told.by) == (f"partition 1 of topic '{topic.name}'", "retention.ms (10 h)")
+    assert 5.9 < left_h(unread) <= 6
+    assert 8.9 < left_h(Position.of({"0": 0, "1": 1})) <= 9
+    assert left_h(Position.of({"0": 1, "1": 1})) == 10
+    assert str(told.hint) == f"raise retention.ms of topic '{topic.name}'"
+    _set(broker, topic.name, "retention.ms", str(20 * HOUR_MS))
+    assert 15.9 < left_h(unread) <= 16
+    _set(broker, topic.name, "retention.ms", "-1")
+    assert asked(Unread(unread, False, now_ms)).kept is Kept.UNBOUNDED
+    upstream.close()
+
+
+HOUR_MS = 3_600_000
+
+
+def _set(broker: Broker, topic: str, name: str, value: str) -> None:
+    """The topic's setting is this one, as the broker tells it."""
+    kind = ConfigResource.Type.TOPIC
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    asked = broker.admin.incremental_alter_configs([ConfigResource(kind, topic, incremental_configs=[entry])])
+    for one in asked.values():
+        one.result(30)
+    for _ in range(100):
+        (told,) = broker.admin.describe_configs([ConfigResource(kind, topic)]).values()
+        if told.result(30)[name].value == value:
+            return

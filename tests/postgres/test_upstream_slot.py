@@ -1,9 +1,11 @@
 """The slot of a job: what it keeps, what it is waited for, and one that is gone or no longer the job's."""
 
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
+import hint_words
 import psycopg
 import pytest
 from changing_job import db, job
@@ -12,6 +14,7 @@ from plain_job import PlainJob, small
 from postgres_database import Database
 
 from backfill_cli.errors import HistoryGone, StateConflict, Transient
+from backfill_cli.model.headroom import Kept, Unread
 from backfill_cli.upstreams.postgres import chunks, take
 
 __all__ = ["db", "job", "small"]
@@ -157,3 +160,37 @@ def test_a_server_that_goes_away_at_the_end_of_the_log_is_waited_for(
     with typed(refused.value) as hint:
         hint.says("it is retried automatically" if "57P01" in refused.value.message else "start the database")
         job.follow()
+
+
+def test_the_headroom_is_what_the_servers_limit_leaves_of_the_log_and_a_larger_limit_leaves_more(
+    job: PlainJob,
+) -> None:
+    """The hint is typed; the server's own figures are those of its views."""
+    job.follow()
+    asked = job.upstream.extras.headroom
+    unread = Unread(job.pin.position, False, 0)
+    assert asked is not None
+    assert asked(unread).kept is Kept.UNBOUNDED
+    setting = "max_slot_wal_keep_size"
+    job.db(f"ALTER SYSTEM SET {setting} = '64MB'", "SELECT pg_reload_conf()")
+    try:
+        _until(lambda: asked(unread).kept is Kept.UNTIL)
+        told = asked(unread)
+        seen = job.db(
+            "SELECT safe_wal_size, w.wal_bytes / extract(epoch FROM clock_timestamp() - w.stats_reset) "
+            f"FROM pg_replication_slots, pg_stat_wal w WHERE slot_name = '{job.slot}'"
+        )
+        safe, per_s = map(float, seen[0])
+        assert told.left_s(0) == pytest.approx(safe / per_s, rel=0.5)
+        job.db(*hint_words.statements(str(told.hint)))
+        _until(lambda: asked(unread).left_s(0) > told.left_s(0))
+    finally:
+        job.db(f"ALTER SYSTEM RESET {setting}", "SELECT pg_reload_conf()")
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    for _ in range(100):
+        if holds():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not come to be")

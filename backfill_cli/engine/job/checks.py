@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from backfill_cli.catalog import Catalog
+from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, Lease, Sink, SinkTable, Source, own
 from backfill_cli.engine.job.estimate import of_earlier, of_sample
+from backfill_cli.engine.job.headroom import answer, too_short
 from backfill_cli.engine.job.held import held_without_runner, spell_pending_start
 from backfill_cli.engine.job.ownership import owners_sought, require_kept, require_new, start_over_named
 from backfill_cli.engine.job.resources import Resources
@@ -34,12 +35,13 @@ from backfill_cli.engine.staging.sample import Sampled, require_readable
 from backfill_cli.engine.staging.transform import require_own_columns, sink_schema
 from backfill_cli.errors import BackfillError, NoSuchJob, SinkInUse, Transient, UsageError, command
 from backfill_cli.model.checkpoint import Owner
+from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.reports import PlannedTable, PlanReport, Refusal
 from backfill_cli.model.schema import fields_of, names_of, shown_column
 from backfill_cli.model.units import spell_epoch
-from backfill_cli.model.upstream import Pin
+from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.spark.api import Session
 from backfill_cli.spark.session import require_startable
 
@@ -310,6 +312,7 @@ def plan(
         pin, tables = checked.pin, checked.tables
         # once refused, the upstream is not read further: the object with its name may belong to somebody else
         view = upstream.observe(pin.position, snapshot_open=True) if noting.readable else None
+        headroom = _headroom(upstream, pin, view)
         hold, why = constraints(checked.choice.strategy, upstream.capabilities, sink.capabilities.transactional)
         tries(resources)
     kept = sink.capabilities.logical_types
@@ -327,6 +330,7 @@ def plan(
     beside = [_planned(table, pin, False, kept) for table in tables if table.side]
     exact = pin.complete_at is None
     estimate_s, by = _estimate(config, catalog, planned, checked.sample)
+    short = too_short(headroom, checked.choice.strategy, estimate_s, wall_clock_ms())
     running = bool(known) and catalog.job(config.job.name).live
     again = "start --config FILE" + " --into-existing" * (into_existing and not known)
     return PlanReport(
@@ -344,14 +348,24 @@ def plan(
         estimate_s=estimate_s,
         estimated_by=by,
         refused=tuple(noting.refused),
-        warnings=tuple(noting.warnings),
+        warnings=(*noting.warnings, *(() if short is None else (short,))),
         notes=tuple(noting.notes),
         exists=known,
         follows=upstream.capabilities.follows,
         side_tables=tuple(beside),
         running=running,
         then=command(f"status {config.job.name}" if running else again),
+        headroom=headroom,
     )
+
+
+def _headroom(upstream: Source, pin: Pin, view: UpstreamView | None) -> Headroom | None:
+    """How long the upstream keeps what a job that begins now has not read; None where it may not be asked."""
+    ask = upstream.extras.headroom
+    if ask is None or view is None:
+        return None
+    oldest_ms = next((epoch.ms for epoch in view.pending), None)
+    return answer(ask, Unread(pin.position, True, wall_clock_ms(), oldest_ms))
 
 
 def _planned(table: SinkTable, pin: Pin, estimated: bool, kept: Collection[str]) -> PlannedTable:

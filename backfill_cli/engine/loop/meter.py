@@ -121,6 +121,11 @@ class Meter:
         return doing != told or (in_hand != self._told_in_hand and steady_ms - self._told_steady_ms >= LONG_MS)
 
     @property
+    def oldest_ms(self) -> int | None:
+        """When the oldest change was made that the sink lacks; None if it lacks none."""
+        return min((ms for ms in (self._flying_ms, self._oldest_ms) if ms is not None), default=None)
+
+    @property
     def lag_untold(self) -> bool:
         """Whether the sink lacks something although the last report said that it lacks nothing."""
         return self._oldest_ms is not None and self._told_oldest_ms is None
@@ -203,7 +208,7 @@ class Meter:
         observed_ms = self._observed_ms
         self._told = self._doing or self._committing
         self._told_in_hand, self._told_steady_ms = in_hand, steady_ms
-        oldest_ms = min((ms for ms in (self._flying_ms, self._oldest_ms) if ms is not None), default=None)
+        oldest_ms = self.oldest_ms
         self._told_oldest_ms = oldest_ms
         doing = self._told
         changes_per_s, written_per_s = self._log_rates(steady_ms) or (None, None)

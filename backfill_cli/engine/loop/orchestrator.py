@@ -19,6 +19,7 @@ from backfill_cli.engine.loop.ports import Job, Ports, Settings, record_of, requ
 from backfill_cli.errors import Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
+from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.job import Barrier, Command, JobState, Mutations, Phase
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.pace import Backoff, Budget
@@ -64,6 +65,7 @@ class Orchestrator(Generic[S]):
         self._backoff = Backoff()
         self._opening = False  # whether the stager was still starting when it was last needed
         self._stop_asked = False
+        self._headroom: Headroom | None = None
 
     # -- what the runner around it uses --------------------------------------------------------------------------
 
@@ -78,7 +80,24 @@ class Orchestrator(Generic[S]):
         held, waits, in_hand = self._committed, self.waiting_for(), self._in_hand()
         stays = state.phase == Phase.LOG_STORE and self._sizes.not_converging
         told = self._meter.progress(strategy, state, held.epoch, waits, at_ms, steady_ms, in_hand, stays)
-        return replace(told, token=self._job.token, quarantined=held.quarantined, skipped=held.skipped)
+        return replace(
+            told,
+            token=self._job.token,
+            quarantined=held.quarantined,
+            skipped=held.skipped,
+            headroom=self._headroom,
+        )
+
+    def unread(self) -> Unread:
+        """What the job has not read yet, and nothing of ours holds. Called by another thread."""
+        held, taken = self._committed, START if self._ports.spool is None else self._ports.spool.taken
+        position = held.position if taken == START else taken
+        oldest_ms = self._meter.oldest_ms
+        return Unread(position, held.phase == Phase.SNAPSHOT, self._ports.now_ms(), oldest_ms)
+
+    def keeps(self, headroom: Headroom | None) -> None:
+        """How long the upstream keeps that, for display. Called by another thread."""
+        self._headroom = headroom
 
     def _in_hand(self) -> InHand:
         """What was read and is not committed yet, for display: the loop's own thread may be changing it."""

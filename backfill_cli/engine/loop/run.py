@@ -25,6 +25,7 @@ from backfill_cli.engine.job.select import (
     strategy_of,
 )
 from backfill_cli.engine.job.side_tables import late_tables
+from backfill_cli.engine.loop.headroom import asked
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.loop.ports import Job, Ports, Settings
@@ -259,8 +260,10 @@ class _Run:
             heartbeat.reported = self.watcher.progressed
             heartbeat.beat()
             self.watcher.progressed()
+            ask = resources.upstream.extras.headroom
             try:
-                tick = run_loop(loop, self.watcher, heartbeat, self.signals.wake)
+                with asked(ask, loop.unread, loop.keeps):
+                    tick = run_loop(loop, self.watcher, heartbeat, self.signals.wake)
             except BackfillError:
                 with suppress(BackfillError):  # what the sink holds now, not as last reported
                     loop.heartbeat()

@@ -17,6 +17,7 @@ from backfill_cli.spark.failures import MARK, ending, from_spark
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka import columns
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
+from backfill_cli.upstreams.kafka.headroom import TopicsHeadroom
 from backfill_cli.upstreams.kafka.log import spark_source
 from backfill_cli.upstreams.kafka.options import ms_of
 from backfill_cli.upstreams.kafka.reading import named
@@ -51,12 +52,14 @@ class KafkaChanges(ChangeLog):
     ) -> None:
         self._options, self._now_s = options, now_s
         self._topics = Topics(options, tables)
+        self._headroom = TopicsHeadroom(self._topics.connection, self._topics.of.values())
         self.one_log = len(tables) == 1
         self.extras = Extras(
             warnings=self._warnings,
             fields=self._topics.fields,
             places=self._topics.places,
             beside=asked(options.registry, f"{options.at}.registry"),
+            headroom=self._headroom,
         )
         self._identity = "{}"
         self._position = Position()
@@ -128,6 +131,7 @@ class KafkaChanges(ChangeLog):
         return from_spark(exc) or spark_source.failure(exc)
 
     def close(self) -> None:
+        self._headroom.close()
         self._topics.cluster.close()
 
     def _take(self, identity: str, position: Position) -> None:

@@ -23,6 +23,7 @@ from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.kafka import columns
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.archive.index import Span
+from backfill_cli.upstreams.kafka.headroom import TopicsHeadroom
 from backfill_cli.upstreams.kafka.log import reader, spark_source
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
 from backfill_cli.upstreams.kafka.topic import Topic
@@ -44,6 +45,7 @@ class KafkaUpstream(Source):
             archive = Archive(options, options.archive, options.topic)
         self._topics = Topics(options, tables, archive)
         self._options, self._now_s, self._archive = options, now_s, archive
+        self._headroom = TopicsHeadroom(self._topics.connection, self._topics.of.values(), self._archive_ends)
         appends = frozenset(name for name, topic in self._topics.of.items() if topic.appends)
         self.capabilities = Capabilities(
             Partitions(EVENT_KEY, appends, options.accept_gap),
@@ -58,6 +60,7 @@ class KafkaUpstream(Source):
             fields=self._topics.fields,
             places=self._topics.places,
             beside=asked(options.registry, f"{options.at}.registry"),
+            headroom=self._headroom,
         )
         self._pin: Pin | None = None
         self._schemas: Mapping[str, str] = {}
@@ -173,6 +176,7 @@ class KafkaUpstream(Source):
         return from_spark(exc) or spark_source.failure(exc)
 
     def close(self) -> None:
+        self._headroom.close()
         self._topics.cluster.close()
 
     def _splits(self, topic: Topic) -> tuple[Split, ...]:
@@ -207,6 +211,9 @@ class KafkaUpstream(Source):
             if any(seen.oldest[p] > end for p, (_, end) in spans.items() if p in seen.oldest):
                 archive.refresh()
         return Position.of(topic.logs({p: end for p, (_, end) in archive.spans().items()}))
+
+    def _archive_ends(self) -> Mapping[int, int]:
+        return {} if self._archive is None else {p: end for p, (_, end) in self._archive.spans().items()}
 
     def _begin(self, topic: Topic, seen: Seen) -> dict[int, int]:
         """The first offset of the log that history reads, by partition."""

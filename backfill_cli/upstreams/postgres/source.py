@@ -20,6 +20,7 @@ from backfill_cli.spark.api import SparkSession
 from backfill_cli.upstreams.postgres import checks, chunks, identity, keys, publications, slot
 from backfill_cli.upstreams.postgres.client import clock_ms, lsn_text, server_of
 from backfill_cli.upstreams.postgres.ddl import schema_of_columns
+from backfill_cli.upstreams.postgres.headroom import SlotHeadroom
 from backfill_cli.upstreams.postgres.lease import SlotLease
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.pgoutput import Slot
@@ -47,6 +48,7 @@ class PostgresSource(SlotLease, LogSource[Column]):
             places=self._places,
             waits_for=self._waits_for,
             clock_ms=self._clock_ms,
+            headroom=SlotHeadroom(options),
         )
         self._ends: tuple[int, ...] = ()  # the log's end, as seen before
         self._unheld = False  # pinned by a command that only reads

@@ -7,8 +7,10 @@ from view_builders import progress, row
 
 from backfill_cli.catalog import Lease
 from backfill_cli.errors import HistoryGone, StateConflict, Transient, UsageError
+from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.job import Control, JobState
 from backfill_cli.model.limit import Limit
+from backfill_cli.model.position import START
 from backfill_cli.model.upstream import HeldLog, SpoolView
 from backfill_cli.view.model import job_view
 from backfill_cli.view.status import SILENT_S, Told, health, unattended
@@ -102,6 +104,41 @@ def test_a_job_that_is_done_is_healthy_within_the_limit_of_its_last_look() -> No
     assert judged(**done) == (True, "done")
     assert judged(90.0, **done) == (True, "done")
     assert judged(89.0, **done) == (False, "done, but its upstream was last observed 1 m 30 s ago")
+
+
+UNREAD = Unread(START, False, NOW_MS)
+OF_AN_HOUR = Headroom.of_age(UNREAD, None, 3_600_000, "retention.ms (1 h)", "topic 't'", "raise retention.ms")
+
+
+@pytest.mark.parametrize(
+    ("told", "least_s", "why"),
+    [
+        (None, 60.0, ""),
+        (OF_AN_HOUR, 3600.0, "; headroom 1 h, by retention.ms (1 h): topic 't'"),
+        (OF_AN_HOUR, 3601.0, "; headroom 1 h, by retention.ms (1 h): topic 't'; less than 1 h"),
+        (OF_AN_HOUR, None, ""),
+        (Headroom.unbounded("it has no retention"), 3600.0, ""),
+        (Headroom.unknown("it is not told", hint="ask for it"), 60.0, "; headroom N/A: it is not told"),
+    ],
+)
+def test_a_job_whose_upstream_keeps_what_is_not_read_for_less_than_the_limit_is_not(
+    told: Headroom | None, least_s: float | None, why: str
+) -> None:
+    view = job_view(row(progress=progress(**FRESH, headroom=told)), now_ms=NOW_MS)
+    found = health(view, None, NOW_MS, min_headroom_s=least_s)
+    assert found.reason == f"running, snapshot (copying), lag 30 s{why}"
+    assert found.healthy is ("less than" not in why and "N/A" not in why)
+    assert found.healthy or found.hint == told.hint  # type: ignore[union-attr]
+
+
+def test_what_is_left_shrinks_while_no_runner_has_the_job() -> None:
+    later = job_view(row(progress=progress(**FRESH, headroom=OF_AN_HOUR), live=False), now_ms=NOW_MS + 1_800_000)
+    assert later.headroom is not None
+    assert later.headroom.left_s == 1800
+    assert later.headroom.small  # the lag has grown to as much
+    gone = job_view(row(progress=progress(**FRESH, headroom=OF_AN_HOUR), live=False), now_ms=NOW_MS + 9_000_000)
+    assert gone.headroom is not None
+    assert gone.headroom.left_s == 0
 
 
 DONE = row(progress=progress(**FRESH, held_bytes=5 << 20), state=JobState.DONE, live=False)

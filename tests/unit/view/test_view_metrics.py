@@ -14,8 +14,10 @@ from view_builders import progress, row
 
 from backfill_cli.errors import NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Totals
+from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.limit import Limit
+from backfill_cli.model.position import START
 from backfill_cli.model.upstream import SpoolView
 from backfill_cli.view.metrics import measured
 from backfill_cli.view.model import JobView, job_view
@@ -89,6 +91,17 @@ def test_when_snapshot_and_log_were_finished_and_that_a_job_falls_behind_is_ther
     assert (told["backfill_not_converging"], told["backfill_phaselog-store"]) == (1, 1)
 
 
+def test_the_headroom_is_there_where_it_is_known(tmp_path: Path) -> None:
+    told = in_file(tmp_path, progress=progress(headroom=HOUR, looked_ms=NOW_MS))
+    assert told["backfill_headroom_seconds"] == 3600
+    for unknown in (None, Headroom.unbounded("it has no retention"), Headroom.unknown("it is not told")):
+        assert "backfill_headroom_seconds" not in in_file(tmp_path, progress=progress(headroom=unknown))
+
+
+NOW_MS = 1_800_000_000_000
+HOUR = Headroom.of_age(Unread(START, False, NOW_MS), None, 3_600_000, "retention.ms (1 h)")
+
+
 def test_what_was_skipped_is_a_counter_by_kind(tmp_path: Path) -> None:
     file = tmp_path / "backfill.prom"
     with measured(lambda: looked(progress=progress(skipped={"tombstones": 2, "heartbeats": 9})), str(file), None):
@@ -158,7 +171,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 def test_the_page_says_of_each_metric_what_its_help_says(tmp_path: Path) -> None:
     finished = {"snapshot_finished_ms": 1, "log_store_finished_ms": 2}
-    told = progress(spool=SPOOL, held_bytes=12, skipped={"heartbeats": 1}, **finished)
+    told = progress(spool=SPOOL, held_bytes=12, skipped={"heartbeats": 1}, headroom=HOUR, **finished)
     with measured(lambda: looked(progress=told), str(tmp_path / "a.prom"), None):
         pass
     families = text_string_to_metric_families((tmp_path / "a.prom").read_text())

@@ -12,9 +12,11 @@ from view_builders import GROUPS, drawn, ledger, progress, row
 
 from backfill_cli.catalog import Lease, SplitGroup
 from backfill_cli.errors import Hint, command, shell
-from backfill_cli.model.checkpoint import PartitionProgress, Written, by_table
+from backfill_cli.model.checkpoint import PartitionProgress, Progress, Written, by_table
+from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.limit import Kind, Limit
+from backfill_cli.model.position import START
 from backfill_cli.model.split import SplitStatus
 from backfill_cli.view.console import shown, shown_lines
 from backfill_cli.view.lines import below_table, job_details, jobs_table, spell_progress
@@ -264,6 +266,28 @@ def test_a_live_view_of_a_job_says_what_limits_it_on_a_screen_of_24_lines() -> N
     for said in ("42.1%", "backfill resume orders", "Ctrl-C leaves", "the upstream keeps 1.0 GB"):
         assert said in text, text
     assert "splits 3" in drawn(live_picture([FULL_OF_SPLITS], ""), 80)
+
+
+HOUR = Headroom.of_age(Unread(START, False, 5), None, 3_600_000, "retention.ms (1 h)", "topic 't'")
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (progress(headroom=HOUR, looked_ms=5), "1 h, by retention.ms (1 h): topic 't'"),
+        (
+            progress(headroom=HOUR, looked_ms=5, eta_s=(60.0, 4000.0)),
+            "1 h, less than the job needs, by retention.ms",
+        ),
+        (progress(headroom=Headroom.unbounded("it has no retention")), "unbounded: it has no retention"),
+        (progress(headroom=Headroom.unknown("it is not told")), "N/A: it is not told"),
+    ],
+)
+def test_the_headroom_is_one_line_and_marked_when_it_is_small(told: Progress, said: str) -> None:
+    view = job_view(row(progress=told))
+    for text in (job_details(view), drawn(Picture(view), 100)):
+        assert said in text
+        assert sum("headroom" in line for line in text.splitlines()) == 1
 
 
 def test_a_partition_that_is_followed_is_live_and_keeps_its_name_in_json() -> None:
