@@ -129,7 +129,7 @@ def run_job(
     rebuilt: the run begins by rebuilding the catalog, whatever it holds of the job.
     """
     before = REBUILT if rebuilt else known_before(catalog, name)
-    journal = Journal(before, telling.every_s, time.monotonic, hooks.max_lag_s)
+    journal = Journal(before, telling.every_s, time.monotonic, hooks.max_lag_s, hooks.min_headroom_s)
     began_s = time.monotonic()
     fresh = Unless(log_of(catalog.path, name))
     voice = Voice(name, catalog.path, telling, hooks)

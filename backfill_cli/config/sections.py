@@ -254,6 +254,7 @@ Event = Literal[
     "failed",
     "lagging",
     "log-applied",
+    "low-headroom",
     "paused",
     "quarantined",
     "resumed",
@@ -268,7 +269,7 @@ class Hooks(Section):
         description="Events at which the command is run: the sink has the snapshot (`snapshot-read`), and what "
         "the log had meanwhile (`log-applied`); the run is `caught-up` with its upstream, or ended as "
         "`done`, `failed` or `stopped`; the job was `paused` or `resumed`; rows were `quarantined`; the job is "
-        "`lagging`, its lag being over `max_lag`.",
+        "`lagging`, its lag being over `max_lag`, or has `low-headroom`, less than `min_headroom`.",
     )
     command: list[Annotated[str, Field(min_length=1)]] = Field(
         default_factory=list,
@@ -283,6 +284,13 @@ class Hooks(Section):
         description="The lag over which a job is `lagging`: once, and again only after the lag was within it. "
         "Required for that event.",
     )
+    min_headroom_s: Duration | None = Field(
+        default=None,
+        alias="min_headroom",
+        gt=0,
+        description="The headroom, the time until the upstream may remove what the job has not read, below which "
+        "the job has `low-headroom`: once, and again only after it had more. Required for that event.",
+    )
     timeout_s: Duration = Field(
         default=30.0,
         alias="timeout",
@@ -296,6 +304,10 @@ class Hooks(Section):
             raise ValueError("give both on and command")
         if ("lagging" in self.on) != (self.max_lag_s is not None):
             raise ValueError('"lagging" in on and max_lag need each other: on = ["lagging"], max_lag = "5m"')
+        if ("low-headroom" in self.on) != (self.min_headroom_s is not None):
+            raise ValueError(
+                '"low-headroom" in on and min_headroom need each other: on = ["low-headroom"], min_headroom = "2h"'
+            )
         return self
 
 

@@ -294,6 +294,7 @@ REST = """\
 # [hooks]
 # on = ["failed", "quarantined"]     # also snapshot-read, caught-up, done, lagging, …
 # max_lag = "5m"                     # over this the job is lagging; only with that event
+# min_headroom = "2h"                # below this it has low-headroom; only with that event
 # command = ["./notify.sh"]          # gets the event as JSON on stdin; ./ is this file's folder
 # timeout = "30s"
 

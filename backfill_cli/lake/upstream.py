@@ -12,6 +12,7 @@ from backfill_cli.formats import frames
 from backfill_cli.lake.damage import FROM_COPY
 from backfill_cli.lake.key_ranges import FileKeys, KeyRange, KeyRead, closed_read, frame_of, planned
 from backfill_cli.lake.plain_files import PlainFiles
+from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.schema import Columns, columns_of, field, schema_text
@@ -100,6 +101,14 @@ class LakeTable(ABC):
     def warning(self) -> str | None:
         """How long the table keeps what the job has still to read, for `plan`."""
 
+    @abstractmethod
+    def headroom(self, unread: Unread, oldest_ms: int | None) -> Headroom | None:
+        """How long it keeps what is unread, by what was seen of it; None before it was looked at.
+
+        oldest_ms: when the oldest commit was made that is not read, None if there is none. Asks nothing: another
+        thread calls it.
+        """
+
     def splits(self, files: Iterable[FileKeys], deleted: int = 0, counted: bool = True) -> tuple[Split, ...]:
         """The key ranges that files are read in.
 
@@ -151,7 +160,9 @@ class LakeUpstream(Source, Generic[T]):
         self.capabilities = Capabilities(
             Pinned(), before_images=True, one_log=len(self.tables) == 1, keeps=self.keeps
         )
-        self.extras = Extras(warnings=self._warnings, places=self._places, rows_at=self._rows_at)
+        self.extras = Extras(
+            warnings=self._warnings, places=self._places, rows_at=self._rows_at, headroom=self._headroom
+        )
 
     def use(self, session: Callable[[], SparkSession]) -> None:
         self._session = session
@@ -217,6 +228,13 @@ class LakeUpstream(Source, Generic[T]):
             marks = {name: field(name, kind) for name, kind in _MARKS.items()}
             return spark.createDataFrame([], frames.struct_type(marks | columns))
         return found
+
+    def _headroom(self, unread: Unread) -> Headroom | None:
+        oldest_ms = unread.oldest_ms
+        if unread.snapshot_open and unread.position != self._pin.position:
+            oldest_ms = self._pin.position_ms  # the log is taken ahead of the snapshot, whose files may go
+        found = (one.headroom(unread, oldest_ms) for one in self.tables.values())
+        return Headroom.least(one for one in found if one is not None)
 
     def _warnings(self) -> Sequence[str]:
         return [told for one in self.tables.values() if (told := one.warning()) is not None]

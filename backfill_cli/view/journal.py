@@ -17,7 +17,7 @@ from backfill_cli.model.units import spell_duration, spell_number, spell_so_far
 from backfill_cli.view.answers import document
 from backfill_cli.view.console import shown
 from backfill_cli.view.lines import spell_progress
-from backfill_cli.view.model import ENDED, Dead, JobView, job_view, look_at, spell_quarantined
+from backfill_cli.view.model import ENDED, Dead, JobView, job_view, look_at, spell_headroom, spell_quarantined
 
 EVERY_S = 10.0
 LAG_EVERY_S = 10.0
@@ -115,12 +115,18 @@ def known_before(catalog: Catalog, job: str) -> Known:
 class Journal:
     """Turns observations into entries. every_s: between two lines of progress. now_s: a monotonic clock.
 
-    max_lag_s: the lag over which a job is lagging; None if nobody is to be told.
+    max_lag_s: the lag over which a job is lagging; None if nobody is to be told. min_headroom_s: likewise, the
+    headroom below which it is low.
     before: what was known when the run began. known: what has been reported by now.
     """
 
     def __init__(
-        self, before: Known, every_s: float, now_s: Callable[[], float], max_lag_s: float | None = None
+        self,
+        before: Known,
+        every_s: float,
+        now_s: Callable[[], float],
+        max_lag_s: float | None = None,
+        min_headroom_s: float | None = None,
     ) -> None:
         self.before = self.known = before
         self._token_before = before.token
@@ -131,6 +137,7 @@ class Journal:
         self._now_s = now_s
         self._max_lag_s = max_lag_s
         self._lagging = False
+        self._min_headroom_s, self._is_low = min_headroom_s, False
         self._seen: tuple[str, str] | None = None
         self._begins = ""
         self._busy = False
@@ -214,6 +221,7 @@ class Journal:
             self._caught_up = True
             yield Entry("caught up with its upstream", event=Event("caught-up", view, "caught up"))
         yield from self._lags(view)
+        yield from self._runs_low(view)
 
     def _finishes(self, view: JobView) -> Iterator[Entry]:
         """What of a job this run has finished, once; the line of the next phase already reports it."""
@@ -236,22 +244,36 @@ class Journal:
 
     def _lags(self, view: JobView) -> Iterator[Entry]:
         """Tells once that the lag passed its limit; again after it was within it."""
-        looked = view.as_of_ms is not None and view.as_of_ms >= (view.runner.claimed_ms or 0)  # by this runner
-        if self._max_lag_s is None or view.lag_s is None or not looked:
+        if self._max_lag_s is None or view.lag_s is None or not _looked(view):
             return
         before, self._lagging = self._lagging, view.lag_s > self._max_lag_s
         if self._lagging and not before:
             said = f"lag {spell_duration(view.lag_s)}, more than {spell_duration(self._max_lag_s)}"
             yield Entry(f"lagging: {said}", Weight.WARNING, Event("lagging", view, said, view.limited_by.hint))
 
+    def _runs_low(self, view: JobView) -> Iterator[Entry]:
+        """Tells once that the headroom fell below its limit; again after it was not."""
+        told, least_s = view.headroom, self._min_headroom_s
+        if least_s is None or told is None or told.left_s is None or not _looked(view):
+            return
+        before, self._is_low = self._is_low, told.left_s < least_s
+        if self._is_low and not before:
+            said = f"{spell_headroom(told)}; less than {spell_duration(least_s)}"
+            yield Entry(f"low headroom: {said}", Weight.WARNING, Event("low-headroom", view, said, told.hint))
+
+    @property
+    def _watches(self) -> bool:
+        """Whether a limit can be passed while nothing happens."""
+        return self._max_lag_s is not None or self._min_headroom_s is not None
+
     def due_in_s(self) -> float | None:
         """Seconds until a line of progress is due; None if there is nothing new to report."""
         if self._doing is not None and self._seen is None:
             return max(0.0, self._doing_told_s + self._every_s - self._now_s())
         if self._seen is None or (self.known.totals == self._told and not self._busy):
-            return None if self._max_lag_s is None else LAG_EVERY_S
+            return LAG_EVERY_S if self._watches else None
         due_s = max(0.0, self._told_s + self._every_s - self._now_s())
-        return due_s if self._max_lag_s is None else min(due_s, LAG_EVERY_S)
+        return min(due_s, LAG_EVERY_S) if self._watches else due_s
 
     def _progress(self, view: JobView) -> Iterator[Entry]:
         """A line at each change of state or phase, at what has to end first, and one every `every_s`."""
@@ -281,6 +303,11 @@ class Journal:
             yield Entry(f"waiting: {waiting}", Weight.WARNING)
 
 
+def _looked(view: JobView) -> bool:
+    """Whether its numbers are those of this runner."""
+    return view.as_of_ms is not None and view.as_of_ms >= (view.runner.claimed_ms or 0)
+
+
 def _said(error: Exception) -> tuple[str, Hint]:
     """What ended a run, and how to continue."""
     if isinstance(error, BackfillError):
@@ -302,12 +329,16 @@ class EventTold:
     reason: str
     hint: Hint
     quarantined: Mapping[str, int]
+    headroom_s: float | None = None
 
 
 def event_json(event: Event, now_ms: int) -> dict[str, object]:
     view, time = event.view, spell_instant(now_ms)
     numbers = (view.epoch, view.phase, view.state, view.lag_s)
-    return document(EventTold(view.name, event.name, time, *numbers, event.reason, event.hint, view.quarantined))
+    left_s = None if view.headroom is None else view.headroom.left_s
+    return document(
+        EventTold(view.name, event.name, time, *numbers, event.reason, event.hint, view.quarantined, left_s)
+    )
 
 
 def spell_command(command: Command) -> str:

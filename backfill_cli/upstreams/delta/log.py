@@ -23,9 +23,11 @@ from backfill_cli.lake.delta.commits import (
 )
 from backfill_cli.lake.delta.edge import Where
 from backfill_cli.lake.upstream import LakeTable, replaced
+from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import schema_text
 from backfill_cli.model.upstream import UpstreamEpoch
+from backfill_cli.upstreams.delta.headroom import headroom
 
 OF_THE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 _NOT_FOLLOWED = {
@@ -63,6 +65,11 @@ class FollowedTable(LakeTable):
         self._stamp: Stamp | None = None
         self._crcs: dict[int, int] = {}
         self._schemas: dict[int, str] = {}
+        self._properties: Mapping[str, str] | None = None
+
+    def headroom(self, unread: Unread, oldest_ms: int | None) -> Headroom | None:
+        properties = self._properties
+        return None if properties is None else headroom(properties, self.where, oldest_ms, unread)
 
     def _after(self, version: int) -> Sequence[Commit]:
         """The versions after this one. Raises as contracts.Source.observe does."""
@@ -135,7 +142,9 @@ class FollowedTable(LakeTable):
     def _require_ours(self, version: int) -> None:
         """It is still the job's table, and it has this version. Raises Fatal."""
         opened = self.where.open()
-        if (found := str(opened.metadata().id)) != self._id:
+        metadata = opened.metadata()
+        self._properties = dict(metadata.configuration)
+        if (found := str(metadata.id)) != self._id:
             raise replaced(self.where.shown, found, self._id)
         if opened.version() < version:
             raise Fatal(
@@ -171,6 +180,7 @@ class FollowedTable(LakeTable):
                 what = f"has a different column {name!r}: the former one was dropped or renamed"
                 self._refuse(found, what, START_OVER)
         self._physical.update(physical)
+        self._properties = metadata.properties
 
     def _refuse(self, found: Commit, what: str, hint: Hint | str) -> None:
         raise Fatal(f"{self.where.shown}: version {found.version} {what}", hint)

@@ -12,6 +12,7 @@ from backfill_cli.lake.damage import FROM_COPY
 from backfill_cli.lake.iceberg.metadata import Held
 from backfill_cli.lake.iceberg.types import columns
 from backfill_cli.lake.upstream import replaced
+from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.names import by_numbers
 from backfill_cli.model.position import Cursor
 from backfill_cli.model.schema import Columns, schema_text
@@ -19,6 +20,7 @@ from backfill_cli.model.upstream import UpstreamEpoch
 from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.failures import GONE, spark_reading
 from backfill_cli.spark.names import literal, quoted
+from backfill_cli.upstreams.iceberg.headroom import AGE, Expiry, headroom
 from backfill_cli.upstreams.iceberg.table import (
     NEWEST,
     NOTHING,
@@ -41,13 +43,37 @@ class IcebergSourceTable(Table):
         self._id: str = identity["id"]
         self._fields = dict(identity["fields"])
         self._known: tuple[str, str, list[UpstreamEpoch]] | None = None
+        self._tag: str | None = identity["tag"]
+        self._seen: tuple[Held, str, list[UpstreamEpoch]] | None = None
 
     def epochs(self, after: Cursor | None) -> Sequence[UpstreamEpoch]:
         """Each advances the position, with or without data."""
         held, cursor = self.now(), _cursor(after)
         if self._known is None or self._known[:2] != (held.file, cursor):
             self._known = (held.file, cursor, list(self._made(held, self._after(held, cursor), cursor)))
+        self._seen = (held, cursor, self._known[2])
         return self._known[2]
+
+    def headroom(self, unread: Unread, oldest_ms: int | None) -> Headroom | None:
+        """By the snapshots that were seen, whose times it knows itself."""
+        if self._seen is None:
+            return None
+        held, cursor, pending = self._seen
+        begun, main = held.snapshot(snapshot_of(cursor)), held.told.refs.get("main")
+        pending_ms, tagged = tuple(one.ms for one in pending), unread.snapshot_open and self._tag is not None
+        if unread.snapshot_open and not tagged and oldest_ms is not None:
+            pending_ms = tuple(sorted((oldest_ms, *pending_ms)))  # the pinned one, if the log is taken ahead of it
+        branch = (None, None) if main is None else (main.max_snapshot_age_ms, main.min_snapshots_to_keep)
+        longer = f"SET TBLPROPERTIES ('{AGE}' = '2592000000')"
+        return headroom(
+            Expiry.of(held.told.properties, *branch),
+            None if begun is None else begun.timestamp_ms,
+            pending_ms,
+            tagged,
+            place=str(self.place),
+            longer=self.place.in_spark(self.place.alter(longer)),
+            unread=unread,
+        )
 
     def _after(self, held: Held, cursor: str) -> Sequence[Snapshot]:
         """The snapshots after this cursor, oldest first. Raises as contracts.Source.observe does."""

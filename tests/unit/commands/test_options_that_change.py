@@ -216,6 +216,7 @@ USED: dict[str, Change] = {
     "hooks.on": Change("files", ["failed"]),
     "hooks.command": Change("files", ["./x"]),
     "hooks.max_lag": Change("files", 60.0),
+    "hooks.min_headroom": Change("files", 60.0),
     "hooks.timeout": Change("files", 5.0),
     "upstream.files.on_error": Change("files", "quarantine"),
     "upstream.files.snapshot.ignore": Change("files", ["more"]),
@@ -354,6 +355,8 @@ def changed(option: str, change: Change) -> Tree:
         at.update({"user": None, "password": None})
     if option.startswith("hooks."):  # each needs the others
         tree["hooks"] = {"on": ["lagging"], "max_lag": 9.0, "command": ["./y"], "timeout": 30.0} | tree["hooks"]
+        if option == "hooks.min_headroom":
+            tree["hooks"]["on"] = ["lagging", "low-headroom"]
         tree["hooks"] |= {"on": ["failed", "lagging"]} if option == "hooks.on" else {}
     return tree
 

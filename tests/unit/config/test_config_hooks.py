@@ -10,8 +10,8 @@ from backfill_cli.config import load, stored_hooks
 from backfill_cli.errors import ConfigError
 
 EVENTS = (
-    "'caught-up', 'done', 'failed', 'lagging', 'log-applied', 'paused', 'quarantined', 'resumed', 'snapshot-read' "
-    "or 'stopped'"
+    "'caught-up', 'done', 'failed', 'lagging', 'log-applied', 'low-headroom', 'paused', 'quarantined', 'resumed', "
+    "'snapshot-read' or 'stopped'"
 )
 
 
@@ -34,6 +34,14 @@ EVENTS = (
         (
             'on = ["failed"]\ncommand = ["true"]\nmax_lag = "5m"',
             'hooks: "lagging" in on and max_lag need each other',
+        ),
+        (
+            'on = ["low-headroom"]\ncommand = ["true"]',
+            'hooks: "low-headroom" in on and min_headroom need each other',
+        ),
+        (
+            'on = ["failed"]\ncommand = ["true"]\nmin_headroom = "2h"',
+            'hooks: "low-headroom" in on and min_headroom need each other',
         ),
         ('on = ["lagging"]\ncommand = ["true"]\nmax_lag = 0', "hooks.max_lag: must be greater"),
     ],

@@ -10,6 +10,7 @@ from view_builders import progress, row
 from backfill_cli.catalog import Taken
 from backfill_cli.errors import Hint, StoppedEarly, Transient
 from backfill_cli.model.checkpoint import Totals
+from backfill_cli.model.headroom import Headroom, Kept
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.view.journal import NOTHING, REBUILT, Entry, Journal, Known, News, Weight, event_json, stamped
@@ -167,6 +168,22 @@ def test_a_job_is_lagging_once_and_again_only_after_its_lag_was_within_the_limit
     assert (event["event"], event["lag_s"]) == ("lagging", 301.0)
     assert event["hint"]["text"] == "backfill throttle orders --rate none"
     assert one.due_in_s() == 10.0, "the lag grows while nothing happens"
+
+
+def test_a_headroom_is_low_once_and_again_only_after_it_was_not() -> None:
+    one = Journal(Known(Totals(), 0, {}, BEFORE), 10.0, lambda: 0.0, min_headroom_s=7_200.0)
+    said = []
+    for left_s in (7_200, 7_199, 60, 7_199, None, 7_200, 0):
+        left = None if left_s is None else Headroom(Kept.UNTIL, "retention.ms (7 d)", "t", 10 + left_s * 1000)
+        entries = list(one.look(seen(told={"headroom": left, "looked_ms": 10})))
+        said += [(left_s, entry.text, entry.event) for entry in entries if entry.event is not None]
+    assert [(left_s, text) for left_s, text, _ in said] == [
+        (7_199, "low headroom: 1 h 59 m, by retention.ms (7 d): t; less than 2 h"),
+        (0, "low headroom: 0 s, less than the job needs, by retention.ms (7 d): t; less than 2 h"),
+    ]
+    event = event_json(said[0][2], 0)
+    assert (event["event"], event["headroom_s"]) == ("low-headroom", 7_199.0)
+    assert one.due_in_s() == 10.0, "it shrinks while nothing happens"
 
 
 def test_a_lag_that_this_run_did_not_observe_is_no_event() -> None:
