@@ -62,15 +62,30 @@ class Decoded:
     skipped: Mapping[Skipped, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """What a task tells of its changes, for those that come before and after them in their partitions.
+
+    last: by partition, the transaction that they end in. first: the one that they begin in, of partitions where
+    they are in doubt if those before end in it; None: whatever they end in.
+    """
+
+    first: Mapping[int, str | None] = field(default_factory=dict)
+    last: Mapping[int, str] = field(default_factory=dict)
+
+    def follow(self, before: Mapping[int, str]) -> bool:
+        """Whether these are without doubt after changes that ended so. before: see `last`."""
+        return not any(p in before and tx in (None, before[p]) for p, tx in self.first.items())
+
+
 @runtime_checkable
 class InOrder(Protocol):
     """A `Decode` whose `Opened.checked` compares the changes of a key with each other."""
 
-    def doubts(self, rows: "pa.Table", begun: bool) -> bool:
-        """Whether `Opened.checked` has to look at a window: false only if it would refuse none of these changes.
+    def edges(self, rows: "pa.Table") -> Edges | None:
+        """Of some changes in which `Opened.checked` would refuse none; None if it has to look at the window.
 
-        Called in a worker. rows: changes as `Reading` says, of whole partitions or of their ends, in the order of
-        the log, all readable. begun: whether changes of these partitions that are not here come before.
+        Called in a worker. rows: all changes of ranges of partitions, in the order of the log, all readable.
         """
         ...
 

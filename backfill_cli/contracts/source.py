@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from backfill_cli.contracts import own
+from backfill_cli.contracts.decoder import Edges
 from backfill_cli.contracts.domain import Domain
 from backfill_cli.contracts.options import Looked, Named
 from backfill_cli.errors import BackfillError, UsageError
@@ -103,16 +104,15 @@ class RangeTasks:
 
     make: returns batches of a part, each with the index of the read that it is of; those of a read are in the
     order of its offsets, those of several can alternate. Called as that of ArrowTasks.
-    schemas: by table, Spark schema of its rows as JSON. offsets: in all parts. doubts: by table, `InOrder.doubts`
-    of those whose order has to be checked. begun: the parts (by index) that begin within a range.
+    schemas: by table, Spark schema of its rows as JSON. offsets: in all parts. edges: by table, `InOrder.edges` of
+    those whose order has to be checked; parts are in the order of the log then.
     """
 
     make: "Callable[[Any], Iterator[tuple[int, pa.RecordBatch]]]"
     parts: tuple[Any, ...]
     schemas: Mapping[str, str]
     offsets: int
-    doubts: "Mapping[str, Callable[[pa.Table, bool], bool]]" = field(default_factory=dict)
-    begun: frozenset[int] = frozenset()
+    edges: "Mapping[str, Callable[[pa.Table], Edges | None]]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backfill_cli.contracts import own
-from backfill_cli.contracts.decoder import Asked, Decode, Decoded, Fault, Found, Opened
+from backfill_cli.contracts.decoder import Asked, Decode, Decoded, Edges, Fault, Found, Opened
 from backfill_cli.decode import block, debezium_forms, messages, order, resolved, stored, values
 from backfill_cli.decode.connect import Connect, encoding, is_time
 from backfill_cli.decode.documents import Document, Documents, Group
@@ -101,13 +101,13 @@ class Envelopes:
         """Whether schemas say how columns are written."""
         return any(block.told_of(column) is not None for column in columns_of(self.schema).values())
 
-    def doubts(self, rows: "pa.Table", begun: bool) -> bool:
+    def edges(self, rows: "pa.Table") -> Edges | None:
         """See contracts.decoder.InOrder."""
-        from backfill_cli.decode.order_arrow import doubtful
+        from backfill_cli.decode.order_arrow import edges
 
-        return self.images is not None and doubtful(
-            rows, self.key, self.images, self.has_block, bool(self.known.tables), begun
-        )
+        if self.images is None:
+            return Edges()
+        return edges(rows, self.key, self.images, self.has_block, not self.known.of_one)
 
 
 @cache

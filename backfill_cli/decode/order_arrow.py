@@ -3,38 +3,58 @@
 Whatever is in doubt is left to it: this only says where the changes of two rows cannot have met at a key.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 import pyarrow as pa
 
 from backfill_cli.contracts import own
+from backfill_cli.contracts.decoder import Edges
 from backfill_cli.formats.compute import pc
 
 
-def doubtful(
-    rows: pa.Table, key: Sequence[str], images: Sequence[str], with_block: bool, several: bool, begun: bool
-) -> bool:
-    """Whether `refusing` has to look at all of the window's changes.
+def edges(
+    rows: pa.Table, key: Sequence[str], images: Sequence[str], with_block: bool, several: bool
+) -> Edges | None:
+    """None if `refusing` has to look at all of the window's changes.
 
-    rows: the changes of whole partitions, or of their ends, in the order of the log, with `own.TRACE`. begun:
-    whether others of a partition, which are not here, come before them; the last ones may be of the transaction
-    that the rows begin with. several: whether tables are read as one, whose transactions can alternate, too.
+    rows: all changes of ranges of partitions in the order of the log, with `own.TRACE`. A source writes its
+    transactions one after the other. several: whether tables are read as one, whose sources can be several.
     with_block: as for `refusing`.
     """
-    if all(part.field("sure").null_count == len(part) for part in rows[own.TRACE].chunks):
-        return False
-    trace = _whole(rows[own.TRACE])
-    tx, tables, number, sure = (pc.struct_field(trace, name) for name in ("tx", "table", "number", "sure"))
-    removes = pc.and_(pc.is_valid(sure), pc.and_(pc.is_valid(tx), pc.is_valid(number)))
-    gone = _gone(trace, images, with_block)
+    kind = rows.schema.field(own.TRACE).type
+    trace = dict(zip([one.name for one in kind], rows[own.TRACE].flatten(), strict=True))
+    tx, sure = _whole(trace["tx"]), _whole(trace["sure"])
+    placed = pc.and_(pc.is_valid(tx), _whole(pc.is_valid(trace["number"])))
+    first, last = _ends(rows, tx, placed)
+    removes = pc.and_(pc.is_valid(sure), placed)
+    if not pc.any(removes).as_py():
+        return Edges({}, last)
+    tables, gone = _whole(trace["table"]), _gone(trace, images, with_block)
     if not several and len(pc.unique(tables)) == 1:  # then a removal proves something by an old value only
         removes = pc.and_(removes, reduce(pc.or_, map(pc.is_valid, gone), pa.repeat(pa.scalar(False), len(rows))))
-    if begun:
-        cut = removes if several else pc.and_(removes, _first_transactions(rows, tx))
-        if pc.any(cut).as_py():
-            return True
+    if _met(rows, key, images, removes, (tx, tables, gone)):
+        return None
+    in_doubt = {} if not pc.any(removes).as_py() else dict.fromkeys(first)
+    if not several:
+        removing = pc.unique(tx.filter(removes)).to_pylist()
+        in_doubt = {partition: one for partition, one in first.items() if one in removing}
+    return Edges(in_doubt, last)
+
+
+def _met(
+    rows: pa.Table,
+    key: Sequence[str],
+    images: Sequence[str],
+    removes: pa.Array,
+    told: tuple[pa.Array, pa.Array, Sequence[pa.Array]],
+) -> bool:
+    """Whether one of these changes removes a row of its transaction that differs from the one put there before.
+
+    told: of each change its transaction, its table, and the old values.
+    """
+    tx, tables, gone = told
     at = pc.indices_nonzero(pc.is_in(tx, pc.unique(tx.filter(removes))))
     now, before = _neighbours(rows.select(key).take(at))
     now, before = at.take(now), at.take(before)
@@ -53,21 +73,23 @@ def doubtful(
     return bool(pc.any(other).as_py())
 
 
-def _gone(trace: pa.StructArray, images: Sequence[str], with_block: bool) -> list[pa.Array]:
+def _gone(trace: Mapping[str, pa.ChunkedArray], images: Sequence[str], with_block: bool) -> list[pa.Array]:
     """The old values of each column that are, or can be, those of the row that a change removes."""
-    found = [pc.struct_field(trace, ["gone", f"c{i}"]) for i in range(len(images))]
+    found = [_whole(one) for one in trace["gone"].flatten()] if images else []
     if not with_block:
         return found
-    sure = pc.struct_field(trace, "sure")
+    sure = _whole(trace["sure"])
     return [pc.if_else(pc.list_element(sure, i), one, None) for i, one in enumerate(found)]
 
 
-def _first_transactions(rows: pa.Table, tx: pa.Array) -> pa.Array:
-    """Whether a change is of the transaction that the rows of its partition begin with, but for those of none."""
+def _ends(rows: pa.Table, tx: pa.Array, placed: pa.Array) -> tuple[dict[int, str], dict[int, str]]:
+    """The first and the last transaction of each partition."""
     partition = _whole(rows[own.SEQ]).field(0)
-    numbers = pa.table({"partition": partition, "at": pa.array(range(len(rows)), pa.int64())})
-    firsts = numbers.filter(pc.is_valid(tx)).group_by("partition").aggregate([("at", "min")])["at_min"]
-    return pc.is_in(tx, tx.take(_whole(firsts)).drop_null())
+    numbered = pa.table({"partition": partition, "at": pc.cumulative_sum(pa.repeat(1, len(rows)), start=-1)})
+    found = numbered.filter(placed).group_by("partition").aggregate([("at", "min"), ("at", "max")]).to_pydict()
+    first, last = (tx.take(pa.array(found[at], pa.int64())).to_pylist() for at in ("at_min", "at_max"))
+    partitions = found["partition"]
+    return dict(zip(partitions, first, strict=True)), dict(zip(partitions, last, strict=True))
 
 
 def _neighbours(keys: pa.Table) -> tuple[pa.Array, pa.Array]:

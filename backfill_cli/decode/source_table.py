@@ -41,6 +41,13 @@ class Known:
     unseen: bool = False
     theirs: frozenset[str] = frozenset()
 
+    @property
+    def of_one(self) -> bool:
+        """Whether all that is read is certainly of one table."""
+        if self.shared:
+            return not self.unseen
+        return not self.tables and self.source is not None and self.named is not None
+
     def reads(self, of: str) -> bool:
         """Whether an envelope of this table is read rather than skipped."""
         if self.shared and not self.unseen:

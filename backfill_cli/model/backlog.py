@@ -33,8 +33,10 @@ class Backlog:
     def trend(self) -> Trend:
         """What the fewest last commits that tell it show.
 
-        One burst, however large, is no trend: it raises the error as much as the mean.
+        One burst, however large, is no trend: it raises the error as much as the mean. Nothing left is no backlog.
         """
+        if self.left and not self.left[-1]:
+            return Trend.SHRINKS
         more = [now - before for before, now in pairwise(self.left)]
         for span in SPANS:
             if len(more) < span:

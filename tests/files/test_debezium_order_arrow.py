@@ -15,6 +15,7 @@ from oracle.late_keys import COLUMNS, Row, Source
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Asked, InOrder
 from backfill_cli.decode import debezium
+from backfill_cli.decode.source_table import Known
 from backfill_cli.model.schema import columns_of
 from backfill_cli.upstreams.kafka.reading import Reading
 
@@ -64,9 +65,16 @@ def changes(read: Reading, events: Sequence[dict[str, Any]], with_block: bool) -
     return pa.Table.from_batches([rows])
 
 
-def doubts(read: Reading, rows: pa.Table, begun: bool = False) -> bool:
+def doubts(read: Reading, *parts: pa.Table) -> bool:
+    """Whether Spark has to look, by what tasks tell of their parts of the log."""
     assert isinstance(read.decode, InOrder)
-    return read.decode.doubts(rows, begun)
+    ends: dict[int, str] = {}
+    for part in parts:
+        edges = read.decode.edges(part)
+        if edges is None or not edges.follow(ends):
+            return True
+        ends |= edges.last
+    return False
 
 
 def replayed(events: Sequence[dict[str, Any]]) -> dict[int, Row]:
@@ -97,8 +105,14 @@ def test_a_log_that_is_not_the_rows_is_in_doubt_wherever_it_is_cut(with_block: b
         rows = changes(read, source.events, with_block)
         assert doubts(read, rows), number
         at = chance.randrange(1, len(rows))
-        assert doubts(read, rows.slice(0, at)) or doubts(read, rows.slice(at), begun=True), (number, at)
+        assert doubts(read, rows.slice(0, at), rows.slice(at)), (number, at)
     assert wrong > 5
+
+
+def between_transactions(source: Source) -> int:
+    """Where the last one begins."""
+    of = [event["source"]["txId"] for event in source.events]
+    return of.index(of[-1])
 
 
 @pytest.mark.parametrize("identity", ["default", "index", "full"])
@@ -108,7 +122,10 @@ def test_a_log_with_schemas_of_a_key_that_is_checked_row_by_row_is_not_in_doubt(
     for number in range(int(20 * TIMES)):
         source = ran(random.Random(SEED + number), identity, False)
         assert replayed(source.events) == held(source)
-        assert not doubts(read, changes(read, source.events, True)), number
+        rows = changes(read, source.events, True)
+        assert not doubts(read, rows), number
+        if at := between_transactions(source):
+            assert not doubts(read, rows.slice(0, at), rows.slice(at)), number
 
 
 def test_inserts_are_not_in_doubt_without_a_schema() -> None:
@@ -116,7 +133,7 @@ def test_inserts_are_not_in_doubt_without_a_schema() -> None:
     events = [event for event in ran(random.Random(SEED), "full", False).events if event["op"] == "c"]
     rows = changes(read, events, False)
     assert not doubts(read, rows)
-    assert not doubts(read, rows, begun=True)
+    assert not doubts(read, rows.slice(0, 2), rows.slice(2))
     assert not doubts(read, rows.slice(0, 0))
 
 
@@ -147,7 +164,15 @@ def test_a_transaction_that_a_cut_divides_is_in_doubt_whatever_stands_between(be
     events.append(change("d", "t", 5, 11, 1, "gone"))
     rows = changes(read, events, True)
     assert doubts(read, rows)
-    assert doubts(read, rows.slice(1), begun=True)
+    assert doubts(read, rows.slice(0, 1), rows.slice(1))
+
+
+def test_an_empty_topic_that_may_come_to_hold_several_tables_is_one_of_several() -> None:
+    """Only a source that was seen when the job began is certainly alone."""
+    assert Known(source="d.a.t", named=("t", "t")).of_one
+    assert Known(source="d.a.t", tables=("t",), shared=True).of_one
+    for known in (Known(named=("t", "t")), Known("d.a.t"), Known(("a.*",), "d.a.t", ("t", "t"))):
+        assert not known.of_one
 
 
 def test_a_removal_from_another_table_is_in_doubt_without_old_values() -> None:
@@ -156,4 +181,4 @@ def test_a_removal_from_another_table_is_in_doubt_without_old_values() -> None:
     removal["before"] = {"id": 1, "code": "", "state": "new", "n": 7, "note": None}
     rows = changes(read, [change("c", "t", 5, 10, 1, "put"), removal], True)
     assert doubts(read, rows)
-    assert doubts(read, rows.slice(1), begun=True)
+    assert doubts(read, rows.slice(0, 1), rows.slice(1))

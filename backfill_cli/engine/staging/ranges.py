@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.cdc.net import are_distinct, last_rows
 from backfill_cli.contracts import RangeTasks, TakenTable, own
+from backfill_cli.contracts.decoder import Edges
 from backfill_cli.engine.staging.changes import FOLDER
 from backfill_cli.engine.staging.files import folder_made, footers, require_all
 from backfill_cli.engine.staging.quarantine import side_name, unreadable
@@ -47,7 +48,7 @@ ORDER_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where one table's rows go. key: by which changes are netted; empty for events. doubts: see RangeTasks.
+    """Where one table's rows go. key: by which changes are netted; empty for events. edges: see RangeTasks.
 
     path, apart: folders, the latter for rows that cannot be read. Tables share them, as each is synced: at 50
     tables, four folders for each took 0.7 s of a commit.
@@ -56,7 +57,7 @@ class Target:
     key: tuple[str, ...]
     path: Path
     apart: Path
-    doubts: "Callable[[pa.Table, bool], bool] | None" = None
+    edges: "Callable[[pa.Table], Edges | None] | None" = None
 
     @property
     def order(self) -> Path:
@@ -77,10 +78,10 @@ class Written:
     rows: Mapping[int, int]
 
 
-def target(key: Sequence[str], folder: Path, doubts: "Callable[[pa.Table, bool], bool] | None" = None) -> Target:
-    """In the attempt's folder. key, doubts: as in Target."""
+def target(key: Sequence[str], folder: Path, edges: "Callable[[pa.Table], Edges | None] | None" = None) -> Target:
+    """In the attempt's folder. key, edges: as in Target."""
     path = folder / FOLDER / "net" if key else folder / FOLDER / "events"
-    return Target(tuple(key), path, folder / FOLDER / "apart", doubts)
+    return Target(tuple(key), path, folder / FOLDER / "apart", edges)
 
 
 def write(
@@ -100,8 +101,7 @@ def write(
     for path in {path for one in targets.values() for path in (one.path, one.apart, one.order)}:
         folder_made(path)
     alone, beside = len(tasks.parts) == 1, tasks.offsets <= BESIDE
-    begun = tasks.begun if any(one.doubts for one in targets.values()) else frozenset()
-    make = partial(_write, tasks.make, dict(targets), tuple(tables), tuple(where), alone, beside, begun, place())
+    make = partial(_write, tasks.make, dict(targets), tuple(tables), tuple(where), alone, beside, place())
     if tasks.offsets <= HERE and arrow_tasks.is_local(spark):
         with raising_in_worker():
             told = [make(part) for part in enumerate(tasks.parts)]
@@ -115,7 +115,7 @@ def write(
     again: list[_Parts] = []
     for name, one in targets.items():
         mine = [done["tables"][name] for done in told if name in done["tables"]]
-        if any(done["lacking"] for done in mine) or sum(done["order_bytes"] for done in mine) > ORDER_BYTES:
+        if not _are_whole(mine) or sum(done["order_bytes"] for done in mine) > ORDER_BYTES:
             rows = {read: count for read, count in rows.items() if tables[read] != name}
             continue
         staged |= _apart(name, one, mine, quarantines, folder)
@@ -134,8 +134,18 @@ def write(
     for part, done in zip(again, told_by(spark, _settle, again), strict=True):
         changes[part.table] = part.settled(changes[part.table], done, folder / FOLDER)
     for path in {one.order for one in targets.values()}:
-        shutil.rmtree(path)
+        shutil.rmtree(path, ignore_errors=True)  # a task that lost may still write there
     return Written(staged, changes, rows)
+
+
+def _are_whole(parts: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether what parts told of a table counts: no row lacks anything, and the order is without doubt."""
+    ends: dict[int, str] = {}
+    for done in parts:
+        if done["lacking"] or not Edges(dict(done["begins"]), {}).follow(ends):
+            return False
+        ends |= dict(done["ends"])
+    return True
 
 
 def _apart(
@@ -158,7 +168,6 @@ def _write(
     where: Sequence[str],
     alone: bool,
     beside: bool,
-    begun: frozenset[int],
     counted_at: str | None,
     part: tuple[int, Any],
 ) -> dict[str, Any]:
@@ -173,7 +182,7 @@ def _write(
         so_far.add(batch.num_rows)
         name = tables[read]
         if name not in found:
-            found[name] = _Table(targets[name], where, number, number in begun, beside)
+            found[name] = _Table(targets[name], where, number, beside)
         held_bytes += found[name].add(read, batch)
         if held_bytes > NET_BYTES:
             for one in found.values():
@@ -189,9 +198,11 @@ class _Table:
     written earlier is net only by itself.
     """
 
-    def __init__(self, target: Target, where: Sequence[str], number: int, begun: bool, beside: bool) -> None:
+    def __init__(self, target: Target, where: Sequence[str], number: int, beside: bool) -> None:
         self._key, self._where = target.key, where
-        self._doubts, self._begun, self._beside = target.doubts, begun, beside
+        self._edges, self._beside = target.edges, beside
+        self._begins: dict[int, str | None] = {}
+        self._ends: dict[int, str] = {}
         name = f"part-{number}-{uuid.uuid4().hex}.parquet"
         self._good, self._bad = File(str(target.path), name), File(str(target.apart), name)
         self._order = File(str(target.order), name)
@@ -239,7 +250,7 @@ class _Table:
         names = {"name": self._good.close(), "apart": self._bad.close()}
         told = {"written": self._good.rows, "changed": self._changed, "bad": self._bad.rows, "first": self._first}
         how = {"whole": self._whole, "lacking": self._lacking, "order_bytes": self._order_bytes}
-        return {**names, **told, **how}
+        return {**names, **told, **how, "begins": list(self._begins.items()), "ends": list(self._ends.items())}
 
     def _net(self) -> "pa.Table":
         """The last change of each key among those that are held."""
@@ -248,11 +259,20 @@ class _Table:
         batches = [batch for read in sorted(self._held) for batch in self._held[read]]
         self._held = {}
         rows = pa.Table.from_batches(batches)
-        if self._doubts is not None:
-            self._lacking = self._lacking or self._doubts(rows, self._begun)
-            self._begun = True
-            rows = rows.drop_columns([name for name in rows.column_names if name == own.TRACE])
+        if self._edges is not None:
+            self._judge(self._edges(rows))
+            rows = rows.drop_columns(
+                [name for name in rows.column_names if own.is_own(name) and name not in _KEPT]
+            )
         return last_rows(rows, self._key)
+
+    def _judge(self, edges: Edges | None) -> None:
+        """edges: of the next changes."""
+        if edges is None or not edges.follow(self._ends):
+            self._lacking = True
+            return
+        self._begins = {p: tx for p, tx in edges.first.items() if p not in self._ends} | self._begins
+        self._ends |= edges.last
 
     def _write(self, rows: "pa.Table", beside: bool) -> None:
         """beside: whether the rows' places in the log stand in a file of their own."""
@@ -265,6 +285,9 @@ class _Table:
             _add(self._order, order)
             rows = rows.drop_columns([own.SEQ, own.MS])
         _add(self._good, rows)
+
+
+_KEPT = (own.OP, own.SEQ, own.MS)
 
 
 def _add(file: File, rows: "pa.Table") -> None:
@@ -310,15 +333,17 @@ def _settle(one: _Parts) -> dict[str, Any]:
     names: list[str | None] = []
     begin = 0
     for name in one.names:
-        rows = pq.read_table(one.target.path / name)
-        kept = last.slice(begin, rows.num_rows)
-        begin += rows.num_rows
-        if pc.all(kept).as_py():
-            names.append(name)
-            continue
-        file = File(str(one.target.path), f"net-{name}")
-        _add(file, rows.filter(kept))
-        names.append(file.close())
+        with pq.ParquetFile(one.target.path / name) as parquet:
+            kept = last.slice(begin, parquet.metadata.num_rows)
+            begin += len(kept)
+            if pc.all(kept).as_py():
+                names.append(name)
+                continue
+            file = File(str(one.target.path), f"net-{uuid.uuid4().hex}.parquet")
+            for batch in parquet.iter_batches():
+                file.add(batch.filter(kept.slice(0, batch.num_rows)))
+                kept = kept.slice(batch.num_rows)
+            names.append(file.close())
     left = order.filter(last)
     changed = pc.sum(pc.equal(left[own.OP], "U")).as_py() or 0
     return {"names": names, "changed": changed, "deleted": left.num_rows - changed}

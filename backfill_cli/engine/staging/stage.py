@@ -237,7 +237,7 @@ class SparkStager:
             return {}, {}
         targets = {
             table.name: target(
-                () if table.name in self._appends else table.key, folder, tasks.doubts.get(table.name)
+                () if table.name in self._appends else table.key, folder, tasks.edges.get(table.name)
             )
             for table in plain
             if table.name in tasks.schemas

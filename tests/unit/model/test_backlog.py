@@ -69,3 +69,10 @@ def test_a_job_that_falls_behind_for_long_is_seen_to_catch_up_within_a_few_commi
     for n in range(13):
         backlog = backlog.after(400_000 - 1_000 * n)
     assert backlog.trend is Trend.SHRINKS
+
+
+def test_a_log_of_which_each_commit_leaves_nothing_does_not_stay() -> None:
+    backlog = Backlog()
+    for _ in range(100):
+        backlog = backlog.after(0)
+        assert backlog.trend is not Trend.STAYS

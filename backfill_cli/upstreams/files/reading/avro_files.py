@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from backfill_cli.contracts import Piece
 from backfill_cli.decode import block
-from backfill_cli.decode.connect import counted, encoding, own_type, says
+from backfill_cli.decode.connect import INTS, counted, encoding, own_type, says
 from backfill_cli.decode.json_rows import JsonRows
 from backfill_cli.decode.tokens import written
 from backfill_cli.decode.unreadable import Unreadable
@@ -56,7 +56,7 @@ def columns(where: Place, file: File) -> Columns:
         try:
             kind, metadata = own_type(one)
             counts = counted(one, encoding(one, kind))
-            told = {"counts": counts} if says(counts) else {}
+            told = {"counts": counts} if says(counts) or one["type"] in INTS else {}
             found[one["field"]] = field(one["field"], kind, {**metadata, **told})
         except Unsupported as exc:
             raise BadData(f"{file.path}: column '{one['field']}': {exc}", _WIDER) from exc

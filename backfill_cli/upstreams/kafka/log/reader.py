@@ -43,14 +43,8 @@ def range_tasks(
     parts = together(wanted, cores)
     schemas = {name: schema_text(reading.columns) for name, reading in readings.items()}
     offsets = sum(span.up_to - span.after for part in parts for span in part)
-    doubts = {name: one.decode.doubts for name, one in readings.items() if isinstance(one.decode, InOrder)}
-    begun = frozenset(number for number, part in enumerate(parts) if any(map(_is_begun, part)))
-    return RangeTasks(partial(rows_together, connection, dict(readings)), parts, schemas, offsets, doubts, begun)
-
-
-def _is_begun(span: Span) -> bool:
-    """Whether another task reads what comes before a span, of a range that is in both."""
-    return any(one.range.after < span.after for one in span.wanted)
+    edges = {name: one.decode.edges for name, one in readings.items() if isinstance(one.decode, InOrder)}
+    return RangeTasks(partial(rows_together, connection, dict(readings)), parts, schemas, offsets, edges)
 
 
 def rows(connection: Connection, topic: str, reading: Reading, task: Range) -> "Iterator[pa.RecordBatch]":
