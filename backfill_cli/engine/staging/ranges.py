@@ -261,9 +261,8 @@ class _Table:
         rows = pa.Table.from_batches(batches)
         if self._edges is not None:
             self._judge(self._edges(rows))
-            rows = rows.drop_columns(
-                [name for name in rows.column_names if own.is_own(name) and name not in _KEPT]
-            )
+            beside = [name for name in rows.column_names if own.is_own(name) and name not in _KEPT]
+            rows = rows.drop_columns(beside)
         return last_rows(rows, self._key)
 
     def _judge(self, edges: Edges | None) -> None:

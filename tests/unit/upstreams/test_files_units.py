@@ -115,6 +115,16 @@ def avro(path: Path, name: str) -> None:
         fastavro.writer(into, fastavro.parse_schema(schema), [{"id": 1, "n": 5}])
 
 
+@pytest.mark.parametrize("names", [("", DEBEZIUM + "MicroTime"), (DEBEZIUM + "MicroTime", "")])
+def test_plain_numbers_of_avro_files_are_not_kept_beside_those_that_count_something(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    for file, name in zip("ab", names, strict=True):
+        avro(tmp_path / "snapshot" / f"{file}.avro", name)
+    with pytest.raises(BadData, match=r"b\.avro: the numbers of column 'n' were "):
+        opened(tmp_path, format="avro").pin()
+
+
 def test_numbers_count_the_same_in_all_files_of_a_snapshot_and_in_the_changes_after_it(tmp_path: Path) -> None:
     folder = tmp_path / "snapshot"
     avro(folder / "a.avro", DEBEZIUM + "MicroTime")
