@@ -92,8 +92,10 @@ class Registered:
         return parts, {at[i]: Unreadable(str(exc.args[0])) for i, exc in without.items()}
 
     def schemas(self, records: Sequence[bytes], subject: str | None) -> "list[Seen]":
-        """Those of these records and the subject's newest, newest first. subject: None for those of records alone.
+        """Those of these records and the subject's newest, newest first, by their ids.
 
+        The subject's newest is the first once a record has it: one of another subject, with a higher id, does not
+        say what the columns are. subject: None for those of records alone.
         Raises BadData if none of them can be read, naming why.
         """
         groups, without = self._grouped(records)
@@ -109,7 +111,9 @@ class Registered:
                 why = str(exc)
         if not found:
             raise BadData(f"{self.registry.connection.urls[0]}: no schema to read: {why}", "")
-        return [Seen(id, schema, id in used) for id, schema in sorted(found, key=_id, reverse=True)]
+        first = latest.id if latest is not None and latest.id in used else None
+        found.sort(key=lambda one: (one[0] == first, one[0]), reverse=True)
+        return [Seen(id, schema, id in used) for id, schema in found]
 
     def reader(self, schema: Schema, message: Indexes | str | None = None) -> Reader:
         """What reads the records of a schema. Raises Unsupported, naming the schema.
