@@ -332,7 +332,7 @@ def test_a_topic_with_two_types_of_a_column_begins_where_one_is_declared_or_the_
 
 @pytest.mark.parametrize("form", ["rows", "events"])
 def test_a_record_of_another_subject_does_not_say_what_the_columns_are(
-    registry: ToyRegistry, monkeypatch: pytest.MonkeyPatch, form: str
+    monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     """Its schema was registered after the topic's newest one."""
     fields, strange = {"id": "long", "a": "int"}, {"id": "string", "who": "string"}
@@ -340,12 +340,13 @@ def test_a_record_of_another_subject_does_not_say_what_the_columns_are(
         {"type": "record", "name": "Value", "fields": [{"name": n, "type": k} for n, k in one.items()]}
         for one in (fields, strange)
     )
-    mine, stray = Avro(registry, "t-value"), Avro(registry, "audit-value")
-    log = [mine.record(row, {"id": n, "a": n}) for n in range(3)]
-    log.append(stray.record(other, {"id": "stray", "who": "x"}))
-    job = Job(registry, monkeypatch, {"format": form, "encoding": "avro"}).begin(log)
-    assert {name: one["type"] for name, one in job.columns.items()} == {"id": "long", "a": "integer"}
-    assert [own.ERROR in row for row in job.read(log).rows] == [False, False, False, True]
+    with running() as registry:
+        mine, stray = Avro(registry, "t-value"), Avro(registry, "audit-value")
+        log = [mine.record(row, {"id": n, "a": n}) for n in range(3)]
+        log.append(stray.record(other, {"id": "stray", "who": "x"}))
+        job = Job(registry, monkeypatch, {"format": form, "encoding": "avro"}).begin(log)
+        assert {name: one["type"] for name, one in job.columns.items()} == {"id": "long", "a": "integer"}
+        assert [own.ERROR in row for row in job.read(log).rows] == [False, False, False, True]
 
 
 def in_block(kind: str, table: str = "t", **more: str) -> bytes:
