@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli import registry
 from backfill_cli.catalog.store import shipped_migrations
 from backfill_cli.config.schema import Schema, options_by_type, with_type
-from backfill_cli.config.sections import JobFile, Table
+from backfill_cli.config.sections import GuardSection, JobFile, Table
 from backfill_cli.manual import files
 from backfill_cli.model.units import duration_option
 from backfill_cli.view import schemas
@@ -36,6 +36,8 @@ def config() -> str:
             lines += _of_two_systems() if name == "upstream" else []
         elif name == "tables":
             lines += _section("[[tables]]", Table.model_json_schema(by_alias=True))
+        elif name == "guards":
+            lines += _section("[[guards]]", GuardSection.model_json_schema(by_alias=True))
         else:
             lines += _section(f"[{name}]", {**_resolved(field, sections), "$defs": sections["$defs"]})
     return "\n".join(lines)
@@ -150,7 +152,7 @@ A job is one TOML file; `backfill init` writes one to start from, `backfill plan
   Options that let a job continue after it met something new can change (`ignore`, `sparse`, `accept_growth`; for
   change files `consecutive`, `columns` and `tables`, and `decimals` and `timestamps` if they were not given
   before). So can `[barrier]`, `[throttle]`, `[catch_up]`, `[retry]`, `[spool]`, `[spark]`, `[hooks]`,
-  `job.staging` and a table's `live`. If you change the spool's path, move its folder, too.
+  `[[guards]]`, `job.staging` and a table's `live`. If you change the spool's path, move its folder, too.
 
 This page is written by `python scripts/pages.py config > docs/config.md`.
 """

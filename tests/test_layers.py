@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "duckdb_instance": set(),
     "postgres_dsn": {"errors"},
     "postgres_driver": set(),
+    "postgres_gauge": SHARED | {"postgres_dsn", "contracts"},
     "postgres_holders": SHARED,
     "postgres_errors": {"errors"},
     "kafka": SHARED,
@@ -41,12 +42,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "upstreams": SHARED
     | {"contracts", "failpoint", "spark", "cdc", "formats", "lake", "decode", "registry", "kafka", "__init__"}
     | {"schema_registry"}
-    | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors"},
+    | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors", "postgres_gauge"},
     "sinks": SHARED
     | {"contracts", "failpoint", "spark", "cdc", "decode", "formats", "lake", "kafka"}
     | {"duckdb_errors", "duckdb_instance"}
     | {"schema_registry"}
-    | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors"},
+    | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors", "postgres_gauge"},
     "catalog": SHARED | {"contracts", "failpoint", "folders", "duckdb_errors", "duckdb_instance"},
     "view": SHARED | {"catalog"},
     "engine": SHARED

@@ -5,7 +5,7 @@ import time
 from backfill_cli.catalog import Catalog, JobRow, wall_clock_ms
 from backfill_cli.catalog.lease import actor
 from backfill_cli.errors import Hint, WaitTimedOut, command
-from backfill_cli.model.job import JobState, Phase, Verb
+from backfill_cli.model.job import Control, JobState, Phase, Verb
 from backfill_cli.model.units import spell_duration, spell_epoch
 from backfill_cli.view.answers import Posted
 from backfill_cli.view.model import committed_epoch
@@ -45,8 +45,11 @@ def _note(before: JobRow, verb: Verb, rate: float | None) -> Hint | str:
         then = "" if verb is Verb.STOP else ": it takes effect in the next run"
         done = f"the job is done ({before.reason}), and nothing of it runs{then}; to follow its upstream: "
         return done + follow
-    if (verb is Verb.PAUSE and asked.paused) or (verb is Verb.PAUSE_ALL and asked.pause_all):
-        if not before.control.paused:
+    held = _ended(asked, verb)
+    if held:
+        return held
+    if (verb is Verb.PAUSE and asked.paused_by is not None) or (verb is Verb.PAUSE_ALL and asked.pause_all):
+        if before.control.paused_by is None:
             return f"{asked.paused_by} already requested that; it takes effect at the next commit"
         return (
             f"it was already paused, by {asked.paused_by} since commit {spell_epoch(asked.paused_since_ms or 0)}"
@@ -59,6 +62,17 @@ def _note(before: JobRow, verb: Verb, rate: float | None) -> Hint | str:
     if verb is Verb.THROTTLE and rate == 0:
         return f"{RATE_0[before.strategy]}; to read on: " + command(f"throttle {before.name} --rate none")
     return ""
+
+
+def _ended(asked: Control, verb: Verb) -> str:
+    """What a person's command does to the holds of guards; empty if nothing. asked: before it."""
+    if verb not in (Verb.RESUME, Verb.THROTTLE):
+        return ""
+    ended = [hold for hold in asked.holds if verb is Verb.RESUME or not hold.pauses]
+    left = [hold for hold in asked.holds if hold not in ended and hold.pauses]
+    said = [f"it overrides {hold.by}; it holds again once it was within its limit" for hold in ended]
+    said += [f"the job stays paused by {hold.by}; {hold.lifts}" for hold in left]
+    return "\n".join(said)
 
 
 def _goes_on(row: JobRow, verb: Verb) -> bool:

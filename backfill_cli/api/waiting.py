@@ -51,7 +51,7 @@ class Wait:
         name, goal = self._name, self._goal
         row = self._row = self._store.listed_job(name)
         if reached(row, goal, self._since_ms):
-            since = row.control.paused_since_ms if goal == "paused" else None
+            since = row.control.since_ms if goal == "paused" else None
             return Reached(name, goal, row.state, since or committed_epoch(row))
         now = time.monotonic()
         self._live = now if row.live else self._live

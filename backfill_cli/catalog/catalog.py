@@ -219,17 +219,26 @@ class Catalog:
         return next(row for row in known if row.name == active[0])
 
     def post(
-        self, job: str, verb: Verb, rate: float | None, by: str, now_ms: int, seen: lease.Lease | None = None
+        self,
+        job: str,
+        verb: Verb,
+        rate: float | None,
+        by: str,
+        now_ms: int,
+        seen: lease.Lease | None = None,
+        guard: str = "",
+        lifts: str = "",
     ) -> int:
         """The command is in the job's inbox or, without a live runner, has been applied. Returns its id.
 
-        seen: the job's lease, if the caller just read it; this saves opening the file once.
+        seen: the job's lease, if the caller just read it; this saves opening the file once. guard, lifts: see
+        Command.
         """
         check_name(job)
         dead = self._liveness.watched(job, seen=seen)
         with self._store.writing() as db:
             self._require(db, job)
-            command = inbox.add(db, job, verb, rate, by, now_ms)
+            command = inbox.add(db, job, verb, rate, by, now_ms, guard, lifts)
             if not self._liveness.is_held(lease.read(db, job), job, dead):
                 inbox.apply(db, job, now_ms)
         inbox.touch(self.path)

@@ -17,6 +17,8 @@ from backfill_cli.model.job import ENDED, Barrier, Command, JobState, Verb
 # Taken commands are kept for those who wait for theirs, and for people who read the history.
 KEPT_TAKEN = 1_000
 
+_COMMAND = "id, verb, \"by\", at_ms, rate, coalesce(guard, ''), coalesce(lifts, '')"
+
 Stamp = tuple[int, int, int] | None
 
 
@@ -28,13 +30,23 @@ class Taken:
     epoch: int
 
 
-def add(db: DuckDBPyConnection, job: str, verb: Verb, rate: float | None, by: str, now_ms: int) -> Command:
+def add(
+    db: DuckDBPyConnection,
+    job: str,
+    verb: Verb,
+    rate: float | None,
+    by: str,
+    now_ms: int,
+    guard: str = "",
+    lifts: str = "",
+) -> Command:
     """The command is in the inbox, not yet taken."""
     row = db.execute("SELECT coalesce(max(id), 0) + 1 FROM commands").fetchone()
     assert row is not None
-    command = Command(row[0], verb, by, now_ms, rate)
+    command = Command(row[0], verb, by, now_ms, rate, guard, lifts)
     db.execute(
-        "INSERT INTO commands VALUES (?, ?, ?, ?, ?, ?, NULL, NULL)", [command.id, job, verb, rate, by, now_ms]
+        "INSERT INTO commands VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, ?, ?)",
+        [command.id, job, verb, rate, by, now_ms, guard or None, lifts or None],
     )
     return command
 
@@ -42,19 +54,19 @@ def add(db: DuckDBPyConnection, job: str, verb: Verb, rate: float | None, by: st
 def waiting(db: DuckDBPyConnection, job: str) -> tuple[Command, ...]:
     """Commands not taken, oldest first."""
     found = db.execute(
-        'SELECT id, verb, "by", at_ms, rate FROM commands WHERE job = ? AND taken_epoch IS NULL ORDER BY id', [job]
+        f"SELECT {_COMMAND} FROM commands WHERE job = ? AND taken_epoch IS NULL ORDER BY id", [job]
     ).fetchall()
-    return tuple(Command(id, Verb(verb), by, at_ms, rate) for id, verb, by, at_ms, rate in found)
+    return tuple(Command(row[0], Verb(row[1]), *row[2:]) for row in found)
 
 
 def taken_after(db: DuckDBPyConnection, job: str, epoch: int) -> tuple[Taken, ...]:
     """Commands that were taken after this epoch, in order."""
     found = db.execute(
-        """SELECT id, verb, "by", at_ms, rate, taken_epoch FROM commands
+        f"""SELECT {_COMMAND}, taken_epoch FROM commands
            WHERE job = ? AND taken_epoch > ? ORDER BY taken_epoch, id""",
         [job, epoch],
     ).fetchall()
-    return tuple(Taken(Command(row[0], Verb(row[1]), *row[2:5]), row[5]) for row in found)
+    return tuple(Taken(Command(row[0], Verb(row[1]), *row[2:-1]), row[-1]) for row in found)
 
 
 def take(db: DuckDBPyConnection, job: str, commands: Sequence[Command], epoch: int, now_ms: int) -> None:

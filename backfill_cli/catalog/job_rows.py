@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any
 
+from backfill_cli.catalog.jobs import read_control
 from backfill_cli.catalog.lease import Lease
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.duckdb_instance import DuckDBPyConnection
@@ -91,7 +92,7 @@ def rows(db: DuckDBPyConnection) -> tuple[JobRow, ...]:
     """All jobs, oldest first; `live`, `waiting` and `verified` are for the caller to fill in."""
     found = db.execute(
         """SELECT name, state, reason, why, phase, epoch, paused_by, paused_since_ms, rate, stop_asked, pause_all,
-                  progress, strategy, until, created_ms, caught_up_ms,
+                  holds, progress, strategy, until, created_ms, caught_up_ms,
                   coalesce(config_file, ''), coalesce(token, 0), owner, host, pid, claimed_ms, renewed_ms
            FROM jobs LEFT JOIN leases ON leases.job = jobs.name ORDER BY created_ms, name"""
     ).fetchall()
@@ -99,21 +100,21 @@ def rows(db: DuckDBPyConnection) -> tuple[JobRow, ...]:
 
 
 def _row(row: tuple[Any, ...]) -> JobRow:
-    name, state, reason, why, phase, epoch, *control = row[:11]
-    progress, strategy, until, created_ms, caught_up_ms, config_file = row[11:17]
+    name, state, reason, why, phase, epoch, *control = row[:12]
+    progress, strategy, until, created_ms, caught_up_ms, config_file = row[12:18]
     return JobRow(
         name=name,
         state=JobState(state),
         why=Limit.stored(reason, why),
         phase=Phase(phase),
         epoch=epoch,
-        control=Control(*control),
+        control=read_control(*control),
         progress=None if progress is None else read_progress(progress),
         strategy=strategy,
         until=until,
         created_ms=created_ms,
         caught_up_ms=caught_up_ms,
-        lease=Lease(*row[17:]),
+        lease=Lease(*row[18:]),
         live=False,
         config_file=config_file,
     )

@@ -3,14 +3,14 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.errors import NoSuchJob, StateConflict, UsageError, command
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.codec import decode, encode
-from backfill_cli.model.job import TRANSITIONS, Control, JobState, Phase, may_become
+from backfill_cli.model.job import TRANSITIONS, Control, Hold, JobState, Phase, may_become
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.split import Split
 from backfill_cli.model.units import nearest_first, spell_known
@@ -72,7 +72,7 @@ def create(db: DuckDBPyConnection, definition: "JobDefinition", control: Control
     db.execute(
         """INSERT INTO jobs VALUES ($name, 'starting', 'starting', $strategy, $until, $config, $fingerprint, $pin,
            $tables, $now, 'snapshot', 0, 0, 0, $paused_by, $paused_since, $rate, $stop, NULL, NULL, $pause_all,
-           $file, NULL)""",
+           $file, NULL, $holds)""",
         {
             "name": definition.name,
             "strategy": definition.strategy,
@@ -88,6 +88,7 @@ def create(db: DuckDBPyConnection, definition: "JobDefinition", control: Control
             "stop": control.stop,
             "pause_all": control.pause_all,
             "file": definition.config_file or None,
+            "holds": spell_holds(control),
         },
     )
     _insert_splits(db, definition.name, definition.pin.splits)
@@ -143,22 +144,52 @@ def definition(db: DuckDBPyConnection, job: str) -> "JobDefinition":
 
 def standing(db: DuckDBPyConnection, job: str) -> JobStatus:
     row = db.execute(
-        """SELECT state, paused_by, paused_since_ms, rate, stop_asked, pause_all, epoch, promised_epoch,
+        """SELECT state, paused_by, paused_since_ms, rate, stop_asked, pause_all, holds, epoch, promised_epoch,
                   last_epoch, phase
            FROM jobs WHERE name = ?""",
         [job],
     ).fetchone()
     if row is None:
         raise no_such_job(db, job)
-    return JobStatus(JobState(row[0]), Control(*row[1:6]), row[6], row[7], row[8], Phase(row[9]))
+    return JobStatus(JobState(row[0]), read_control(*row[1:7]), row[7], row[8], row[9], Phase(row[10]))
 
 
 def set_control(db: DuckDBPyConnection, job: str, control: Control) -> None:
     db.execute(
-        """UPDATE jobs SET paused_by = ?, paused_since_ms = ?, rate = ?, stop_asked = ?, pause_all = ?
+        """UPDATE jobs SET paused_by = ?, paused_since_ms = ?, rate = ?, stop_asked = ?, pause_all = ?, holds = ?
            WHERE name = ?""",
-        [control.paused_by, control.paused_since_ms, control.rate, control.stop, control.pause_all, job],
+        [
+            control.paused_by,
+            control.paused_since_ms,
+            control.rate,
+            control.stop,
+            control.pause_all,
+            spell_holds(control),
+            job,
+        ],
     )
+
+
+def spell_holds(control: Control) -> str | None:
+    """What guards did, as the catalog keeps it; None for nothing."""
+    if not (control.holds or control.overridden):
+        return None
+    told = {"holds": [asdict(hold) for hold in control.holds], "overridden": control.overridden}
+    return json.dumps(told, ensure_ascii=False)
+
+
+def read_control(
+    paused_by: str | None,
+    paused_since_ms: int | None,
+    rate: float | None,
+    stop: bool,
+    pause_all: bool,
+    holds: str | None,
+) -> Control:
+    """The control that a job's row has, by its columns."""
+    told = {"holds": (), "overridden": ()} if holds is None else json.loads(holds)
+    held = tuple(Hold(**hold) for hold in told["holds"])
+    return Control(paused_by, paused_since_ms, rate, stop, pause_all, held, tuple(told["overridden"]))
 
 
 def spell_tables(tables: Sequence["SinkTable"]) -> str:

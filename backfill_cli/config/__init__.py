@@ -26,6 +26,7 @@ from backfill_cli.config.sections import (
     JOB_NAME,
     Barrier,
     CatchUp,
+    GuardSection,
     Hooks,
     Job,
     JobFile,
@@ -40,6 +41,7 @@ from backfill_cli.contracts import (
     BrokenContract,
     Capabilities,
     Extras,
+    Gauge,
     Sink,
     SinkCapabilities,
     SinkExtras,
@@ -83,6 +85,7 @@ class JobConfig:
     spool: SpoolSection
     spark: Spark
     hooks: Hooks
+    guards: tuple[GuardSection, ...] = ()
     file: str = field(default="", compare=False)
 
     def table(self, name: str) -> Table:
@@ -127,6 +130,16 @@ class JobConfig:
         options = resolve(self.sink, "sink", self._context)
         says = {"capabilities": SinkCapabilities, "extras": SinkExtras}
         return self._plugged("sink", Sink, says, lambda: sink_of(self.tree["sink"]).open(options))
+
+    def open_gauge(self, guard: GuardSection) -> Gauge | None:
+        """What asks upstream or sink for a guard, secrets resolved; None for a guard that asks neither."""
+        side = "sink" if guard.kind == "sql" and guard.on == "sink" else "upstream"
+        source = upstream_of(self.tree["upstream"])
+        query = guard.query if guard.kind == "sql" else source.gauges.get(guard.kind)
+        opens = sink_of(self.tree["sink"]).gauge if side == "sink" else source.gauge
+        if query is None or opens is None:
+            return None
+        return opens(resolve(getattr(self, side), side, self._context), query, guard.timeout_s)
 
     def _plugged(
         self, side: str, contract: type, says: Mapping[str, type], opening: Callable[[], Opened]
@@ -291,10 +304,17 @@ def _checked(
         file = _file(tree, faults, context)
     faults += table_faults(tree)
     faults += _folder_faults(file) if file is not None else []
+    faults += (
+        _guard_faults(tree, file.guards) if file is not None and upstream is not None and sink is not None else []
+    )
     if file is None or upstream is None or sink is None or faults:
         raise ConfigError(source, faults, hint)
     sections = {name: getattr(file, name) for name in JobFile.model_fields}
-    return JobConfig(tree, **{**sections, "upstream": upstream, "sink": sink, "tables": tuple(file.tables)})
+    return JobConfig(
+        tree,
+        **{**sections, "upstream": upstream, "sink": sink, "tables": tuple(file.tables)}
+        | {"guards": tuple(file.guards)},
+    )
 
 
 def _file(tree: Tree, faults: list[str], context: Any) -> JobFile | None:
@@ -341,6 +361,20 @@ def _folder_faults(file: JobFile) -> list[str]:
     if file.job.strategy == "chain" and (spool.is_relative_to(staging) or staging.is_relative_to(spool)):
         return [f"spool.path: {spool} and job.staging ({staging}) must be two folders, neither inside the other"]
     return []
+
+
+def _guard_faults(tree: Tree, guards: Sequence[GuardSection]) -> list[str]:
+    """Guards that ask a system which cannot be asked."""
+    source = upstream_of(tree["upstream"])
+    faults = []
+    for index, guard in enumerate(guards):
+        if guard.kind == "sql":
+            asked = source.gauge if guard.on == "upstream" else sink_of(tree["sink"]).gauge
+            if asked is None:
+                faults.append(f"guards[{index}]: this {guard.on} answers no SQL for guards")
+        elif guard.kind in ("replication-lag", "sessions") and guard.kind not in source.gauges:
+            faults.append(f"guards[{index}]: this upstream cannot tell its {guard.kind}")
+    return faults
 
 
 def _misplaced_references(tree: Tree) -> list[str]:

@@ -1,6 +1,7 @@
 """The config file as models. `[upstream]` and `[sink]` are checked by their connectors' models."""
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -16,7 +17,8 @@ from pydantic import (
 )
 
 from backfill_cli.contracts.options import STORED, FilePath
-from backfill_cli.model.units import duration_s, size_bytes
+from backfill_cli.model.guard import Guard, Limited, Rule, Window
+from backfill_cli.model.units import duration_s, size_bytes, spell_duration, spell_number, spell_size
 
 DEFAULT_STAGING = ".backfill/staging"
 DEFAULT_SPOOL = ".backfill/spool"
@@ -311,6 +313,142 @@ class Hooks(Section):
         return self
 
 
+GuardKind = Literal["sql", "replication-lag", "sessions", "load", "free-disk", "window", "lag"]
+
+_OF_KIND: dict[str, frozenset[str]] = {
+    "sql": frozenset({"query", "on", "limit"}),
+    "replication-lag": frozenset({"limit"}),
+    "sessions": frozenset({"limit"}),
+    "load": frozenset({"limit"}),
+    "free-disk": frozenset({"path", "limit"}),
+    "window": frozenset({"from", "to"}),
+    "lag": frozenset({"job", "limit"}),
+}
+_MAY_LACK = frozenset({"path", "on"})
+_OF_SOME_KINDS = frozenset().union(*_OF_KIND.values())
+_TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise ValueError("must be a number, 0 or more")
+    return float(value)
+
+
+_LIMITS: dict[str, Callable[[object], float]] = {
+    "replication-lag": duration_s,
+    "lag": duration_s,
+    "free-disk": lambda value: float(size_bytes(value)),
+}
+
+
+class GuardSection(Section):
+    name: str = Field(
+        pattern=JOB_NAME.pattern.join(("^", "$")),
+        description="The guard's name, in `status` and `history`: 1 to 63 of `a-z`, `0-9`, `_`, `-`.",
+    )
+    kind: GuardKind = Field(
+        description="What is asked: `sql`, the number that `query` returns; `replication-lag`, the largest lag of "
+        "the upstream's standbys, and `sessions`, its active sessions without those of backfill (PostgreSQL); "
+        "`load`, this machine's 1-minute load per core; `free-disk`; `window`, the part of the day in which the "
+        "job may work; `lag`, of another job of this catalog."
+    )
+    limit: float | str | None = Field(
+        default=None,
+        description='Over it the job is held: a number, a duration for lags (`"30s"`), a size for `free-disk` '
+        '(`"20GB"`), below which the job is held. Required, except for `window`.',
+    )
+    rate: float | None = Field(
+        default=None,
+        ge=0,
+        description="Snapshot rows per second that are read while the guard holds the job. Default: the job is "
+        "paused.",
+    )
+    lift: float = Field(
+        default=0.8,
+        gt=0,
+        le=1,
+        description="A hold ends once the value is at most this share of the limit; for `free-disk`, at least the "
+        "limit divided by it.",
+    )
+    every_s: Duration = Field(default=5.0, alias="every", ge=0.05, description="How often it is asked.")
+    timeout_s: Duration = Field(
+        default=5.0,
+        alias="timeout",
+        ge=0.05,
+        description="How long an answer may take. A guard that does not answer twice in a row holds the job.",
+    )
+    query: str | None = Field(
+        default=None,
+        min_length=1,
+        description="For `sql`: a query for one number, run in a read-only transaction.",
+    )
+    on: Literal["upstream", "sink"] = Field(default="upstream", description="For `sql`: which side is asked.")
+    path: Annotated[str | None, FilePath()] = Field(
+        default=None,
+        min_length=1,
+        description="For `free-disk`: a file or folder on that disk. Default: `job.staging`.",
+    )
+    begin: str | None = Field(
+        default=None, alias="from", description='For `window`: its begin in local time, `"22:00"`.'
+    )
+    end: str | None = Field(
+        default=None, alias="to", description='For `window`: its end in local time, `"06:00"`.'
+    )
+    job: str | None = Field(default=None, min_length=1, description="For `lag`: the other job.")
+
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> "GuardSection":
+        names = {name: field.alias or name for name, field in type(self).model_fields.items()}
+        given = {names[name] for name in self.model_fields_set} & _OF_SOME_KINDS
+        known = _OF_KIND[self.kind]
+        if given - known:
+            raise ValueError(f'kind "{self.kind}" has no {", ".join(sorted(given - known))}')
+        if lacks := known - given - _MAY_LACK:
+            raise ValueError(f'kind "{self.kind}" needs {", ".join(sorted(lacks))}')
+        if self.kind == "window":
+            for at in (self.begin, self.end):
+                if not _TIME.fullmatch(str(at)):
+                    raise ValueError('from and to must be times of the day, like "22:00"')
+            if self.begin == self.end:
+                raise ValueError("from and to must differ")
+        else:
+            try:
+                _LIMITS.get(self.kind, _number)(self.limit)
+            except ValueError as error:
+                raise ValueError(f"limit: {error}") from None
+        return self
+
+    @property
+    def guard(self) -> Guard:
+        """As a value."""
+        return Guard(self.name, self._rule, self.rate)
+
+    @property
+    def _rule(self) -> Rule:
+        if self.kind == "window":
+            return Window(*(60 * int(at[:2]) + int(at[3:]) for at in (self.begin or "", self.end or "")))
+        spell: dict[str, Callable[[float], str]] = {
+            "replication-lag": spell_duration,
+            "lag": spell_duration,
+            "free-disk": spell_size,
+        }
+        what = {
+            "sql": "the query returned",
+            "replication-lag": "replication lag",
+            "sessions": "active sessions:",
+            "load": "load per core",
+            "free-disk": "free disk",
+            "lag": f"lag of job '{self.job}'",
+        }[self.kind]
+        limit = _LIMITS.get(self.kind, _number)(self.limit)
+        return Limited(what, limit, self.lift, spell.get(self.kind, _spell_value), self.kind == "free-disk")
+
+
+def _spell_value(value: float) -> str:
+    return spell_number(round(value, 2))
+
+
 class JobFile(Section):
     """The whole file. `upstream` and `sink` are checked by their connectors' models."""
 
@@ -326,3 +464,13 @@ class JobFile(Section):
     spool: SpoolSection = SpoolSection()
     spark: Spark = Spark()
     hooks: Hooks = Hooks()
+    guards: list[GuardSection] = Field(
+        default_factory=list, description="What holds the job before its source or machine suffers."
+    )
+
+    @field_validator("guards")
+    @classmethod
+    def _guards_differ(cls, guards: list[GuardSection]) -> list[GuardSection]:
+        if len({guard.name for guard in guards}) < len(guards):
+            raise ValueError("two guards have one name")
+        return guards

@@ -298,6 +298,12 @@ REST = """\
 # command = ["./notify.sh"]          # gets the event as JSON on stdin; ./ is this file's folder
 # timeout = "30s"
 
+# [[guards]]                         # holds the job before its source or machine suffers
+# name = "disk"
+# kind = "free-disk"                 # also sql, replication-lag, sessions, load, window, lag
+# limit = "20GB"                     # less than this: the job pauses, until there is a quarter more
+# rate = 500                         # instead of the pause: rows per second of snapshot reads
+
 # [retry]
 # limit = "10m"                      # how long a temporary failure is retried
 

@@ -4,6 +4,7 @@ All of them raise `errors.Transient` (the engine retries with backoff, up to the
 `errors.Fatal` (nothing is committed, the last epoch stands, the job fails). Any other exception is a bug.
 """
 
+from backfill_cli.contracts.gauge import Gauge, Unanswered
 from backfill_cli.contracts.options import (
     FoundTable,
     Looked,
@@ -70,6 +71,7 @@ __all__ = [
     "EpochCommit",
     "Extras",
     "FoundTable",
+    "Gauge",
     "JobDefinition",
     "JobStore",
     "Lease",
@@ -102,6 +104,7 @@ __all__ = [
     "Taken",
     "TakenTable",
     "Told",
+    "Unanswered",
     "UpstreamConnector",
     "named_after",
     "require_columns",

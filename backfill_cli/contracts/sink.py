@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts.domain import Domain
+from backfill_cli.contracts.gauge import Gauge
 from backfill_cli.contracts.options import Named
 from backfill_cli.contracts.source import Contract
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
@@ -328,7 +329,8 @@ class SinkConnector:
     place: the option that says where tables go, which `init --to` fills in; placed: all options that a place says,
     where these are several. claims: whether a place is of this kind, by its form or by what lies there. look: what
     there is to say of the place that these options name, in at most two lines; secrets are resolved; raises
-    UsageError for a server that does not answer. domain: what the types of a sink with these options hold.
+    UsageError for a server that does not answer. domain: what the types of a sink with these options hold. gauge:
+    asks a query for one number, within some seconds, for guards; None: it has no SQL for that.
     """
 
     options: type["BaseModel"]
@@ -340,3 +342,4 @@ class SinkConnector:
     claims: Callable[[str], bool] = lambda _text: False
     look: Callable[[Any], Sequence[str]] | None = None
     domain: Callable[[Any], Domain] = lambda _options: Domain()
+    gauge: Callable[[Any, str, float], Gauge] | None = None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from backfill_cli.contracts import own
 from backfill_cli.contracts.decoder import Edges
 from backfill_cli.contracts.domain import Domain
+from backfill_cli.contracts.gauge import Gauge
 from backfill_cli.contracts.options import Looked, Named
 from backfill_cli.errors import BackfillError, UsageError
 from backfill_cli.model.headroom import Headroom, Unread
@@ -718,6 +719,8 @@ class UpstreamConnector:
     look: finds out the options by reading data, without Spark; None: not supported. claims: whether a place is
     data of this kind, by its form or by what lies there; for `init --from`, which names no type.
     formats: lake table formats for which Spark needs jars, see spark/table_formats.py.
+    gauge: asks a query for one number, within some seconds, for guards; None: it has no SQL. gauges: queries for
+    what guards can name, `replication-lag` in seconds and `sessions`.
     """
 
     options: type["BaseModel"]
@@ -730,3 +733,5 @@ class UpstreamConnector:
     look: Callable[[Named], Looked] | None = None
     claims: Callable[[str], bool] = lambda _text: False
     formats: tuple[str, ...] = ()
+    gauge: Callable[[Any, str, float], Gauge] | None = None
+    gauges: Mapping[str, str] = field(default_factory=dict)

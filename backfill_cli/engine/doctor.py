@@ -267,6 +267,9 @@ def _planned(report: PlanReport, has_failed: bool) -> Iterator[Check]:
         yield failed("plan", refusal.message, refusal.hint)
     for one in report.warnings:
         yield warning("plan", one)
+    for guard in report.guards:
+        said = f"{guard.name}: {guard.said}"
+        yield ok("guard", said) if guard.fine else warning("guard", said)
     if report.retention:
         yield ok("retention", f"the upstream must keep {report.retention}")
 

@@ -67,26 +67,55 @@ class Verb(StrEnum):
     RESUME = "resume"
     THROTTLE = "throttle"
     STOP = "stop"
+    HOLD = "hold"
+    LIFT = "lift"
+
+
+OF_GUARDS = frozenset({Verb.HOLD, Verb.LIFT})
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A row of the inbox. rate: rows/s for `throttle`, None for no limit. by: who requested it, for display."""
+    """A row of the inbox. by: who requested it, for display.
+
+    rate: rows/s for `throttle`, None for no limit; for `hold`, None to pause. guard: whose hold it is. lifts: what
+    ends that, for display.
+    """
 
     id: int
     verb: Verb
     by: str
     at_ms: int
     rate: float | None = None
+    guard: str = ""
+    lifts: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A guard's pause or throttle. rate: None for a pause. by: the guard, and its reason. since_ms: the epoch of
+    the barrier at which it took effect. lifts: what ends it, in words."""
+
+    guard: str
+    by: str
+    since_ms: int
+    rate: float | None = None
+    lifts: str = ""
+
+    @property
+    def pauses(self) -> bool:
+        return self.rate is None
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
     """What was commanded, kept in the catalog so that it survives every runner.
 
+    paused_by, paused_since_ms, rate: of people; what is in force is `paused` and `pace`, guards' holds included.
     paused_since_ms: the epoch of the barrier at which the pause took effect. rate: snapshot rows per second; None:
     no limit; 0: follow without reading the snapshot. pause_all: while paused, the log is not taken into the spool
-    either (strategy chain).
+    either (strategy chain). holds: each guard's, at most one. overridden: guards whose hold a person ended, until
+    their value was within the limit once.
     """
 
     paused_by: str | None = None
@@ -94,10 +123,45 @@ class Control:
     rate: float | None = None
     stop: bool = False
     pause_all: bool = False
+    holds: tuple[Hold, ...] = ()
+    overridden: tuple[str, ...] = ()
 
     @property
     def paused(self) -> bool:
-        return self.paused_by is not None
+        """Whether nothing is read now, by a person's command or a guard's hold."""
+        return self.paused_by is not None or any(hold.pauses for hold in self.holds)
+
+    @property
+    def pace(self) -> float | None:
+        """Snapshot rows per second in force: the lowest of a person's rate and the guards'; None: no limit."""
+        rates = (self.rate, *(hold.rate for hold in self.holds))
+        return min((rate for rate in rates if rate is not None), default=None)
+
+    @property
+    def pausing(self) -> Hold | None:
+        """The first guard's hold that pauses a job which no person has paused."""
+        return None if self.paused_by is not None else next((one for one in self.holds if one.pauses), None)
+
+    @property
+    def slowing(self) -> Hold | None:
+        """The guard's hold whose rate is in force; None where a person's is as low, or none is."""
+        own, pace = self.rate, self.pace
+        if pace is None or (own is not None and own <= pace):
+            return None
+        return next(one for one in self.holds if one.rate == pace)
+
+    @property
+    def since_ms(self) -> int | None:
+        """The epoch of the barrier at which the job was paused; None while it is not."""
+        return self.paused_since_ms if self.pausing is None else self.pausing.since_ms
+
+    @property
+    def pauser(self) -> str | None:
+        """Who has paused the job: a person, or a guard with its reason."""
+        return self.paused_by if self.pausing is None else self.pausing.by
+
+    def hold_of(self, guard: str) -> Hold | None:
+        return next((hold for hold in self.holds if hold.guard == guard), None)
 
 
 def apply_command(control: Control, command: Command, epoch: int) -> Control:
@@ -108,15 +172,43 @@ def apply_command(control: Control, command: Command, epoch: int) -> Control:
     match command.verb:
         case Verb.PAUSE | Verb.PAUSE_ALL:
             control = replace(control, pause_all=control.pause_all or command.verb is Verb.PAUSE_ALL)
-            if control.paused:
+            if control.paused_by is not None:
                 return control
             return replace(control, paused_by=command.by, paused_since_ms=epoch)
         case Verb.RESUME:
-            return replace(control, paused_by=None, paused_since_ms=None, stop=False, pause_all=False)
+            control = replace(control, paused_by=None, paused_since_ms=None, stop=False, pause_all=False)
+            return _overriding(control, control.holds)
         case Verb.THROTTLE:
-            return replace(control, rate=command.rate)
+            control = replace(control, rate=command.rate)
+            return _overriding(control, tuple(hold for hold in control.holds if not hold.pauses))
         case Verb.STOP:
             return replace(control, stop=True)
+        case Verb.HOLD:
+            return _held(control, command, epoch)
+        case Verb.LIFT:
+            holds = tuple(hold for hold in control.holds if hold.guard != command.guard)
+            overridden = tuple(guard for guard in control.overridden if guard != command.guard)
+            return replace(control, holds=holds, overridden=overridden)
+
+
+def _overriding(control: Control, ended: tuple[Hold, ...]) -> Control:
+    """A person ends these holds: their guards hold the job again only once they have been within their limits."""
+    holds = tuple(hold for hold in control.holds if hold not in ended)
+    return replace(control, holds=holds, overridden=(*control.overridden, *(hold.guard for hold in ended)))
+
+
+def _held(control: Control, command: Command, epoch: int) -> Control:
+    """A guard's hold, unless a person overrides it. Held already: since when stays as it is."""
+    if command.guard in control.overridden:
+        return control
+    hold = Hold(command.guard, command.by, epoch, command.rate, command.lifts)
+    before = control.hold_of(command.guard)
+    if before is None:
+        return replace(control, holds=(*control.holds, hold))
+    if (before.rate, before.lifts) == (command.rate, command.lifts):
+        return control
+    holds = tuple(replace(hold, since_ms=before.since_ms) if one is before else one for one in control.holds)
+    return replace(control, holds=holds)
 
 
 @dataclass(frozen=True, slots=True)

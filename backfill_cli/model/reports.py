@@ -109,7 +109,7 @@ class PlanReport:
     whether there is a change log to follow. side_tables: for rows that cannot be read, where these are
     quarantined; they have no splits.
     running: whether a runner has the job. then: what to type next, if nothing is refused. headroom: how long the
-    upstream keeps what a job that begins now has not read; None if that is not asked.
+    upstream keeps what a job that begins now has not read; None if that is not asked. guards: what each says.
     """
 
     job: str
@@ -134,6 +134,7 @@ class PlanReport:
     running: bool = False
     then: Hint = Hint()  # noqa: RUF009
     headroom: Headroom | None = None
+    guards: tuple["GuardTold", ...] = ()
 
     def spell_amount(self, tables: Sequence[PlannedTable]) -> str:
         """`200,000 rows, 4.0 MB`; of a log read by offsets `at most 21 records`: not each is a row."""
@@ -142,6 +143,15 @@ class PlanReport:
         told = about + spell_count(sum(one or 0 for one in rows), "record" if is_log else "row")
         size = "" if is_log else f", {spell_size(sum(table.size_bytes for table in tables))}"
         return f"{'rows unknown until read' if None in rows else told}{size}"
+
+
+@dataclass(frozen=True, slots=True)
+class GuardTold:
+    """said: its value and limit now, or why it cannot be asked. fine: whether it would leave the job alone."""
+
+    name: str
+    said: str
+    fine: bool
 
 
 class Origin(StrEnum):

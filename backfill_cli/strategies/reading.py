@@ -157,12 +157,12 @@ class SplitStrategy(Strategy[L]):
 
     def _allowed(self, state: L, budget: Budget) -> Allowance | None:
         """What the commanded rate allows to be read at this barrier; None without a rate."""
-        return None if state.control.rate is None else refilled(state, budget)
+        return None if state.control.pace is None else refilled(state, budget)
 
     def _consumed(self, state: L, staged: Staged, budget: Budget) -> L:
         """The state once the epoch's reads are in the sink."""
         read_rows = sum(rows for _, rows in staged.reads)
-        allowance = state.allowance.spend(read_rows) if state.control.rate is not None else state.allowance
+        allowance = state.allowance.spend(read_rows) if state.control.pace is not None else state.allowance
         splits = self._reading.consumed(state.splits, staged.reads, budget.now_ms)
         return replace(state, splits=splits, allowance=allowance)
 
@@ -209,7 +209,7 @@ def refilled(state: Limited, budget: Budget) -> Allowance:
     """The token bucket at this barrier: it earns tokens during the snapshot phase, unless the job is paused."""
     if state.control.paused or state.phase != Phase.SNAPSHOT:
         return state.allowance.hold(budget.steady_ms)
-    return state.allowance.fill(state.control.rate, budget.interval_ms, budget.steady_ms)
+    return state.allowance.fill(state.control.pace, budget.interval_ms, budget.steady_ms)
 
 
 def observed(plan: EpochPlan, left: Sequence[UpstreamEpoch], begun_ms: int | None, latest: Position) -> EpochPlan:

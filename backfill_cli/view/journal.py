@@ -344,6 +344,8 @@ def event_json(event: Event, now_ms: int) -> dict[str, object]:
 def spell_command(command: Command) -> str:
     """`throttle to 500 rows/s`."""
     rate = ""
+    if command.verb is Verb.HOLD:
+        rate = "" if command.rate is None else f" to {spell_number(command.rate)} rows/s"
     if command.verb is Verb.THROTTLE:
         rate = " to no limit" if command.rate is None else f" to {spell_number(command.rate)} rows/s"
     return f"{command.verb}{rate}"

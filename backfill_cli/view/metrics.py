@@ -31,6 +31,11 @@ def _seconds(at_ms: int | None) -> float | None:
     return None if at_ms is None else at_ms / 1000
 
 
+def _pace(view: JobView) -> float | None:
+    rates = (view.rate, *(hold.rate for hold in view.holds))
+    return min((rate for rate in rates if rate is not None), default=None)
+
+
 def _one_of(all_values: Iterable[str], now: str) -> dict[str, float]:
     return {one: float(one == now) for one in all_values}
 
@@ -50,8 +55,9 @@ GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
     ("snapshot_ratio", "Share of the snapshot that has been read, 0 to 1.", lambda v: v.share),
     ("snapshot_rows_expected", "Rows in the snapshot, if metadata gives them.", lambda v: v.rows_total),
     ("snapshot_rows_per_second", "Rate of snapshot reads.", lambda v: v.rows_per_s),
-    ("throttle_rows_per_second", "The limit in force; absent without one.", lambda v: v.rate),
+    ("throttle_rows_per_second", "The limit in force; absent without one.", _pace),
     ("paused", "1 while the job is paused by a command.", lambda v: float(v.paused_by is not None)),
+    ("held", "1 while a guard pauses or slows the job.", lambda v: float(bool(v.holds))),
     ("converging", "1 while the sink matches no state of the upstream yet.", lambda v: float(v.converging)),
     (
         "not_converging",

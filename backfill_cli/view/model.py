@@ -11,7 +11,7 @@ from backfill_cli.errors import Hint, NoSuchJob, command, sql
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, TablePartitions, Written
 from backfill_cli.model.headroom import Headroom, Kept
 from backfill_cli.model.job import ENDED as ENDED_STATES
-from backfill_cli.model.job import JobState, Phase, Verb
+from backfill_cli.model.job import Hold, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.split import SplitStatus, partition_number, partition_table
@@ -151,6 +151,8 @@ class JobView:
     changes_in_hand: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
     headroom: HeadroomView | None = None
+    holds: Sequence[Hold] = ()
+    overridden: Sequence[str] = ()
     ledger: Sequence[EpochRecord] = field(default=(), metadata=UNTOLD)
     taken: Sequence[Taken] = field(default=(), metadata=UNTOLD)
 
@@ -195,6 +197,8 @@ def job_view(
         rate=row.control.rate,
         paused_by=row.control.paused_by,
         paused_since_ms=row.control.paused_since_ms,
+        holds=row.control.holds,
+        overridden=row.control.overridden,
         converging=progress.converging,
         not_converging=progress.not_converging if at_work else None,
         waiting_for=progress.waiting_for if row.live else None,
@@ -298,7 +302,7 @@ def limited_by(row: JobRow, committed_ms: int = 0) -> Limit:
     if row.state == JobState.FAILED:
         why = reason_of(row)
         return replace(why, text=f"failed: {why.text}", kind=Kind.ENDED, hint=why.hint or go_on)
-    paused = f", paused by {row.control.paused_by}" if row.control.paused else ""
+    paused = f", paused by {row.control.pauser}" if row.control.paused else ""
     if row.state == JobState.DONE and row.progress is not None and not row.progress.follows:
         return Limit(f"done: {row.reason}{paused}", Kind.ENDED)
     if row.state == JobState.DONE and not paused:
@@ -326,8 +330,10 @@ def limited_by(row: JobRow, committed_ms: int = 0) -> Limit:
         return waits or Limit("the current commit is finished first", Kind.STOPPING)
     if row.control.paused:
         too = ", and its change log is not read either (pause --all)" if row.control.pause_all else ""
-        since = spell_moment(row.control.paused_since_ms)
-        return Limit(f"by {row.control.paused_by} since {since}{too}", Kind.PAUSED, go_on)
+        hold = row.control.pausing
+        since = spell_moment(row.control.paused_since_ms if hold is None else hold.since_ms)
+        ends = "" if hold is None else f"; {hold.lifts}"
+        return Limit(f"by {row.control.pauser} since {since}{too}{ends}", Kind.PAUSED, go_on)
     if row.reported is None:  # what the runner before reported was of a control that was another
         return Limit("starting")
     return row.reported.limited_by

@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 
 from backfill_cli.catalog import Run, Taken
 from backfill_cli.model.checkpoint import EpochRecord
-from backfill_cli.model.job import Phase, Verb
+from backfill_cli.model.job import Control, Phase, Verb, apply_command
 from backfill_cli.view.journal import spell_command
 from backfill_cli.view.model import JobView
 
@@ -70,11 +70,12 @@ PAUSED, STOPPED, DEAD = "paused", "no runner", "no runner: it died"
 
 def pauses(taken: Sequence[Taken], until_ms: int) -> tuple[Span, ...]:
     """When the job was paused: from the barrier that took the pause to the one that took the resume."""
-    spans, since_ms = [], None
+    spans, since_ms, control = [], None, Control()
     for one in taken:
-        if one.command.verb in (Verb.PAUSE, Verb.PAUSE_ALL):
+        control = apply_command(control, one.command, one.epoch)
+        if control.paused:
             since_ms = one.epoch if since_ms is None else since_ms
-        elif one.command.verb is Verb.RESUME and since_ms is not None:
+        elif since_ms is not None:
             spans.append(Span(PAUSED, since_ms, max(since_ms, one.epoch)))
             since_ms = None
     if since_ms is not None:

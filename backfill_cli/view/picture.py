@@ -436,7 +436,7 @@ def _last_commit(view: JobView) -> str:
 
 
 def _held_up(view: JobView) -> bool:
-    return bool(view.paused_by or view.not_converging or view.waiting_for)
+    return bool(view.paused_by or view.holds or view.not_converging or view.waiting_for)
 
 
 def _to(limit: Limit) -> Hint:

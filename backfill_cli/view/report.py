@@ -171,8 +171,10 @@ def _now(told: Reported) -> str:
     if view.state == "running":
         return _at_work(view)
     if view.state == "paused":
-        since = f" since {spell_clock(view.paused_since_ms, told.now_ms)}" if view.paused_since_ms else ""
-        return f"paused{since} by {view.paused_by}"
+        hold = next((one for one in view.holds if one.pauses), None) if view.paused_by is None else None
+        since_ms, by = (view.paused_since_ms, view.paused_by) if hold is None else (hold.since_ms, hold.by)
+        since = f" since {spell_clock(since_ms, told.now_ms)}" if since_ms else ""
+        return f"paused{since} by {by}"
     if view.state == "stopped":
         return _stopped(told)
     if view.state == DEAD:

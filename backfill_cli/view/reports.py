@@ -59,6 +59,7 @@ def plan_text(report: PlanReport) -> str:
         facts.append(("retention", f"the upstream must keep {report.retention}"))
     if report.headroom:
         facts.append(("headroom", spell_headroom(report.headroom, wall_clock_ms())))
+    facts += [("guard", f"{guard.name}: {guard.said}") for guard in report.guards]
     if len(report.tables) > 1:
         holds = "hold" if report.constraints_hold else "do not hold"
         facts.append(("constraints", f"across tables {holds} at every commit: {report.constraints_why}"))

@@ -1,5 +1,9 @@
 """Whole jobs over PostgreSQL into DuckDB, through engine and Spark: at their end the sink is the database."""
 
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +17,7 @@ from backfill_cli.engine.job.held import held_logs
 from backfill_cli.engine.verify.fix import fix
 from backfill_cli.engine.verify.job import verify
 from backfill_cli.errors import BackfillError, BadData, HistoryGone, Transient
+from backfill_cli.model.job import Control, Verb
 from backfill_cli.model.upstream import HeldLog
 from backfill_cli.model.verify import EVERYTHING
 
@@ -181,3 +186,59 @@ def test_plan_names_the_types_that_the_sink_has_for_uuid_and_json(
     db("CREATE TABLE typed (id uuid PRIMARY KEY, j json, b jsonb, s text, n bigint)")
     (table,) = Run(db, tmp_path, "typed").planned().tables
     assert dict(table.columns) == {"id": "uuid", "j": "json", "b": "json", "s": "string", "n": "bigint"}
+
+
+def test_a_guard_in_sql_holds_the_job_while_its_upstream_is_busy_and_plan_shows_it(
+    spark: "SparkSession", db: Database, tmp_path: Path
+) -> None:
+    db("CREATE TABLE busy (n int)", "INSERT INTO busy VALUES (3)")
+    guards = """[throttle]
+rate = 0
+[[guards]]
+name = "busy"
+kind = "sql"
+query = "SELECT max(n) FROM busy"
+limit = 2
+every = "100ms"
+[[guards]]
+name = "standbys"
+kind = "replication-lag"
+limit = "1h"
+[[guards]]
+name = "sessions"
+kind = "sessions"
+limit = 500
+"""
+    run = Run(db, tmp_path, "t", more=guards)
+    told = {guard.name: guard for guard in run.planned().guards}
+    assert told["busy"].said == "the query returned 3, over 2: it would pause the job now"
+    assert told["standbys"].fine
+    assert told["sessions"].fine
+    db("DELETE FROM busy")
+    assert (
+        "cannot be asked: the query returned NULL" in {one.name: one for one in run.planned().guards}["busy"].said
+    )
+    db("INSERT INTO busy VALUES (3)")
+
+    def until(holds: Callable[[Control], bool]) -> Control:
+        for _ in range(600):
+            with suppress(BackfillError):  # not yet
+                row = run.catalog.job("orders")
+                if row.created and holds(row.control):
+                    return row.control
+            time.sleep(0.05)
+        raise AssertionError(run.catalog.jobs())
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run.catch_up)
+        held = until(lambda control: control.paused)
+        assert held.pauser == "guard 'busy': the query returned 3, over 2"
+        assert held.paused_by is None
+        db("UPDATE busy SET n = 1")
+        assert until(lambda control: not control.paused) == Control(rate=0)
+        run.catalog.post("orders", Verb.THROTTLE, None, "ann", 0)
+        running.result(timeout=60)
+    run.equal("SELECT id, n FROM t ORDER BY id")
+    _, _, taken = run.catalog.news("orders", 0)
+    verbs = [one.command.verb for one in taken]
+    assert verbs == [Verb.HOLD, Verb.LIFT, Verb.THROTTLE]

@@ -120,7 +120,7 @@ def test_a_job_keeps_its_result_and_its_table(place: Place) -> None:
         ended = place.typed(verb, "--config", "job.toml")
         assert ended.returncode == 2
         assert 'tables.orders.transform.where: nothing → "amount > 0"' in ended.stderr
-        assert "throttle, barrier, catch_up, retry, spool, spark, hooks, staging, live, and what a" in ended.stderr
+        assert "spool, spark, hooks, guards, staging, live, and what a" in ended.stderr
     place.configured(('name = "orders"\n[up', 'name = "other"\n[up'))
     ended = place.typed("start", "--config", "job.toml")
     assert ended.returncode == 5

@@ -13,6 +13,7 @@ from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, Lease, Sink, SinkTable, Source, own
 from backfill_cli.engine.job.estimate import of_earlier, of_sample
+from backfill_cli.engine.job.gauges import told_once
 from backfill_cli.engine.job.headroom import answer, too_short
 from backfill_cli.engine.job.held import held_without_runner, spell_pending_start
 from backfill_cli.engine.job.ownership import owners_sought, require_kept, require_new, start_over_named
@@ -356,6 +357,7 @@ def plan(
         running=running,
         then=command(f"status {config.job.name}" if running else again),
         headroom=headroom,
+        guards=told_once(config, catalog),
     )
 
 

@@ -259,7 +259,7 @@ def _different(name: str, found: Sequence[Difference], folder: tuple[str, str] |
     """The error for a config that leads to another result. folder: that was moved perhaps, and its new path."""
     over = START_OVER if known else start_over(name, "--sink job.toml", "--with-rows")
     hint = (
-        "undo these changes (only throttle, barrier, catch_up, retry, spool, spark, hooks, staging, live, "
+        "undo these changes (only throttle, barrier, catch_up, retry, spool, spark, hooks, guards, staging, live, "
         "and what a hint asked you to add may change), or name another job, or " + over
     )
     if folder is not None and os.path.isdir(folder[1]) and not os.path.lexists(folder[0]):

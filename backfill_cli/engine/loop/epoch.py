@@ -65,7 +65,7 @@ def spelled(plan: EpochPlan) -> str:
 def leaves_more(epoch: Epoch[S], sizes: Sizes) -> bool:
     """Whether the barrier after this epoch need not wait for the interval."""
     if epoch.state.phase == Phase.SNAPSHOT:
-        return epoch.state.control.rate is None or sizes.full(epoch.record.changes_read)
+        return epoch.state.control.pace is None or sizes.full(epoch.record.changes_read)
     return epoch.plan.pending_after > 0 or epoch.record.phase == Phase.SNAPSHOT
 
 

@@ -203,7 +203,7 @@ class Meter:
     ) -> Progress:
         """The numbers as of the committed `state`. not_converging: see Sizes."""
         read = strategy.read_so_far(state)
-        limit, first = state.control.rate, self._first_rate(in_hand, steady_ms)
+        limit, first = state.control.pace, self._first_rate(in_hand, steady_ms)
         rates = self._rates() or ([] if first is None else [first])
         observed_ms = self._observed_ms
         self._told = self._doing or self._committing
@@ -303,7 +303,7 @@ class Meter:
             left = float(read.total)
         else:
             return None
-        limit = state.control.rate
+        limit = state.control.pace
         if limit is not None:
             rates = [min(rate, limit) for rate in rates] or [limit]
         if not rates or min(rates) <= 0:
@@ -320,7 +320,7 @@ class Meter:
     ) -> Limit:
         """What limits the job now, with the command that changes it. waiting: what holds the loop up."""
         if state.control.paused:
-            return Limit(f"by {state.control.paused_by}", Kind.PAUSED, command(f"resume {self._job}"))
+            return _paused(self._job, state.control)
         if waiting is not None:
             return replace(waiting, kind=Kind.WAITING)
         if self._opening is not None:
@@ -343,13 +343,15 @@ class Meter:
 
     def _of_snapshot(self, control: Control) -> Limit:
         lift = command(f"throttle {self._job} --rate none")
-        if control.rate == 0:
-            return Limit("rate 0: no row of the snapshot is read", hint=lift, to="read it")
+        slowing = control.slowing
+        by = "" if slowing is None else f", by {slowing.by}; {slowing.lifts}"
+        if control.pace == 0:
+            return Limit(f"rate 0: no row of the snapshot is read{by}", hint=lift, to="read it")
         if self._view.log_first:
             left = sum(epoch.size_bytes for epoch in self._view.pending)
             return Limit(f"the change log comes first, {spell_size(left)} of it: rows are read again after that")
-        if control.rate is not None:
-            return Limit(f"rate {spell_number(control.rate)} rows/s", hint=lift, to="change")
+        if control.pace is not None:
+            return Limit(f"rate {spell_number(control.pace)} rows/s{by}", hint=lift, to="change")
         staged = sum(epoch.record.stage_ms for epoch in self._recent)
         committed = sum(epoch.record.commit_ms for epoch in self._recent)
         return Limit("sink (commits take longer than reads)" if committed > staged else "upstream reads")
@@ -420,6 +422,13 @@ class Meter:
             f"{more}; a larger barrier.target, more cores, or fewer and larger upstream commits would help",
             Kind.NOT_CONVERGING,
         )
+
+
+def _paused(job: str, control: Control) -> Limit:
+    """By whom and, of a guard, what ends it."""
+    hold = control.pausing
+    ends = "" if hold is None else f"; {hold.lifts}"
+    return Limit(f"by {control.pauser}{ends}", Kind.PAUSED, command(f"resume {job}"))
 
 
 def _lacking(plan: EpochPlan) -> int:

@@ -320,7 +320,7 @@ class Orchestrator(Generic[S]):
         require_taken(self._ports.sink, done.staged)
         hit("after-stage")
         stage_ms = self._ports.steady_ms() - began_ms
-        limited = self.state.control.rate is not None
+        limited = self.state.control.pace is not None
         expected = plan.window.expected if plan.window is not None else 0
         self._sizes.staged(phase, limited, done.staged, expected, stage_ms, self._flight.takes_ms)
         self._ahead = self._closed(barrier, plan, done, budget, stage_ms)

@@ -12,6 +12,7 @@ from backfill_cli.catalog.runner import Claim
 from backfill_cli.catalog.starts import Starter
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, JobStore, Source
+from backfill_cli.engine.job.gauges import gauge_of
 from backfill_cli.engine.job.held import recover_start_before
 from backfill_cli.engine.job.machine import extras, untried
 from backfill_cli.engine.job.ownership import owners_sought, require_kept, start_over_named, take
@@ -25,6 +26,7 @@ from backfill_cli.engine.job.select import (
     strategy_of,
 )
 from backfill_cli.engine.job.side_tables import late_tables
+from backfill_cli.engine.loop.guards import Asked, Guards
 from backfill_cli.engine.loop.headroom import asked
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
@@ -37,9 +39,11 @@ from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly, Transient, command
 from backfill_cli.model.checkpoint import Recovered
 from backfill_cli.model.codec import encode
+from backfill_cli.model.guard import Order
 from backfill_cli.model.job import JobState, Verb
 from backfill_cli.model.limit import Limit
 from backfill_cli.spark import driver
+from backfill_cli.strategies import StrategyState
 
 SIGNALLED = "a signal"
 ASKED = "a stop was requested"
@@ -255,6 +259,7 @@ class _Run:
             submit = self._submits(pool)
             ports = Ports(upstream, resources.sink, store, stager, spooled, submit, _now_ms, steady_ms)
             loop = Orchestrator(job, ports, strategy, settings, recovered, meter)
+            guards = self._guards(config, loop, store)
             self.signals.ask(loop)
             heartbeat.renew, heartbeat.has_news = loop.heartbeat, loop.has_news
             heartbeat.reported = self.watcher.progressed
@@ -262,7 +267,7 @@ class _Run:
             self.watcher.progressed()
             ask = resources.upstream.extras.headroom
             try:
-                with asked(ask, loop.unread, loop.keeps):
+                with asked(ask, loop.unread, loop.keeps), guards.beside():
                     tick = run_loop(loop, self.watcher, heartbeat, self.signals.wake)
             except BackfillError:
                 with suppress(BackfillError):  # what the sink holds now, not as last reported
@@ -289,6 +294,20 @@ class _Run:
         """What runs beside the loop: the taking of the log, if the strategy has one."""
         return nullcontext() if spooled is None else taking(spooled.taker, self.signals.wake.ring)
 
+    def _guards(self, config: JobConfig, loop: Orchestrator[StrategyState], store: JobStore) -> Guards:
+        """Those of the config, which are asked beside the loop."""
+        asked = [
+            Asked(one.guard, gauge_of(one, config, self.catalog), one.every_s, one.timeout_s)
+            for one in config.guards
+        ]
+
+        def post(order: Order) -> None:
+            told = (order.verb, order.rate, order.by, _now_ms())
+            self.catalog.post(self.name, *told, guard=order.guard, lifts=order.lifts)
+            self.signals.wake.ring()
+
+        return Guards(asked, lambda: loop.state.control, store.commands, post)
+
     def _submits(self, pool: ThreadPoolExecutor) -> Callable[[Callable[[], None]], Future[None]]:
         """Runs a commit in the background: the loop wakes when it is done."""
 
@@ -302,10 +321,11 @@ class _Run:
     def _begin(self, store: JobStore, recovered: Recovered, unpause: bool) -> None:
         """The job runs, or stays paused. Like every command, a resume acts at the first barrier."""
         paused = recovered.control.paused
+        unpause = unpause and recovered.control.pausing is None  # a guard's hold is ended by its guard
         if paused and unpause:
             self.catalog.post(self.name, Verb.RESUME, None, actor(), _now_ms())
         if paused and not unpause:
-            by = recovered.control.paused_by
+            by = recovered.control.pauser
             store.become(JobState.PAUSED, f"started while paused by {by}: it stays paused")
         else:
             epoch = recovered.committed.epoch

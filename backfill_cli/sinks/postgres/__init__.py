@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from backfill_cli import postgres_dsn
-from backfill_cli.contracts import Sink, SinkConnector
+from backfill_cli import postgres_dsn, postgres_gauge
+from backfill_cli.contracts import Gauge, Sink, SinkConnector
 from backfill_cli.contracts.domain import Domain
 from backfill_cli.contracts.options import Example
 
@@ -58,6 +58,10 @@ def _look(options: PostgresOptions) -> Sequence[str]:
     return look(options)
 
 
+def _gauge(options: PostgresOptions, query: str, timeout_s: float) -> Gauge:
+    return postgres_gauge.PostgresGauge(options.dsn, "sink.dsn", query, timeout_s)
+
+
 _FIRST_DAY = -2_440_588
 """4714-11-24 BC as days since 1970. Its last date is later than any that is read."""
 _FIRST = _FIRST_DAY * 86_400_000_000
@@ -75,4 +79,5 @@ connector = SinkConnector(
     claims=postgres_dsn.is_url,
     look=_look,
     domain=lambda _options: _DOMAIN,
+    gauge=_gauge,
 )

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backfill_cli import postgres_dsn
-from backfill_cli.contracts import Looked, Named, Source, TableSpec, UpstreamConnector
+from backfill_cli import postgres_dsn, postgres_gauge
+from backfill_cli.contracts import Gauge, Looked, Named, Source, TableSpec, UpstreamConnector
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 
 
@@ -35,6 +35,17 @@ def _look(named: Named) -> Looked:
     return look(named)
 
 
+def _gauge(options: PostgresOptions, query: str, timeout_s: float) -> Gauge:
+    return postgres_gauge.PostgresGauge(options.dsn, "upstream.dsn", query, timeout_s)
+
+
 connector = UpstreamConnector(
-    PostgresOptions, _open, _fingerprint, primary_keys=_primary_keys, look=_look, claims=postgres_dsn.is_url
+    PostgresOptions,
+    _open,
+    _fingerprint,
+    primary_keys=_primary_keys,
+    look=_look,
+    claims=postgres_dsn.is_url,
+    gauge=_gauge,
+    gauges={"replication-lag": postgres_gauge.STANDBY_LAG, "sessions": postgres_gauge.SESSIONS},
 )

@@ -60,8 +60,8 @@ def test_all_faults_come_at_once_each_with_its_path(load_text: Load) -> None:
     """
     assert sorted(faults_of(load_text, text)) == sorted(
         [
-            "nonsense: unknown; known here: barrier, catch_up, hooks, job, retry, sink, spark, spool, tables, "
-            "throttle and 2 more",
+            "nonsense: unknown; known here: barrier, catch_up, guards, hooks, job, retry, sink, spark, spool, "
+            "tables and 3 more",
             "job.name: a job's name is 1 to 63 characters of a-z, 0-9, _ and -, the first of them no -; it is not "
             "a path",
             "job.stratgy: unknown; did you mean strategy?",
