@@ -229,15 +229,23 @@ limit = 500
             time.sleep(0.05)
         raise AssertionError(run.catalog.jobs())
 
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(run.catch_up)
+    def person() -> None:
         held = until(lambda control: control.paused)
         assert held.pauser == "guard 'busy': the query returned 3, over 2"
         assert held.paused_by is None
         db("UPDATE busy SET n = 1")
         assert until(lambda control: not control.paused) == Control(rate=0)
-        run.catalog.post("orders", Verb.THROTTLE, None, "ann", 0)
-        running.result(timeout=60)
+
+    def person_and_rate() -> None:
+        try:
+            person()
+        finally:
+            run.catalog.post("orders", Verb.THROTTLE, None, "ann", 0)
+
+    with ThreadPoolExecutor(1) as pool:
+        seen = pool.submit(person_and_rate)
+        run.catch_up()
+        seen.result(timeout=60)
     run.equal("SELECT id, n FROM t ORDER BY id")
     _, _, taken = run.catalog.news("orders", 0)
     verbs = [one.command.verb for one in taken]

@@ -16,7 +16,7 @@ from backfill_cli.catalog import Catalog, Claim, inbox
 from backfill_cli.catalog.store import Store
 from backfill_cli.errors import NoSuchJob, StateConflict
 from backfill_cli.model.checkpoint import EpochRecord
-from backfill_cli.model.job import Control, JobState, Phase, Verb
+from backfill_cli.model.job import Control, Hold, JobState, Phase, Verb
 
 
 def post(catalog: Catalog, verb: Verb = Verb.PAUSE, rate: float | None = None) -> int:
@@ -240,3 +240,20 @@ def test_no_command_is_missed_or_taken_twice(catalog: Catalog, clock: Clock, act
         claim.store.heartbeat(clock(), progress())
         assert taken + [c.id for c in claim.store.commands()] == posted
     clock.ms += 1
+
+
+def test_what_a_guard_commands_and_who_overrides_it_outlive_every_runner(catalog: Catalog, path: Path) -> None:
+    """As after a kill: without a runner each command is applied at once, and another process reads it."""
+    by = "guard 'standbys': replication lag 45 s, over 30 s"
+    held = catalog.post("orders", Verb.HOLD, None, by, 5, guard="standbys", lifts="lifted at 24 s or less")
+    epoch = catalog.taken("orders", held)
+    assert epoch is not None
+    control = Catalog(path).job("orders").control
+    assert control == Control(holds=(Hold("standbys", by, epoch, None, "lifted at 24 s or less"),))
+    assert control.paused
+    _, _, (taken,) = catalog.news("orders", 0)
+    assert (taken.command.by, taken.command.guard) == (by, "standbys")
+    post(catalog, Verb.RESUME)
+    assert Catalog(path).job("orders").control == Control(overridden=("standbys",))
+    catalog.post("orders", Verb.LIFT, None, by, 5, guard="standbys")
+    assert Catalog(path).job("orders").control == Control()
