@@ -12,6 +12,7 @@ from duckdb import DuckDBPyConnection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from backfill_cli.api import posting
 from backfill_cli.catalog import Catalog, Claim, inbox
 from backfill_cli.catalog.store import Store
 from backfill_cli.errors import NoSuchJob, StateConflict
@@ -257,3 +258,17 @@ def test_what_a_guard_commands_and_who_overrides_it_outlive_every_runner(catalog
     assert Catalog(path).job("orders").control == Control(overridden=("standbys",))
     catalog.post("orders", Verb.LIFT, None, by, 5, guard="standbys")
     assert Catalog(path).job("orders").control == Control()
+
+
+def test_a_person_is_told_which_guards_a_command_overrides_and_which_stay(catalog: Catalog) -> None:
+    for guard, rate in (("disk", None), ("load", 5.0)):
+        catalog.post("orders", Verb.HOLD, rate, f"guard '{guard}': over", 5, guard=guard, lifts="lifted at 1")
+    again = "it holds again once it was within its limit"
+    throttled = posting.post(catalog, catalog.job("orders"), Verb.THROTTLE, 9.0, None)
+    assert str(throttled.note) == (
+        f"it overrides guard 'load': over; {again}\nthe job stays paused by guard 'disk': over; lifted at 1"
+    )
+    resumed = posting.post(catalog, catalog.job("orders"), Verb.RESUME, None, None)
+    assert str(resumed.note) == f"it overrides guard 'disk': over; {again}"
+    control = catalog.job("orders").control
+    assert (control.rate, control.pace, control.holds, control.overridden) == (9.0, 9.0, (), ("load", "disk"))

@@ -33,7 +33,7 @@ def test_durations_carry_units(load_text: Load) -> None:
 
 def test_the_template_of_init_has_no_fault_with_its_other_sections_either(load_text: Load) -> None:
     text = config_text(full=True)
-    sections = "select|where|interval|rate|on|max_size"
+    sections = "select|where|interval|rate|on|max_size|name|kind|limit"
     text = text.replace("./notify.sh", "sh").replace('# strategy = "auto"', 'strategy = "chain"')
     uncommented = re.sub(rf"^# (?=\[|(?:{sections}|command|timeout) = )", "", text, flags=re.MULTILINE)
     loaded = load_text(uncommented)

@@ -175,3 +175,8 @@ def test_what_a_guard_left_that_the_config_has_no_longer_is_lifted() -> None:
         held = apply_command(held, command(order), 9)
     assert [hold.guard for hold in held.holds] == ["slows"]
     assert held.overridden == ()
+
+
+def test_a_hold_that_comes_after_a_person_overrode_its_guard_changes_nothing() -> None:
+    control = Control(overridden=("stops",))
+    assert apply_command(control, Command(1, Verb.HOLD, "guard", 1, None, "stops"), 7) == control

@@ -84,6 +84,8 @@ def test_only_pause_pauses_and_only_resume_ends_it(control: Control, command: Co
             assert paused
         case Verb.RESUME:
             assert not paused
+        case Verb.HOLD | Verb.LIFT:  # what guards command: tests/unit/model/test_guard.py
+            assert apply_command(control, command, 5).paused_by == control.paused_by
         case _:
             assert paused == control.paused
 
