@@ -104,7 +104,7 @@ def test_only_resume_takes_a_stop_back(control: Control, command: Command) -> No
 
 @given(controls)
 def test_who_paused_and_since_when_are_known_exactly_while_paused(control: Control) -> None:
-    assert control.paused == (control.paused_since_ms is not None)
+    assert control.paused == (control.since_ms is not None) == (control.pauser is not None)
 
 
 @given(st.lists(commands, max_size=6))
