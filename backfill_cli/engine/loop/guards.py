@@ -31,7 +31,9 @@ ENDS_WITHIN_S = 1.0
 class Asked:
     """One guard and its last answer. Its own thread writes `reading` and `failures`, each as a whole.
 
-    since_s: when the question was asked that has no answer yet, None for none.
+    since_s: when the question was asked that has no answer yet, None for none. asked: how often it was. acted_on: the
+    value of `asked` at its last order: one answer gives one, as while a barrier takes it neither inbox nor control
+    shows it.
     """
 
     guard: Guard
@@ -42,6 +44,8 @@ class Asked:
     failures: int = 0
     why: str = ""
     since_s: float | None = None
+    asked: int = 0
+    acted_on: int = -1
 
     def ask(self) -> None:
         """Ask once.
@@ -58,7 +62,7 @@ class Asked:
             failures, why = self.failures + 1, spell_unanswered(error)
         finally:
             self.why, self.failures = why, failures
-            self.since_s = None
+            self.since_s, self.asked = None, self.asked + 1
 
     def says(self, now_s: float) -> Reading | None:
         """What it says now; None before its first answer, and while a first failure may pass."""
@@ -98,9 +102,12 @@ class Guards:
     def look(self, now_s: float) -> None:
         """Posts what the last answers demand."""
         for one in self._guards:
-            reading = one.says(now_s)
-            if reading is not None and (order := decided(one.guard, reading, self._asked())) is not None:
+            asked, reading = one.asked, one.says(now_s)
+            if asked == one.acted_on or reading is None:
+                continue
+            if (order := decided(one.guard, reading, self._asked())) is not None:
                 self._post(order)
+                one.acted_on = asked
 
     def _asked(self) -> Control:
         """The control once what waits is taken.

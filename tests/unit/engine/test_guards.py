@@ -79,6 +79,17 @@ def test_an_order_is_posted_once_while_it_waits_for_its_barrier() -> None:
     assert job.control.paused
 
 
+def test_one_answer_gives_one_order_also_while_a_barrier_takes_it() -> None:
+    """The inbox has it no longer, the control not yet."""
+    job, one = Job(), asked(Value(11.0))
+    guards = job.guarded(one)
+    one.ask()
+    guards.look(0.0)
+    job.inbox.clear()
+    guards.look(0.0)
+    assert job.inbox == []
+
+
 def test_a_first_failure_changes_nothing_and_a_second_holds_the_job_until_it_answers() -> None:
     job, value = Job(), Value(Unanswered("connection refused"))
     one = asked(value)
