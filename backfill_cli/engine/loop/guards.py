@@ -31,9 +31,8 @@ ENDS_WITHIN_S = 1.0
 class Asked:
     """One guard and its last answer. Its own thread writes `reading` and `failures`, each as a whole.
 
-    since_s: when the question was asked that has no answer yet, None for none. asked: how often it was. acted_on: the
-    value of `asked` at its last order: one answer gives one, as while a barrier takes it neither inbox nor control
-    shows it.
+    since_s: when the question was asked that has no answer yet, None for none. asked: how often it was. acted_on:
+    `asked` at its last order: one answer gives one. While a barrier takes it, neither inbox nor control shows it.
     """
 
     guard: Guard

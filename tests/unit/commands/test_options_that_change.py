@@ -218,6 +218,19 @@ USED: dict[str, Change] = {
     "hooks.max_lag": Change("files", 60.0),
     "hooks.min_headroom": Change("files", 60.0),
     "hooks.timeout": Change("files", 5.0),
+    "guards.name": Change("files", "h"),
+    "guards.kind": Change("postgres", "sessions"),
+    "guards.limit": Change("files", 3.0),
+    "guards.rate": Change("files", 5.0),
+    "guards.lift": Change("files", 0.5),
+    "guards.every": Change("files", 7.0),
+    "guards.timeout": Change("files", 7.0),
+    "guards.query": Change("postgres", "SELECT 2"),
+    "guards.on": Change("postgres", "sink"),
+    "guards.path": Change("files", "/e/disk"),
+    "guards.from": Change("files", "21:00"),
+    "guards.to": Change("files", "07:00"),
+    "guards.job": Change("files", "other"),
     "upstream.files.on_error": Change("files", "quarantine"),
     "upstream.files.snapshot.ignore": Change("files", ["more"]),
     "upstream.files.snapshot.sparse": Change("files", ["note"]),
@@ -340,10 +353,25 @@ def steps(option: str, job: str) -> list[str]:
     return [part, *rest.removeprefix(f"{owner}.").split(".")]
 
 
+WINDOW = {"name": "g", "kind": "window", "from": "22:00", "to": "06:00"}
+SQL = {"name": "g", "kind": "sql", "query": "SELECT 1", "limit": 1.0}
+GUARDS: dict[str, Tree] = {
+    "from": WINDOW,
+    "to": WINDOW,
+    "query": SQL,
+    "on": SQL,
+    "path": {"name": "g", "kind": "free-disk", "limit": "1B"},
+    "job": {"name": "g", "kind": "lag", "job": "x", "limit": 1.0},
+}
+"""A guard of the kind that has the option."""
+
+
 def changed(option: str, change: Change) -> Tree:
     tree = deepcopy(JOBS[change.job])
     at: Any = tree
     *folders, last = steps(option, change.job)
+    if option.startswith("guards."):
+        tree["guards"] = [dict(GUARDS.get(last, {"name": "g", "kind": "load", "limit": 1.0}))]
     for step in folders:
         at = at.setdefault(step, {})
         at = at[0] if isinstance(at, list) else at
@@ -450,7 +478,7 @@ def test_an_option_that_may_change_reaches_the_connector_and_the_run_at_the_next
     at: Any = given.get(part)
     if at is None:
         told = getattr(config, part)
-        at = (told[0] if part == "tables" else told).model_dump(mode="json", by_alias=True)
+        at = (told[0] if part in ("tables", "guards") else told).model_dump(mode="json", by_alias=True)
     for step in inside:
         at = at[step]
     expected = ["failed", "lagging"] if option == "hooks.on" else change.to
