@@ -69,6 +69,10 @@ EXAMPLES = (
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.", rich_help_panel=DATA)]
 UntilOption = Annotated[Until, typer.Option("--until", help="End once caught up, or follow until stopped.")]
 
+PausedOption = Annotated[
+    bool, typer.Option("--paused", help="Pause the job before it reads a row; backfill resume begins.")
+]
+
 
 def start(
     ctx: typer.Context,
@@ -82,6 +86,7 @@ def start(
     name: NameOption = None,
     yes: YesOption = False,
     until: UntilOption = "forever",
+    paused: PausedOption = False,
     detach: DetachOption = False,
     into_existing: ExistingOption = False,
     metrics_file: MetricsFileOption = None,
@@ -101,7 +106,7 @@ def start(
     told = telling(metrics_file, metrics_port, progress_interval, quiet, fail_on_quarantine, as_json)
     written = Written()
     typed = [*(() if until == "forever" else ("--until", until)), *["--detach"] * detach]
-    typed += ["--into-existing"] * into_existing
+    typed += [*["--paused"] * paused, *["--into-existing"] * into_existing]
     if source is None and to is None:
         _refuse_lone({"--changes": changes, "--table": table, "--key": key, "--name": name})
         path = config_file(file, config)
@@ -123,7 +128,8 @@ def start(
                 return
         if detach:
             words = ["start", "--config", str(path.absolute()), "--until", until, *told.words]
-            run_detached(job.job.name, store, [*words, "--into-existing"] if into_existing else words, as_json)
+            words += [*["--paused"] * paused, *["--into-existing"] * into_existing]
+            run_detached(job.job.name, store, words, as_json)
             return
         from backfill_cli.engine.loop.run import start as start_job
 
@@ -133,7 +139,7 @@ def start(
             store,
             told,
             job.hooks,
-            lambda viewer: start_job(job, store, until, into_existing, viewer),
+            lambda viewer: start_job(job, store, until, into_existing, viewer, paused),
         )
 
 

@@ -19,7 +19,10 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_case_45_a_pause_outlives_its_runner_and_a_run_ends_where_it_was_told_last(place: Place) -> None:
-    with place.began("start", "--config", "job.toml") as runner:
+    with place.began("start", "--config", "job.toml", "--paused") as runner:
+        begun = place.until(lambda job: job.get("as_of_ms") is not None)
+        assert (begun["state"], begun["rows_read"], begun["limited_by"]["kind"]) == ("paused", 0, "paused")
+        assert place.typed("resume", "--wait").returncode == 0
         place.until(lambda job: job.get("rows_read", 0) > 0)
         paused = place.typed("pause", "--wait", "--json")
         assert (paused.returncode, json.loads(paused.stdout)["epoch"] > 0) == (0, True)

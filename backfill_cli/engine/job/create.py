@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from backfill_cli.catalog import Catalog
+from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.lease import JobLock
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, Lease, SinkTable, Source
@@ -21,10 +21,16 @@ from backfill_cli.model.upstream import Pin
 
 
 def create(
-    config: JobConfig, catalog: Catalog, resources: Resources, until: str, into_existing: bool
+    config: JobConfig,
+    catalog: Catalog,
+    resources: Resources,
+    until: str,
+    into_existing: bool,
+    paused_by: str | None = None,
 ) -> JobDefinition:
     """Check everything that can be checked, hold the upstream, create the sink's tables, then the job.
 
+    paused_by: who has it paused from the first moment; None for a job that reads at once.
     An error leaves no trace: what is made first is what an error can remove again.
     """
     name, upstream, sink = config.job.name, resources.upstream, resources.sink
@@ -37,8 +43,10 @@ def create(
         resources.with_retries(lambda: sink.prepare(name, tables, into_existing))
         with owning(name, catalog, sink):
             resources.with_retries(lambda: take(name, catalog, sink, checked.owner))
-            definition, checkpoint = _begun(config, upstream, held_pin, until, tables)
-            catalog.create_job(definition, Control(rate=config.throttle.rate), checkpoint)
+            since_ms = None if paused_by is None else wall_clock_ms()
+            control = Control(paused_by, since_ms, rate=config.throttle.rate)
+            definition, checkpoint = _begun(config, upstream, held_pin, until, tables, control)
+            catalog.create_job(definition, control, checkpoint)
     return definition
 
 
@@ -68,7 +76,7 @@ class _Insisting:
 
 
 def _begun(
-    config: JobConfig, upstream: Source, pin: Pin, until: str, tables: tuple[SinkTable, ...]
+    config: JobConfig, upstream: Source, pin: Pin, until: str, tables: tuple[SinkTable, ...], control: Control
 ) -> tuple[JobDefinition, Checkpoint]:
     """The job, and its state before the first barrier."""
     strategy = strategy_of(config, upstream.capabilities, pin)
@@ -82,7 +90,7 @@ def _begun(
         tables=tables,
         config_file=config.file,
     )
-    state = strategy.start(pin, Control(rate=config.throttle.rate))
+    state = strategy.start(pin, control)
     checkpoint = Checkpoint(
         epoch=0,
         prev_ms=0,

@@ -51,10 +51,16 @@ RATE = "throttle.rate"
 
 
 def start(
-    config: JobConfig, catalog: Catalog, until: str, into_existing: bool, watcher: Watcher | None
+    config: JobConfig,
+    catalog: Catalog,
+    until: str,
+    into_existing: bool,
+    watcher: Watcher | None,
+    paused: bool = False,
 ) -> JobState:
     """Create the job, or continue it if its fingerprint is unchanged, and run it to its end.
 
+    paused: it is, before it reads a row.
     until, and the parts of the config that may change, are stored in the catalog; a later `resume` uses them.
     Raises UsageError for a config that would lead to a different result, Held while another runner has the job.
     """
@@ -74,7 +80,7 @@ def start(
 
             try:
                 with visible(config, catalog, lock, resources, run.signals.wake), owners_sought(catalog):
-                    known = create(config, catalog, resources, until, into_existing)
+                    known = create(config, catalog, resources, until, into_existing, actor() if paused else None)
             except BackfillError as error:
                 raise error.without_job() from error.__cause__
             return run.created(known, config, resources, lock)
@@ -82,7 +88,7 @@ def start(
         require_same_strategy(known, config, resources.upstream)
         changed = changed_keys(known.config, config)
         job = replace(known, until=until, config=config.stored(), config_file=config.file)
-        return run.taken_up(job, config, resources, lock, unpause=False, changed=changed)
+        return run.taken_up(job, config, resources, lock, unpause=False, changed=changed, pause=paused)
 
 
 def resume(
@@ -156,10 +162,12 @@ class _Run:
         unpause: bool,
         changed: Sequence[str],
         was_until: str | None = None,
+        pause: bool = False,
     ) -> JobState:
         """Run a job that existed before: upstream and sink must be as they were left.
 
-        changed: config keys whose value in the catalog differs. was_until: the catalog's value of `until`.
+        changed: config keys whose value in the catalog differs. was_until: the catalog's value of `until`. pause:
+        at the first barrier, if it is not paused already.
         """
         with suppress(Transient):  # before the claim: a refused command has changed nothing
             require_kept(job.name, self.catalog, resources.sink)
@@ -183,6 +191,8 @@ class _Run:
             resources.with_retries(lambda: resources.upstream.restore(job.pin))
             resources.with_retries(lambda: resources.sink.prepare(job.name, job.tables, into_existing=True))
             resources.with_retries(lambda: take(job.name, self.catalog, resources.sink, held))
+            if pause:
+                self.catalog.post(job.name, Verb.PAUSE, None, actor(), _now_ms())
             if RATE in changed:
                 self.catalog.post(job.name, Verb.THROTTLE, config.throttle.rate, actor(), _now_ms())
             tick = self._work(claim, heartbeat, job, config, resources, unpause)

@@ -18,7 +18,7 @@ RUNNER = """
 import sys, time, types
 sys.path[:0] = {paths!r}
 fake = types.ModuleType("backfill_cli.engine.loop.run")
-def start(config, catalog, until, into_existing, watcher):
+def start(config, catalog, until, into_existing, watcher, paused=False):
     from command_builders import make_job
     from backfill_cli.errors import Held, command
     if {fails!r}:

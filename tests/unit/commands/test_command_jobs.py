@@ -22,7 +22,7 @@ def test_start_hands_the_config_to_the_engine_and_tells_the_end(
 ) -> None:
     asked: list[tuple[Any, ...]] = []
 
-    def start(config: Any, catalog: Catalog, until: str, into_existing: bool, watcher: Any) -> JobState:
+    def start(config: Any, catalog: Catalog, until: str, into_existing: bool, watcher: Any, *_: Any) -> JobState:
         asked.append((config.job.name, until, into_existing))
         make_job(catalog)
         end_job(catalog, "orders", JobState.DONE, "caught up")
@@ -38,7 +38,7 @@ def test_start_hands_the_config_to_the_engine_and_tells_the_end(
 def test_start_off_a_terminal_tells_plain_lines_of_what_it_does_and_how_far_it_is(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def start(config: Any, catalog: Catalog, until: str, into_existing: bool, watcher: Any) -> JobState:
+    def start(config: Any, catalog: Catalog, until: str, into_existing: bool, watcher: Any, *_: Any) -> JobState:
         watcher.tell("starting Spark")
         watcher.tell("starting Spark")
         watcher.tell(Limit("it is held", Kind.WAITING))

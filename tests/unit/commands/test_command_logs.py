@@ -60,7 +60,7 @@ def config(folder: Path, catalog: Catalog) -> str:
 
 
 def engine(monkeypatch: pytest.MonkeyPatch, catalog: Catalog, quarantined: int = 0, fails: bool = False) -> None:
-    def start(config: Any, _catalog: Catalog, until: str, into_existing: bool, watcher: Any) -> JobState:
+    def start(config: Any, _catalog: Catalog, until: str, into_existing: bool, watcher: Any, *_: Any) -> JobState:
         watcher.tell("starting Spark")
         watcher.tell(Limit("it is held", Kind.WAITING))
         if fails:
@@ -223,6 +223,7 @@ def test_hooks_get_the_events_of_the_run(
         "reason",
         "hint",
         "quarantined",
+        "headroom_s",
     }
     assert (told[2]["reason"], told[2]["hint"]["text"]) == ("part-7: changed", "restore it")
     assert "hook for failed: ran" in said((folder / LOG).read_text())
