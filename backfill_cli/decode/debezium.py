@@ -377,7 +377,8 @@ class OneByOne:
             by = self.by_name if known is None else known.by
             gone = tuple(self._old(name, before, by) for name in self.of.images)
             sure = [self._is_sure(name, by.token(name, before), known) for name in self.of.images]
-        return (*order.place_of(source), *([gone] if self.of.images else []), sure)
+        has = order.had(self.of.images, None if known is None else known.names)
+        return (*order.place_of(source), has, *([gone] if self.of.images else []), sure)
 
     def _is_sure(self, name: str, raw: Token, known: Block | None) -> bool:
         blank = None if known is None else known.blanks.get(name)

@@ -22,7 +22,7 @@ from backfill_cli.decode.connect import INTS, Connect
 from backfill_cli.decode.debezium import Block, Envelopes, OneByOne
 from backfill_cli.decode.documents import Document, Group
 from backfill_cli.decode.merged import merged
-from backfill_cli.decode.order import PLACE
+from backfill_cli.decode.order import PLACE, had
 from backfill_cli.decode.resolved import Resolved
 from backfill_cli.decode.source_table import PARTS
 from backfill_cli.decode.tokens import Number
@@ -268,11 +268,12 @@ class ByArrow:
         first = len(PARTS) + 2
         place = [pc.struct_field(rows.source, [first + i]).cast(pa.string()) for i in range(len(PLACE))]
         tx, lsn, scn, record, row = place
-        there = [tx, pc.coalesce(lsn, scn), record, row, rows.table]
         removes = pc.or_(rows.updates, rows.deletes)
         kind, count = arrow_type(self._of.beside[own.TRACE]["type"]), len(removes)
+        has = pa.repeat(pa.scalar(had(images, None if known is None else known.names), pa.string()), count)
+        there = [tx, pc.coalesce(lsn, scn), record, row, rows.table, has]
         if not pc.any(removes).as_py():
-            none = [pa.nulls(count, one.type) for one in list(kind)[len(PLACE) :]]
+            none = [pa.nulls(count, one.type) for one in list(kind)[len(there) :]]
             return pa.StructArray.from_arrays([*there, *none], fields=list(kind)), None
         gone, sure = [], []
         odd: Odd = None

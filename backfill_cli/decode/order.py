@@ -8,7 +8,7 @@ Sources that check each row never write that, except by delivering a part of a t
 place in its log must increase. Only PostgreSQL and Oracle can check late, and their connectors write the place.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from backfill_cli.contracts import own
@@ -32,7 +32,7 @@ _LATE_HINT = (
     + " from a new snapshot, and a log that begins after it"
 )
 
-_PARTS = ("tx", "number", "record", "row", "table")
+PARTS = ("tx", "number", "record", "row", "table", "has")
 
 
 def is_placed(envelope: Mapping[str, Any]) -> bool:
@@ -72,17 +72,26 @@ def comparable(key: Sequence[str], columns: Columns, encodings: Mapping[str, Enc
 def beside(images: Sequence[str], columns: Columns) -> Columns:
     """`own.TRACE`, which `refusing` needs of each change.
 
-    Its transaction, place and table, and of the row that it removes, if it removes one, the values of `images`:
-    `gone`, NULL where they are not known, and `sure`, whether each is the row's, and not what stands for none.
+    Its transaction, place and table; `has`, which of `images` its schema has, see `had`; and of the row that it
+    removes, if it removes one, the values of `images`: `gone`, NULL where they are not known, and `sure`, whether
+    each is the row's, and not what stands for none.
     """
     old: SparkType = {
         "type": "struct",
         "fields": [field(f"c{i}", columns[name]["type"]) for i, name in enumerate(images)],
     }
-    texts = [field(name, "string") for name in _PARTS]
+    texts = [field(name, "string") for name in PARTS]
     sure: SparkType = {"type": "array", "elementType": "boolean", "containsNull": True}
     parts = [*texts, *([field("gone", old)] if images else []), field("sure", sure)]
     return {own.TRACE: field(own.TRACE, {"type": "struct", "fields": parts})}
+
+
+def had(images: Sequence[str], names: Collection[str] | None) -> str | None:
+    """Of each of `images` 1 or 0, whether it is among these names; None without a schema, which says nothing.
+
+    A column that a row's schema has is NULL in the row if it is told so, and not because it came later.
+    """
+    return None if names is None else "".join("01"[name in names] for name in images)
 
 
 def place_of(source: Mapping[str, Any]) -> tuple[str | None, ...]:
@@ -102,7 +111,7 @@ def refusing(
     from pyspark.sql.window import Window
 
     of_key = Window.partitionBy(*(quoted(name) for name in key)).orderBy(own.SEQ)
-    hashed = changes.withColumn(own.TRACE, _hashed(images))
+    hashed = changes.withColumn(own.TRACE, _hashed(changes, images))
     rows = hashed.withColumn(own.BEFORE, F.lag(own.TRACE).over(of_key))
     now, held = F.col(own.TRACE), F.col(own.BEFORE)
     sure = now["sure"]
@@ -114,9 +123,11 @@ def refusing(
         two = [F.min(value).over(of_images) != F.max(value).over(of_images) for value in one]
         rows = rows.withColumn(own.HELD, F.array(*two).cast("array<boolean>"))
         sure = F.col(own.HELD)
-    values = F.arrays_zip(now["gone"].alias("gone"), held["put"].alias("put"), sure.alias("sure"))
+    old, new = now["gone"].alias("gone"), held["put"].alias("put")
+    values = F.arrays_zip(old, new, sure.alias("sure"), held["nulls"].alias("is_null"))
     other = (held["table"] != now["table"]) | F.coalesce(
-        F.exists(values, lambda v: v["sure"] & (v["gone"] != v["put"])), F.lit(False)
+        F.exists(values, lambda v: v["sure"] & ((v["gone"] != v["put"]) | (v["gone"].isNotNull() & v["is_null"]))),
+        F.lit(False),
     )
     both = held["put"].isNotNull() & now["gone"].isNotNull() & (held["tx"] == now["tx"])
     late = F.coalesce(both & (held["lsn"] < now["lsn"]) & other, F.lit(False))
@@ -125,11 +136,11 @@ def refusing(
     return rows.withColumn(own.OP, op).drop(own.TRACE, own.BEFORE, own.HELD)
 
 
-def _hashed(images: Sequence[str]) -> Column:
+def _hashed(changes: DataFrame, images: Sequence[str]) -> Column:
     """`own.TRACE` as it is compared: its place as numbers, and hashes of values, which NULLs have none of.
 
     put: of the row that a change puts at a key. gone: of the one that it removes. NULL where there is none; a NULL
-    in either may be a column that did not exist yet.
+    in either may be a column that did not exist yet. nulls: which values of a row that is put are surely NULL.
     """
     told = F.col(own.TRACE)
     number, sure = told["number"].try_cast("decimal(38,0)"), told["sure"]
@@ -138,12 +149,19 @@ def _hashed(images: Sequence[str]) -> Column:
     def hashes(values: Sequence[Column]) -> Column:
         return F.array(*(F.when(one.isNotNull(), F.xxhash64(one)) for one in values)).cast("array<bigint>")
 
+    def is_null(at: int, name: str) -> Column:
+        unsent = F.array_contains(own.UNSENT, name) if own.UNSENT in changes.columns else F.lit(False)
+        has = F.substring(told["has"], at + 1, 1) == "1"
+        return F.coalesce(quoted(name).isNull() & has & ~F.coalesce(unsent, F.lit(False)), F.lit(False))
+
+    nulls = F.array(*(is_null(at, name) for at, name in enumerate(images))).cast("array<boolean>")
     put, gone = [quoted(name) for name in images], [told["gone"][f"c{i}"] for i in range(len(images))]
     return F.struct(
         F.when(number.isNotNull(), told["tx"]).alias("tx"),
         told["table"].alias("table"),
         lsn.alias("lsn"),
         F.when(F.col(own.OP) == "U", hashes(put)).alias("put"),
+        F.when(F.col(own.OP) == "U", nulls).alias("nulls"),
         F.when(sure.isNotNull(), hashes(gone)).alias("gone"),
         sure.alias("sure"),
     )

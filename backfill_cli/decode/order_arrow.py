@@ -34,7 +34,7 @@ def edges(
     tables, gone = _whole(trace["table"]), _gone(trace, images, with_block)
     if not several and len(pc.unique(tables)) == 1:  # then a removal proves something by an old value only
         removes = pc.and_(removes, reduce(pc.or_, map(pc.is_valid, gone), pa.repeat(pa.scalar(False), len(rows))))
-    if _met(rows, key, images, removes, (tx, tables, gone)):
+    if _met(rows, key, images, removes, (tx, tables, _whole(trace["has"]), gone)):
         return None
     in_doubt = {} if not pc.any(removes).as_py() else dict.fromkeys(first)
     if not several:
@@ -48,13 +48,14 @@ def _met(
     key: Sequence[str],
     images: Sequence[str],
     removes: pa.Array,
-    told: tuple[pa.Array, pa.Array, Sequence[pa.Array]],
+    told: tuple[pa.Array, pa.Array, pa.Array, Sequence[pa.Array]],
 ) -> bool:
     """Whether one of these changes removes a row of its transaction that differs from the one put there before.
 
-    told: of each change its transaction, its table, and the old values.
+    told: of each change its transaction, its table, which columns its schema has, and the old values. No row of
+    these has a value that was not sent.
     """
-    tx, tables, gone = told
+    tx, tables, has, gone = told
     at = pc.indices_nonzero(pc.is_in(tx, pc.unique(tx.filter(removes))))
     now, before = _neighbours(rows.select(key).take(at))
     now, before = at.take(now), at.take(before)
@@ -68,8 +69,12 @@ def _met(
     )
     now, before = now.filter(meet), before.filter(meet)
     other = pc.not_equal(tables.take(now), tables.take(before))
-    for name, old in zip(images, gone, strict=True):
-        other = pc.or_(other, _differ(old.take(now), _whole(rows[name]).take(before)))
+    told_null = has.take(before)
+    for at, (name, old) in enumerate(zip(images, gone, strict=True)):
+        removed, put = old.take(now), _whole(rows[name]).take(before)
+        other = pc.or_(other, _differ(removed, put))
+        is_null = pc.fill_null(pc.equal(pc.utf8_slice_codeunits(told_null, at, at + 1), "1"), False)
+        other = pc.or_(other, pc.and_(pc.and_(is_null, pc.is_null(put)), pc.is_valid(removed)))
     return bool(pc.any(other).as_py())
 
 

@@ -193,3 +193,20 @@ def test_tables_that_are_read_as_one_and_pass_a_row_on_by_insert_and_delete_are_
     refused = failure(write(tmp_path, [lines], tables=["public.t*"]), spark)
     assert f"{LATE}: 4" in refused.message
     assert "in tables that are read as one, a key of which one row exists" in str(refused.hint)
+
+
+@pytest.mark.parametrize(("note", "other", "is_seen"), [(None, "x", True), ("x", None, False)])
+def test_an_exchange_of_keys_is_seen_where_the_row_that_was_put_has_a_null(
+    tmp_path: Path, spark: "SparkSession", note: str | None, other: str | None, is_seen: bool
+) -> None:
+    events = []
+    for at, (op, key, value) in enumerate((("d", 1, note), ("c", 2, note), ("d", 2, other), ("c", 1, other))):
+        row = {"id": key, "code": "c", **COMMON, "note": value}
+        source = {"connector": "postgresql", "db": "d", "schema": "public", "table": "t", "ts_ms": 5}
+        images = {"before": row if op == "d" else None, "after": None if op == "d" else row}
+        events.append({"op": op, **images, "source": {**source, "txId": 9, "lsn": 10 + at}})
+    upstream = write(tmp_path, [[text(event, True) for event in events]])
+    if is_seen:
+        assert LATE in str(failure(upstream, spark))
+    else:
+        followed(upstream, spark)

@@ -46,20 +46,20 @@ def reading(with_block: bool, **more: Any) -> Reading:
     return Reading(SCHEMA, decode, ("id",))
 
 
-def text(event: dict[str, Any], with_block: bool) -> bytes:
-    told = {"schema": block(COLUMNS), "payload": event} if with_block else event
+def text(event: dict[str, Any], with_block: bool, columns: Any = COLUMNS) -> bytes:
+    told = {"schema": block(columns), "payload": event} if with_block else event
     return json.dumps(told).encode()
 
 
-def changes(read: Reading, events: Sequence[dict[str, Any]], with_block: bool) -> pa.Table:
-    """The changes of these records, which are one partition."""
+def changes(read: Reading, events: Sequence[dict[str, Any]], with_block: bool, columns: Any = COLUMNS) -> pa.Table:
+    """The changes of these records, which are one partition. columns: of their blocks."""
     count = len(events)
     place = {
         "kafka_partition": pa.array([0] * count, pa.int32()),
         "kafka_offset": pa.array(range(count), pa.int64()),
         "kafka_timestamp": pa.array([0] * count, pa.timestamp("us", "UTC")),
     }
-    values = [text(event, with_block) for event in events]
+    values = [text(event, with_block, columns) for event in events]
     rows = read.rows(pa.array([0] * count, pa.int32()), place, [None] * count, values, Counter())
     assert rows.column(own.ERROR).null_count == rows.num_rows
     return pa.Table.from_batches([rows])
@@ -182,3 +182,26 @@ def test_a_removal_from_another_table_is_in_doubt_without_old_values() -> None:
     rows = changes(read, [change("c", "t", 5, 10, 1, "put"), removal], True)
     assert doubts(read, rows)
     assert doubts(read, rows.slice(0, 1), rows.slice(1))
+
+
+def exchanged(note: str | None, other: str | None) -> list[dict[str, Any]]:
+    """Rows 1 and 2, which differ in their notes alone, exchange their keys in one transaction."""
+    told = [("d", 1, note), ("c", 2, note), ("d", 2, other), ("c", 1, other)]
+    return [change(op, "t", 5, 10 + at, number, value) for at, (op, number, value) in enumerate(told)]
+
+
+@pytest.mark.parametrize(("note", "other"), [(None, "x"), ("x", "y"), ("x", None)])
+def test_an_exchange_of_keys_is_in_doubt_where_a_value_is_null(note: str | None, other: str | None) -> None:
+    """An old NULL may stand for a value that is not in the log; a new one that a schema names does not."""
+    read = reading(True)
+    assert doubts(read, changes(read, exchanged(note, other), True)) is (other is not None)
+
+
+def test_a_column_that_a_schema_lacks_is_not_null() -> None:
+    """It may have been added in the transaction, with a default that the old row has."""
+    read = reading(True)
+    put, removed = change("c", "t", 5, 10, 1, None), change("d", "t", 5, 11, 1, "x")
+    older = {name: field for name, field in COLUMNS.items() if name != "note"}
+    del put["after"]["note"]
+    rows = [changes(read, [event], True, columns) for event, columns in ((put, older), (removed, COLUMNS))]
+    assert not doubts(read, pa.concat_tables(rows))
