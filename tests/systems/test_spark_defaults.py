@@ -122,7 +122,7 @@ def test_hostile_defaults_change_no_result(spark: "SparkSession", tmp_path: Path
         (tmp_path / name / "a.json").write_text(line + "\n")
     hostile = found_with(tmp_path, HOSTILE)
     assert hostile.pop("own Java")
-    assert hostile.pop("kept in Java") < 700, "of a thousand and more"
+    assert hostile.pop("kept in Java") < 1000, "of more than a thousand, let go by chance"
     assert hostile["parquet"] == [{"day": "1500-01-01", "wall": "1500-01-01 02:00:00", "raw": "FF"}]
     assert hostile["at"] == [{"at": "2026-01-01 00:00:00"}]
     assert (hostile["ansi"], hostile["twice"]) == ("refused", "refused")
