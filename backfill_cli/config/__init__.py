@@ -58,6 +58,7 @@ from backfill_cli.model.secret_forms import REFERENCE
 __all__ = ["JobConfig", "load", "resolve"]
 
 Tree = dict[str, Any]
+OpensGauge = Callable[[Any, str, float], Gauge]
 Opened = TypeVar("Opened")
 S3, ON_S3 = "s3", ("s3://", "s3a://")
 """What `spark.table_formats` calls the jars for an object store, and how URIs there begin."""
@@ -133,13 +134,10 @@ class JobConfig:
 
     def open_gauge(self, guard: GuardSection) -> Gauge | None:
         """What asks upstream or sink for a guard, secrets resolved; None for a guard that asks neither."""
-        side = "sink" if guard.kind == "sql" and guard.on == "sink" else "upstream"
-        source = upstream_of(self.tree["upstream"])
-        query = guard.query if guard.kind == "sql" else source.gauges.get(guard.kind)
-        opens = sink_of(self.tree["sink"]).gauge if side == "sink" else source.gauge
+        query, opens = _asks(self.tree, guard)
         if query is None or opens is None:
             return None
-        return opens(resolve(getattr(self, side), side, self._context), query, guard.timeout_s)
+        return opens(resolve(getattr(self, guard.side), guard.side, self._context), query, guard.timeout_s)
 
     def _plugged(
         self, side: str, contract: type, says: Mapping[str, type], opening: Callable[[], Opened]
@@ -310,11 +308,8 @@ def _checked(
     if file is None or upstream is None or sink is None or faults:
         raise ConfigError(source, faults, hint)
     sections = {name: getattr(file, name) for name in JobFile.model_fields}
-    return JobConfig(
-        tree,
-        **{**sections, "upstream": upstream, "sink": sink, "tables": tuple(file.tables)}
-        | {"guards": tuple(file.guards)},
-    )
+    lists = {"tables": tuple(file.tables), "guards": tuple(file.guards)}
+    return JobConfig(tree, **{**sections, **lists, "upstream": upstream, "sink": sink})
 
 
 def _file(tree: Tree, faults: list[str], context: Any) -> JobFile | None:
@@ -363,17 +358,24 @@ def _folder_faults(file: JobFile) -> list[str]:
     return []
 
 
+def _asks(tree: Tree, guard: GuardSection) -> tuple[str | None, OpensGauge | None]:
+    """What a guard asks upstream or sink, and what opens a connection for that; None for what there is not."""
+    source = upstream_of(tree["upstream"])
+    query = guard.query if guard.kind == "sql" else source.gauges.get(guard.kind)
+    return query, source.gauge if guard.side == "upstream" else sink_of(tree["sink"]).gauge
+
+
 def _guard_faults(tree: Tree, guards: Sequence[GuardSection]) -> list[str]:
     """Guards that ask a system which cannot be asked."""
-    source = upstream_of(tree["upstream"])
     faults = []
     for index, guard in enumerate(guards):
-        if guard.kind == "sql":
-            asked = source.gauge if guard.on == "upstream" else sink_of(tree["sink"]).gauge
-            if asked is None:
-                faults.append(f"guards[{index}]: this {guard.on} answers no SQL for guards")
-        elif guard.kind in ("replication-lag", "sessions") and guard.kind not in source.gauges:
-            faults.append(f"guards[{index}]: this upstream cannot tell its {guard.kind}")
+        if guard.asks_systems and None in _asks(tree, guard):
+            said = (
+                f"this {guard.on} answers no SQL for guards"
+                if guard.kind == "sql"
+                else f"this upstream cannot tell its {guard.kind}"
+            )
+            faults.append(f"guards[{index}]: {said}")
     return faults
 
 

@@ -335,11 +335,23 @@ def _number(value: object) -> float:
     return float(value)
 
 
-_LIMITS: dict[str, Callable[[object], float]] = {
-    "replication-lag": duration_s,
-    "lag": duration_s,
-    "free-disk": lambda value: float(size_bytes(value)),
+def _size(value: object) -> float:
+    return float(size_bytes(value))
+
+
+def _spell_value(value: float) -> str:
+    return spell_number(round(value, 2))
+
+
+_MEASURES: dict[str, tuple[str, Callable[[object], float], Callable[[float], str]]] = {
+    "sql": ("the query returned", _number, _spell_value),
+    "replication-lag": ("replication lag", duration_s, spell_duration),
+    "sessions": ("active sessions:", _number, _spell_value),
+    "load": ("load per core", _number, _spell_value),
+    "free-disk": ("free disk", _size, spell_size),
+    "lag": ("lag of job '{job}'", duration_s, spell_duration),
 }
+"""By kind: what is measured, how a limit is written, and how a value is shown."""
 
 
 class GuardSection(Section):
@@ -414,7 +426,7 @@ class GuardSection(Section):
                 raise ValueError("from and to must differ")
         else:
             try:
-                _LIMITS.get(self.kind, _number)(self.limit)
+                _MEASURES[self.kind][1](self.limit)
             except ValueError as error:
                 raise ValueError(f"limit: {error}") from None
         return self
@@ -428,25 +440,19 @@ class GuardSection(Section):
     def _rule(self) -> Rule:
         if self.kind == "window":
             return Window(*(60 * int(at[:2]) + int(at[3:]) for at in (self.begin or "", self.end or "")))
-        spell: dict[str, Callable[[float], str]] = {
-            "replication-lag": spell_duration,
-            "lag": spell_duration,
-            "free-disk": spell_size,
-        }
-        what = {
-            "sql": "the query returned",
-            "replication-lag": "replication lag",
-            "sessions": "active sessions:",
-            "load": "load per core",
-            "free-disk": "free disk",
-            "lag": f"lag of job '{self.job}'",
-        }[self.kind]
-        limit = _LIMITS.get(self.kind, _number)(self.limit)
-        return Limited(what, limit, self.lift, spell.get(self.kind, _spell_value), self.kind == "free-disk")
+        what, read, spell = _MEASURES[self.kind]
+        limit = read(self.limit)
+        return Limited(what.format(job=self.job), limit, self.lift, spell, self.kind == "free-disk")
 
+    @property
+    def side(self) -> Literal["upstream", "sink"]:
+        """Which side it asks, if it asks one."""
+        return self.on if self.kind == "sql" else "upstream"
 
-def _spell_value(value: float) -> str:
-    return spell_number(round(value, 2))
+    @property
+    def asks_systems(self) -> bool:
+        """Whether it asks upstream or sink."""
+        return self.kind in ("sql", "replication-lag", "sessions")
 
 
 class JobFile(Section):

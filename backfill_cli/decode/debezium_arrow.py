@@ -193,7 +193,7 @@ class ByArrow:
         """What is read for each member, and for the place in the source's log, as a few envelopes show it."""
         places = dict.fromkeys(PLACE, pa.string()) if self._of.images is not None else {}
         if group.binary:
-            return raw, {name: _theretype(group.schema, name) for name in places}
+            return raw, {name: _place_type(group.schema, name) for name in places}
         # a number of no known unit is no time: it is left to plain Python
         open_ = {n for n, how in self._slow.how.items() if how.kind == "instant" and how.unit is not None}
         left = set(places)
@@ -343,7 +343,7 @@ def _names_table(source: pa.Array) -> pa.Array:
     return pc.fill_null(pc.not_equal(pc.struct_field(source, [len(PARTS)]), ""), False)
 
 
-def _theretype(schema: Connect | None, name: str) -> pa.DataType:
+def _place_type(schema: Connect | None, name: str) -> pa.DataType:
     """What a schema has for a place in the source's log: a number or a text."""
     none: Connect = {}
     source = next((one for one in (schema or none).get("fields") or () if one.get("field") == "source"), none)

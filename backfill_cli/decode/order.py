@@ -32,7 +32,7 @@ _LATE_HINT = (
     + " from a new snapshot, and a log that begins after it"
 )
 
-PARTS = ("tx", "number", "record", "row", "table", "has")
+_PARTS = ("tx", "number", "record", "row", "table", "has")
 
 
 def is_placed(envelope: Mapping[str, Any]) -> bool:
@@ -80,7 +80,7 @@ def beside(images: Sequence[str], columns: Columns) -> Columns:
         "type": "struct",
         "fields": [field(f"c{i}", columns[name]["type"]) for i, name in enumerate(images)],
     }
-    texts = [field(name, "string") for name in PARTS]
+    texts = [field(name, "string") for name in _PARTS]
     sure: SparkType = {"type": "array", "elementType": "boolean", "containsNull": True}
     parts = [*texts, *([field("gone", old)] if images else []), field("sure", sure)]
     return {own.TRACE: field(own.TRACE, {"type": "struct", "fields": parts})}

@@ -36,11 +36,10 @@ def edges(
         removes = pc.and_(removes, reduce(pc.or_, map(pc.is_valid, gone), pa.repeat(pa.scalar(False), len(rows))))
     if _met(rows, key, images, removes, (tx, tables, _whole(trace["has"]), gone)):
         return None
-    in_doubt = {} if not pc.any(removes).as_py() else dict.fromkeys(first)
-    if not several:
-        removing = pc.unique(tx.filter(removes)).to_pylist()
-        in_doubt = {partition: one for partition, one in first.items() if one in removing}
-    return Edges(in_doubt, last)
+    removing = pc.unique(tx.filter(removes)).to_pylist()
+    if several:
+        return Edges(dict.fromkeys(first) if removing else {}, last)
+    return Edges({partition: one for partition, one in first.items() if one in removing}, last)
 
 
 def _met(
@@ -56,9 +55,9 @@ def _met(
     these has a value that was not sent.
     """
     tx, tables, has, gone = told
-    at = pc.indices_nonzero(pc.is_in(tx, pc.unique(tx.filter(removes))))
-    now, before = _neighbours(rows.select(key).take(at))
-    now, before = at.take(now), at.take(before)
+    those = pc.indices_nonzero(pc.is_in(tx, pc.unique(tx.filter(removes))))
+    now, before = _neighbours(rows.select(key).take(those))
+    now, before = those.take(now), those.take(before)
     meet = reduce(
         pc.and_,
         (

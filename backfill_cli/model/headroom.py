@@ -9,7 +9,7 @@ from backfill_cli.errors import Hint
 from backfill_cli.model.position import Position
 
 FAR_MS = 100 * 365 * 86_400_000
-"""A rate of nearly nothing tells no more than that it is far off."""
+"""A rate of nearly nothing tells no more than that it is far off; a retention of as long is none."""
 
 
 class Kept(StrEnum):

@@ -11,7 +11,7 @@ from backfill_cli.errors import Hint, NoSuchJob, command, sql
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, TablePartitions, Written
 from backfill_cli.model.headroom import Headroom, Kept
 from backfill_cli.model.job import ENDED as ENDED_STATES
-from backfill_cli.model.job import Hold, JobState, Phase, Verb
+from backfill_cli.model.job import Control, Hold, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.split import SplitStatus, partition_number, partition_table
@@ -155,6 +155,11 @@ class JobView:
     overridden: Sequence[str] = ()
     ledger: Sequence[EpochRecord] = field(default=(), metadata=UNTOLD)
     taken: Sequence[Taken] = field(default=(), metadata=UNTOLD)
+
+
+def control_of(view: JobView) -> Control:
+    """What people and guards command, as far as it is shown."""
+    return Control(view.paused_by, view.paused_since_ms, view.rate, holds=tuple(view.holds))
 
 
 def job_view(
@@ -330,8 +335,7 @@ def limited_by(row: JobRow, committed_ms: int = 0) -> Limit:
         return waits or Limit("the current commit is finished first", Kind.STOPPING)
     if row.control.paused:
         too = ", and its change log is not read either (pause --all)" if row.control.pause_all else ""
-        hold = row.control.pausing
-        since = spell_moment(row.control.paused_since_ms if hold is None else hold.since_ms)
+        hold, since = row.control.pausing, spell_moment(row.control.since_ms)
         ends = "" if hold is None else f"; {hold.lifts}"
         return Limit(f"by {row.control.pauser} since {since}{too}{ends}", Kind.PAUSED, go_on)
     if row.reported is None:  # what the runner before reported was of a control that was another
@@ -401,7 +405,7 @@ def spell_age(view: JobView) -> str | None:
 
 
 def spell_headroom(told: HeadroomView | Headroom, now_ms: int = 0) -> str:
-    """`6 d 23 h, then by retention.ms (7 d): partition 3 of topic 'orders'`; `unbounded: …`; `N/A: …`."""
+    """`6 d 23 h, by retention.ms (7 d): partition 3 of topic 'orders'`; `unbounded: …`; `N/A: …`."""
     left_s = told.left_s(now_ms) if isinstance(told, Headroom) else told.left_s
     of = f": {told.of}" if told.of else ""
     if left_s is None:

@@ -31,6 +31,7 @@ from backfill_cli.view.lines import (
 from backfill_cli.view.model import (
     DEAD,
     JobView,
+    control_of,
     is_observed,
     spell_phase,
     spell_quarantined,
@@ -171,10 +172,10 @@ def _now(told: Reported) -> str:
     if view.state == "running":
         return _at_work(view)
     if view.state == "paused":
-        hold = next((one for one in view.holds if one.pauses), None) if view.paused_by is None else None
-        since_ms, by = (view.paused_since_ms, view.paused_by) if hold is None else (hold.since_ms, hold.by)
+        control = control_of(view)
+        since_ms = control.since_ms
         since = f" since {spell_clock(since_ms, told.now_ms)}" if since_ms else ""
-        return f"paused{since} by {by}"
+        return f"paused{since} by {control.pauser}"
     if view.state == "stopped":
         return _stopped(told)
     if view.state == DEAD:

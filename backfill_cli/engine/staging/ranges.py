@@ -98,7 +98,8 @@ def write(
     Raises BadData for rows that cannot be read, unless the job keeps them apart; Transient when a folder cannot be
     created, or when the visible files do not hold what was written; a failure of Spark passes through.
     """
-    for path in {path for one in targets.values() for path in (one.path, one.apart, one.order)}:
+    orders = {one.order for one in targets.values() if one.key}
+    for path in {path for one in targets.values() for path in (one.path, one.apart)} | orders:
         folder_made(path)
     alone, beside = len(tasks.parts) == 1, tasks.offsets <= BESIDE
     make = partial(_write, tasks.make, dict(targets), tuple(tables), tuple(where), alone, beside, place())
@@ -133,7 +134,7 @@ def write(
             again.append(_Parts(name, one, tuple(Path(file.path).name for file in files)))
     for part, done in zip(again, told_by(spark, _settle, again), strict=True):
         changes[part.table] = part.settled(changes[part.table], done, folder / FOLDER)
-    for path in {one.order for one in targets.values()}:
+    for path in orders:
         shutil.rmtree(path, ignore_errors=True)  # a task that lost may still write there
     return Written(staged, changes, rows)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from backfill_cli.kafka.admin import Admin, Place
 from backfill_cli.kafka.connection import Connection
 from backfill_cli.kafka.edge import client
-from backfill_cli.model.headroom import Headroom, Unread
+from backfill_cli.model.headroom import FAR_MS, Headroom, Unread
 from backfill_cli.model.position import Position
 from backfill_cli.model.units import spell_duration, spell_size
 from backfill_cli.upstreams.kafka.topic import Topic
@@ -16,9 +16,6 @@ RATES_S = (300, 3600)
 
 HALVED = 10
 """How often the time in which the oldest record was written is cut in half: to a thousandth of the retention."""
-
-FOR_EVER_MS = 100 * 365 * 86_400_000
-"""Longer than any topic has existed: such a retention is none."""
 
 AtTime = Callable[[Collection[Place], int], Mapping[Place, int]]
 """The first offset of each partition whose record is not older than a moment; its end if there is none."""
@@ -46,7 +43,7 @@ class Kept:
         ms, size = int(settings.get("retention.ms", -1)), int(settings.get("retention.bytes", -1))
         return Kept(
             topic,
-            keep_ms=ms if deletes and 0 <= ms < FOR_EVER_MS else None,
+            keep_ms=ms if deletes and 0 <= ms < FAR_MS else None,
             keep_bytes=size if deletes and size >= 0 else None,
             deletes_ms=int(settings.get("delete.retention.ms", 0)) if "compact" in policy else None,
             appends=appends,

@@ -102,7 +102,9 @@ def _limits(
     seen: SlotLimits, per_s: float | None, slot: str, max_retained: int | None, unread: Unread
 ) -> Iterator[Headroom]:
     of = f"the log of replication slot {slot!r}"
-    if seen.keep_bytes >= 0 or seen.lost:
+    if seen.lost and seen.keep_bytes < 0:
+        yield Headroom.of_room(unread, 0, per_s, "the server, which has invalidated the slot", of)
+    elif seen.keep_bytes >= 0:
         room = 0 if seen.lost else seen.keep_bytes if seen.safe_bytes is None else seen.safe_bytes
         by = f"max_slot_wal_keep_size ({spell_size(seen.keep_bytes)})"
         yield Headroom.of_room(unread, room, per_s, by, of, _larger(seen.keep_bytes))

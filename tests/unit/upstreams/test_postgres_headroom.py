@@ -38,6 +38,12 @@ def test_nothing_bounds_the_log_of_a_server_without_a_limit() -> None:
     assert "until its disk is full" in found.by
 
 
+def test_a_slot_that_a_server_without_a_limit_has_invalidated_is_lost_and_no_limit_is_named() -> None:
+    found = told(slot(keep_bytes=-1, safe_bytes=None, lost=True))
+    assert found.left_s(NOW_MS) == 0
+    assert "max_slot_wal_keep_size" not in f"{found.by} {found.hint}"
+
+
 def test_the_options_own_limit_acts_too_and_the_first_one_counts() -> None:
     assert told(slot(), max_retained=50 * MB).left_s(NOW_MS) == 10.0
     assert told(slot(), max_retained=50 * MB).by == "upstream.max_retained (50 MB)"
