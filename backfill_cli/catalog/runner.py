@@ -55,7 +55,8 @@ class RunnerStore:
         with self._ours() as db:
             inbox.take(db, self._job, commands, record.epoch, record.committed_ms)
             jobs.set_control(db, self._job, control)
-            jobs.become(db, self._job, state)
+            held = control.pausing if state == JobState.PAUSED else None
+            jobs.become(db, self._job, state, "" if held is None else held.by)
             jobs.use_epoch(db, self._job, record.epoch)
             ledger.record(db, self._job, record)
 

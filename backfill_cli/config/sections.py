@@ -330,7 +330,7 @@ _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 
 
 def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+    if not isinstance(value, int | float) or value < 0:
         raise ValueError("must be a number, 0 or more")
     return float(value)
 
@@ -408,6 +408,13 @@ class GuardSection(Section):
         default=None, alias="to", description='For `window`: its end in local time, `"06:00"`.'
     )
     job: str | None = Field(default=None, min_length=1, description="For `lag`: the other job.")
+
+    @field_validator("limit", mode="before")
+    @classmethod
+    def _no_truth_value(cls, limit: object) -> object:
+        if isinstance(limit, bool):
+            raise ValueError("must be a number, a duration or a size")
+        return limit
 
     @model_validator(mode="after")
     def _of_its_kind(self) -> "GuardSection":

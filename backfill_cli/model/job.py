@@ -151,6 +151,14 @@ class Control:
         return next(one for one in self.holds if one.rate == pace)
 
     @property
+    def ends(self) -> str:
+        """What ends a pause by guards, after what `pauser` says of the first of them; empty for a person's."""
+        if self.pausing is None:
+            return ""
+        first, *others = [hold for hold in self.holds if hold.pauses]
+        return f"; {first.lifts}" + "".join(f"; and by {hold.by}; {hold.lifts}" for hold in others)
+
+    @property
     def since_ms(self) -> int | None:
         """The epoch of the barrier at which the job was paused; None while it is not."""
         return self.paused_since_ms if self.pausing is None else self.pausing.since_ms

@@ -335,8 +335,7 @@ def limited_by(row: JobRow, committed_ms: int = 0) -> Limit:
         return waits or Limit("the current commit is finished first", Kind.STOPPING)
     if row.control.paused:
         too = ", and its change log is not read either (pause --all)" if row.control.pause_all else ""
-        hold, since = row.control.pausing, spell_moment(row.control.since_ms)
-        ends = "" if hold is None else f"; {hold.lifts}"
+        since, ends = spell_moment(row.control.since_ms), row.control.ends
         return Limit(f"by {row.control.pauser} since {since}{too}{ends}", Kind.PAUSED, go_on)
     if row.reported is None:  # what the runner before reported was of a control that was another
         return Limit("starting")

@@ -121,8 +121,12 @@ class Guards:
         return control
 
     def go_on(self) -> None:
+        lifted = False
         while not self._over.wait(LOOK_S):
             with suppress(BackfillError):  # the catalog is busy: at the next look
+                if not lifted:
+                    self.lift_removed()
+                    lifted = True
                 self.look(time.monotonic())
 
     def ask_on(self, one: Asked) -> None:
@@ -135,9 +139,7 @@ class Guards:
     @contextmanager
     def beside(self) -> Iterator[None]:
         """They are asked while the block lasts, and nothing is posted after it."""
-        with suppress(BackfillError):
-            self.lift_removed()
-        if not self._guards:
+        if not self._guards and not removed(frozenset(), self._control()):
             yield
             return
         asks = [

@@ -26,9 +26,13 @@ def asked(
 
     def go_on() -> None:
         wait_s = FIRST_S
-        while not over.wait(wait_s):
-            tell(answer(ask, unread()))
-            wait_s = EVERY_S
+        try:
+            while not over.wait(wait_s):
+                tell(answer(ask, unread()))
+                wait_s = EVERY_S
+        except Exception:
+            tell(Headroom.unknown("asking for it ended with an error: see the log"))
+            raise
 
     thread = threading.Thread(target=go_on, name="headroom", daemon=True)
     thread.start()

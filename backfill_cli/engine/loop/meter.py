@@ -426,9 +426,7 @@ class Meter:
 
 def _paused(job: str, control: Control) -> Limit:
     """By whom and, of a guard, what ends it."""
-    hold = control.pausing
-    ends = "" if hold is None else f"; {hold.lifts}"
-    return Limit(f"by {control.pauser}{ends}", Kind.PAUSED, command(f"resume {job}"))
+    return Limit(f"by {control.pauser}{control.ends}", Kind.PAUSED, command(f"resume {job}"))
 
 
 def _lacking(plan: EpochPlan) -> int:

@@ -201,7 +201,8 @@ class Orchestrator(Generic[S]):
     def _reach_pause(self) -> None:
         """A pause that was taken while an epoch was prepared is reached once that epoch is committed."""
         if self._job_state == JobState.PAUSING and self._flight.epoch is None:
-            self._ports.store.become(JobState.PAUSED, "")
+            held = self.state.control.pausing
+            self._ports.store.become(JobState.PAUSED, "" if held is None else held.by)
             self._job_state = JobState.PAUSED
 
     def _throw_away(self) -> None:

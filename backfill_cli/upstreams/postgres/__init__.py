@@ -47,5 +47,5 @@ connector = UpstreamConnector(
     look=_look,
     claims=postgres_dsn.is_url,
     gauge=_gauge,
-    gauges={"replication-lag": postgres_gauge.STANDBY_LAG, "sessions": postgres_gauge.SESSIONS},
+    gauges=postgres_gauge.NAMED,
 )

@@ -15,6 +15,7 @@ from backfill_cli.model.guard import Level, Window
         ('kind = "load"', 'guards[0]: kind "load" needs limit'),
         ('kind = "load"\nlimit = 1\njob = "x"', 'guards[0]: kind "load" has no job'),
         ('kind = "load"\nlimit = "30s"', "guards[0]: limit: must be a number, 0 or more"),
+        ('kind = "load"\nlimit = true', "guards[0].limit: must be a number, a duration or a size"),
         ('kind = "free-disk"\nlimit = "much"', "guards[0]: limit: a size must be in bytes"),
         ('kind = "lag"\njob = "x"\nlimit = "soon"', "guards[0]: limit: a duration must be in seconds"),
         ('kind = "window"\nfrom = "22:00"', 'guards[0]: kind "window" needs to'),

@@ -11,6 +11,7 @@ import pytest
 from backfill_cli.contracts import Unanswered
 from backfill_cli.engine.job import gauges
 from backfill_cli.engine.loop.guards import Asked, Guards
+from backfill_cli.errors import Transient
 from backfill_cli.model.guard import Guard, Level, Limited, Order
 from backfill_cli.model.job import Command, Control, Hold, Verb, apply_command
 
@@ -130,6 +131,21 @@ def test_a_bug_of_a_gauge_is_no_answer_for_ever() -> None:
 def test_what_a_removed_guard_holds_is_lifted_as_the_run_begins() -> None:
     job = Job(Control(holds=(Hold("old", "guard 'old': …", 1),)))
     with job.guarded().beside():
+        soon(lambda: bool(job.inbox))
+        job.barrier()
+    assert job.control == Control()
+
+
+def test_what_a_removed_guard_holds_is_lifted_once_a_busy_catalog_takes_it() -> None:
+    job, refusals = Job(Control(holds=(Hold("old", "guard 'old': …", 1),))), [Transient("busy", "")]
+
+    def post(order: Order) -> None:
+        if refusals:
+            raise refusals.pop()
+        job.post(order)
+
+    with Guards((), lambda: job.control, lambda: tuple(job.inbox), post).beside():
+        soon(lambda: bool(job.inbox))
         job.barrier()
     assert job.control == Control()
 

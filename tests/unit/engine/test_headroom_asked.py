@@ -44,6 +44,25 @@ def test_it_is_asked_in_a_thread_of_its_own_until_the_block_ends(monkeypatch: py
     assert not any(thread.name == "headroom" for thread in threading.enumerate())
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_bug_in_asking_leaves_no_answer_that_looks_like_the_present(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headroom, "FIRST_S", 0.001)
+    monkeypatch.setattr(headroom, "EVERY_S", 0.001)
+    told, answers, over = list[Headroom | None](), [HOUR], threading.Event()
+
+    def tell(found: Headroom | None) -> None:
+        told.append(found)
+        if found is not HOUR:
+            over.set()
+
+    def ask(_unread: Unread) -> Headroom:
+        return answers.pop()
+
+    with headroom.asked(ask, lambda: UNREAD, tell):
+        assert over.wait(10)
+    assert [one and one.kept for one in told] == [Kept.UNTIL, Kept.UNKNOWN]
+
+
 def test_a_run_that_ends_at_once_asks_nothing() -> None:
     def ask(_unread: Unread) -> Headroom:
         raise AssertionError

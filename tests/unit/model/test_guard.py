@@ -180,3 +180,12 @@ def test_what_a_guard_left_that_the_config_has_no_longer_is_lifted() -> None:
 def test_a_hold_that_comes_after_a_person_overrode_its_guard_changes_nothing() -> None:
     control = Control(overridden=("stops",))
     assert apply_command(control, Command(1, Verb.HOLD, "guard", 1, None, "stops"), 7) == control
+
+
+def test_each_guard_that_pauses_a_job_says_what_ends_its_hold() -> None:
+    both = followed(followed(Control(), GUARDS[0], 11.0), Guard("too", RULE), 12.0)
+    assert f"by {both.pauser}{both.ends}" == (
+        "by guard 'stops': load 11, over 10; lifted at 8 or less; "
+        "and by guard 'too': load 12, over 10; lifted at 8 or less"
+    )
+    assert apply_command(both, Command(1, Verb.PAUSE, "ann", 1), 7).ends == "", "a person's pause ends by resume"
