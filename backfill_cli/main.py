@@ -134,6 +134,17 @@ class Verb(TyperCommand):
     def get_help(self, ctx: Any) -> str:
         return shown_page(ctx)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Raises UsageError for an option without its value before another option, which typer takes for it."""
+        options = {name: one for one in self.get_params(ctx) for name in one.opts if name.startswith("-")}
+        words = iter(args)
+        for word in words:
+            option = options.get(word)
+            value = next(words, "") if option is not None and not option.is_flag and not option.count else ""
+            if value in options:
+                raise UsageError(f"option {word} has no value before {value}", f"{ctx.command_path} --help")
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         try:
             require_folder()

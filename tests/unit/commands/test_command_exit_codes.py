@@ -63,6 +63,7 @@ def test_an_error_becomes_message_hint_and_code(
         (["config", "shwo"], "command 'shwo' does not exist; did you mean show?"),
         (["--verson"], "option --verson does not exist; did you mean --version"),
         (["start", "--zzz"], "option --zzz does not exist\n"),
+        (["resume", "--from-sink", "--catalog", "x"], "option --from-sink has no value before --catalog"),
         (["start"], "no config is given, and there is no job.toml in"),
         (["throttle", "--rate", "fast"], "--rate 'fast' is not a number of rows per second"),
         (["throttle", "--rate", "-1"], "--rate '-1' is not a number of rows per second"),

@@ -203,6 +203,10 @@ def test_a_word_that_is_no_command_leads_to_the_help(run: Run) -> None:
     with typed(done.stderr.split("Try: ", 1)[1]) as hint:
         hint.says("backfill pause --help")
         assert run("pause", "--help").exit_code == 0
+    done = CliRunner().invoke(app, ["throttle", "--rate", "--wait"], prog_name="backfill")
+    with typed(done.stderr.split("Try: ", 1)[1]) as hint:
+        hint.says("backfill throttle --help")
+        assert run("throttle", "--help").exit_code == 0
 
 
 def test_metrics_go_to_a_file_or_port_that_there_is(folder: Path) -> None:
