@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog import checkpoints, inbox, job_rows, jobs, lease, ledger, starts, verified
+from backfill_cli.catalog import checkpoints, inbox, job_rows, jobs, lease, ledger, refills, starts, verified
 from backfill_cli.catalog.checkpoints import ChangeLogs
 from backfill_cli.catalog.job_rows import JobRow
 from backfill_cli.catalog.jobs import check_name
@@ -18,7 +18,8 @@ from backfill_cli.catalog.store import Store, left_behind
 from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.errors import NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner, Totals
-from backfill_cli.model.job import Control, Verb
+from backfill_cli.model.job import Command, Control, Verb
+from backfill_cli.model.refill import Extent
 
 if TYPE_CHECKING:
     from backfill_cli.contracts import JobDefinition
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+SHOWN_REFILLS = 3
+"""Of those that have ended, with those that are pending."""
 
 
 class Catalog:
@@ -66,6 +71,10 @@ class Catalog:
     @property
     def verified(self) -> verified.Verifies:
         return verified.Verifies(self._store, self._now_ms)
+
+    @property
+    def refills(self) -> refills.Refills:
+        return refills.Refills(self._store)
 
     def identity(self) -> Owner | None:
         """What a sink stores of this catalog beside the markers of its jobs; None if there is no file yet."""
@@ -161,6 +170,7 @@ class Catalog:
                 live=self._liveness.seems_live(row.lease, row.name),
                 waiting=inbox.waiting(db, row.name),
                 verified=verified.newest(db, row.name),
+                refills=refills.newest(db, row.name, SHOWN_REFILLS),
             )
             for row in job_rows.rows(db)
         )
@@ -228,21 +238,45 @@ class Catalog:
         seen: lease.Lease | None = None,
         guard: str = "",
         lifts: str = "",
+        payload: str = "",
     ) -> int:
         """The command is in the job's inbox or, without a live runner, has been applied. Returns its id.
 
-        seen: the job's lease, if the caller just read it; this saves opening the file once. guard, lifts: see
-        Command.
+        seen: the job's lease, if the caller just read it; this saves opening the file once. guard, lifts, payload:
+        see Command.
         """
+        return self._posted(
+            job, now_ms, seen, lambda db: inbox.add(db, job, verb, rate, by, now_ms, guard, lifts, payload)
+        ).id
+
+    def refill(
+        self, job: str, table: str, extent: Extent, by: str, now_ms: int, seen: lease.Lease | None = None
+    ) -> tuple[int, int]:
+        """The refill is recorded, and the command for it is in the inbox, as by `post`. Returns the ids of both.
+
+        Raises UsageError while another refill of the table is pending.
+        """
+
+        def add(db: DuckDBPyConnection) -> Command:
+            refills.require_none(db, job, table)
+            refill = refills.record(db, job, table, extent, by, now_ms)
+            return inbox.add(db, job, Verb.REFILL, None, by, now_ms, payload=str(refill))
+
+        command = self._posted(job, now_ms, seen, add)
+        return int(command.payload), command.id
+
+    def _posted(
+        self, job: str, now_ms: int, seen: lease.Lease | None, add: Callable[[DuckDBPyConnection], Command]
+    ) -> Command:
         check_name(job)
         dead = self._liveness.watched(job, seen=seen)
         with self._store.writing() as db:
             self._require(db, job)
-            command = inbox.add(db, job, verb, rate, by, now_ms, guard, lifts)
+            command = add(db)
             if not self._liveness.is_held(lease.read(db, job), job, dead):
                 inbox.apply(db, job, now_ms)
         inbox.touch(self.path)
-        return command.id
+        return command
 
     def ask(self) -> None:
         """Runners report on their jobs at their next barrier; an idle one would wait for its next heartbeat."""

@@ -16,6 +16,7 @@ from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.errors import StateConflict, command
 from backfill_cli.model.checkpoint import Checkpoint, Recovered
 from backfill_cli.model.codec import decode, encode
+from backfill_cli.model.plan import EpochPlan
 from backfill_cli.model.position import Position, cursor_of, cursor_text
 from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
 
@@ -82,19 +83,20 @@ def reached(db: DuckDBPyConnection, job: str) -> Checkpoint:
     return newest
 
 
-def mark(db: DuckDBPyConnection, job: str, epoch: int) -> None:
-    """The prepared epoch is marked committed: the sink holds it. A repeat changes nothing.
+def mark(db: DuckDBPyConnection, job: str, epoch: int) -> EpochPlan | None:
+    """The prepared epoch is marked committed: the sink holds it. Returns its plan; a repeat changes nothing.
 
     Raises StateConflict if another epoch is prepared, or none.
     """
     if jobs.standing(db, job).epoch == epoch:
-        return
+        return None
     prepared = _read(db, job, PREPARED)
     if prepared is None or prepared.epoch != epoch:
         there = "none" if prepared is None else str(prepared.epoch)
         raise _conflict(job, f"commit {epoch} cannot be finished: the one begun is {there}")
     db.execute("DELETE FROM checkpoints WHERE job = ?", [job])
     _commit(db, job, prepared)
+    return prepared.plan
 
 
 def drop_prepared(db: DuckDBPyConnection, job: str, epoch: int) -> None:

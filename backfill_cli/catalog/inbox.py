@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backfill_cli.catalog import jobs, ledger
+from backfill_cli.catalog import jobs, ledger, refills
 from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.job import ENDED, Barrier, Command, JobState, Verb
@@ -17,7 +17,7 @@ from backfill_cli.model.job import ENDED, Barrier, Command, JobState, Verb
 # Taken commands are kept for those who wait for theirs, and for people who read the history.
 KEPT_TAKEN = 1_000
 
-_COMMAND = "id, verb, \"by\", at_ms, rate, coalesce(guard, ''), coalesce(lifts, '')"
+_COMMAND = "id, verb, \"by\", at_ms, rate, coalesce(guard, ''), coalesce(lifts, ''), coalesce(payload, '')"
 
 Stamp = tuple[int, int, int] | None
 
@@ -39,14 +39,15 @@ def add(
     now_ms: int,
     guard: str = "",
     lifts: str = "",
+    payload: str = "",
 ) -> Command:
     """The command is in the inbox, not yet taken."""
     row = db.execute("SELECT coalesce(max(id), 0) + 1 FROM commands").fetchone()
     assert row is not None
-    command = Command(row[0], verb, by, now_ms, rate, guard, lifts)
+    command = Command(row[0], verb, by, now_ms, rate, guard, lifts, payload)
     db.execute(
-        "INSERT INTO commands VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, ?, ?)",
-        [command.id, job, verb, rate, by, now_ms, guard or None, lifts or None],
+        "INSERT INTO commands VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, ?, ?, ?)",
+        [command.id, job, verb, rate, by, now_ms, guard or None, lifts or None, payload or None],
     )
     return command
 
@@ -73,6 +74,7 @@ def take(db: DuckDBPyConnection, job: str, commands: Sequence[Command], epoch: i
     """These commands are taken by the barrier `epoch`; the oldest taken ones are deleted."""
     if not commands:
         return
+    refills.take(db, job, commands, epoch, now_ms)
     db.execute(
         "UPDATE commands SET taken_epoch = $epoch, taken_ms = $now WHERE job = $job AND list_contains($ids, id)",
         {"epoch": epoch, "now": now_ms, "job": job, "ids": [command.id for command in commands]},

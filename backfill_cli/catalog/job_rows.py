@@ -12,6 +12,7 @@ from backfill_cli.model.checkpoint import PartitionProgress, Progress, TablePart
 from backfill_cli.model.headroom import Headroom
 from backfill_cli.model.job import ENDED, Command, Control, JobState, Phase, apply_command
 from backfill_cli.model.limit import Limit
+from backfill_cli.model.refill import Refill, RefillProgress
 from backfill_cli.model.split import SplitStatus
 from backfill_cli.model.upstream import SpoolView
 
@@ -25,7 +26,8 @@ class JobRow:
 
     epoch: the last committed one, 0 for none. live: a runner has it now. waiting: commands not yet taken.
     verified: the tables of its last verify. config_file: that of its last start; empty if not known. created:
-    whether the catalog has the job; else it is being created, or its start was killed.
+    whether the catalog has the job; else it is being created, or its start was killed. refills: those that are
+    pending, and the newest.
     """
 
     name: str
@@ -45,6 +47,7 @@ class JobRow:
     verified: tuple[Verified, ...] = ()
     config_file: str = ""
     created: bool = True
+    refills: tuple[Refill, ...] = ()
 
     @property
     def reason(self) -> str:
@@ -89,7 +92,7 @@ class JobRow:
 
 
 def rows(db: DuckDBPyConnection) -> tuple[JobRow, ...]:
-    """All jobs, oldest first; `live`, `waiting` and `verified` are for the caller to fill in."""
+    """All jobs, oldest first; `live`, `waiting`, `verified` and `refills` are for the caller to fill in."""
     found = db.execute(
         """SELECT name, state, reason, why, phase, epoch, paused_by, paused_since_ms, rate, stop_asked, pause_all,
                   holds, progress, strategy, until, created_ms, caught_up_ms,
@@ -130,6 +133,7 @@ def read_progress(text: str) -> Progress:
         for partition in told.get("partitions", ())
     )
     spool, written, headroom = told.get("spool"), told.get("written_per_s"), told.get("headroom")
+    refill = told.get("refill")
     limits = {name: told[name] and Limit.read(told[name]) for name in _LIMITS if name in told}
     shaped = {
         "eta_s": eta_s and tuple(eta_s),
@@ -141,6 +145,7 @@ def read_progress(text: str) -> Progress:
         "spool": spool and SpoolView(**spool | {"waits": spool["waits"] and Limit.read(spool["waits"])}),
         "written_per_s": written and Written(**written),
         "headroom": headroom and Headroom.read(headroom),
+        "refill": refill and RefillProgress(**refill),
     }
     return Progress(**told | limits | shaped | {"phase": Phase(told["phase"])})
 

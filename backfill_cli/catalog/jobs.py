@@ -239,6 +239,7 @@ def forget(db: DuckDBPyConnection, job: str) -> None:
         "spool",
         "verified",
         "compared",
+        "refills",
     ):
         db.execute(f"DELETE FROM {table} WHERE job = ?", [job])
 

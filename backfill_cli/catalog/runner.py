@@ -6,7 +6,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog import checkpoints, inbox, jobs, lease, ledger
+from backfill_cli.catalog import checkpoints, inbox, jobs, lease, ledger, refills
 from backfill_cli.catalog.lease import JobLock
 from backfill_cli.catalog.store import Store
 from backfill_cli.duckdb_instance import DuckDBPyConnection
@@ -14,6 +14,7 @@ from backfill_cli.errors import BackfillError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState
 from backfill_cli.model.limit import Limit
+from backfill_cli.model.refill import Refill
 
 if TYPE_CHECKING:
     from backfill_cli.contracts import SinkTable, SpoolEntry
@@ -114,13 +115,23 @@ class RunnerStore:
         with self._ours() as db:
             db.execute("DELETE FROM spool WHERE job = ? AND number <= ?", [self._job, number])
 
+    def refills(self) -> tuple[Refill, ...]:
+        with self._mutex, self._store.reading() as db:
+            return tuple(one for one in refills.pending(db, self._job) if one.since is not None)
+
+    def note_refill(self, refill: Refill) -> None:
+        with self._ours() as db:
+            refills.note(db, self._job, refill)
+
     def release(self) -> None:
         """The lease is released; unchanged if another runner has claimed the job since."""
         with self._mutex, self._store.writing() as db:
             lease.release(db, self._job, self._token, self._now_ms())
 
     def _mark(self, db: DuckDBPyConnection, committed: EpochRecord) -> None:
-        checkpoints.mark(db, self._job, committed.epoch)
+        plan = checkpoints.mark(db, self._job, committed.epoch)
+        if plan is not None and plan.refill is not None:
+            refills.applied(db, self._job, plan.refill, committed.epoch, committed.committed_ms)
         ledger.record(db, self._job, committed)
 
     @contextmanager

@@ -10,6 +10,7 @@ from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Rec
 from backfill_cli.model.job import Command, Control, JobState
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, Staged
+from backfill_cli.model.refill import Refill
 from backfill_cli.model.upstream import Pin
 
 
@@ -114,6 +115,14 @@ class JobStore(Protocol):
 
     def become(self, state: JobState, reason: Limit | str) -> None:
         """Changes the job's state along an existing arrow."""
+        ...
+
+    def refills(self) -> tuple[Refill, ...]:
+        """Those that a barrier has taken and that have not ended, oldest first."""
+        ...
+
+    def note_refill(self, refill: Refill) -> None:
+        """Records state, times and reason of a refill, unless it has ended, as by a command."""
         ...
 
     def spooled(self) -> tuple[SpoolEntry, ...]:

@@ -11,6 +11,7 @@ from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import START, Position
+from backfill_cli.model.refill import RefillProgress
 from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus, partition_number
 from backfill_cli.model.upstream import SpoolView
 
@@ -152,7 +153,7 @@ class Progress:
     quarantined, skipped: see Checkpoint. rows_in_hand: rows of the snapshot that were read and that the sink
     lacks, so far as they are known; changes_in_hand: of the change log, likewise. follows: whether there is a log.
     headroom: how long the upstream keeps what is not read yet, as last asked; None if it has not been, or does not
-    tell.
+    tell. refill: the comparison that is under way beside the loop.
     """
 
     phase: Phase
@@ -194,6 +195,7 @@ class Progress:
     skipped: Mapping[str, int] = field(default_factory=dict)
     follows: bool = True
     headroom: Headroom | None = None
+    refill: RefillProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,8 @@ class Verb(StrEnum):
     RESUME = "resume"
     THROTTLE = "throttle"
     STOP = "stop"
+    REFILL = "refill"
+    CANCEL_REFILL = "cancel-refill"
     HOLD = "hold"
     LIFT = "lift"
 
@@ -79,7 +81,7 @@ class Command:
     """A row of the inbox. by: who requested it, for display.
 
     rate: rows/s for `throttle`, None for no limit; for `hold`, None to pause. guard: whose hold it is. lifts: what
-    ends that, for display.
+    ends that, for display. payload: what it says beside that, by verb: of a refill its id.
     """
 
     id: int
@@ -89,6 +91,7 @@ class Command:
     rate: float | None = None
     guard: str = ""
     lifts: str = ""
+    payload: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,8 @@ def apply_command(control: Control, command: Command, epoch: int) -> Control:
             holds = tuple(hold for hold in control.holds if hold.guard != command.guard)
             overridden = tuple(guard for guard in control.overridden if guard != command.guard)
             return replace(control, holds=holds, overridden=overridden)
+        case Verb.REFILL | Verb.CANCEL_REFILL:  # the catalog's table of refills has their effect
+            return control
 
 
 def _overriding(control: Control, ended: tuple[Hold, ...]) -> Control:

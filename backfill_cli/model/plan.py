@@ -6,6 +6,7 @@ from typing import Annotated
 
 from backfill_cli.model.codec import Pairs
 from backfill_cli.model.position import START, Cursor, Position
+from backfill_cli.model.refill import RefillPart
 from backfill_cli.model.split import SplitKey, SplitProgress
 
 
@@ -59,7 +60,8 @@ class EpochPlan:
     dropped, as a later read will see it. None: every change counts.
     spooled: the window is of the spool, not of the log itself. covers: the position that covers the end of a
     snapshot of current state, set at the barrier that learns it. converging: the sink may lack rows of which a
-    change leaves columns unchanged: a later change inserts or deletes them.
+    change leaves columns unchanged: a later change inserts or deletes them. refill: what it applies of one, which
+    reads nothing and moves no position.
     pending_after: upstream epochs observed and not taken. left: changes in them, as metadata tells; 0 where the
     strategy does not count them. lag_after_ms: their span in upstream time.
     oldest_pending_ms: time of the first of them, None if there is none. latest: the newest position observed.
@@ -74,6 +76,7 @@ class EpochPlan:
     spooled: bool = False
     covers: Position | None = None
     converging: bool = False
+    refill: RefillPart | None = None
     pending_after: int = 0
     left: int = 0
     lag_after_ms: int = 0

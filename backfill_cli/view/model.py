@@ -13,6 +13,7 @@ from backfill_cli.model.headroom import Headroom, Kept
 from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import Control, Hold, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
+from backfill_cli.model.refill import Extent, Refill, RefillProgress, RefillState
 from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.split import SplitStatus, partition_number, partition_table
 from backfill_cli.model.units import spell_count, spell_duration, spell_moment
@@ -83,6 +84,36 @@ class HeadroomView:
 
 
 @dataclass(frozen=True, slots=True)
+class RefillView:
+    """A refill: those that are pending, and the newest that ended.
+
+    where: SQL, empty for none. first, last: bounds of the first key column, None for open ends. since_ms: the
+    barrier that took it, epoch: the last commit that applied rows of it; None for none. inserted, replaced,
+    removed: rows so far. reason: why it waits or failed, and what to type. doing, share (0 to 1), left_s (least
+    seconds): of the comparison that is under way, None without one.
+    """
+
+    id: int
+    table: str
+    where: str
+    first: str | None
+    last: str | None
+    by: str
+    state: RefillState
+    asked_ms: int
+    since_ms: int | None
+    ended_ms: int | None
+    epoch: int | None
+    inserted: int
+    replaced: int
+    removed: int
+    reason: Limit
+    doing: str | None = None
+    share: float | None = None
+    left_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """A job as `status` shows it, also with `--json`.
 
@@ -97,7 +128,7 @@ class JobView:
     created: False for a job that is being created, or whose start died before it was (state `dead`). rows_in_hand,
     changes_in_hand: read and not committed yet, as in `Progress`; 0 without a runner. skipped: records of topics
     and of files of Debezium that change no row of the job's tables, by kind, since the job began. headroom: None
-    if it has not been asked yet, or the upstream removes nothing by itself.
+    if it has not been asked yet, or the upstream removes nothing by itself. refills: oldest first.
     """
 
     name: str
@@ -153,6 +184,7 @@ class JobView:
     headroom: HeadroomView | None = None
     holds: Sequence[Hold] = ()
     overridden: Sequence[str] = ()
+    refills: Sequence[RefillView] = ()
     ledger: Sequence[EpochRecord] = field(default=(), metadata=UNTOLD)
     taken: Sequence[Taken] = field(default=(), metadata=UNTOLD)
 
@@ -234,9 +266,51 @@ def job_view(
         changes_in_hand=progress.changes_in_hand if row.live and row.reported else 0,
         skipped=dict(progress.skipped),
         headroom=headroom_view(row, progress, now_ms),
+        refills=tuple(refill_view(one, row) for one in row.refills),
         ledger=tuple(ledger),
         taken=tuple(taken),
     )
+
+
+def refill_view(one: Refill, row: JobRow) -> RefillView:
+    told = None if not row.live or row.reported is None else row.reported.refill
+    mine = told if told is not None and told.refill == one.id else RefillProgress(one.id, "")
+    waits = one.pending and not row.live
+    why = Limit("until a runner has the job", Kind.WAITING, command(f"resume {row.name}")) if waits else one.why
+    return RefillView(
+        one.id,
+        one.table,
+        one.extent.where,
+        one.extent.first,
+        one.extent.last,
+        one.by,
+        one.state,
+        one.asked_ms,
+        one.since,
+        one.ended_ms,
+        one.epoch,
+        one.inserted,
+        one.replaced,
+        one.removed,
+        why,
+        mine.doing or None,
+        mine.share,
+        mine.left_s,
+    )
+
+
+def spell_refill(one: RefillView) -> str:
+    """`public.orders, keys 1000..2000: comparing, 42.1%, 3 m left`; of one that ended its rows, or why."""
+    named = f"{one.table}{Extent(one.where, one.first, one.last)}"
+    parts: list[str] = [one.state]
+    if one.state is RefillState.COMPARING and one.share is not None:
+        parts += [spell_share(one.share), *(() if one.left_s is None else (f"{spell_duration(one.left_s)} left",))]
+    if one.epoch is not None or one.state is RefillState.DONE:
+        parts.append(f"{one.inserted:,} inserted, {one.replaced:,} replaced, {one.removed:,} removed")
+    if one.epoch is not None:
+        parts.append(f"commit {one.epoch}")
+    reason = f": {one.reason}" if one.reason.text else ""
+    return f"{named}: {', '.join(parts)}{reason}"
 
 
 def _in_order(one: PartitionProgress) -> tuple[str, int]:

@@ -8,6 +8,7 @@ from backfill_cli.contracts import SpoolEntry
 from backfill_cli.errors import Held, Transient
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState, may_become
+from backfill_cli.model.refill import Refill
 
 
 @dataclass
@@ -32,6 +33,12 @@ class MemoryStore:
 
     def trim(self, number: int) -> None:
         self.spool_entries = [one for one in self.spool_entries if one.number > number]
+
+    def refills(self) -> tuple[Refill, ...]:
+        return ()
+
+    def note_refill(self, refill: Refill) -> None:
+        raise AssertionError("there is none")
 
     def load(self) -> Recovered:
         """Asked by each new runner, which then is at work."""

@@ -1,0 +1,97 @@
+"""A refill: a table, or a part of it, is read again and made equal while the job goes on."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from backfill_cli.model.limit import Limit
+
+
+class RefillState(StrEnum):
+    """waiting: for the job's snapshot, an earlier refill, a runner. comparing: both sides are read. applying: rows
+    of it are being committed."""
+
+    WAITING = "waiting"
+    COMPARING = "comparing"
+    APPLYING = "applying"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+PENDING = (RefillState.WAITING, RefillState.COMPARING, RefillState.APPLYING)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Which rows are read again. Those of the whole table if nothing is set.
+
+    where: SQL over the table's columns as the sink has them. first, last: bounds of the first key column, both
+    inclusive, as text; None for an open end.
+    """
+
+    where: str = ""
+    first: str | None = None
+    last: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self == Extent()
+
+    def __str__(self) -> str:
+        """`, keys 1000..2000, where created_at >= '2026-06-01'`; empty for the whole table."""
+        bounds = (self.first, self.last) != (None, None)
+        keys = f", keys {self.first or ''}..{self.last or ''}" if bounds else ""
+        return f"{keys}, where {self.where}" if self.where else keys
+
+
+@dataclass(frozen=True, slots=True)
+class Refill:
+    """One refill as the catalog has it.
+
+    since: the barrier that took it. began_ms: when its last comparison began. epoch: the last that applied rows of
+    it. inserted, replaced, removed: rows so far. why: it waits, or failed.
+    """
+
+    id: int
+    table: str
+    extent: Extent
+    by: str
+    asked_ms: int
+    state: RefillState = RefillState.WAITING
+    since: int | None = None
+    began_ms: int | None = None
+    ended_ms: int | None = None
+    epoch: int | None = None
+    inserted: int = 0
+    replaced: int = 0
+    removed: int = 0
+    why: Limit = field(default=Limit(""))
+
+    @property
+    def pending(self) -> bool:
+        return self.state in PENDING
+
+    def __str__(self) -> str:
+        """`public.orders, keys 1000..2000`."""
+        return f"{self.table}{self.extent}"
+
+
+@dataclass(frozen=True, slots=True)
+class RefillProgress:
+    """How far a comparison is, for display. share: 0 to 1, left_s: least seconds; None if not known."""
+
+    refill: int
+    doing: str
+    share: float | None = None
+    left_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefillPart:
+    """What an epoch applies of a refill. last: whether nothing of the refill is left after it."""
+
+    refill: int
+    inserted: int
+    replaced: int
+    removed: int
+    last: bool
