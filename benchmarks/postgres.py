@@ -1,5 +1,6 @@
 """A PostgreSQL that keeps taking writes into DuckDB: the copy against Spark's JDBC source and against Debezium,
-beside pgbench; the cost and lag of following it, the longest transaction, what holds at every checkpoint.
+beside pgbench; what a `where` saves; the cost and lag of following it, the longest transaction, what holds at
+every checkpoint.
 
     python benchmarks/postgres.py                       everything, 2 million rows, about 20 minutes on 2 cores
     python benchmarks/postgres.py --quick               200,000 rows: only checks that it works
@@ -38,9 +39,10 @@ from pgbench import (
     our_cpu_s,
     sums,
 )
+from postgres_filtered import filtered
 from postgres_ways import caught_up, debezium_way, our_way, partitions, plain_way, session
 
-SECTIONS = ("pairs", "busy", "follow", "live", "killed")
+SECTIONS = ("pairs", "busy", "filtered", "follow", "live", "killed")
 TARGET_S = 5.0
 POINTS = ("after-stage:2", "after-prepare:2", "sink-before-commit:3", "after-commit:2", "commit-known:3")
 
@@ -237,6 +239,9 @@ def main() -> int:
             figures += pairs(db, rounds, watch)
         if "busy" in given.only:
             figures += busy(db, rounds, given.clients, watch)
+        if "filtered" in given.only:
+            session()
+            figures += filtered(db, rounds)
         if "follow" in given.only:
             figures += follow(db, rounds, 5_000 if quick else 50_000, watch)
         if "live" in given.only:

@@ -59,6 +59,7 @@ class Ranges:
             detail = json.loads(split.detail)
             self._splits[split.table, split.id] = KeyRange(detail.get("after"), detail.get("up_to"))
         self._cuts: dict[SnapshotRead, tuple[Cursor, ...]] = {}
+        self._passed: dict[SnapshotRead, int] = {}
 
     def keys(self, read: SnapshotRead) -> KeyRange:
         """The keys of a read; without a begin or an end, from its split's begin or to its end."""
@@ -66,11 +67,16 @@ class Ranges:
         return KeyRange(low if read.after is None else read.after, high if read.up_to is None else read.up_to)
 
     def closed(
-        self, read: SnapshotRead, most: int, key_after: Callable[[KeyRange, int], Cursor | None]
+        self,
+        read: SnapshotRead,
+        most: int,
+        key_after: Callable[[KeyRange, int], Cursor | None],
+        count: Callable[[KeyRange, int], int] | None = None,
     ) -> SnapshotRead:
         """The read, ending at the key of the last row within its limit; at its split's end if there are fewer.
 
         most: rows per chunk. key_after: the key of a range's row with this number, from 1; None if it has fewer.
+        count: how many rows a range has that has fewer than this number; None where nobody asks for `passed`.
         """
         limit = read.limit_rows or 1
         step = min(limit, most)
@@ -84,7 +90,17 @@ class Ranges:
             cuts.append(end)
         done = replace(read, up_to=end, limit_rows=None)
         self._cuts[done] = tuple(cuts if end is None else cuts[:-1])
+        if count is not None:
+            rest = replace(read, after=cuts[-1] if cuts else read.after, up_to=None)
+            self._passed[done] = len(cuts) * step + (count(self.keys(rest), step) if end is None else 0)
         return done
+
+    def passed(self, read: SnapshotRead) -> int | None:
+        """How many rows a read of the current epoch had when it was closed, whichever are read; None: unknown.
+
+        Never 0: the rows that a chunk must show may not have been there yet.
+        """
+        return self._passed.get(read) or None
 
     def parts(self, read: SnapshotRead) -> Sequence[KeyRange]:
         """The keys of a closed read, cut into chunks."""

@@ -109,6 +109,10 @@ class LogSource(ConsumableLog, Source, Generic[C]):
     def _key_after(self, table: str, keys: KeyRange, rows: int) -> Cursor | None:
         """The key of a range's row with this number, from 1, as it is now; None if the range has fewer."""
 
+    def _rows_in(self, table: str, keys: KeyRange, most: int) -> int:
+        """How many rows a range has now, at most this many; for a database that `leaves_rows_out`."""
+        raise NotImplementedError
+
     @abstractmethod
     def _chunk_rows(self, table: str) -> int:
         """How many rows one transaction may read, see `ranges.chunk_rows`."""
@@ -222,7 +226,12 @@ class LogSource(ConsumableLog, Source, Generic[C]):
     def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
         """Each read ends at the key that its limit reaches now, or at its split's end if there are fewer rows."""
         most, key_after = self._chunk_rows(table), partial(self._key_after, table)
-        return [self._ranges.closed(read, most, key_after) for read in reads]
+        count = partial(self._rows_in, table) if self.leaves_rows_out(table) else None
+        return [self._ranges.closed(read, most, key_after, count) for read in reads]
+
+    def row_count(self, read: SnapshotRead) -> int | None:
+        """How many rows are passed, where chunks leave rows out; otherwise they are counted as they are read."""
+        return self._ranges.passed(read)
 
     def batches(self, table: str, reads: Sequence[SnapshotRead], cores: int) -> ArrowTasks:
         pieces = tuple(

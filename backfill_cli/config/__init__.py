@@ -49,7 +49,6 @@ from backfill_cli.contracts import (
     TableSpec,
     UpstreamConnector,
 )
-from backfill_cli.contracts.domain import Domain
 from backfill_cli.contracts.options import STORED
 from backfill_cli.errors import ConfigError, Hint, UsageError, command
 from backfill_cli.folders import folder_of
@@ -110,8 +109,13 @@ class JobConfig:
         return tuple(self._spec(one, self.transform_of(one.name)) for one in self.tables)
 
     def _spec(self, table: Table, transform: Transform) -> TableSpec:
-        domain = sink_of(self.tree["sink"]).domain(self.sink) if transform.is_empty else Domain()
-        return TableSpec(table.name, tuple(table.key), table.immutable_key, transform.where is not None, domain)
+        key, filtered = tuple(table.key), transform.where is not None
+        if transform.is_empty:
+            domain = sink_of(self.tree["sink"]).domain(self.sink)
+            return TableSpec(table.name, key, table.immutable_key, filtered, domain)
+        from backfill_cli.config.pushdown import wanted
+
+        return TableSpec(table.name, key, table.immutable_key, filtered, wanted=wanted(transform, key))
 
     def open_upstream(self) -> Source:
         """The upstream, secrets resolved. Raises ConfigError for a reference that cannot be resolved."""

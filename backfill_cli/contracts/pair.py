@@ -83,6 +83,9 @@ class Pair(Source):
     def row_count(self, read: SnapshotRead) -> int | None:
         return self.snapshot.row_count(read)
 
+    def leaves_rows_out(self, table: str) -> bool:
+        return self.snapshot.leaves_rows_out(table)
+
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
         self._taken()
         return self.snapshot.scan(spark, table, reads)

@@ -21,6 +21,7 @@ from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead, StagedFile
 from backfill_cli.model.position import Cursor, Position
+from backfill_cli.model.pushdown import Wanted
 from backfill_cli.model.reports import FieldRead, Refusal
 from backfill_cli.model.split import SplitKey
 from backfill_cli.model.upstream import HeldLog, LogStart, Pin, SnapshotPin, UpstreamView
@@ -38,6 +39,7 @@ class TableSpec:
     key: source columns that identify a row. immutable_key: the key is promised never to change.
     filtered: a `where` leaves rows out once they are read: until then a row of the snapshot may have a NULL key.
     domain: values that the sink does not hold; none where a transform comes between.
+    wanted: what reads of the snapshot may be limited to; the transform, which follows, is what decides.
     """
 
     name: str
@@ -45,6 +47,7 @@ class TableSpec:
     immutable_key: bool = False
     filtered: bool = False
     domain: Domain = Domain()  # noqa: RUF009
+    wanted: Wanted = Wanted()  # noqa: RUF009
 
 
 class BrokenContract(UsageError):
@@ -197,6 +200,7 @@ class SnapshotReads(Contract):
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
         """The rows of these closed reads of the pin, as source columns, in any order.
 
+        Columns and rows that `TableSpec.wanted` does not need may be left out, see `leaves_rows_out`.
         If `row_count` does not know the size of one of the reads, an extra column `own.READ INT` holds the index
         into `reads` that a row belongs to; only then does the engine count rows per read.
         Rows that cannot be read, where the options ask for them to be kept: files add `own.QUARANTINED STRUCT<file
@@ -225,9 +229,14 @@ class SnapshotReads(Contract):
     def row_count(self, read: SnapshotRead) -> int | None:
         """The row count of a closed read according to metadata; None if only reading can tell.
 
-        Exact, and with rows that cannot be read: the job fails if another number is read.
+        Exact, and with rows that cannot be read: the job fails if another number is read. It counts the rows that
+        are passed, also those that `TableSpec.wanted` lets the source leave out.
         """
         return None
+
+    def leaves_rows_out(self, table: str) -> bool:
+        """Whether reads of this table can give fewer rows than there are, by `TableSpec.wanted`."""
+        return False
 
     def batches(self, table: str, reads: Sequence[SnapshotRead], cores: int) -> ArrowTasks | None:
         """The rows of these reads, as from `scan`, to be produced and written in Python workers.

@@ -7,12 +7,14 @@ the row groups that hold the slice.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import ArrowTasks, Piece
 from backfill_cli.errors import RESTORE, START_OVER, BadData
 from backfill_cli.formats.group_slices import GroupSlice
 from backfill_cli.formats.schemas import WIDER, arrow_schema
+from backfill_cli.model.pushdown import Condition
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import SparkSession
@@ -105,24 +107,38 @@ def batches(fs: "FileSystem", path: str, part: GroupSlice, schema: Any) -> Itera
         yield from _exactly(batch, schema, path, first).to_batches()
 
 
-def raw_batches(fs: "FileSystem", path: str, part: GroupSlice, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
+def raw_batches(
+    fs: "FileSystem", path: str, part: GroupSlice, names: Sequence[str], where: Sequence[Condition] = ()
+) -> Iterator[tuple[int, Any]]:
     """Arrow batches of a slice as the file has them, each with the index of its first row in the file.
 
-    names: of the columns; one that the file lacks is left out.
+    names: of the columns; one that the file lacks is left out. where: row groups without a row that meets all of
+    these are, too.
     """
     import pyarrow.parquet as pq
 
+    from backfill_cli.formats.conditions import groups_meeting
+
     with fs.open_input_file(path) as source:
         reader = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
-        groups = list(range(part.first_group, part.last_group + 1))
-        begin, size = part.start, _batch_rows(reader.metadata, part)
-        for batch in reader.iter_batches(size, row_groups=groups, columns=list(names)):
-            low, high = max(part.after - begin, 0), min(part.up_to - begin, batch.num_rows)
-            if low < high:
-                yield begin + low, batch.slice(low, high - low)
-            begin += batch.num_rows
-            if begin >= part.up_to:
-                return
+        groups, size = range(part.first_group, part.last_group + 1), _batch_rows(reader.metadata, part)
+        read = groups_meeting(reader.metadata, reader.schema_arrow, where, groups) if where else list(groups)
+        rows = {group: reader.metadata.row_group(group).num_rows for group in groups}
+        for run in _runs(read):
+            begin = part.start + sum(rows[group] for group in groups if group < run[0])
+            for batch in reader.iter_batches(size, row_groups=run, columns=list(names)):
+                low, high = max(part.after - begin, 0), min(part.up_to - begin, batch.num_rows)
+                if low < high:
+                    yield begin + low, batch.slice(low, high - low)
+                begin += batch.num_rows
+                if begin >= part.up_to:
+                    return
+
+
+def _runs(groups: Sequence[int]) -> Iterator[list[int]]:
+    """Row groups, with those that follow each other together."""
+    for _, run in groupby(enumerate(groups), lambda one: one[1] - one[0]):
+        yield [group for _, group in run]
 
 
 def _batch_rows(footer: Any, part: GroupSlice) -> int:

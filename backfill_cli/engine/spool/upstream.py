@@ -174,6 +174,9 @@ class SpooledUpstream(Source):
     def row_count(self, read: SnapshotRead) -> int | None:
         return self.rows.row_count(read)
 
+    def leaves_rows_out(self, table: str) -> bool:
+        return self.rows.leaves_rows_out(table)
+
     def scan(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
         return self.rows.scan(spark, table, reads)
 

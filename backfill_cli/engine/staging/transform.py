@@ -49,9 +49,23 @@ def fitting() -> Iterator[None]:
 
 
 def rows(frame: DataFrame, transform: Transform) -> DataFrame:
-    """Snapshot rows in the sink's form: `where`, then `select`."""
+    """Snapshot rows in the sink's form: `where`, then `select`. The frame may lack columns that no part needs."""
+    return _formed(_with_left_out(frame, transform), transform)
+
+
+def _formed(frame: DataFrame, transform: Transform) -> DataFrame:
     kept = frame if transform.where is None else frame.where(transform.where)
     return kept.selectExpr(*(transform.select or ["*"]))
+
+
+def _with_left_out(frame: DataFrame, transform: Transform) -> DataFrame:
+    """The frame with what a `* EXCEPT (…)` names, which must exist: NULL where the source did not read it."""
+    if transform.select is None:
+        return frame
+    from backfill_cli.config.pushdown import left_out
+
+    there = {name.lower() for name in frame.columns}
+    return frame.withColumns({name: F.lit(None) for name in sorted(left_out(transform) - there)})
 
 
 def images(changes: DataFrame) -> Column:
@@ -115,7 +129,7 @@ def sink_schema(session: Session, source: str, transform: Transform) -> str:
     if transform.is_empty:
         return source
     with fitting():
-        return rows(_empty(session(), source), transform).schema.json()
+        return _formed(_empty(session(), source), transform).schema.json()
 
 
 def require_own_columns(session: Session, source: str, transform: Transform) -> None:

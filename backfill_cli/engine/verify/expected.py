@@ -107,7 +107,7 @@ class Expected:
         """
         rows = self.upstream.scan(self.spark, table, reads).drop(own.READ)
         stated = [self.upstream.row_count(read) for read in reads]
-        if None not in stated:
+        if None not in stated and not self.upstream.leaves_rows_out(table):
             require_rows(reads, stated, rows.count())
         return rows
 

@@ -33,8 +33,9 @@ _WAIT_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """name, key: as in the config. table: its SQL name. source: what to select from. condition: on its key.
-    columns: all that are in force, in order. server: the one whose log is read, as `client.server_of` names it.
+    """name, key: as in the config. table: its SQL name. source: what to select from. condition: on its rows.
+    columns: all that are in force, in order; read: those that are read, the key's among them.
+    server: the one whose log is read, as `client.server_of` names it.
     may_have_more: columns may have been added after these, and the log has them.
     """
 
@@ -47,6 +48,7 @@ class Chunk:
     source: str
     condition: str
     columns: tuple[Column, ...]
+    read: tuple[Column, ...]
     visibility: Visibility
     may_have_more: bool = False
 
@@ -63,18 +65,16 @@ def batches(chunk: Chunk) -> "Iterator[pa.RecordBatch]":
         _until_seen(cursor, chunk)
         _same_server(cursor, chunk)
         _same_table(cursor, chunk)
-        columns = ", ".join(selected(column) for column in chunk.columns)
+        columns = ", ".join(selected(column) for column in chunk.read)
         cursor.execute(f"SELECT {columns} FROM {chunk.source} WHERE {chunk.condition}")
         for batch in postgres_driver.batches(cursor):
-            arrays = as_arrow(
-                chunk.name, chunk.columns, batch.columns, from_adbc, partial(_shown_key, chunk, batch)
-            )
-            yield pa.RecordBatch.from_arrays(arrays, names=[column.name for column in chunk.columns])
+            arrays = as_arrow(chunk.name, chunk.read, batch.columns, from_adbc, partial(_shown_key, chunk, batch))
+            yield pa.RecordBatch.from_arrays(arrays, names=[column.name for column in chunk.read])
 
 
 def _shown_key(chunk: Chunk, batch: "pa.RecordBatch", at: int) -> str:
     """The key of a row as ADBC read it, for people."""
-    names = [column.name for column in chunk.columns]
+    names = [column.name for column in chunk.read]
     return ", ".join(f"{name} = {_shown(batch.column(names.index(name)).slice(at, 1))}" for name in chunk.key)
 
 

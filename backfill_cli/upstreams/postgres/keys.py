@@ -61,6 +61,13 @@ def key_after(connection: Connection, table: PgTable, keys: KeyRange, rows: int)
     return None if row is None else _cursor(row)
 
 
+def rows_in(connection: Connection, table: PgTable, keys: KeyRange, most: int) -> int:
+    """How many rows a range has, at most this many."""
+    inner = f"SELECT FROM {table.source} WHERE {of_rows(table, keys)} LIMIT {most}"
+    counting = f"counting rows of table {table.name!r}"
+    return int(row_of(connection, counting, f"SELECT count(*) FROM ({inner}) rows")[0])
+
+
 def cuts(connection: Connection, table: PgTable, most: int) -> list[Cursor]:
     """At most so many distinct values of the first key column, in the database's order, from its statistics."""
     first, doing = table.key[0], "reading its statistics"

@@ -17,7 +17,7 @@ from backfill_cli.contracts import Extras, TableSpec
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.spark.api import SparkSession
-from backfill_cli.upstreams.postgres import checks, chunks, identity, keys, publications, slot
+from backfill_cli.upstreams.postgres import checks, chunks, conditions, identity, keys, publications, slot
 from backfill_cli.upstreams.postgres.client import clock_ms, lsn_text, server_of
 from backfill_cli.upstreams.postgres.ddl import schema_of_columns
 from backfill_cli.upstreams.postgres.headroom import SlotHeadroom
@@ -51,6 +51,7 @@ class PostgresSource(SlotLease, LogSource[Column]):
             headroom=SlotHeadroom(options),
         )
         self._ends: tuple[int, ...] = ()  # the log's end, as seen before
+        self._wanted = {spec.name: spec.wanted for spec in specs}
         self._unheld = False  # pinned by a command that only reads
         self._named = False  # the tables that a publication must name were seen to be
 
@@ -148,11 +149,18 @@ class PostgresSource(SlotLease, LogSource[Column]):
         of = self._catalog.tables[table]
         return ranges.chunk_rows(of.rows, of.size_bytes)
 
+    def _rows_in(self, table: str, keys_of: KeyRange, most: int) -> int:
+        return keys.rows_in(self._alive(), self._catalog.tables[table], keys_of, most)
+
     def _schema(self, table: str) -> str:
-        return schema_of_columns(self._catalog.in_force[table])
+        return schema_of_columns(conditions.chosen(self._catalog.in_force[table], self._wanted[table]))
+
+    def leaves_rows_out(self, table: str) -> bool:
+        return bool(conditions.decided(self._catalog.in_force[table], self._wanted[table]))
 
     def _chunk(self, table: str, keys_of: KeyRange) -> chunks.Chunk:
-        of = self._catalog.tables[table]
+        of, wanted = self._catalog.tables[table], self._wanted[table]
+        columns = self._catalog.in_force[table]
         return chunks.Chunk(
             dsn=self._options.dsn,
             server=server_of(self._connection),
@@ -161,8 +169,9 @@ class PostgresSource(SlotLease, LogSource[Column]):
             oid=of.oid,
             table=of.sql,
             source=of.source,
-            condition=keys.of_rows(of, keys_of),
-            columns=self._catalog.in_force[table],
+            condition=f"{keys.of_rows(of, keys_of)} AND {conditions.condition(columns, wanted)}",
+            columns=columns,
+            read=conditions.chosen(columns, wanted),
             visibility=self._visibility,
             may_have_more=self._apart,
         )

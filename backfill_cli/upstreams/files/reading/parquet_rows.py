@@ -17,9 +17,11 @@ from pyarrow.fs import FileSystem
 from backfill_cli.contracts import ArrowTasks, Piece
 from backfill_cli.errors import Hint
 from backfill_cli.formats import group_slices, row_groups
+from backfill_cli.formats.conditions import meeting
 from backfill_cli.formats.group_slices import GroupSlice
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.formats.schemas import arrow_type
+from backfill_cli.model.pushdown import Condition
 from backfill_cli.model.schema import schema_text
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, SparkSession
@@ -53,10 +55,12 @@ def tasks(found: Iterable[tuple[int, ParquetPart]], cores: int, rows: TextRows) 
     return ArrowTasks(partial(_unplaced, rows, _types(rows)), _packed(found, cores), schema)
 
 
-def frame(spark: SparkSession, found: Iterable[ParquetPart], rows: TextRows) -> DataFrame:
-    """See text_rows.of_tasks."""
+def frame(
+    spark: SparkSession, found: Iterable[ParquetPart], rows: TextRows, where: Sequence[Condition] = ()
+) -> DataFrame:
+    """See text_rows.of_tasks. where: rows that do not meet all of these are left out."""
     pieces = _packed(((0, part) for part in found), arrow_tasks.cores(spark))
-    return text_rows.of_tasks(spark, pieces, partial(_made, rows, _types(rows)), rows)
+    return text_rows.of_tasks(spark, pieces, partial(_made, rows, _types(rows), tuple(where)), rows)
 
 
 def whole_files(spark: SparkSession, where: Place, files: Sequence[File], rows: TextRows) -> DataFrame:
@@ -76,10 +80,14 @@ def _types(rows: TextRows) -> pa.Schema:
     return pa.schema([(name, arrow_type(column["type"])) for name, column in rows.columns.items()])
 
 
-def _made(rows: TextRows, types: pa.Schema, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
+def _made(
+    rows: TextRows, types: pa.Schema, where: Sequence[Condition], pieces: Sequence[Piece]
+) -> Iterator[pa.RecordBatch]:
     """Runs in a worker."""
     for piece in pieces:
-        yield from text_rows.batches(piece.what, rows, "parquet", _blocks(rows, types, piece.what))
+        blocks = _blocks(rows, types, piece.what, where)
+        for batch in text_rows.batches(piece.what, rows, "parquet", blocks):
+            yield meeting(batch, where)
 
 
 def _unplaced(rows: TextRows, types: pa.Schema, part: ParquetPart) -> Iterator[pa.RecordBatch]:
@@ -88,8 +96,10 @@ def _unplaced(rows: TextRows, types: pa.Schema, part: ParquetPart) -> Iterator[p
         yield pa.RecordBatch.from_pydict(columns)
 
 
-def _blocks(rows: TextRows, types: pa.Schema, part: ParquetPart) -> "Iterator[_Block]":
-    for first, batch in row_groups.raw_batches(part.fs, part.path, part.slice, types.names):
+def _blocks(
+    rows: TextRows, types: pa.Schema, part: ParquetPart, where: Sequence[Condition] = ()
+) -> "Iterator[_Block]":
+    for first, batch in row_groups.raw_batches(part.fs, part.path, part.slice, types.names, where):
         yield _Block(rows, types, first, batch)
 
 

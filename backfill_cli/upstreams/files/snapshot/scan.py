@@ -12,6 +12,7 @@ from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Cursor
+from backfill_cli.model.pushdown import Condition
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.options import FileFormat
@@ -78,9 +79,17 @@ def choose(
 
 
 def parquet_frame(
-    spark: SparkSession, where: Place, files: Mapping[str, File], readers: Readers, how: TextRows
+    spark: SparkSession,
+    where: Place,
+    files: Mapping[str, File],
+    readers: Readers,
+    how: TextRows,
+    met: Sequence[Condition] = (),
 ) -> DataFrame:
-    """The rows of `readers`, with the columns of `how`, in any order."""
+    """The rows of `readers`, with the columns of `how`, in any order.
+
+    met: workers leave out rows that do not meet all of these; Spark's own reader does so by the `where` after it.
+    """
     columns = how.columns
     parts: list[DataFrame] = []
     names = [quoted(name) for name in columns]
@@ -93,7 +102,7 @@ def parquet_frame(
         parts.append(frame.where(_in_slices(frame, where, cut, readers.cut)).select(*names))
     if readers.groups:
         slices = [ParquetPart(where.fs, files[split].path, split, part) for split, part in readers.groups]
-        parts.append(parquet_rows.frame(spark, slices, how).select(*names))
+        parts.append(parquet_rows.frame(spark, slices, how, met).select(*names))
     if not parts:
         return spark.createDataFrame([], frames.struct_type(columns))
     return balanced(lambda a, b: a.unionByName(b), parts)

@@ -11,6 +11,7 @@ from backfill_cli.formats import row_groups, schemas
 from backfill_cli.formats.listing import File, Listing, ValueInFolder, place, refuse_part_of_table
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.pushdown import Condition
 from backfill_cli.model.schema import Columns, columns_of, schema_text
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, SnapshotPin
@@ -66,6 +67,9 @@ class FilesSnapshot(SnapshotSide):
 
     def row_count(self, read: SnapshotRead) -> int | None:
         return self._tables[read.table].row_count(read)
+
+    def leaves_rows_out(self, table: str) -> bool:
+        return bool(self._tables[table].met())
 
     def scan(self, spark: SparkSession, table: str, reads: Sequence[SnapshotRead]) -> DataFrame:
         with spark_reading():
@@ -189,10 +193,22 @@ class TableSnapshot:
             is_judged = workers and how.quarantine and self._layouts[read.split].plain
             (judged if is_judged else left).append(read)
         readers = choose(left, self._rows, self._layouts.__getitem__, workers)
-        found = [] if judged and not left else [parquet_frame(spark, self.where, self.files, readers, how)]
+        narrow = replace(how, columns={name: one for name, one in how.columns.items() if self._needs(name)})
+        found = list[DataFrame]()
+        if left or not judged:
+            found.append(parquet_frame(spark, self.where, self.files, readers, narrow, self.met()))
         if judged:
             found.append(marked(parquet_rows.frame(spark, (part for _, part in self._parts(judged)), how), how))
         return balanced(lambda a, b: a.unionByName(b, allowMissingColumns=True), found)
+
+    def met(self) -> tuple[Condition, ...]:
+        """What rows that workers give to Spark meet; not where each row is judged, whatever becomes of it."""
+        if self._options.format != "parquet" or self._quarantines:
+            return ()
+        return self._table.wanted.fitting(self._columns.values())
+
+    def _needs(self, column: str) -> bool:
+        return bool(self._quarantines) or self._table.wanted.needs(column)
 
     def _how(self) -> TextRows:
         """How workers read rows. Where a `where` follows, a NULL key is judged only after it."""
