@@ -13,11 +13,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_driver
+from backfill_cli.cdc import bounded
+from backfill_cli.cdc.ranges import KeyRange
 from backfill_cli.cdc.source import Visibility
 from backfill_cli.errors import RETRIED, BackfillError, Hint, LogFirst, Transient, UsageError, in_config, sql
+from backfill_cli.model.position import Cursor
 from backfill_cli.postgres_errors import INSTALL
 from backfill_cli.postgres_holders import of_transaction, spelled
+from backfill_cli.upstreams.postgres import keys
 from backfill_cli.upstreams.postgres.client import SERVER, completed, of_state
+from backfill_cli.upstreams.postgres.in_time import in_time, too_slow
 from backfill_cli.upstreams.postgres.keys import literal
 from backfill_cli.upstreams.postgres.types import SET, Column, selected
 from backfill_cli.upstreams.postgres.values import as_arrow, from_adbc
@@ -33,7 +38,8 @@ _WAIT_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """name, key: as in the config. table: its SQL name. source: what to select from. condition: on its rows.
+    """name: as in the config. table: its SQL name. source: what to select from. keys: of its rows, those that
+    meet `condition`. limit_ms: how long a statement that reads rows may take; None for any time.
     columns: all that are in force, in order; read: those that are read, the key's among them.
     server: the one whose log is read, as `client.server_of` names it.
     may_have_more: columns may have been added after these, and the log has them.
@@ -42,15 +48,17 @@ class Chunk:
     dsn: str
     server: str
     name: str
-    key: tuple[str, ...]
+    key: tuple[Column, ...]
     oid: int
     table: str
     source: str
+    keys: KeyRange
     condition: str
     columns: tuple[Column, ...]
     read: tuple[Column, ...]
     visibility: Visibility
     may_have_more: bool = False
+    limit_ms: int | None = None
 
 
 def batches(chunk: Chunk) -> "Iterator[pa.RecordBatch]":
@@ -59,23 +67,67 @@ def batches(chunk: Chunk) -> "Iterator[pa.RecordBatch]":
     Raises Transient while its snapshot does not show what was consumed, or if the table's columns have changed,
     BadData for a value that cannot be kept exactly.
     """
+    with _connected(chunk) as cursor:
+        if chunk.limit_ms is None:
+            _begun(cursor, chunk)
+            yield from _rows(cursor, chunk, chunk.keys)
+        else:
+            yield from _in_time(cursor, chunk, chunk.limit_ms)
+
+
+def _in_time(cursor: Any, chunk: Chunk, limit_ms: int) -> "Iterator[pa.RecordBatch]":
+    read = partial(_piece, cursor, chunk, limit_ms)
+    try:
+        for found in bounded.pieces(chunk.keys, limit_ms, read, lambda: time.monotonic_ns() // 1_000_000):
+            yield from found
+    except bounded.TimedOut as exc:
+        raise too_slow(chunk.name, chunk.key, exc.after, limit_ms) from exc
+
+
+def _piece(
+    cursor: Any, chunk: Chunk, limit_ms: int, rest: KeyRange, rows: int
+) -> "tuple[Cursor | None, list[pa.RecordBatch]]":
+    """A part of a chunk, in a transaction of its own; see `bounded.pieces`."""
+    _begun(cursor, chunk)
+    cursor.execute(f"SET LOCAL statement_timeout = {limit_ms}")
+    try:
+        with in_time(limit_ms):
+            cursor.execute(keys.after_sql(chunk.table, chunk.source, chunk.key, rest, rows))
+            end = keys.cursor_of(cursor.fetchone())
+        with in_time(limit_ms):
+            found = list(_rows(cursor, chunk, rest if end is None else rest._replace(up_to=end)))
+    except bounded.TimedOut:
+        cursor.connection.rollback()
+        raise
+    cursor.connection.rollback()
+    return end, found
+
+
+def _begun(cursor: Any, chunk: Chunk) -> None:
+    """The cursor is in a transaction whose snapshot shows the job's table as it must."""
+    _until_seen(cursor, chunk)
+    _same_server(cursor, chunk)
+    _same_table(cursor, chunk)
+
+
+def _rows(cursor: Any, chunk: Chunk, keys_of: KeyRange) -> "Iterator[pa.RecordBatch]":
     import pyarrow as pa
 
-    with _transaction(chunk) as cursor:
-        _until_seen(cursor, chunk)
-        _same_server(cursor, chunk)
-        _same_table(cursor, chunk)
-        columns = ", ".join(selected(column) for column in chunk.read)
-        cursor.execute(f"SELECT {columns} FROM {chunk.source} WHERE {chunk.condition}")
-        for batch in postgres_driver.batches(cursor):
-            arrays = as_arrow(chunk.name, chunk.read, batch.columns, from_adbc, partial(_shown_key, chunk, batch))
-            yield pa.RecordBatch.from_arrays(arrays, names=[column.name for column in chunk.read])
+    columns = ", ".join(selected(column) for column in chunk.read)
+    where = f"{keys.of_rows(chunk.key, keys_of)} AND {chunk.condition}"
+    cursor.execute(f"SELECT {columns} FROM {chunk.source} WHERE {where}")
+    for batch in postgres_driver.batches(cursor):
+        arrays = as_arrow(chunk.name, chunk.read, batch.columns, from_adbc, partial(_shown_key, chunk, batch))
+        yield pa.RecordBatch.from_arrays(arrays, names=[column.name for column in chunk.read])
 
 
 def _shown_key(chunk: Chunk, batch: "pa.RecordBatch", at: int) -> str:
     """The key of a row as ADBC read it, for people."""
     names = [column.name for column in chunk.read]
-    return ", ".join(f"{name} = {_shown(batch.column(names.index(name)).slice(at, 1))}" for name in chunk.key)
+    return ", ".join(
+        f"{name} = {_shown(batch.column(names.index(name)).slice(at, 1))}"
+        for name in (column.name for column in chunk.key)
+    )
 
 
 def _shown(value: "pa.Array") -> str:
@@ -87,7 +139,7 @@ def _shown(value: "pa.Array") -> str:
 
 
 @contextmanager
-def _transaction(chunk: Chunk) -> Iterator[Any]:
+def _connected(chunk: Chunk) -> Iterator[Any]:
     """A cursor on a connection of its own, not yet in a transaction; what is open at the end is rolled back."""
     try:
         from adbc_driver_postgresql import dbapi

@@ -103,6 +103,14 @@ def connected(dsn: str) -> Connection:
 
 
 @contextmanager
+def limited(connection: Connection, limit_ms: int) -> Iterator[Connection]:
+    """The connection in a transaction whose statements may take so long each; for checks of `in_time`."""
+    with asking("limiting the time of a statement"), connection.transaction():
+        connection.execute("SELECT set_config('statement_timeout', %s, true)", (str(limit_ms),))
+        yield connection
+
+
+@contextmanager
 def glance(dsn: str, what: str = "checking what the job holds") -> Iterator[Connection]:
     """A connection for one check from outside, in one read-only transaction, without the session settings.
 

@@ -45,25 +45,34 @@ def in_any(key: Sequence[Column], ranges: Sequence[KeyRange]) -> str:
     return " OR ".join(f"({condition(key, names, keys)})" for keys in ranges) or "false"
 
 
-def of_rows(table: PgTable, keys: KeyRange) -> str:
-    """SQL for the table's rows in a range."""
-    return condition(table.key, [quoted(column.name) for column in table.key], keys)
+def of_rows(key: Sequence[Column], keys: KeyRange) -> str:
+    """SQL for a table's rows in a range."""
+    return condition(key, [quoted(column.name) for column in key], keys)
+
+
+def after_sql(table: str, source: str, key: Sequence[Column], keys: KeyRange, rows: int) -> str:
+    """A query for the key of a range's row with this number, from 1. table, source: as SQL, see PgTable."""
+    texts = ", ".join(selected(column) + "::text" for column in key)
+    # with the table's name: a bare name would mean the selected text, and order by that
+    order = ", ".join(f"{table}.{quoted(column.name)}" for column in key)
+    where = of_rows(key, keys)
+    return f"SELECT {texts} FROM {source} WHERE {where} ORDER BY {order} OFFSET {rows - 1} LIMIT 1"
+
+
+def cursor_of(row: Sequence[str] | None) -> Cursor | None:
+    """The key that `after_sql` found."""
+    return None if row is None else _cursor(row)
 
 
 def key_after(connection: Connection, table: PgTable, keys: KeyRange, rows: int) -> Cursor | None:
     """The key of a range's row with this number, from 1; None if the range has fewer."""
-    texts = ", ".join(selected(column) + "::text" for column in table.key)
-    # with the table's name: a bare name would mean the selected text, and order by that
-    order = ", ".join(f"{table.sql}.{quoted(column.name)}" for column in table.key)
-    where = of_rows(table, keys)
-    query = f"SELECT {texts} FROM {table.source} WHERE {where} ORDER BY {order} OFFSET {rows - 1} LIMIT 1"
-    row = row_of(connection, f"searching for a key of table {table.name!r}", query)
-    return None if row is None else _cursor(row)
+    query = after_sql(table.sql, table.source, table.key, keys, rows)
+    return cursor_of(row_of(connection, f"searching for a key of table {table.name!r}", query))
 
 
 def rows_in(connection: Connection, table: PgTable, keys: KeyRange, most: int) -> int:
     """How many rows a range has, at most this many."""
-    inner = f"SELECT FROM {table.source} WHERE {of_rows(table, keys)} LIMIT {most}"
+    inner = f"SELECT FROM {table.source} WHERE {of_rows(table.key, keys)} LIMIT {most}"
     counting = f"counting rows of table {table.name!r}"
     return int(row_of(connection, counting, f"SELECT count(*) FROM ({inner}) rows")[0])
 

@@ -2,12 +2,13 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from backfill_cli.contracts.options import Example
-from backfill_cli.model.units import size_bytes
+from backfill_cli.model.units import duration_s, size_bytes
 
 _NAME = r"^[a-z0-9_]{1,63}$"
+_DURATION = WithJsonSchema({"type": ["string", "number"], "examples": ["500ms", "2s"], "description": "duration"})
 
 
 class PostgresOptions(BaseModel):
@@ -40,6 +41,19 @@ class PostgresOptions(BaseModel):
         "the slot and fails, and needs a new snapshot, instead of filling the upstream's disk. While no runner is "
         "alive, `status --check` reports it, and the server's max_slot_wal_keep_size acts. Default: no limit.",
     )
+
+    chunk_time_s: Annotated[float, BeforeValidator(duration_s), _DURATION] | None = Field(
+        default=None,
+        alias="chunk_time",
+        ge=0.01,
+        description='How long a statement that reads rows may take on the server: "500ms". Statements are sized '
+        "to take half of it; one that takes longer is ended by the server, and asked again for half of its rows. "
+        "Default: no limit; a statement then reads up to 400,000 rows.",
+    )
+
+    @property
+    def chunk_time_ms(self) -> int | None:
+        return None if self.chunk_time_s is None else int(self.chunk_time_s * 1000)
 
     @model_validator(mode="before")
     @classmethod

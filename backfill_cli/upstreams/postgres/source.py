@@ -5,10 +5,12 @@ Reading order: `cdc.source` is the way of an epoch, `tables` describes, `slot` h
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from typing import TypeVar
 
-from backfill_cli.cdc import ranges
+from backfill_cli.cdc import bounded, ranges
 from backfill_cli.cdc.files import LogTable
 from backfill_cli.cdc.ranges import KeyRange
 from backfill_cli.cdc.source import Known, LogSource, in_worker, place_of
@@ -18,15 +20,18 @@ from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.spark.api import SparkSession
 from backfill_cli.upstreams.postgres import checks, chunks, conditions, identity, keys, publications, slot
-from backfill_cli.upstreams.postgres.client import clock_ms, lsn_text, server_of
+from backfill_cli.upstreams.postgres.client import Connection, clock_ms, limited, lsn_text, server_of
 from backfill_cli.upstreams.postgres.ddl import schema_of_columns
 from backfill_cli.upstreams.postgres.headroom import SlotHeadroom
+from backfill_cli.upstreams.postgres.in_time import in_time, too_slow
 from backfill_cli.upstreams.postgres.lease import SlotLease
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.pgoutput import Slot
-from backfill_cli.upstreams.postgres.tables import called, places, schema_of
+from backfill_cli.upstreams.postgres.tables import PgTable, called, places, schema_of
 from backfill_cli.upstreams.postgres.take import TakeRequest, take
 from backfill_cli.upstreams.postgres.types import Column
+
+T = TypeVar("T")
 
 
 class PostgresSource(SlotLease, LogSource[Column]):
@@ -143,14 +148,34 @@ class PostgresSource(SlotLease, LogSource[Column]):
     # -- rows as they are now ------------------------------------------------------------------------------------
 
     def _key_after(self, table: str, keys_of: KeyRange, rows: int) -> Cursor | None:
-        return keys.key_after(self._alive(), self._catalog.tables[table], keys_of, rows)
+        limit_ms, of = self._options.chunk_time_ms, self._catalog.tables[table]
+        if limit_ms is None:
+            return keys.key_after(self._alive(), of, keys_of, rows)
+        with _named(of, limit_ms):
+            return bounded.key_after(keys_of, rows, partial(self._in_time, keys.key_after, of, limit_ms))
+
+    def _rows_in(self, table: str, keys_of: KeyRange, most: int) -> int:
+        limit_ms, of = self._options.chunk_time_ms, self._catalog.tables[table]
+        if limit_ms is None:
+            return keys.rows_in(self._alive(), of, keys_of, most)
+        with _named(of, limit_ms):
+            count = partial(self._in_time, keys.rows_in, of, limit_ms)
+            return bounded.rows_in(keys_of, most, count, partial(self._key_after, table))
+
+    def _in_time(
+        self,
+        ask: Callable[[Connection, PgTable, KeyRange, int], T],
+        table: PgTable,
+        limit_ms: int,
+        keys_of: KeyRange,
+        rows: int,
+    ) -> T:
+        with in_time(limit_ms), limited(self._alive(), limit_ms) as connection:
+            return ask(connection, table, keys_of, rows)
 
     def _chunk_rows(self, table: str) -> int:
         of = self._catalog.tables[table]
         return ranges.chunk_rows(of.rows, of.size_bytes)
-
-    def _rows_in(self, table: str, keys_of: KeyRange, most: int) -> int:
-        return keys.rows_in(self._alive(), self._catalog.tables[table], keys_of, most)
 
     def _schema(self, table: str) -> str:
         return schema_of_columns(conditions.chosen(self._catalog.in_force[table], self._wanted[table]))
@@ -165,15 +190,17 @@ class PostgresSource(SlotLease, LogSource[Column]):
             dsn=self._options.dsn,
             server=server_of(self._connection),
             name=table,
-            key=tuple(column.name for column in of.key),
+            key=of.key,
             oid=of.oid,
             table=of.sql,
             source=of.source,
-            condition=f"{keys.of_rows(of, keys_of)} AND {conditions.condition(columns, wanted)}",
+            keys=keys_of,
+            condition=conditions.condition(columns, wanted),
             columns=columns,
             read=conditions.chosen(columns, wanted),
             visibility=self._visibility,
             may_have_more=self._apart,
+            limit_ms=self._options.chunk_time_ms,
         )
 
     def _newest_transaction(self) -> int:
@@ -231,3 +258,12 @@ class PostgresSource(SlotLease, LogSource[Column]):
 
     def _recalled(self, known: Known) -> None:
         self._catalog.recall(known.columns, known.storage)
+
+
+@contextmanager
+def _named(table: PgTable, limit_ms: int) -> Iterator[None]:
+    """A statement inside that takes too long for one row is an error that names the row."""
+    try:
+        yield
+    except bounded.TimedOut as exc:
+        raise too_slow(table.name, table.key, exc.after, limit_ms) from exc
