@@ -7,6 +7,7 @@ import typer
 from backfill_cli.errors import UsageError
 from backfill_cli.view.console import answer_json, as_typed
 from backfill_cli.view.model import Jobs, read_jobs, watched_jobs
+from backfill_cli.view.splits import show_splits
 from backfill_cli.view.status import nothing_in, show_health, show_status, unattended, watch_jobs
 
 from ._options import (
@@ -15,6 +16,7 @@ from ._options import (
     is_limited,
     job_names,
     limits_typed,
+    named_job,
     no_job,
     open_catalog,
     seconds,
@@ -25,6 +27,7 @@ EXAMPLES = (
     "backfill status",
     "backfill status orders --watch",
     "backfill status --check --max-lag 60s",
+    "backfill status orders --splits",
 )
 
 OneOrAllArgument = Annotated[
@@ -50,6 +53,9 @@ MinHeadroomOption = Annotated[
         help="With --check: a job whose upstream may remove what is not read within TIME, 2h, is not healthy.",
     ),
 ]
+SplitsOption = Annotated[
+    bool, typer.Option("--splits", help="List every part of a job's snapshot, and every partition.")
+]
 QuarantineOption = Annotated[
     bool, typer.Option("--fail-on-quarantine", help="With --check: a job with quarantined rows is not healthy.")
 ]
@@ -63,6 +69,7 @@ def status(
     max_lag: MaxLagOption = None,
     min_headroom: MinHeadroomOption = None,
     fail_on_quarantine: QuarantineOption = False,
+    splits: SplitsOption = False,
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
@@ -75,6 +82,10 @@ def status(
         raise UsageError(f"{named} works only with --check", "add --check")
     if check and watch:
         raise UsageError("--check and --watch cannot be used together", "leave one of them out")
+    if splits and (check or watch):
+        raise UsageError(
+            f"--splits and {'--check' if check else '--watch'} cannot be used together", "leave one of them out"
+        )
     store = open_catalog(catalog, above=not check or job is not None)  # another folder's health is not this one's
     if not as_json:
         tell_if_above(store)
@@ -101,6 +112,10 @@ def status(
             min_headroom_s=least_s,
         ):
             raise typer.Exit(1)
+        return
+    if splits:
+        name = named_job(store, job).name
+        show_splits(name, store.splits(name), as_json)
         return
     if watch:
 

@@ -2,8 +2,19 @@
 
 from backfill_cli.catalog.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.inbox import Taken
-from backfill_cli.catalog.job_rows import JobRow, SplitGroup
+from backfill_cli.catalog.job_rows import JobRow, SplitGroup, SplitRow
 from backfill_cli.catalog.lease import JobLock, Lease, Run
 from backfill_cli.catalog.runner import Claim
 
-__all__ = ["Catalog", "Claim", "JobLock", "JobRow", "Lease", "Run", "SplitGroup", "Taken", "wall_clock_ms"]
+__all__ = [
+    "Catalog",
+    "Claim",
+    "JobLock",
+    "JobRow",
+    "Lease",
+    "Run",
+    "SplitGroup",
+    "SplitRow",
+    "Taken",
+    "wall_clock_ms",
+]

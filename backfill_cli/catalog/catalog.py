@@ -334,6 +334,12 @@ class Catalog:
             taken = inbox.taken_after(db, job, newest[0].epoch - 1) if newest else ()
             return row, job_rows.split_groups(db, job, at_most), newest, taken
 
+    def splits(self, job: str) -> tuple[job_rows.SplitRow, ...]:
+        """How far each split of a job is."""
+        check_name(job)
+        with self._store.reading() as db:
+            return job_rows.split_rows(db, job)
+
     def news(self, job: str, after: int) -> tuple[JobRow, Totals, tuple[inbox.Taken, ...]]:
         """One job at one moment: its row, the totals of its ledger, and the commands that were taken after epoch
         `after`. Raises NoSuchJob."""

@@ -208,3 +208,37 @@ def split_groups(db: DuckDBPyConnection, job: str, at_most: int) -> tuple[SplitG
         share = max(0.0, min(1.0 if read == splits else ALMOST, float(share)))
         groups.append(SplitGroup(table if tables > 1 else numbers, splits, read, rows, total, share))
     return tuple(groups)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRow:
+    """How far one split is at the last commit.
+
+    split: a file, a range of keys or a partition, as the catalog names it. rows_read: before the transform.
+    rows_total: None if that is known only once it is read; of a partition, the offsets of its history; may be an
+    estimate. size_bytes: None for a partition that was added later. next: where reading goes on, as JSON; None
+    before the first read, and once it is consumed. target: the offset at which the history of a partition ends.
+    epoch: the commit that last moved it.
+    """
+
+    table: str
+    split: str
+    status: SplitStatus
+    rows_read: int
+    rows_total: int | None
+    size_bytes: int | None
+    next: str | None
+    target: int | None
+    epoch: int | None
+
+
+def split_rows(db: DuckDBPyConnection, job: str) -> tuple[SplitRow, ...]:
+    """All splits of a job in the pin's order, then partitions that were added after the pin."""
+    found = db.execute(
+        """SELECT table_name, split_id, coalesce(status, 'not started'), coalesce(rows_read, 0), rows_total,
+                  size_bytes, "cursor", target, nullif(epoch, 0)
+           FROM splits FULL JOIN split_progress USING (job, table_name, split_id)
+           WHERE job = ? ORDER BY ordinal NULLS LAST, table_name, length(split_id), split_id""",
+        [job],
+    ).fetchall()
+    return tuple(SplitRow(table, split, SplitStatus(status), *told) for table, split, status, *told in found)

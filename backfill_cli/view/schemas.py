@@ -34,10 +34,12 @@ from backfill_cli.view.journal import EventTold
 from backfill_cli.view.model import Jobs
 from backfill_cli.view.reports import Checks, History
 from backfill_cli.view.running import Ran
+from backfill_cli.view.splits import JobSplits
 from backfill_cli.view.status import HealthReport
 
 ANSWERS: Mapping[str, tuple[type, str]] = {
     "status": (Jobs, "status, and each line of status --watch"),
+    "splits": (JobSplits, "status --splits"),
     "health": (HealthReport, "status --check"),
     "run": (Ran, "start, resume"),
     "detached": (Detached, "start --detach, resume --detach"),

@@ -13,12 +13,14 @@ from catalog_builders import (
     partitioned,
     progress,
     record,
+    split_id,
     with_job,
 )
 
-from backfill_cli.catalog import Catalog, SplitGroup
+from backfill_cli.catalog import Catalog, SplitGroup, SplitRow
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Control
+from backfill_cli.model.split import SplitStatus
 
 
 def _groups(catalog: Catalog, clock: Clock, moved: Checkpoint) -> tuple[SplitGroup, ...]:
@@ -45,3 +47,24 @@ def test_a_partition_is_as_far_as_its_offset_is_in_its_history(path: Path, clock
     assert empty == SplitGroup("part 1", 1, 1, 0, 0, 1.0)
     assert (half.splits_read, half.rows_read, half.rows_total) == (0, 12, 100)
     assert half.share == pytest.approx(0.3)  # 70 of 40 to 140, although only 12 of those offsets hold a row
+
+
+def test_each_split_is_told_in_the_order_of_the_pin_and_then_partitions_that_were_added(
+    path: Path, clock: Clock
+) -> None:
+    catalog = Catalog(path, clock)
+    catalog.create_job(partitioned(), Control(), FIRST)
+    _groups(catalog, clock, checkpoint(100, PARTITIONS))
+    told = [(one.split, one.status, one.rows_read, one.rows_total, one.next) for one in catalog.splits("orders")]
+    assert told == [
+        ("0", SplitStatus.NOT_STARTED, 0, 0, None),
+        ("1", SplitStatus.BACKFILLING, 12, 100, "70"),
+        ("2", SplitStatus.FINISHED, 0, None, "200"),
+        ("10", SplitStatus.FINISHED, 0, None, "5"),
+    ]
+
+
+def test_a_split_that_no_commit_has_moved_is_told_as_not_started(path: Path, clock: Clock) -> None:
+    (one, two) = with_job(path, clock, splits=2).splits("orders")
+    assert one == SplitRow("orders", split_id(0), SplitStatus.NOT_STARTED, 0, 10, 1000, None, None, None)
+    assert two.split == split_id(1)

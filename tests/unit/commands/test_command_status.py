@@ -147,3 +147,12 @@ def test_watching_off_a_terminal_ends_with_the_job(run: Run, catalog: Catalog) -
     assert result.exit_code == 0
     assert "orders: failed, snapshot" in result.stderr
     assert [json.loads(line)["schema"] for line in run("status", "--watch", "--json").stdout.splitlines()] == [2]
+
+
+def test_every_split_is_listed_with_how_far_it_is(run: Run, catalog: Catalog) -> None:
+    make_job(catalog, "shop")
+    lines = run("status", "shop", "--splits").stdout.splitlines()
+    assert lines[0].split() == ["STATUS", "ROWS", "READ", "OF", "SIZE", "NEXT", "LAST", "COMMIT", "PART"]
+    assert [line.split()[-1] for line in lines[1:]] == ["part-0", "part-1", "part-2", "part-3"]
+    told = json.loads(run("status", "shop", "--splits", "--json").stdout)
+    assert (told["job"], len(told["splits"]), told["splits"][0]["status"]) == ("shop", 4, "not_started")

@@ -63,6 +63,7 @@ ALIKE = VerifyReport("orders", 5, (TableVerdict("orders", "orders", True, 1, 1),
         (("cutover", "--dry-run", "--reverse"), ("cutover", "--dry-run")),
         (("status", "--max-lag", "5s"), ("status", "--max-lag", "5s", "--check")),
         (("status", "--check", "--watch"), ("status", "--check")),
+        (("status", "--splits", "--watch"), ("status", "--splits")),
         (
             ("wait", "--for", "stopped", "--timeout", "soon"),
             ("wait", "--for", "stopped", "--timeout", "{--timeout}"),
