@@ -40,6 +40,7 @@ GROUPS = {
     "Control": {
         "pause": "Stop reading at the next commit",
         "throttle": "Limit how fast the snapshot is read",
+        "set": "Give a job its changed config while it runs",
         "stop": "End a job's run at the next commit",
     },
     "Check and finish": {

@@ -1,17 +1,22 @@
 """How a command is typed: posted to the job's inbox, and its outcome reported."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import typer
 
 from backfill_cli.api import posting
-from backfill_cli.catalog import JobRow
-from backfill_cli.errors import command
-from backfill_cli.model.job import Verb
+from backfill_cli.catalog import Catalog, JobRow
+from backfill_cli.errors import Hint, command
+from backfill_cli.model.job import REDEFINES, Verb
+from backfill_cli.view.answers import Posted
 from backfill_cli.view.console import answer_json, as_typed, say
 from backfill_cli.view.lines import spell_at, spell_held
 
 from ._options import is_limited, named_job, open_catalog, seconds
+
+if TYPE_CHECKING:
+    from backfill_cli.model.change import Change
 
 DONE = {
     Verb.PAUSE: "paused",
@@ -19,6 +24,9 @@ DONE = {
     Verb.RESUME: "resumed",
     Verb.THROTTLE: "throttled",
     Verb.STOP: "stopped",
+    Verb.SET: "set",
+    Verb.ADD: "added",
+    Verb.REMOVE: "removed",
 }
 
 
@@ -42,23 +50,52 @@ def post(
     before = named_job(store, job)
     name = before.name
     posted = posting.post(store, before, verb, rate, limit_s if wait else None)
-    posted = replace(posted, note=as_typed(posted.note, ctx))
-    if as_json:
-        answer_json(posted)
+    if _told(ctx, before, posted, _rate(verb, rate), as_json):
         return
-    if posted.epoch is None:
-        say(f"job {name}: {verb.value} requested; it takes effect at the next commit")
-    else:
-        at = posted.epoch if verb is not Verb.STOP else posted.committed
-        say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}{_at(before, at)}")
-    if posted.note:
-        say(str(posted.note))
     held = None if verb in (Verb.RESUME, Verb.THROTTLE) else _held_back(store.job(name) if wait else before, verb)
     if held is not None:
         go_on, check = as_typed(command(f"resume {name}"), ctx), as_typed(command(f"status {name} --check"), ctx)
         say(f"{held}, and keeps more until the job continues: {go_on}")
         if (verb is Verb.STOP or not before.live) and is_limited(store, name):
             say(f"only a live runner enforces upstream.max_retained; to check: {check}")
+
+
+def post_change(
+    ctx: typer.Context,
+    store: Catalog,
+    before: JobRow,
+    verb: Verb,
+    change: "Change",
+    said: str,
+    note: Hint | str,
+    wait: bool,
+    timeout: str,
+    as_json: bool,
+) -> None:
+    """As `post`, for a command that redefines the job. said: what changes. note: what to know of it.
+
+    Raises UsageError where its barrier refuses it, with `wait`.
+    """
+    limit_s = seconds(timeout, "--timeout")
+    posted = posting.post(store, before, verb, None, limit_s if wait else None, change.stored)
+    _told(ctx, before, replace(posted, note=Hint.of(note)), said, as_json)
+
+
+def _told(ctx: typer.Context, before: JobRow, posted: Posted, said: str, as_json: bool) -> bool:
+    """The outcome is printed. Returns whether it was as JSON."""
+    verb, posted = posted.command, replace(posted, note=as_typed(posted.note, ctx))
+    if as_json:
+        answer_json(posted)
+        return True
+    if posted.epoch is None:
+        when = "it takes effect at the next commit" if before.live else "it takes effect in the next run"
+        say(f"job {before.name}: {verb.value}{said if verb in REDEFINES else ''} requested; {when}")
+    else:
+        at = posted.epoch if verb is not Verb.STOP else posted.committed
+        say(f"job {before.name}: {DONE[verb]}{said}{_at(before, at)}")
+    if posted.note:
+        say(str(posted.note))
+    return False
 
 
 def _held_back(row: JobRow, verb: Verb) -> str | None:

@@ -4,8 +4,8 @@ import time
 
 from backfill_cli.catalog import Catalog, JobRow, wall_clock_ms
 from backfill_cli.catalog.lease import actor
-from backfill_cli.errors import Hint, WaitTimedOut, command
-from backfill_cli.model.job import Control, JobState, Phase, Verb
+from backfill_cli.errors import Hint, UsageError, WaitTimedOut, command
+from backfill_cli.model.job import REDEFINES, Control, JobState, Phase, Verb
 from backfill_cli.model.units import spell_duration, spell_epoch
 from backfill_cli.view.answers import Posted
 from backfill_cli.view.model import committed_epoch
@@ -21,18 +21,23 @@ RATE_0 = {
 """What a rate of 0 does, by strategy."""
 
 
-def post(store: Catalog, before: JobRow, verb: Verb, rate: float | None, wait_s: float | None) -> Posted:
+def post(
+    store: Catalog, before: JobRow, verb: Verb, rate: float | None, wait_s: float | None, payload: str = ""
+) -> Posted:
     """The command is in the job's inbox; without a live runner it has been applied at once.
 
     before: the job as it is. rate: rows/s of a throttle, None for no limit. wait_s: how long to wait until it has
-    taken effect; None: not at all. Raises WaitTimedOut.
+    taken effect; None: not at all. payload: see Command.
+    Raises WaitTimedOut, and UsageError for a change that its barrier refused.
     """
     name = before.name
-    posted = store.post(name, verb, rate, actor(), wall_clock_ms(), before.lease)
+    posted = store.post(name, verb, rate, actor(), wall_clock_ms(), before.lease, payload=payload)
     if wait_s is not None:
         epoch: int | None = _waited(store, name, posted, verb, wait_s)
     else:  # a live runner takes it at its next barrier
         epoch = None if before.live else store.taken(name, posted)
+    if epoch is not None and verb in REDEFINES and (why := store.refusal(name, posted)) is not None:
+        raise UsageError(f"job {name!r} is as it was, the {verb.value} was refused: {why.said}", why.hint)
     committed = committed_epoch(store.job(name))
     return Posted(name, verb, rate, posted, epoch, committed, Hint.of(_note(before, verb, rate)))
 
@@ -40,6 +45,8 @@ def post(store: Catalog, before: JobRow, verb: Verb, rate: float | None, wait_s:
 def _note(before: JobRow, verb: Verb, rate: float | None) -> Hint | str:
     """Why a command has no effect, or what a rate of 0 does; else empty. before: the job as it was."""
     asked = before.asked
+    if verb in REDEFINES:
+        return ""
     if before.state == JobState.DONE and not before.live and verb is not Verb.THROTTLE:
         follow = command(f"resume {before.name} --until forever")
         then = "" if verb is Verb.STOP else ": it takes effect in the next run"

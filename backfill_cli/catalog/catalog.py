@@ -16,9 +16,10 @@ from backfill_cli.catalog.runner import Claim, RunnerStore
 from backfill_cli.catalog.starts import Starter, Starters
 from backfill_cli.catalog.store import Store, left_behind
 from backfill_cli.duckdb_instance import DuckDBPyConnection
-from backfill_cli.errors import NoSuchJob, UsageError
+from backfill_cli.errors import Held, NoSuchJob, UsageError, command
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner, Totals
-from backfill_cli.model.job import Command, Control, Verb
+from backfill_cli.model.job import REDEFINES, Command, Control, Verb
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.refill import Extent
 
 if TYPE_CHECKING:
@@ -243,11 +244,16 @@ class Catalog:
         """The command is in the job's inbox or, without a live runner, has been applied. Returns its id.
 
         seen: the job's lease, if the caller just read it; this saves opening the file once. guard, lifts, payload:
-        see Command.
+        see Command. Raises Held for a second command that redefines the job while the first waits; a `set` takes
+        the place of one.
         """
-        return self._posted(
-            job, now_ms, seen, lambda db: inbox.add(db, job, verb, rate, by, now_ms, guard, lifts, payload)
-        ).id
+
+        def add(db: DuckDBPyConnection) -> Command:
+            if verb in REDEFINES:
+                self._give_way(db, job, verb, now_ms)
+            return inbox.add(db, job, verb, rate, by, now_ms, guard, lifts, payload)
+
+        return self._posted(job, now_ms, seen, add).id
 
     def refill(
         self, job: str, table: str, extent: Extent, by: str, now_ms: int, seen: lease.Lease | None = None
@@ -277,6 +283,24 @@ class Catalog:
                 inbox.apply(db, job, now_ms)
         inbox.touch(self.path)
         return command
+
+    def _give_way(self, db: DuckDBPyConnection, job: str, verb: Verb, now_ms: int) -> None:
+        """No other command waits to redefine the job. Raises Held for one that does not give way."""
+        first = inbox.redefining(db, job)
+        if first is None:
+            return
+        if not first.verb is verb is Verb.SET:
+            raise Held(
+                f"job {job!r}: {first.said} waits, requested by {first.by}, and changes what the job is",
+                "let a run take it: " + command(f"resume {job} --detach") + "; then try again",
+            )
+        inbox.take(db, job, (first,), jobs.standing(db, job).epoch, now_ms)
+        inbox.refuse(db, job, first, Limit("a later set took its place"))
+
+    def refusal(self, job: str, command_id: int) -> Limit | None:
+        """Why a command that was taken has changed nothing; None if it has."""
+        with self._store.reading() as db:
+            return inbox.refusal(db, check_name(job), command_id)
 
     def ask(self) -> None:
         """Runners report on their jobs at their next barrier; an idle one would wait for its next heartbeat."""

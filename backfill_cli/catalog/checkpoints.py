@@ -50,6 +50,14 @@ def start_from(db: DuckDBPyConnection, job: str, checkpoint: Checkpoint) -> None
     _commit(db, job, replace(checkpoint, splits=started))
 
 
+def recommit(db: DuckDBPyConnection, job: str, checkpoint: Checkpoint) -> None:
+    """What is committed, with all its splits, is known of these tables only."""
+    db.execute("DELETE FROM checkpoints WHERE job = ? AND kind = ?", [job, COMMITTED])
+    db.execute("DELETE FROM split_progress WHERE job = ?", [job])
+    started = {key: progress for key, progress in checkpoint.splits.items() if progress != _NOT_STARTED}
+    _commit(db, job, replace(checkpoint, splits=started))
+
+
 def prepare(db: DuckDBPyConnection, job: str, checkpoint: Checkpoint) -> None:
     """The epoch is promised: its number never had rows, and no other is promised. A repeat changes nothing."""
     standing = jobs.standing(db, job)

@@ -4,15 +4,18 @@ The runner reads the wake file's stamp before the inbox; the writer touches the 
 command is seen at the next poll, or else the stamp has changed again by then.
 """
 
+import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from backfill_cli.catalog import jobs, ledger, refills
 from backfill_cli.duckdb_instance import DuckDBPyConnection
+from backfill_cli.model.change import Change
 from backfill_cli.model.checkpoint import EpochRecord
-from backfill_cli.model.job import ENDED, Barrier, Command, JobState, Verb
+from backfill_cli.model.job import ENDED, REDEFINES, Barrier, Command, JobState, Verb
+from backfill_cli.model.limit import Limit
 
 # Taken commands are kept for those who wait for theirs, and for people who read the history.
 KEPT_TAKEN = 1_000
@@ -46,7 +49,7 @@ def add(
     assert row is not None
     command = Command(row[0], verb, by, now_ms, rate, guard, lifts, payload)
     db.execute(
-        "INSERT INTO commands VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, ?, ?, ?)",
+        "INSERT INTO commands VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, ?, ?, ?, NULL)",
         [command.id, job, verb, rate, by, now_ms, guard or None, lifts or None, payload or None],
     )
     return command
@@ -58,6 +61,23 @@ def waiting(db: DuckDBPyConnection, job: str) -> tuple[Command, ...]:
         f"SELECT {_COMMAND} FROM commands WHERE job = ? AND taken_epoch IS NULL ORDER BY id", [job]
     ).fetchall()
     return tuple(Command(row[0], Verb(row[1]), *row[2:]) for row in found)
+
+
+def redefining(db: DuckDBPyConnection, job: str) -> Command | None:
+    """The command that waits to redefine the job: there is at most one."""
+    return next((one for one in waiting(db, job) if one.verb in REDEFINES), None)
+
+
+def refuse(db: DuckDBPyConnection, job: str, command: Command, why: Limit) -> None:
+    """Its barrier says why the command has changed nothing."""
+    told = json.dumps(asdict(why), ensure_ascii=False)
+    db.execute("UPDATE commands SET refused = ? WHERE job = ? AND id = ?", [told, job, command.id])
+
+
+def refusal(db: DuckDBPyConnection, job: str, command_id: int) -> Limit | None:
+    """Why a taken command was refused; None if it was not."""
+    row = db.execute("SELECT refused FROM commands WHERE job = ? AND id = ?", [job, command_id]).fetchone()
+    return None if row is None or row[0] is None else Limit.read(json.loads(row[0]))
 
 
 def taken_after(db: DuckDBPyConnection, job: str, epoch: int) -> tuple[Taken, ...]:
@@ -90,10 +110,11 @@ def apply(db: DuckDBPyConnection, job: str, now_ms: int) -> None:
     """The waiting commands are applied at once, because no live runner could take them: at a barrier of their own,
     which the ledger has as it has a runner's.
 
-    A stop is reached at once; the effect of other commands is kept in the control state for the next runner.
+    A stop is reached at once; the effect of other commands is kept in the control state for the next runner. A
+    table joins or leaves the job only where a runner can do it.
     """
     standing = jobs.standing(db, job)
-    commands = waiting(db, job)
+    commands = tuple(one for one in waiting(db, job) if one.verb not in (Verb.ADD, Verb.REMOVE))
     if not commands:
         return
     barrier = Barrier.taking(commands, standing.last_epoch, now_ms, standing.control)
@@ -103,6 +124,11 @@ def apply(db: DuckDBPyConnection, job: str, now_ms: int) -> None:
         jobs.become(db, job, JobState.STOPPED, "a stop was requested without a live runner")
     elif control.paused and standing.state in (JobState.RUNNING, JobState.PAUSING):
         jobs.become(db, job, JobState.PAUSED, "a pause was requested without a live runner")
+    for command in commands:
+        if command.verb is Verb.SET:
+            change = Change.read(command.payload)
+            jobs.configure(db, job, change.config, change.file)
+            control = change.paced(control)
     jobs.set_control(db, job, replace(control, stop=False))
     take(db, job, commands, epoch, now_ms)
     jobs.use_epoch(db, job, epoch)

@@ -154,6 +154,23 @@ def standing(db: DuckDBPyConnection, job: str) -> JobStatus:
     return JobStatus(JobState(row[0]), read_control(*row[1:7]), row[7], row[8], row[9], Phase(row[10]))
 
 
+def configure(db: DuckDBPyConnection, job: str, config: str, file: str) -> None:
+    """The job's config, as stored, and the file that it was read from."""
+    db.execute("UPDATE jobs SET config = ?, config_file = ? WHERE name = ?", [config, file or None, job])
+
+
+def redefine(db: DuckDBPyConnection, before: "JobDefinition", after: "JobDefinition") -> None:
+    """The job has this definition. before: the one that it has."""
+    configure(db, after.name, after.config, after.config_file)
+    db.execute(
+        "UPDATE jobs SET fingerprint = ?, pin = ?, sink_tables = ? WHERE name = ?",
+        [after.fingerprint, encode(replace(after.pin, splits=())), spell_tables(after.tables), after.name],
+    )
+    if after.pin.splits != before.pin.splits:
+        db.execute("DELETE FROM splits WHERE job = ?", [after.name])
+        _insert_splits(db, after.name, after.pin.splits)
+
+
 def set_control(db: DuckDBPyConnection, job: str, control: Control) -> None:
     db.execute(
         """UPDATE jobs SET paused_by = ?, paused_since_ms = ?, rate = ?, stop_asked = ?, pause_all = ?, holds = ?

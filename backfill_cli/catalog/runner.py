@@ -17,7 +17,7 @@ from backfill_cli.model.limit import Limit
 from backfill_cli.model.refill import Refill
 
 if TYPE_CHECKING:
-    from backfill_cli.contracts import SinkTable, SpoolEntry
+    from backfill_cli.contracts import JobDefinition, SinkTable, SpoolEntry
 
 
 class RunnerStore:
@@ -93,6 +93,41 @@ class RunnerStore:
                 "UPDATE jobs SET config = ?, until = ?, config_file = ? WHERE name = ?",
                 [config, until, file or None, self._job],
             )
+
+    def redefined(
+        self,
+        command: Command,
+        record: EpochRecord,
+        before: "JobDefinition",
+        after: "JobDefinition",
+        control: Control,
+        promised: Checkpoint | None = None,
+        committed: Checkpoint | None = None,
+    ) -> None:
+        """The command is taken, and the job has its new definition, and that control.
+
+        promised: an epoch that brings the sink there. committed: what of the job is committed, where its tables
+        are fewer.
+        """
+        with self._ours() as db:
+            inbox.take(db, self._job, (command,), record.epoch, record.committed_ms)
+            jobs.redefine(db, before, after)
+            jobs.set_control(db, self._job, control)
+            if committed is not None:
+                checkpoints.recommit(db, self._job, committed)
+            if promised is not None:
+                checkpoints.prepare(db, self._job, promised)
+            else:
+                jobs.use_epoch(db, self._job, record.epoch)
+            ledger.record(db, self._job, record)
+
+    def refused(self, command: Command, record: EpochRecord, why: Limit) -> None:
+        """The command is taken, and has changed nothing."""
+        with self._ours() as db:
+            inbox.take(db, self._job, (command,), record.epoch, record.committed_ms)
+            inbox.refuse(db, self._job, command, why)
+            jobs.use_epoch(db, self._job, record.epoch)
+            ledger.record(db, self._job, record)
 
     def widen(self, tables: Sequence["SinkTable"]) -> None:
         """The job writes these tables from now on."""

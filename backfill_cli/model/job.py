@@ -1,5 +1,6 @@
 """A job's states and control: which arrow exists and why, and what a command changes."""
 
+import json
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -71,9 +72,14 @@ class Verb(StrEnum):
     CANCEL_REFILL = "cancel-refill"
     HOLD = "hold"
     LIFT = "lift"
+    SET = "set"
+    ADD = "add"
+    REMOVE = "remove"
 
 
 OF_GUARDS = frozenset({Verb.HOLD, Verb.LIFT})
+REDEFINES = frozenset({Verb.SET, Verb.ADD, Verb.REMOVE})
+"""Commands after which the job has another definition; the others only change its control."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,8 @@ class Command:
     """A row of the inbox. by: who requested it, for display.
 
     rate: rows/s for `throttle`, None for no limit; for `hold`, None to pause. guard: whose hold it is. lifts: what
-    ends that, for display. payload: what it says beside that, by verb: of a refill its id.
+    ends that, for display. payload: what it says beside that, by verb: of a refill its id; of what redefines the
+    job a `change.Change` as JSON.
     """
 
     id: int
@@ -92,6 +99,16 @@ class Command:
     guard: str = ""
     lifts: str = ""
     payload: str = ""
+
+    @property
+    def table(self) -> str:
+        """The table that joins or leaves the job; empty for other commands."""
+        return str(json.loads(self.payload).get("table", "")) if self.verb in REDEFINES and self.payload else ""
+
+    @property
+    def said(self) -> str:
+        """`pause`, `add public.refunds`."""
+        return f"{self.verb} {self.table}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +219,8 @@ def apply_command(control: Control, command: Command, epoch: int) -> Control:
             return replace(control, holds=holds, overridden=overridden)
         case Verb.REFILL | Verb.CANCEL_REFILL:  # the catalog's table of refills has their effect
             return control
+        case Verb.SET | Verb.ADD | Verb.REMOVE:
+            return control
 
 
 def _overriding(control: Control, ended: tuple[Hold, ...]) -> Control:
@@ -222,6 +241,12 @@ def _held(control: Control, command: Command, epoch: int) -> Control:
         return control
     holds = tuple(replace(hold, since_ms=before.since_ms) if one is before else one for one in control.holds)
     return replace(control, holds=holds)
+
+
+def until_redefined(commands: tuple[Command, ...]) -> tuple[tuple[Command, ...], Command | None]:
+    """The commands that only change the control, up to the first one that redefines the job; and that one."""
+    at = next((at for at, one in enumerate(commands) if one.verb in REDEFINES), None)
+    return (commands, None) if at is None else (commands[:at], commands[at])
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,7 +173,8 @@ def as_typed(hint: Hint, ctx: Any) -> Hint:
 def typed_file(typed: dict[str, Any]) -> str:
     """The config that a command was given; empty if none."""
     if "config" in typed:  # FILE can also be given without the option
-        return typed["config"] or typed["file"] or "job.toml"
+        default = "job.toml" if "file" in typed else ""  # else it is the job's own
+        return typed["config"] or typed.get("file") or default
     named = typed.get("from_sink") or (typed.get("sink") if "with_rows" in typed else None)
     return named or ""
 

@@ -348,7 +348,7 @@ def spell_command(command: Command) -> str:
         rate = "" if command.rate is None else f" to {spell_number(command.rate)} rows/s"
     if command.verb is Verb.THROTTLE:
         rate = " to no limit" if command.rate is None else f" to {spell_number(command.rate)} rows/s"
-    return f"{command.verb}{rate}"
+    return f"{command.said}{rate}"
 
 
 def spell_taken(taken: Taken) -> str:

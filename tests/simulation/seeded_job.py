@@ -14,7 +14,7 @@ from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.engine.spool.upstream import SpooledUpstream
 from backfill_cli.errors import Held, HistoryGone, Transient
 from backfill_cli.model.checkpoint import Checkpoint, Recovered
-from backfill_cli.model.job import Command, Control, Verb
+from backfill_cli.model.job import REDEFINES, Command, Control, Verb
 from backfill_cli.model.pace import Sizer
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
@@ -160,7 +160,9 @@ class SeededJob:
         if self.random.random() < 0.005:
             self._lose_history()
         if self.random.random() < 0.1:
-            verb = self.random.choice(tuple(Verb))
+            verb = self.random.choice(
+                [verb for verb in Verb if verb not in {*REDEFINES, Verb.REFILL, Verb.CANCEL_REFILL}]
+            )
             rate = self.random.choice((None, 0.0, 1.0, 20.0))
             self.posted[number := len(self.posted)] = self.steady
             self.store.inbox.append(Command(number, verb, "sim", self.now, rate))

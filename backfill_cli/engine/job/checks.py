@@ -4,6 +4,7 @@
 """
 
 import os
+import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from backfill_cli.engine.job.ownership import owners_sought, require_kept, requi
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import (
     Selected,
+    changed_keys,
     choose,
     constraints,
     nothing_follows,
@@ -300,6 +302,7 @@ def plan(
         noting.notes += nothing_follows(config.job.name, upstream.capabilities, until)
         if known:
             checked = require_again(config, catalog, resources, noting)
+            noting.notes += _edited(config, catalog)
         else:
             try:
                 checked = require_all(config, catalog, resources, into_existing, noting)
@@ -400,6 +403,15 @@ def _known_job(config: JobConfig, catalog: Catalog) -> Iterator[str]:
     yield f"job {row.name!r} already exists ({row.state}, commit {spell_epoch(row.epoch)}): {then}"
     if row.state == JobState.FAILED:
         yield f"its last run failed: {row.reason}"
+
+
+def _edited(config: JobConfig, catalog: Catalog) -> Iterator[str]:
+    """How the config differs from the job's, whose result it does not change, and what makes the job use it."""
+    row = catalog.job(config.job.name)
+    keys = changed_keys(catalog.definition(row.name).config, config)
+    if keys and config.file:
+        use = command(f"set {row.name} --config {shlex.quote(config.file)}")
+        yield f"the config differs from the job's: {', '.join(keys)}; for the job to use it: {use}"
 
 
 def _estimate(

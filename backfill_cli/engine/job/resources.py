@@ -73,18 +73,23 @@ class Resources:
     """Spark, upstream and sink of one command; closed at the end of `with`.
 
     tell: receives what is being opened or waited for. waits: whether failures that may pass are waited for, up to
-    `retry.limit`; as a rule, if somebody is told.
+    `retry.limit`; as a rule, if somebody is told. opening: of a Spark session that somebody else closes.
     """
 
     def __init__(
-        self, config: JobConfig, tell: Callable[[Limit | str], None] | None = None, waits: bool | None = None
+        self,
+        config: JobConfig,
+        tell: Callable[[Limit | str], None] | None = None,
+        waits: bool | None = None,
+        opening: Opening | None = None,
     ) -> None:
         self._config = config
         self._open = ExitStack()
         self.tell = tell or (lambda _doing: None)
-        self._patience_s = config.retry.limit_s if (tell is not None if waits is None else waits) else 0.0
-        self.opening = Opening(lambda: session_for(config))
-        self._open.callback(self.opening.close)
+        self.patience_s = config.retry.limit_s if (tell is not None if waits is None else waits) else 0.0
+        self.opening = opening or Opening(lambda: session_for(config))
+        if opening is None:
+            self._open.callback(self.opening.close)
 
     def begin_spark(self) -> None:
         """Spark is starting from now on, if it has not started."""
@@ -118,7 +123,7 @@ class Resources:
 
     def with_retries(self, act: Callable[[], Answer]) -> Answer:
         """What `act` returns; transient failures are retried with backoff, up to `retry.limit`."""
-        return patiently(act, self._patience_s, self.tell)
+        return patiently(act, self.patience_s, self.tell)
 
     def __enter__(self) -> "Resources":
         self._open.enter_context(driver.explained(driver.AGAIN))

@@ -311,7 +311,7 @@ def edited(job: JobDefinition) -> Iterator[Limit]:
     changed = changed_keys(job.config, now) if now.job.name == job.name else ()
     if changed:
         said = f"resume does not read {job.config_file}, changed since the last start: {', '.join(changed)}"
-        yield Limit(said, hint=command(f"start --config {shlex.quote(job.config_file)}"), to="use it")
+        yield Limit(said, hint=command(f"set {job.name} --config {shlex.quote(job.config_file)}"), to="use it")
 
 
 def _folder_before(was: object, now: object, config: JobConfig) -> Path | None:

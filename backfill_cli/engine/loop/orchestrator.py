@@ -20,7 +20,7 @@ from backfill_cli.errors import Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.headroom import Headroom, Unread
-from backfill_cli.model.job import Barrier, Command, JobState, Mutations, Phase
+from backfill_cli.model.job import Barrier, Command, JobState, Mutations, Phase, until_redefined
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.pace import Backoff, Budget
 from backfill_cli.model.plan import EpochPlan
@@ -36,10 +36,15 @@ class Tick(StrEnum):
     IDLE = "idle"
     STOPPED = "stopped"
     DONE = "done"
+    REDEFINED = "redefined"
 
 
 class Orchestrator(Generic[S]):
-    """One runner of one job. Call `step` until it returns STOPPED or DONE; an exception ends the run."""
+    """One runner of one job, under one definition of it.
+
+    Call `step` until it returns STOPPED, DONE or REDEFINED; an exception ends the run. REDEFINED: a command of the
+    inbox, which is left there, changes what the job is, and nothing is in flight.
+    """
 
     def __init__(
         self, job: Job, ports: Ports, strategy: Strategy[S], settings: Settings, start: Recovered, meter: Meter
@@ -65,6 +70,7 @@ class Orchestrator(Generic[S]):
         self._backoff = Backoff()
         self._opening = False  # whether the stager was still starting when it was last needed
         self._stop_asked = False
+        self._redefines: Command | None = None  # what is to redefine the job, once nothing is in flight
         self._headroom: Headroom | None = None
 
     # -- what the runner around it uses --------------------------------------------------------------------------
@@ -181,7 +187,17 @@ class Orchestrator(Generic[S]):
     def _control_alone(self) -> Tick:
         """Commands still act while a failure waits for its next retry, or Spark starts: nothing is read."""
         self._take_early()
-        return Tick.STOPPED if self._stop_wanted() else Tick.WAITING
+        if self._stop_wanted():
+            return Tick.STOPPED
+        return Tick.REDEFINED if self._is_to_redefine() else Tick.WAITING
+
+    def _is_to_redefine(self) -> bool:
+        """Whether a command is to redefine the job now. A commit that has failed is kept as a promise is."""
+        if self._redefines is None or self._flight.committing is not None:
+            return False
+        if self._flight.epoch is None:
+            self._mark()
+        return True
 
     def _opens(self) -> bool:
         """Whether the stager is still starting, which it does from now on."""
@@ -192,8 +208,8 @@ class Orchestrator(Generic[S]):
 
     def _take_early(self) -> None:
         """Commands act before what was read ahead is prepared: a commit can take many times the interval."""
-        commands = self._ports.store.commands()
-        if commands or self._stop_asked:
+        commands, self._redefines = until_redefined(self._ports.store.commands())
+        if commands or self._redefines or self._stop_asked:
             self._throw_away()
         if commands:
             self._take(self._next(commands))
@@ -251,7 +267,7 @@ class Orchestrator(Generic[S]):
         """Begin the next barrier if it is due: None once an epoch is staged, otherwise what is waited for."""
         if self._rhythm.is_early(steady_ms) and not self._stop_wanted():
             return Tick.IDLE if self._flight.epoch is None else Tick.WAITING
-        commands = self._ports.store.commands()
+        commands, self._redefines = until_redefined(self._ports.store.commands())
         barrier = self._next(commands)
         if commands:
             self._take(barrier)  # even while the sink commits, or it would wait for two epochs
@@ -260,6 +276,11 @@ class Orchestrator(Generic[S]):
                 return Tick.WAITING
             self._mark()
             return Tick.STOPPED
+        if self._redefines is not None:
+            if self._flight.epoch is not None:
+                return Tick.WAITING
+            self._mark()
+            return Tick.REDEFINED
         # Even if more has arrived since, or a busy upstream would keep the run going for ever.
         if self._caught_up.ends(self.state.control):
             if self._flight.epoch is not None:

@@ -81,8 +81,10 @@ class Signals:
                 signal.signal(number, handler)
 
     def ask(self, loop: Orchestrator[StrategyState]) -> None:
-        """From here on, a signal asks this loop to stop."""
+        """From here on, a signal asks this loop to stop; so does one that came before it."""
         self._loop = loop
+        if self.caught is not None:
+            loop.ask_stop()
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         if self.caught is not None:
@@ -179,7 +181,7 @@ def run_loop(loop: Orchestrator[StrategyState], watcher: Watcher, heartbeat: Hea
     while True:
         tick = loop.step()
         heartbeat.check()
-        if tick in (Tick.STOPPED, Tick.DONE):
+        if tick in (Tick.STOPPED, Tick.DONE, Tick.REDEFINED):
             return tick
         shown.after(tick)
         if tick != Tick.WORKED:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 
 from backfill_cli.catalog import Catalog
@@ -150,7 +150,7 @@ class _Run:
     def created(self, job: JobDefinition, config: JobConfig, resources: Resources, lock: JobLock) -> JobState:
         """Run a job that this process created: upstream and sink are ready."""
         with self._claimed(job, config, resources, lock) as (claim, heartbeat):
-            tick = self._work(claim, heartbeat, job, config, resources, unpause=False)
+            tick = self._through(claim, heartbeat, job, config, resources, unpause=False)
         return self._ended(tick, job)
 
     def taken_up(
@@ -195,7 +195,7 @@ class _Run:
                 self.catalog.post(job.name, Verb.PAUSE, None, actor(), _now_ms())
             if RATE in changed:
                 self.catalog.post(job.name, Verb.THROTTLE, config.throttle.rate, actor(), _now_ms())
-            tick = self._work(claim, heartbeat, job, config, resources, unpause)
+            tick = self._through(claim, heartbeat, job, config, resources, unpause)
         return self._ended(tick, job)
 
     @contextmanager
@@ -231,6 +231,29 @@ class _Run:
                 _stop(store, SIGNALLED)
                 raise
 
+    def _through(
+        self,
+        claim: Claim,
+        heartbeat: Heartbeat,
+        job: JobDefinition,
+        config: JobConfig,
+        resources: Resources,
+        unpause: bool,
+    ) -> Tick:
+        """Run the job to its end, under each of the definitions that it gets meanwhile."""
+        tick = self._work(
+            claim, heartbeat, job, config, resources, lambda was: self._begin(claim.store, was, unpause)
+        )
+        with ExitStack() as opened:
+            while tick is Tick.REDEFINED:
+                from backfill_cli.engine.loop.redefine import redefined
+
+                job, config, resources = redefined(
+                    job, config, resources, claim.store, self.catalog, opened, self.watcher.tell
+                )
+                tick = self._work(claim, heartbeat, job, config, resources, lambda _was: None)
+        return tick
+
     def _work(
         self,
         claim: Claim,
@@ -238,7 +261,7 @@ class _Run:
         definition: JobDefinition,
         config: JobConfig,
         resources: Resources,
-        unpause: bool,
+        begin: Callable[[Recovered], None],
     ) -> Tick:
         """Recover, then loop, which needs no Spark before there are rows; the catalog records how it ended."""
         store = claim.store
@@ -254,7 +277,7 @@ class _Run:
         stager.sweep([])
         if definition.until == "forever":  # no change pays for its start
             resources.begin_spark()
-        resources.with_retries(lambda: self._begin(store, recovered, unpause))
+        resources.with_retries(lambda: begin(recovered))
         resources.tell = self.watcher.tell  # the job no longer is starting, whatever else is waited for
         strategy = strategy_of(config, resources.upstream.capabilities, definition.pin)
         interval_ms = int(config.barrier.interval_s * 1000)
@@ -286,7 +309,7 @@ class _Run:
         if tick == Tick.DONE:
             resources.with_retries(loop.heartbeat)
             resources.with_retries(lambda: store.become(JobState.DONE, "caught up"))
-        else:
+        elif tick == Tick.STOPPED:
             reason = SIGNALLED if self.signals.caught else ASKED
             resources.with_retries(lambda: _stop(store, reason))
         return tick

@@ -3,21 +3,25 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 from catalog_builders import Clock, claimed, progress, record
 from duckdb import DuckDBPyConnection
+from hint_typed import typed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backfill_cli.api import posting
 from backfill_cli.catalog import Catalog, Claim, inbox
 from backfill_cli.catalog.store import Store
-from backfill_cli.errors import NoSuchJob, StateConflict
+from backfill_cli.errors import Held, NoSuchJob, StateConflict
+from backfill_cli.model.change import Change
 from backfill_cli.model.checkpoint import EpochRecord
-from backfill_cli.model.job import Control, Hold, JobState, Phase, Verb
+from backfill_cli.model.job import REDEFINES, Control, Hold, JobState, Phase, Verb
+from backfill_cli.model.limit import Limit
 
 
 def post(catalog: Catalog, verb: Verb = Verb.PAUSE, rate: float | None = None) -> int:
@@ -136,9 +140,8 @@ def test_without_a_runner_a_pause_is_kept_for_the_next_one(catalog: Catalog, clo
 def test_without_a_runner_an_ended_job_keeps_its_state(catalog: Catalog, path: Path, ended: JobState) -> None:
     with Store(path).writing() as db:
         db.execute("UPDATE jobs SET state = ?, reason = 'because'", [ended])
-    for verb in Verb:
-        if verb in (Verb.REFILL, Verb.CANCEL_REFILL):
-            continue  # each names one: test_catalog_refills
+    with_payload = {*REDEFINES, Verb.REFILL, Verb.CANCEL_REFILL}
+    for verb in [one for one in Verb if one not in with_payload]:
         post(catalog, verb, 3.0 if verb == Verb.THROTTLE else None)
     row = catalog.job("orders")
     assert (row.state, row.reason, row.control) == (ended, "because", Control(rate=3.0))
@@ -274,3 +277,65 @@ def test_a_person_is_told_which_guards_a_command_overrides_and_which_stay(catalo
     assert str(resumed.note) == f"it overrides guard 'disk': over; {again}"
     control = catalog.job("orders").control
     assert (control.rate, control.pace, control.holds, control.overridden) == (9.0, 9.0, (), ("load", "disk"))
+
+
+CHANGE = Change('{"throttle": {"rate": 7.0}}', "/d/job.toml", keys=("throttle.rate",))
+
+
+def redefine(catalog: Catalog, verb: Verb = Verb.SET, change: Change = CHANGE) -> int:
+    return catalog.post("orders", verb, None, "cli", 5, payload=change.stored)
+
+
+def test_without_a_runner_a_set_is_the_jobs_config_at_once(catalog: Catalog) -> None:
+    posted = redefine(catalog)
+    assert catalog.taken("orders", posted) is not None
+    kept = catalog.definition("orders")
+    assert (kept.config, kept.config_file) == (CHANGE.config, "/d/job.toml")
+    assert catalog.job("orders").control.rate == 7.0
+
+
+def test_a_table_joins_or_leaves_only_once_a_runner_takes_it(catalog: Catalog) -> None:
+    before = catalog.definition("orders")
+    for verb in (Verb.ADD, Verb.REMOVE):
+        posted = redefine(catalog, verb, replace(CHANGE, table="refunds"))
+        assert catalog.taken("orders", posted) is None
+        assert catalog.definition("orders") == before
+        with pytest.raises(Held, match=f"'orders': {verb} refunds waits, requested by cli") as held:
+            redefine(catalog)
+        with typed(held.value) as hint:
+            assert hint.commands() == [["resume", "orders", "--detach"]]
+            with catalog.claim("orders", "test", 5) as claim:
+                (command,) = claim.store.commands()
+                claim.store.refused(command, record(700 + posted, verb), Limit("it cannot be"))
+        assert catalog.refusal("orders", posted) == Limit("it cannot be")
+        assert catalog.definition("orders") == before
+
+
+def test_a_later_set_takes_the_place_of_one_that_waits(catalog: Catalog, claim: Claim) -> None:
+    first = redefine(catalog)
+    second = redefine(catalog, change=replace(CHANGE, config="{}", keys=()))
+    assert [one.id for one in claim.store.commands()] == [second]
+    assert catalog.refusal("orders", first) == Limit("a later set took its place")
+
+
+def test_a_redefinition_is_taken_and_the_definition_new_in_one_transaction(
+    catalog: Catalog, claim: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim.store.become(JobState.RUNNING, "")
+    redefine(catalog)
+    (command,) = claim.store.commands()
+    before = catalog.definition("orders")
+    after = replace(before, config=CHANGE.config, fingerprint='{"new": 1}', pin=replace(before.pin, shown="x"))
+
+    def taken() -> None:
+        claim.store.redefined(command, record(700, "set"), before, after, Control(rate=7.0))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("backfill_cli.catalog.ledger.record", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            taken()
+    assert (catalog.definition("orders"), claim.store.commands()) == (before, (command,))
+    taken()
+    assert catalog.definition("orders") == after
+    assert (claim.store.commands(), catalog.job("orders").control.rate) == ((), 7.0)
+    assert catalog.ledger("orders", 1) == (record(700, "set"),)

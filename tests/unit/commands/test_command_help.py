@@ -14,6 +14,7 @@ from command_builders import CONFIG, Run, end_job, fake_engine, make_job
 from backfill_cli.catalog import Catalog
 from backfill_cli.main import GROUPS, VERBS
 from backfill_cli.manual.files import pages
+from backfill_cli.model.change import Change
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, Live, LiveName
 from backfill_cli.model.job import JobState
 from backfill_cli.model.reports import PlanReport
@@ -134,6 +135,9 @@ def _tell(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = PlanReport("orders", "snapshot", "x", (), "0")
     fake_engine(monkeypatch, "loop.run", start=lambda *_: None, resume=lambda *_: None)
     fake_engine(monkeypatch, "job.checks", plan=lambda *_: plan)
+    fake_engine(
+        monkeypatch, "job.change", setting=lambda *_: Change("{}", keys=("live",)), of_next_run=lambda _: []
+    )
     fake_engine(monkeypatch, "doctor", examine=lambda *_: iter(()))
     fake_engine(monkeypatch, "verify.job", verify=lambda *_: EQUAL)
     fake_engine(monkeypatch, "verify.fix", fix=lambda *_: EQUAL)

@@ -269,3 +269,54 @@ def test_what_was_read_and_is_not_committed_is_in_hand_and_no_row_is_told_twice(
     read = [rows + in_hand for rows, in_hand in told]
     assert read == sorted(read)
     assert told[-1] == (40, 0)
+
+
+def test_a_command_that_redefines_the_job_waits_for_the_commit_in_flight_and_stays_in_the_inbox() -> None:
+    world = World(rows=1_000)
+    world.step()
+    world.step(200)  # one epoch is being committed, the next one is staged
+    world.seen()
+    world.post(Verb.THROTTLE, rate=10.0)
+    world.post(Verb.SET)
+    world.post(Verb.PAUSE)
+    assert world.step(100) == Tick.WAITING
+    assert world.seen() == ["discard a2", "take throttle"], "what came before it acts at once"
+    assert world.step(1_000) == Tick.WAITING
+    world.finish()
+    assert world.step(1_000) == Tick.REDEFINED
+    assert f"mark {world.store.committed.epoch}" in world.seen()
+    assert [one.verb for one in world.store.inbox] == [Verb.SET, Verb.PAUSE], "what came after it waits for it"
+    assert world.step(1_000) == Tick.REDEFINED
+
+
+def test_a_job_is_redefined_while_a_failure_waits_for_its_next_try() -> None:
+    world = World(rows=20)
+    world.upstream.failures = [Transient("the upstream is away")]
+    assert world.step() == Tick.WAITING
+    world.post(Verb.SET)
+    assert world.step(1) == Tick.REDEFINED
+
+
+def test_a_job_is_redefined_while_the_sink_refuses_what_is_promised_for_now() -> None:
+    """Recovery keeps the promise, with the sink of the new definition."""
+    world = World(rows=20)
+    world.sink.failures = [Transient("the sink's password has changed")]
+    world.step()
+    world.post(Verb.SET)
+    assert world.step(10) == Tick.WAITING, "its commit still runs"
+    world.finish()
+    assert world.step(10) == Tick.WAITING
+    assert world.step(10) == Tick.REDEFINED
+    assert world.store.prepared is not None
+    world.open()
+    assert len(world.sink.rows) == 10
+
+
+def test_a_stop_overtakes_no_redefinition_that_was_asked_for_first_and_a_signal_does() -> None:
+    world = World(rows=0)
+    world.post(Verb.SET)
+    world.post(Verb.STOP)
+    assert world.step(1_000) == Tick.REDEFINED
+    world.loop.ask_stop()
+    assert world.step(1_000) == Tick.STOPPED
+    assert [one.verb for one in world.store.inbox] == [Verb.SET, Verb.STOP]

@@ -1,0 +1,40 @@
+"""What a command changes in a job's definition: it waits in the inbox until a barrier with nothing in flight."""
+
+import json
+from dataclasses import dataclass, replace
+
+from backfill_cli.model.codec import decode, encode
+from backfill_cli.model.job import Control
+
+RATE = "throttle.rate"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """config: the job's config from then on, as stored. file: where it was read from; empty if not known.
+
+    table: that joins or leaves the job; empty for neither. keys: config keys whose value changes, for display.
+    into_existing: the table that joins may be there already. with_rows: that which leaves is dropped in the sink.
+    """
+
+    config: str
+    file: str = ""
+    table: str = ""
+    keys: tuple[str, ...] = ()
+    into_existing: bool = False
+    with_rows: bool = False
+
+    @property
+    def stored(self) -> str:
+        """JSON for the inbox. `read` reads it."""
+        return encode(self)
+
+    @classmethod
+    def read(cls, stored: str) -> "Change":
+        return decode(cls, stored)
+
+    def paced(self, control: Control) -> Control:
+        """The control with the rate of the config, if that is what changes."""
+        if RATE not in self.keys:
+            return control
+        return replace(control, rate=json.loads(self.config).get("throttle", {}).get("rate"))

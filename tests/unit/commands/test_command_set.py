@@ -1,0 +1,115 @@
+"""`set`: what may change acts without a stop; what may not is refused, and has changed nothing."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from half_done import CONFIG
+from hint_scene import Scene, scene
+from hint_typed import typed
+
+from backfill_cli.catalog import Claim
+from backfill_cli.config import load
+from backfill_cli.engine.job.change import setting
+from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.loop.redefine import redefined
+from backfill_cli.model.job import JobState, Verb
+from backfill_cli.model.limit import Limit
+
+__all__ = ["scene"]
+
+pytestmark = pytest.mark.seconds
+
+MORE = '[throttle]\nrate = 7\n[barrier]\ninterval = "2s"\n'
+OTHER_KEY = CONFIG.replace('key = ["id"]', 'key = ["name"]')
+
+
+@pytest.fixture
+def s(scene: Callable[..., Scene]) -> Scene:
+    return scene("set")
+
+
+def edit(s: Scene, text: str) -> Path:
+    (s.folder / "job.toml").write_text(text)
+    return s.folder / "job.toml"
+
+
+def test_without_a_runner_the_config_is_the_jobs_at_once_and_plan_names_the_command(s: Scene) -> None:
+    edit(s, CONFIG + MORE)
+    told = s.run("plan").stdout
+    use = f"backfill set orders --config {s.folder}/job.toml"
+    assert f"differs from the job's: throttle.rate, barrier.interval; for the job to use it: {use}" in told
+    done = s.run(*use.split()[1:])
+    assert done.exit_code == 0, done.stderr
+    assert "job orders: set: throttle.rate, barrier.interval" in done.stderr
+    row = s.catalog.job("orders")
+    assert (row.control.rate, row.waiting) == (7.0, ())
+    assert json.loads(s.catalog.definition("orders").config)["barrier"] == {"interval": "2s"}
+    assert "differs" not in s.run("plan").stdout
+
+
+def test_a_config_that_would_give_another_result_is_refused(s: Scene) -> None:
+    edit(s, OTHER_KEY)
+    assert "undo these changes" in s.refused("set", "orders", "--config", "job.toml")
+
+
+def test_the_config_of_another_job_is_refused_and_the_hint_names_that_job(s: Scene) -> None:
+    (s.folder / "other.toml").write_text(CONFIG.replace("orders", "fresh"))
+    with typed(s.refused("set", "orders", "--config", "other.toml")) as hint:
+        (words,) = hint.commands()
+    assert words[:3] == ["set", "fresh", "--config"]
+
+
+def test_a_job_whose_config_is_not_known_asks_for_it(s: Scene) -> None:
+    s.sql(s.catalog.path, "UPDATE jobs SET config_file = NULL")
+    with typed(s.refused("set", "orders")) as hint:
+        named = hint.options()
+        assert s.run("set", "orders", *(word for one in named.items() for word in one)).exit_code == 0
+
+
+@contextmanager
+def live(s: Scene) -> Iterator[Claim]:
+    with s.catalog.claim("orders", "test", 5) as claim:
+        for state in (JobState.STARTING, JobState.RUNNING):
+            claim.store.become(state, "")
+        yield claim
+
+
+def test_with_a_runner_it_is_taken_by_its_barrier_and_the_next_run_is_named_for_what_needs_one(s: Scene) -> None:
+    with live(s) as claim, Resources(s.config) as resources, ExitStack() as opened:
+        edit(s, CONFIG.replace("600m", "700m") + MORE)
+        done = s.run("set", "orders", "--config", "job.toml")
+        assert "set: spark.conf" in done.stderr
+        assert "takes effect at the next commit" in done.stderr
+        assert 'driver.memory": as the next run begins: backfill stop orders' in done.stderr
+        said: list[object] = []
+        job, config, after = redefined(
+            s.catalog.definition("orders"), s.config, resources, claim.store, s.catalog, opened, said.append
+        )
+        assert config.throttle.rate == 7.0
+        assert job == s.catalog.definition("orders")
+        assert after.opening is resources.opening
+        assert s.catalog.job("orders").control.rate == 7.0
+        assert [one.mutations for one in s.catalog.ledger("orders", 1)] == ["set"]
+        assert claim.store.commands() == ()
+
+
+def test_what_only_its_barrier_can_tell_is_refused_there_and_the_job_goes_on_as_it_was(s: Scene) -> None:
+    with live(s) as claim, Resources(s.config) as resources, ExitStack() as opened:
+        before = s.catalog.definition("orders")
+        change = setting("orders", load(edit(s, CONFIG + MORE)), s.catalog)
+        tree = json.loads(change.config)
+        tree["tables"][0]["key"] = ["name"]
+        change = replace(change, config=json.dumps(tree))
+        posted = s.catalog.post("orders", Verb.SET, None, "ann", 5, payload=change.stored)
+        said: list[object] = []
+        job, config, _ = redefined(before, s.config, resources, claim.store, s.catalog, opened, said.append)
+        assert (job, config) == (before, s.config)
+        assert s.catalog.definition("orders") == before
+        assert str(said[0]).startswith("set, requested by ann, was refused: job 'orders' exists, and this config")
+        refusal = s.catalog.refusal("orders", posted)
+        assert isinstance(refusal, Limit)
+        assert refusal.hint
