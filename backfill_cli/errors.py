@@ -31,6 +31,11 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Self
 
+
+class Interrupted(Exception):
+    """No failure: what was being done is not wanted any more, and nothing of it is used."""
+
+
 _OF_CONFIG, _UNNAMED = ("--config", "--sink", "--from-sink"), ("FILE", "job.toml")
 """Options that take a config file, and what stands for one that is not known."""
 

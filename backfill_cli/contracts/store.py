@@ -1,6 +1,6 @@
 """What a runner works with beside source and sink: the catalog, a job, its spooled and staged epochs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -160,8 +160,14 @@ class Stager(Protocol):
         """
         ...
 
-    def stage(self, plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
-        """Write the epoch's rows once, durably. Raises Transient or Fatal; then nothing of it is used."""
+    def stage(
+        self, plan: EpochPlan, epoch: int, schemas: Mapping[str, str], unwanted: Callable[[], bool]
+    ) -> StagedEpoch:
+        """Write the epoch's rows once, durably. Raises Transient or Fatal; then nothing of it is used.
+
+        unwanted: whether what is being staged would be thrown away; asked by another thread. Raises Interrupted
+        where it was given up for that.
+        """
         ...
 
     def so_far(self) -> tuple[int, int]:

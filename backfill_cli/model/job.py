@@ -249,6 +249,12 @@ def until_redefined(commands: tuple[Command, ...]) -> tuple[tuple[Command, ...],
     return (commands, None) if at is None else (commands[:at], commands[at])
 
 
+def reads_less(before: Control, after: Control) -> bool:
+    """Whether less is read under the control `after`: what is being read now is more than it allows."""
+    slower = after.pace is not None and (before.pace is None or after.pace < before.pace)
+    return after.stop or (after.paused and not before.paused) or slower
+
+
 @dataclass(frozen=True, slots=True)
 class Mutations:
     """What a barrier carries: at most one mutation of each kind, already folded into `control`."""

@@ -118,10 +118,16 @@ class ChainStager(MemoryStager):
     taker: Taker | None = None
     meanwhile: Callable[[], None] = lambda: None
 
-    def stage(self, plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+    def stage(
+        self,
+        plan: EpochPlan,
+        epoch: int,
+        schemas: Mapping[str, str],
+        unwanted: Callable[[], bool] = lambda: False,
+    ) -> StagedEpoch:
         if not plan.spooled and not (plan.reads and self.upstream.current):
             self.meanwhile()
-            return super().stage(plan, epoch, schemas)
+            return super().stage(plan, epoch, schemas, unwanted)
         self.made += 1
         attempt = f"a{self.made}"
         if self.random.random() < 0.03:
@@ -133,6 +139,7 @@ class ChainStager(MemoryStager):
         for op, key, value in self._taken(plan.window) if plan.window else ():
             net[key] = (op, value)
             count += 1
+        self._go_on(unwanted)
         self.files[self.folder(epoch, attempt)] = (rows, net)
         table = StagedTable((StagedFile("f", 1),), (), len(rows), len(net))
         return StagedEpoch(Staged(attempt, {TABLE: table}, tuple(reads), count, plan.window), schemas, {})

@@ -3,7 +3,7 @@
 The stager does in lists what `engine/staging/stage.py` does with files for a log that is taken.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -35,7 +35,13 @@ class CurrentStager(MemoryStager):
 
     upstream: Any
 
-    def stage(self, plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+    def stage(
+        self,
+        plan: EpochPlan,
+        epoch: int,
+        schemas: Mapping[str, str],
+        unwanted: Callable[[], bool] = lambda: False,
+    ) -> StagedEpoch:
         self.upstream.tables.attempts += 1
         attempt = f"a{self.upstream.tables.attempts}"
         folder = self.folder(epoch, attempt)
@@ -63,6 +69,7 @@ class CurrentStager(MemoryStager):
             tables[name] = changes.over(rows.get(name, StagedTable()), _changes(of_table))
         if self.random.random() < 0.03:
             raise Transient("the disk is full")
+        self._go_on(unwanted)
         self.files[folder] = (content, {})
         now = {**schemas, **taken.schemas}
         read_changes = sum(one.changes for one in taken.tables.values())

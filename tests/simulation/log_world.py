@@ -171,7 +171,13 @@ class LogStager(MemoryStager):
 
     upstream: Any
 
-    def stage(self, plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+    def stage(
+        self,
+        plan: EpochPlan,
+        epoch: int,
+        schemas: Mapping[str, str],
+        unwanted: Callable[[], bool] = lambda: False,
+    ) -> StagedEpoch:
         self.made += 1
         attempt = f"a{self.made}"
         if self.random.random() < 0.03:
@@ -192,6 +198,7 @@ class LogStager(MemoryStager):
                 assert int(begun[name]) >= partition.oldest, "live reads the log alone"
                 there = partition.between(int(begun[name]), int(up_to))
                 inserts |= {(name, offset): value for offset, value in there.items()}
+        self._go_on(unwanted)
         self.files[self.folder(epoch, attempt)] = (inserts, {})
         rows = Counter(self.upstream.table_of(name) for name, _ in inserts)
         tables = {name: StagedTable((StagedFile("f", 1),), (), rows[name]) for name in self.names}

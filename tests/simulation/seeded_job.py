@@ -38,6 +38,7 @@ RARE = (
     "taken over",
     "set",
     "command in time",
+    "interrupted",
 )
 
 
@@ -129,6 +130,7 @@ class SeededJob:
         store = Leased(lambda: self.store, self.store.token)
         recovered = recover(job, store, self.sink, self.stager, self.now)
         upstream, stager = self._connected(recovered)
+        stager.during = self._meanwhile
         ports = Ports(
             upstream,
             self.sink,
@@ -160,12 +162,21 @@ class SeededJob:
         if self.random.random() < 0.005:
             self._lose_history()
         if self.random.random() < 0.1:
-            verb = self.random.choice(
-                [verb for verb in Verb if verb not in {*REDEFINES, Verb.REFILL, Verb.CANCEL_REFILL}]
-            )
-            rate = self.random.choice((None, 0.0, 1.0, 20.0))
-            self.posted[number := len(self.posted)] = self.steady
-            self.store.inbox.append(Command(number, verb, "sim", self.now, rate))
+            self._command()
+
+    def _command(self) -> None:
+        """Somebody types one."""
+        verb = self.random.choice(
+            [verb for verb in Verb if verb not in {*REDEFINES, Verb.REFILL, Verb.CANCEL_REFILL}]
+        )
+        rate = self.random.choice((None, 0.0, 1.0, 20.0))
+        self.posted[number := len(self.posted)] = self.steady
+        self.store.inbox.append(Command(number, verb, "sim", self.now, rate))
+
+    def _meanwhile(self) -> None:
+        """A command comes while an epoch is staged: one for which less is read interrupts that."""
+        if not self.quiet and self.random.random() < 0.1:
+            self._command()
 
     def _checked(self) -> None:
         """The law; a checkpoint never moves back; nothing is acknowledged too early."""

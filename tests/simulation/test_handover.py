@@ -7,7 +7,7 @@ partitions. Law: each offset exactly once, in the order of its partition.
 import itertools
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -105,7 +105,13 @@ class RealStager(MemoryStager):
         told = {"bootstrap_servers": topic.broker.bootstrap, "topic": topic.name, "value": {"format": "bytes"}}
         self.connection = Connection(KafkaOptions.model_validate(told))
 
-    def stage(self, plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+    def stage(
+        self,
+        plan: EpochPlan,
+        epoch: int,
+        schemas: Mapping[str, str],
+        unwanted: Callable[[], bool] = lambda: False,
+    ) -> StagedEpoch:
         self.made += 1
         attempt = f"a{self.made}"
         inserts: Rows = {}
@@ -120,6 +126,7 @@ class RealStager(MemoryStager):
         for name, up_to in plan.window.up_to if plan.window else ():
             there = read(self.connection, self.topic, int(name), int(begun[name]), int(up_to))
             inserts |= {(name, offset): value for offset, value in there.items()}
+        self._go_on(unwanted)
         self.files[self.folder(epoch, attempt)] = (inserts, {})
         table = StagedTable((StagedFile("f", 1),), (), len(inserts))
         staged = Staged(

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from backfill_cli.contracts import Capabilities, Pinned, Source, StagedEpoch
-from backfill_cli.errors import HistoryGone, Transient
+from backfill_cli.errors import HistoryGone, Interrupted, Transient
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import Split
@@ -111,6 +111,7 @@ class MemoryStager:
     files: dict[str, tuple[Rows, dict[int, tuple[str, int]]]] = field(default_factory=dict)
     made: int = 0
     names: tuple[str, ...] = (TABLE,)  # of the sink's tables, each of which takes its part of the rows
+    during: Callable[[], None] = lambda: None  # what happens while it stages
 
     def awaited(self) -> str | None:
         """As Spark, it can take a while to start, at any time here."""
@@ -119,10 +120,22 @@ class MemoryStager:
     def so_far(self) -> tuple[int, int]:
         return 0, 0
 
+    def _go_on(self, unwanted: Callable[[], bool]) -> None:
+        """All is read. Raises Interrupted where that is not wanted any more."""
+        self.during()
+        if unwanted():
+            raise Interrupted
+
     def folder(self, epoch: int, attempt: str) -> str:
         return f"{epoch}-{attempt}"
 
-    def stage(self, plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+    def stage(
+        self,
+        plan: EpochPlan,
+        epoch: int,
+        schemas: Mapping[str, str],
+        unwanted: Callable[[], bool] = lambda: False,
+    ) -> StagedEpoch:
         self.made += 1
         attempt = f"a{self.made}"
         if self.random.random() < 0.03:
@@ -145,6 +158,7 @@ class MemoryStager:
                 for op, key, value in changes:
                     net[key] = (op, value)
                     count += 1
+        self._go_on(unwanted)
         self.files[self.folder(epoch, attempt)] = (rows, net)
         table = StagedTable((StagedFile("f", 1),), (), len(rows), len(net))
         tables = dict.fromkeys(self.names, table)

@@ -16,11 +16,19 @@ from backfill_cli.engine.loop.epoch import Epoch, Flight, leaves_more, left_of, 
 from backfill_cli.engine.loop.meter import InHand, Meter
 from backfill_cli.engine.loop.pace import CaughtUp, Rhythm, Sizes
 from backfill_cli.engine.loop.ports import Job, Ports, Settings, record_of, require_taken, require_takers
-from backfill_cli.errors import Transient
+from backfill_cli.errors import Interrupted, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.headroom import Headroom, Unread
-from backfill_cli.model.job import Barrier, Command, JobState, Mutations, Phase, until_redefined
+from backfill_cli.model.job import (
+    Barrier,
+    Command,
+    JobState,
+    Mutations,
+    Phase,
+    reads_less,
+    until_redefined,
+)
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.pace import Backoff, Budget
 from backfill_cli.model.plan import EpochPlan
@@ -28,6 +36,8 @@ from backfill_cli.model.position import START
 from backfill_cli.model.skipped import added
 from backfill_cli.model.units import spell_duration
 from backfill_cli.strategies import S, Strategy
+
+INTERRUPTIONS = 3  # in a row, each of an epoch half as large: the next one takes an eighth of the target
 
 
 class Tick(StrEnum):
@@ -71,12 +81,13 @@ class Orchestrator(Generic[S]):
         self._opening = False  # whether the stager was still starting when it was last needed
         self._stop_asked = False
         self._redefines: Command | None = None  # what is to redefine the job, once nothing is in flight
+        self._interrupted = 0  # how often in a row staging was
         self._headroom: Headroom | None = None
 
     # -- what the runner around it uses --------------------------------------------------------------------------
 
     def ask_stop(self) -> None:
-        """A signal came: no new barrier; the epoch in hand is still committed."""
+        """A signal came: no new barrier; what is being staged is given up, what is prepared still committed."""
         self._stop_asked = True
 
     def progress(self) -> Progress:
@@ -337,7 +348,10 @@ class Orchestrator(Generic[S]):
             return Tick.WAITING
         began_ms = self._ports.steady_ms()
         with self._meter.busy(spelled(plan), self._ports.now_ms(), began_ms):
-            done = self._ports.stager.stage(plan, barrier.epoch, self._schemas)
+            try:
+                done = self._ports.stager.stage(plan, barrier.epoch, self._schemas, self._unwanted)
+            except Interrupted:
+                return self._give_up(phase)
         require_takers(self._job.tables, done.staged)
         require_taken(self._ports.sink, done.staged)
         hit("after-stage")
@@ -349,6 +363,28 @@ class Orchestrator(Generic[S]):
         self._rhythm.passed()
         self._backoff = Backoff() if self._flight.epoch is None else self._backoff
         return None
+
+    def _unwanted(self) -> bool:
+        """Whether what is being staged would be thrown away, as less may be read. Called by another thread.
+
+        What was interrupted several times in a row is staged to its end, unless the run ends.
+        """
+        if self._stop_asked:
+            return True
+        commands = self._ports.store.commands()
+        if not commands:
+            return False
+        control = self._next(commands).mutations.control
+        patient = self._interrupted < INTERRUPTIONS or control.stop
+        return patient and reads_less(self.state.control, control)
+
+    def _give_up(self, phase: Phase) -> Tick:
+        """The command for which staging was interrupted acts at the next barrier, which follows at once."""
+        self._meter.discarded()
+        self._sizes.interrupted(phase)
+        self._interrupted += 1
+        self._rhythm.behind = True
+        return Tick.WORKED
 
     def _closed(
         self, barrier: Barrier, plan: EpochPlan, done: StagedEpoch, budget: Budget, stage_ms: int
@@ -401,6 +437,7 @@ class Orchestrator(Generic[S]):
         self._flight.begin(ahead, self._committed.epoch)
         self._meter.flying(self._ports.steady_ms(), self._ports.now_ms(), ahead.record.rows_written)
         self._ahead = None
+        self._interrupted = 0
         self.state = ahead.state
         self._schemas = ahead.checkpoint.schemas
         self._promised = ahead.checkpoint

@@ -60,7 +60,7 @@ class Rhythm:
 
 
 LEAST_CHANGES = 10_000  # under a second: on a slow machine smaller epochs would be no faster, and never finish
-BESIDE_COMMITS = 2  # times the target that staging may take: a command waits until it ends
+BESIDE_COMMITS = 2  # times the target that staging may take
 WIDER = (1.0, 2.0, 5.0)  # times the target, while the log of a job that catches up does not become shorter
 FIRST_CHANGES = 100_000  # within the target even for JSON on a busy machine; four times as many in the next epoch
 
@@ -109,6 +109,13 @@ class Sizes:
             # The limit applies to history only: live rows beside it show how much an epoch can take.
             read = sum(rows for _, rows in staged.reads) + staged.changes_read
             self.snapshot = self.snapshot.after(read, max(stage_ms, commit_ms), self.target_ms)
+
+    def interrupted(self, phase: Phase) -> None:
+        """Epochs become smaller, so that what commands interrupt again and again fits between them."""
+        if phase == Phase.SNAPSHOT:
+            self.snapshot = self.snapshot.halved
+        else:
+            self.log = Sizer(max(self.log.halved.rows, LEAST_CHANGES))
 
     def committed(self, phase: Phase, staged: Staged | None, commit_ms: int) -> None:
         """Adjusts the size after the sink took `commit_ms` for an epoch that was staged in this phase."""

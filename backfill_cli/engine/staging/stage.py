@@ -8,7 +8,7 @@ folder, so a JVM that outlives its runner writes where nobody reads.
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,6 +42,7 @@ from backfill_cli.model.position import Position
 from backfill_cli.model.split import partition_number, partition_table
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, F, Session, SparkSession
+from backfill_cli.spark.interruption import interruptible
 from backfill_cli.spark.row_counts import counted_in, rows_in
 
 ROWS, CHANGES, SKIPPED = "rows", "changes", "skipped"
@@ -68,6 +69,7 @@ class SparkStager:
         self.awaited = opening
         self._root = Path(config.job.staging) / config.job.name
         self._counts: Path | None = None  # of what is being staged, see `so_far`
+        self._left: list[Path] = []
         self._lacking: Lacking = {}
         self._shapes: dict[str, tuple[str, str]] = {}  # by table: its newest source schema, and the sink's for it
 
@@ -92,17 +94,32 @@ class SparkStager:
     def folder(self, epoch: int, attempt: str) -> str:
         return str(self._root / f"{epoch}-{attempt}")
 
-    def stage(self, plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+    def stage(
+        self,
+        plan: EpochPlan,
+        epoch: int,
+        schemas: Mapping[str, str],
+        unwanted: Callable[[], bool] | None = None,
+    ) -> StagedEpoch:
         """Writes the plan's rows; after a failure nothing of the attempt is left."""
+        self._remove_left()
         attempt = uuid.uuid4().hex[:12]
         folder = Path(self.folder(epoch, attempt))
+        wanted: AbstractContextManager[None] = nullcontext()
+        if unwanted is not None:
+            wanted = interruptible(self._spark, unwanted)
         try:
-            with explaining(self._upstream, self._config), self._counting(folder):
+            with wanted, explaining(self._upstream, self._config), self._counting(folder):
                 done = self._stage(plan, attempt, folder, schemas)
                 return replace(done, staged=replace(done.staged, skipped=skipped_in(_counts(folder) / SKIPPED)))
         except Exception:
             shutil.rmtree(folder, ignore_errors=True)
+            self._left.append(folder)  # a task that was killed can go on for seconds, and write there
             raise
+
+    def _remove_left(self) -> None:
+        while self._left:
+            shutil.rmtree(self._left.pop(), ignore_errors=True)
 
     def so_far(self) -> tuple[int, int]:
         counts = self._counts
@@ -371,6 +388,7 @@ class SparkStager:
         return str(folder / RENAMED)
 
     def discard(self, epoch: int, attempt: str) -> None:
+        self._remove_left()
         shutil.rmtree(self.folder(epoch, attempt), ignore_errors=True)
 
     def sweep(self, keep: Sequence[tuple[int, str]]) -> None:

@@ -57,11 +57,17 @@ class Stager(MemoryStager):
     sink_schemas: dict[str, str] = field(default_factory=dict)
     failures: list[Exception] = field(default_factory=list)
 
-    def stage(self, plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+    def stage(
+        self,
+        plan: EpochPlan,
+        epoch: int,
+        schemas: Mapping[str, str],
+        unwanted: Callable[[], bool] = lambda: False,
+    ) -> StagedEpoch:
         self.trace.append("stage")
         if self.failures:
             raise self.failures.pop(0)
-        return replace(super().stage(plan, epoch, schemas), sink_schemas=dict(self.sink_schemas))
+        return replace(super().stage(plan, epoch, schemas, unwanted), sink_schemas=dict(self.sink_schemas))
 
     def discard(self, epoch: int, attempt: str) -> None:
         self.trace.append(f"discard {attempt}")

@@ -51,7 +51,7 @@ def test_what_is_staged_stays_if_the_commit_before_it_has_ended_meanwhile() -> N
     world.step()
     loop, stage = world.loop, world.stager.stage
 
-    def ends_meanwhile(plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+    def ends_meanwhile(plan: EpochPlan, epoch: int, schemas: Mapping[str, str], _: object) -> StagedEpoch:
         world.finish()
         world.post(Verb.THROTTLE, rate=1_000.0)
         return stage(plan, epoch, schemas)

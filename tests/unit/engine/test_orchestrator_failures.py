@@ -47,7 +47,7 @@ def test_rows_staged_for_a_table_that_the_sink_does_not_have_end_the_run_before_
     world = World(rows=100)
     staged = world.stager.stage
 
-    def stage(plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+    def stage(plan: EpochPlan, epoch: int, schemas: Mapping[str, str], unwanted: object) -> StagedEpoch:
         done = staged(plan, epoch, schemas)
         return replace(
             done, staged=replace(done.staged, tables={**done.staged.tables, "aside": StagedTable(rows=3)})
@@ -65,7 +65,7 @@ def test_rows_kept_aside_count_once_committed_and_not_where_what_was_read_ahead_
     world.job = replace(world.job, tables=(*world.job.tables, side))
     staged = world.stager.stage
 
-    def stage(plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+    def stage(plan: EpochPlan, epoch: int, schemas: Mapping[str, str], unwanted: object) -> StagedEpoch:
         done = staged(plan, epoch, schemas)
         tables = {**done.staged.tables, "aside": StagedTable(rows=3)}
         return replace(done, staged=replace(done.staged, tables=tables))
@@ -95,7 +95,7 @@ def test_records_that_were_skipped_count_once_with_their_commit_whatever_is_comm
     world = World(rows=100)
     staged = world.stager.stage
 
-    def stage(plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+    def stage(plan: EpochPlan, epoch: int, schemas: Mapping[str, str], unwanted: object) -> StagedEpoch:
         done = staged(plan, epoch, schemas)
         return replace(done, staged=replace(done.staged, skipped={"heartbeats": 2, "tombstones": epoch % 2}))
 

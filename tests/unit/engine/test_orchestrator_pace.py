@@ -139,7 +139,7 @@ def test_a_runner_that_stages_for_long_says_that_and_not_that_it_waits_for_the_s
     world.step()
     stage = world.stager.stage
 
-    def slow(plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+    def slow(plan: EpochPlan, epoch: int, schemas: Mapping[str, str], _: object) -> StagedEpoch:
         world.now_ms += 60_000
         told.append(world.loop.progress())
         return stage(plan, epoch, schemas)
@@ -158,7 +158,7 @@ def test_a_commit_that_begins_after_a_long_staging_is_not_a_long_commit() -> Non
     world = World(rows=10)
     stage = world.stager.stage
 
-    def slow(plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+    def slow(plan: EpochPlan, epoch: int, schemas: Mapping[str, str], _: object) -> StagedEpoch:
         world.now_ms += 60_000
         return stage(plan, epoch, schemas)
 
