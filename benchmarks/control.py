@@ -16,14 +16,29 @@ import sys
 import time
 from itertools import count
 from pathlib import Path
+from random import Random
 
 import measure
 import psutil
-from demo_upstream import changes, land, write_snapshot
+import pyarrow as pa
+import pyarrow.csv as pacsv
+from demo_upstream import changes, land, orders, write_snapshot
 from measure import JOB, Figure, Job, percentile, quartiles, scratch
 from shown import Shown
 
-SECTIONS = ("live", "shown", "throttle", "latency", "idle", "commands", "visible", "start", "cron", "first")
+SECTIONS = (
+    "live",
+    "shown",
+    "throttle",
+    "latency",
+    "staging",
+    "idle",
+    "commands",
+    "visible",
+    "start",
+    "cron",
+    "first",
+)
 TARGET_S, INTERVAL_S = 5.0, 1.0
 WITHOUT = Path(__file__).parent.parent / "tests" / "without"
 """Hides the packages that users do not have, as from the tests."""
@@ -130,6 +145,45 @@ def latency_behind(folder: Path, rows: int, rounds: int) -> list[Figure]:
         assert job.status()["phase"] == "snapshot", "the snapshot ended before the commands did: give it more rows"
     late, limit = percentile(took, 0.95), TARGET_S + 1
     return [Figure("command to barrier, behind, p95", late, "s", f"≤ {limit:.0f}", late <= limit, tuple(took))]
+
+
+def staging(folder: Path, rows: int, rounds: int) -> list[Figure]:
+    """From posting a command to its barrier in the catalog, at random times, while one CSV file is read."""
+    from backfill_cli.catalog import Catalog
+    from backfill_cli.model.job import Verb
+
+    (folder / "text").mkdir()
+    with pacsv.CSVWriter(folder / "text" / "orders.csv", orders(pa.array([], pa.int64()), 0).schema) as writer:
+        for begin in range(0, rows, 500_000):
+            writer.write(orders(pa.array(range(begin, min(rows, begin + 500_000)), pa.int64()), 0))
+    job = Job(folder / "staging", folder / "text").write()
+    text = f'format = "csv", schema = "{CSV_COLUMNS}"'
+    job.config.write_text(job.config.read_text().replace('format = "parquet"', text))
+    random, took, rate = Random(7), dict[str, list[float]](), 9e9
+    with job.runner("start", "--config", str(job.config)):
+        wait_for(job, "running", "snapshot")
+        catalog = Catalog(job.catalog)
+        for verb in ("throttle", "pause", "resume") * rounds:
+            time.sleep(random.uniform(0.2, 6.0) if verb != "resume" else 0.2)
+            rate -= 1  # each is lower than the last one
+            began = time.monotonic()
+            told = (Verb(verb), rate if verb == "throttle" else None, "benchmark", time.time_ns() // 1_000_000)
+            command = catalog.post(JOB, *told)
+            while catalog.taken(JOB, command) is None:
+                time.sleep(0.02)
+                assert time.monotonic() < began + 300, f"{verb} not taken"
+            took.setdefault(verb, []).append(time.monotonic() - began)
+            if job.status()["phase"] != "snapshot":
+                break
+    every = [one for some in took.values() for one in some]
+    late, most = percentile(every, 0.95), max(every)
+    note = f"median {statistics.median(every):.2f}, max {most:.2f} s; " + ", ".join(
+        f"{verb} {statistics.median(some):.2f} ({len(some)})" for verb, some in took.items()
+    )
+    return [Figure("command to effect, staging CSV, p95", late, "s", "≤ 1", late <= 1, tuple(every), note)]
+
+
+CSV_COLUMNS = "id BIGINT, customer_id BIGINT, status STRING, amount DECIMAL(10,2), updated_at TIMESTAMP"
 
 
 def throttle(folder: Path, seconds: float) -> list[Figure]:
@@ -339,6 +393,8 @@ def main() -> int:
             figures += throttle(folder, 15 if hurried else 60)
         if "latency" in given.only:
             figures += latency_behind(folder, 5_000_000 if hurried else given.rows, 1 if hurried else 5)
+        if "staging" in given.only:
+            figures += staging(folder, 5_000_000, 5 if hurried else 30)
         if "idle" in given.only:
             figures += idle(folder, 15 if hurried else 60)
         if "commands" in given.only:

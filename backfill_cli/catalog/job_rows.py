@@ -177,7 +177,7 @@ _GROUPS = """
                    AS consumed,
                CASE WHEN consumed THEN 1.0
                     ELSE coalesce(try_cast(p."cursor" AS BIGINT) - s.first_offset, p.rows_read, 0)
-                         / greatest(coalesce(s.rows_total, 1), 1)
+                         / greatest(coalesce(s.rows_total, if(s.first_offset IS NULL, 1, s.size_bytes)), 1)
                END AS share
         FROM splits s LEFT JOIN split_progress p
           ON p.job = s.job AND p.table_name = s.table_name AND p.split_id = s.split_id

@@ -24,7 +24,8 @@ class Split:
 
     rows: from metadata, None when only reading can tell (JSON, CSV). For a partition: offsets in its history,
     which holds at most one row per offset.
-    first: for a partition, the offset at which its history begins; None for a split read from its own beginning.
+    first: where its cursors are numbers that count from there: for a partition, the offset at which its history
+    begins; 0 for a file of text of which slices can be read, whose cursors are bytes of it. None for others.
     cuttable: whether a slice of it can be read; if not, it is read whole.
     detail: what its upstream needs to read and recognise it, as JSON (files: path, size, mtime).
     """
@@ -36,6 +37,12 @@ class Split:
     cuttable: bool = True
     detail: str = "{}"
     first: int | None = None
+
+    def bytes_read(self, cursor: Cursor | None) -> int | None:
+        """How many of its bytes precede a cursor; None where cursors are not bytes."""
+        if self.first is None or self.rows is not None:
+            return None
+        return int(cursor or 0) - self.first
 
 
 @dataclass(frozen=True, slots=True)

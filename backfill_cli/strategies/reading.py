@@ -61,6 +61,9 @@ class Reading:
                 # an estimated split has a limit even if it seems to fit: it may hold many more rows
                 limit = min(most, 2 * rest if limited else max(2 * rest, FIRST_GUESS))
                 used = limit if limited else max(rest, limit // 2)
+            elif whole and split.bytes_read(progress.cursor) is not None:
+                # so has a file whose rows are guessed from its bytes
+                limit = int(left if limited else left + budget.rows / 2)
             yield SnapshotRead(split.table, split.id, progress.cursor, limit_rows=limit)
             left -= used
             taken += used
@@ -72,7 +75,9 @@ class Reading:
             return left if left > 0 else max(progress.rows, FIRST_GUESS)
         if split.rows is not None:
             return split.rows - progress.rows
-        return max(1, split.size_bytes // BYTES_A_ROW)
+        done = split.bytes_read(progress.cursor) or 0
+        each = max(1.0, done / progress.rows) if progress.rows else max(BYTES_A_ROW, done)
+        return max(1, int((split.size_bytes - done) / each))
 
     def consumed(self, done: Splits, reads: Sequence[tuple[SnapshotRead, int]], epoch: int) -> Splits:
         """The splits once these closed reads, each given with its row count, are in the sink."""
@@ -118,7 +123,10 @@ class Reading:
             if not over and progress.rows >= estimate:
                 estimate = 2 * progress.rows
             expected += progress.rows if over else estimate
-            share = 1.0 if over else min(1.0, progress.rows / max(split.rows or 1, 1))
+            passed, whole = split.bytes_read(progress.cursor), split.size_bytes
+            if passed is None:
+                passed, whole = progress.rows, split.rows or 1
+            share = 1.0 if over else min(1.0, passed / max(whole, 1))
             size_bytes += split.size_bytes * share
         total = self._rows_total if not self.estimated else expected
         return ReadSoFar(

@@ -1,6 +1,7 @@
 """Values of snapshot files come out exactly, or the file and the column are named."""
 
 import datetime as dt
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from files_values import FAILURES, UTC, scanned, snapshot_of
 
-from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BadData
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.files import connector
+from backfill_cli.upstreams.files.reading import lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +53,33 @@ def test_case_25_csv_keeps_null_and_empty_and_every_type_exactly(tmp_path: Path,
         dt.datetime(2026, 6, 1, 12, tzinfo=UTC),
         dt.datetime(2026, 6, 1, tzinfo=UTC),
     ]
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_slices_of_text_have_each_row_once_and_each_its_own_read(
+    tmp_path: Path, spark: "SparkSession", kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "SLICED_BYTES", 100)
+    monkeypatch.setattr(lines, "SLICE_PART_BYTES", 70)
+    monkeypatch.setattr(lines, "_BLOCK", 50)
+    told = [(id, "é" * (id % 9)) for id in range(60)]
+    spelled = {"csv": "{},{}\n", "json": '{{"id": {}, "s": "{}"}}\n'}[kind]
+    content = "id,s\n" * (kind == "csv") + "".join(spelled.format(*row) for row in told)
+    upstream = snapshot_of(tmp_path, kind, "id BIGINT, s STRING", content)
+    (split,) = upstream.pin().splits
+    upstream.restore(upstream.pin())
+    open_read = SnapshotRead("t", split.id, limit_rows=7)
+    slices = []
+    while not slices or slices[-1].up_to is not None:
+        after = slices[-1].up_to if slices else None
+        slices += upstream.closed("t", [replace(open_read, after=after)])
+    assert len(slices) > 4
+    found = upstream.scan(spark, "t", slices).orderBy("id").toArrow().to_pylist()
+    assert [(row["id"], row["s"] or "") for row in found] == told
+    of_reads = [row[own.READ] for row in found]
+    assert of_reads == sorted(of_reads)
+    alone = upstream.scan(spark, "t", slices[2:3]).orderBy("id").toArrow().to_pylist()
+    assert [row["id"] for row in alone] == [row["id"] for row in found if row[own.READ] == 2]
 
 
 @pytest.mark.parametrize(

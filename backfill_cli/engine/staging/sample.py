@@ -142,14 +142,19 @@ class _Tried:
         whether it has its types, and a few of the rest. The beginning of a file is read in no other way: Spark
         would read all of the file for it.
         """
-        text = {split.table for split in self.pin.splits if split.rows is None and not split.cuttable}
+        text = {
+            split.table
+            for split in self.pin.splits
+            if split.bytes_read(None) is not None or (split.rows is None and not split.cuttable)
+        }
         left = _STAGED_TABLES
         for name, reads, whole in _of_snapshot(self.pin):
             plain = self.config.transform_of(name).is_empty
             closed = self.upstream.closed(name, reads)
             made = self._made(name, closed)
             good = made is not None and self._good_here(tables[name], made, closed, whole, plain)
-            if (good and plain) or any(read.limit_rows is not None for read in reads):
+            beginning = name not in text and any(read.limit_rows is not None for read in reads)
+            if (good and plain) or beginning:
                 continue
             needed = name in text or (made is not None and not good)
             if needed or left:
@@ -329,11 +334,14 @@ def _of_snapshot(pin: Pin) -> Iterator[tuple[str, tuple[SnapshotRead, ...], bool
 
 
 def _beginning(splits: Sequence[Split]) -> Iterator[SnapshotRead]:
-    """A part of the first split that allows it; of a text file, which is read whole, if it is not too large."""
+    """A part of the first split that allows it; of one that is read whole, if it is not too large."""
     for split in splits:
         small = split.size_bytes <= (_BEGINNING_BYTES if split.cuttable else _BYTES)
         if small and (split.rows or 0) <= _BEGINNING_ROWS:
             yield SnapshotRead(split.table, split.id)
+            return
+        if split.bytes_read(None) is not None:
+            yield SnapshotRead(split.table, split.id, limit_rows=_BEGINNING_ROWS)
             return
         if split.cuttable and split.rows:
             share = split.rows * _BEGINNING_BYTES // max(1, split.size_bytes)

@@ -1,5 +1,6 @@
 """Groups of splits, as people see them: shares by rows, by bytes, by offsets."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from catalog_builders import (
     checkpoint,
     claimed,
     consumed,
+    definition,
     partitioned,
     progress,
     record,
@@ -20,7 +22,7 @@ from catalog_builders import (
 from backfill_cli.catalog import Catalog, SplitGroup, SplitRow
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Control
-from backfill_cli.model.split import SplitStatus
+from backfill_cli.model.split import SplitProgress, SplitStatus
 
 
 def _groups(catalog: Catalog, clock: Clock, moved: Checkpoint) -> tuple[SplitGroup, ...]:
@@ -68,3 +70,14 @@ def test_a_split_that_no_commit_has_moved_is_told_as_not_started(path: Path, clo
     (one, two) = with_job(path, clock, splits=2).splits("orders")
     assert one == SplitRow("orders", split_id(0), SplitStatus.NOT_STARTED, 0, 10, 1000, None, None, None)
     assert two.split == split_id(1)
+
+
+def test_a_file_of_which_bytes_are_read_is_as_far_as_these(path: Path, clock: Clock) -> None:
+    job = definition(splits=1)
+    whole, cut = (replace(job.pin.splits[0], id=name, rows=None, size_bytes=1_000) for name in ("whole", "cut"))
+    catalog = Catalog(path, clock)
+    pin = replace(job.pin, splits=(whole, replace(cut, cuttable=True, first=0)))
+    catalog.create_job(replace(job, pin=pin), Control(), FIRST)
+    moved = {("orders", "cut"): SplitProgress(SplitStatus.CONSUMING, 250, 12, 100)}
+    groups = _groups(catalog, clock, checkpoint(100, moved))
+    assert [(one.rows_read, one.rows_total, one.share) for one in groups] == [(0, None, 0.0), (12, None, 0.25)]

@@ -1,5 +1,7 @@
 """Splits read in order: with estimates a read is always bounded, with exact counts a whole split has no limit."""
 
+from itertools import accumulate
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,3 +62,61 @@ def test_a_table_is_complete_once_its_last_split_is_consumed() -> None:
     assert reading.completed({}, one) == ()
     assert reading.completed(one, two) == ("a",)
     assert reading.completed(two, two) == ()
+
+
+def read_on(read: SnapshotRead, ends: list[int], block: int) -> tuple[SnapshotRead, int]:
+    """What an upstream makes of a read of lines that end at these bytes: it guesses from those of a block."""
+    after, size = int(read.after or 0), ends[-1]
+    up_to = size
+    if read.limit_rows is not None:
+        near = [end for end in ends if after < end <= after + block] or [after + block]
+        up_to = after + max(4, -(-read.limit_rows * (near[-1] - after) // len(near)))
+    begins = [0, *ends[:-1]]
+    rows = sum(after <= begin < up_to for begin in begins)
+    return SnapshotRead(read.table, read.split, read.after, None if up_to >= size else up_to), rows
+
+
+lengths = st.lists(st.sampled_from((2, 20, 90, 400, 5_000)), min_size=1, max_size=60)
+
+
+@given(st.lists(lengths, min_size=1, max_size=3), st.integers(1, 40), st.sampled_from((None, 1.0, 7.0)))
+def test_files_of_which_bytes_are_read_end_with_every_row_and_never_go_back(
+    files: list[list[int]], rows: int, tokens: float | None
+) -> None:
+    ends = [list(accumulate(one)) for one in files]
+    splits = tuple(Split("t", str(i), None, sum(one), True, first=0) for i, one in enumerate(files))
+    reading, done = Reading(splits), dict[tuple[str, str], SplitProgress]()
+    shares = [0.0]
+    for epoch in range(100 * sum(map(len, files)) + 100):
+        allowance = None if tokens is None else Allowance(tokens, 0)
+        plan = list(reading.reads(done, allowance, Budget(0, rows, 1_000, 0)))
+        if not plan:
+            break
+        assert all(read.limit_rows is None or read.limit_rows >= 1 for read in plan)
+        if tokens is not None:
+            assert all((read.limit_rows or 0) <= tokens for read in plan)
+        done = dict(reading.consumed(done, [read_on(one, ends[int(one.split)], 1_000) for one in plan], epoch))
+        so_far = reading.so_far(done)
+        assert so_far.total == sum(map(sum, files))
+        assert shares[-1] <= so_far.done <= so_far.total
+        shares.append(so_far.done)
+    assert {one.status for one in done.values()} == {SplitStatus.CONSUMED}
+    assert [done["t", str(i)].rows for i in range(len(files))] == [len(one) for one in files]
+    assert shares[-1] == sum(map(sum, files))
+
+
+@given(st.integers(4, 400), st.integers(50, 4_000))
+def test_a_large_file_is_read_in_slices_of_about_the_budget_whatever_its_lines_are_long(
+    length: int, rows: int
+) -> None:
+    """Before anything is read of it, a line is taken for 100 bytes; afterwards for what it was."""
+    ends = [length * (index + 1) for index in range(20_000)]
+    reading, done = Reading((Split("t", "0", None, ends[-1], True, first=0),)), {}
+    counts = []
+    while plan := list(reading.reads(done, None, Budget(0, rows, 1_000, 0))):
+        closed = [read_on(one, ends, 1_000) for one in plan]
+        counts += [count for _, count in closed]
+        done = dict(reading.consumed(done, closed, 1))
+    assert sum(counts) == 20_000
+    assert max(counts) <= 1.5 * rows + 2
+    assert all(count >= rows - 2 for count in counts[:-1])

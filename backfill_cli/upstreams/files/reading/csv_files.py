@@ -144,19 +144,36 @@ def frame(spark: SparkSession, where: Place, files: Sequence[File], rows: TextRo
         if names:
             by_names.setdefault(names, []).append(file)
     found = [
-        text_rows.frame(spark, parts(where, group, rows.csv), _made, replace(rows, names=names))
+        text_rows.frame(spark, parts(where, group, rows.csv, rows.slices), _made, replace(rows, names=names))
         for names, group in (by_names or {rows.names: []}).items()
     ]
     return balanced(lambda a, b: a.unionByName(b), found)
 
 
-def parts(where: Place, files: Sequence[File], options: CsvOptions) -> Iterator[TextPart]:
+def parts(
+    where: Place,
+    files: Sequence[File],
+    options: CsvOptions,
+    slices: lines.Slices = lines.WHOLE,
+) -> Iterator[TextPart]:
     """The parts of these files, cut at line feeds; a file that has only carriage returns is one part."""
     for file in files:
         cut = not options.multi_line and (
-            file.size <= lines.PART_BYTES or lines.is_compressed(file) or _has_feeds(where, file)
+            file.name in slices
+            or file.size <= lines.PART_BYTES
+            or lines.is_compressed(file)
+            or _has_feeds(where, file)
         )
-        yield from lines.parts(where, [file], cut)
+        yield from lines.parts(where, [file], cut, slices)
+
+
+def has_slices(where: Place, file: File, options: CsvOptions) -> bool:
+    """Whether slices of a file can be read: its first line, which is not blank, ends with a line feed, and so does
+    every record's, or it is refused."""
+    if options.multi_line or not _has_feeds(where, file):
+        return False
+    with reading(file.path, "csv"), where.fs.open_input_stream(file.path) as source:
+        return source.read(lines.LEAST_SLICE).removeprefix(lines.BOM)[:1] not in (b"", b"\r", b"\n")
 
 
 def _has_feeds(where: Place, file: File) -> bool:

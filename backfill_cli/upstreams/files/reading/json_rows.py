@@ -27,7 +27,7 @@ _WHITE = b" \t\r"
 
 def frame(spark: SparkSession, where: Place, files: Sequence[File], rows: TextRows) -> DataFrame:
     """See text_rows.frame: one object per line."""
-    return text_rows.frame(spark, lines.parts(where, files, cut=True), _made, rows)
+    return text_rows.frame(spark, lines.parts(where, files, cut=True, slices=rows.slices), _made, rows)
 
 
 def _made(rows: TextRows, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:

@@ -5,10 +5,12 @@ Each line belongs to the part in which it begins.
 
 import io
 import json
+import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 from pyarrow.fs import FileSystem
@@ -198,6 +200,11 @@ def refused(
 
 BLOCK_BYTES = 8 << 20
 PART_BYTES = 32 << 20
+SLICE_PART_BYTES = 4 << 20
+SLICED_BYTES = 1 << 20
+"""A file of text that is larger is read in slices: a smaller one would not show a slice in its progress."""
+LEAST_SLICE = 4
+"""Bytes of a slice: what begins a file (BOM) is in its first one, with the first byte of its first line."""
 _ROW_BYTES = 100  # assumed size of a row when parts are divided among tasks
 BOM = b"\xef\xbb\xbf"
 
@@ -230,15 +237,40 @@ class TextPart:
     end: int | None = None
 
 
-def parts(where: Place, files: Sequence[File], cut: bool) -> Iterator[TextPart]:
+Slices = Mapping[str, tuple[int, int]]
+"""By the name of a file the lines that are read of it: those that begin at `start <= byte < end`."""
+
+WHOLE: Slices = {}
+
+
+def parts(where: Place, files: Sequence[File], cut: bool, slices: Slices = WHOLE) -> Iterator[TextPart]:
     """The parts of these files. cut: whether a line end always ends a record, so that files can be cut."""
     for file in files:
         if not cut or is_compressed(file):
             yield TextPart(where.fs, file.path, file.name, file.size)
             continue
-        for start in range(0, file.size, PART_BYTES):
-            end = min(file.size, start + PART_BYTES)
+        begin, stop = slices.get(file.name, (0, file.size))
+        step = SLICE_PART_BYTES if file.name in slices else PART_BYTES
+        for start in range(begin, stop, step):
+            end = min(stop, start + step)
             yield TextPart(where.fs, file.path, file.name, end - start, start, end)
+
+
+def end_of(where: Place, file: File, after: int, rows: int, what: str) -> int:
+    """A byte up to which about so many lines begin, from a byte on; at or beyond the file's size if all do.
+
+    Exact as far as the lines of one block reach; beyond it they count as long as these. Whoever reads up to any
+    byte reads each line once, as it is read where it begins.
+    """
+    if after + rows >= file.size:  # no line is shorter than its end
+        return file.size
+    with reading(file.path, what), where.fs.open_input_file(file.path) as source:
+        block = source.read_at(min(_BLOCK, file.size - after), after)
+    ends = [found.end() for found in islice(_FEED.finditer(block), rows)]
+    if len(ends) == rows:
+        return after + max(ends[-1], LEAST_SLICE)
+    length = ends[-1] / len(ends) if ends else len(block)
+    return after + max(math.ceil(rows * length), LEAST_SLICE)
 
 
 def packed(found: Iterable[TextPart], cores: int) -> tuple[tuple[Piece, ...], ...]:

@@ -23,7 +23,7 @@ from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.failures import RENAME_HINT, SAME_PACKAGE, reading
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.options import CsvOptions
-from backfill_cli.upstreams.files.reading import folder_columns
+from backfill_cli.upstreams.files.reading import folder_columns, lines
 from backfill_cli.upstreams.files.reading.lines import Part, TextPart, packed, whole
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class TextRows:
     `own.QUARANTINED` instead of an error. reads: the index of each file's read, by its name: rows have `own.READ`.
     way_on: what else can be done about such a record, after the hint. not_null: columns of the key. domain: of the
     values. folders: the columns whose values are in the names of folders, and whether files have them, too.
+    slices: which bytes are read of files that are not read whole.
     """
 
     csv: CsvOptions
@@ -61,6 +62,7 @@ class TextRows:
     not_null: tuple[str, ...] = ()
     domain: Domain = Domain()  # noqa: RUF009
     folders: Mapping[str, bool] = field_of(default_factory=dict)
+    slices: lines.Slices = field_of(default_factory=dict)
 
     @property
     def read(self) -> Columns:

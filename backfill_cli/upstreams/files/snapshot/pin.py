@@ -16,7 +16,7 @@ from backfill_cli.model.schema import Columns, counts_of, differing, same_type, 
 from backfill_cli.model.split import Split
 from backfill_cli.model.units import near_names
 from backfill_cli.upstreams.files.options import SnapshotFiles, table_ddl
-from backfill_cli.upstreams.files.reading import avro_files, csv_files, folder_columns, json_rows
+from backfill_cli.upstreams.files.reading import avro_files, csv_files, folder_columns, json_rows, lines
 from backfill_cli.upstreams.files.reading.footers import THREADS, footer, group_rows
 
 
@@ -63,11 +63,25 @@ def splits_of(
             f"table '{table.name}': key column '{missing[0]}' is not in {where.shown}",
             f"name one of its columns: {', '.join(near)}",
         )
-    splits = [
-        Split(table.name, file.name, count, file.size, options.format == "parquet", _detail(file))
-        for file, count in zip(files, rows, strict=True)
-    ]
+    splits = []
+    for file, count in zip(files, rows, strict=True):
+        by_bytes = _has_slices(where, file, options)
+        cuttable = by_bytes or options.format == "parquet"
+        first = 0 if by_bytes else None
+        splits.append(Split(table.name, file.name, count, file.size, cuttable, _detail(file), first))
     return splits, columns
+
+
+def _has_slices(where: Place, file: File, options: SnapshotFiles) -> bool:
+    """Whether slices of a file of text can be read: from a byte on, up to another."""
+    if file.size <= lines.SLICED_BYTES or lines.is_compressed(file):
+        return False
+    match options.format:
+        case "json":
+            return True
+        case "csv":
+            return csv_files.has_slices(where, file, options.csv)
+    return False
 
 
 def _with_folders(files: Sequence[File], columns: Columns, folders: Columns) -> Columns:

@@ -120,15 +120,38 @@ def _in_slices(
 
 
 def text_frame(
-    spark: SparkSession, where: Place, files: Sequence[File], kind: FileFormat, how: TextRows
+    spark: SparkSession,
+    where: Place,
+    files: Mapping[str, File],
+    reads: Sequence[SnapshotRead],
+    kind: FileFormat,
+    how: TextRows,
 ) -> DataFrame:
-    """The rows of whole JSON, CSV and Avro files: the given columns, and `own.READ INT`, the index of the file.
+    """The rows of closed reads of JSON, CSV and Avro files: the given columns, and `own.READ INT`, whose they are.
 
     With `own.QUARANTINED` if asked for: then the columns of a row that cannot be read are NULL.
     """
-    reads = {file.name: index for index, file in enumerate(files)}
-    read = {"csv": csv_files.frame, "avro": avro_files.frame}.get(kind, json_rows.frame)
-    return marked(read(spark, where, files, replace(how, reads=reads)), how)
+    make = {"csv": csv_files.frame, "avro": avro_files.frame}.get(kind, json_rows.frame)
+    rounds: list[dict[str, int]] = []  # in each one read of a file
+    for index, read in enumerate(reads):
+        free = next((one for one in rounds if read.split not in one), None)
+        if free is None:
+            rounds.append(free := {})
+        free[read.split] = index
+    found = []
+    for mine in rounds:
+        sliced = {name: _bytes(reads[index], files) for name, index in mine.items() if _is_slice(reads[index])}
+        told = replace(how, reads=mine, slices=sliced)
+        found.append(marked(make(spark, where, [files[name] for name in mine], told), how))
+    return balanced(lambda a, b: a.unionByName(b), found)
+
+
+def _is_slice(read: SnapshotRead) -> bool:
+    return index_of(read.after) > 0 or read.up_to is not None
+
+
+def _bytes(read: SnapshotRead, files: Mapping[str, File]) -> tuple[int, int]:
+    return index_of(read.after), files[read.split].size if read.up_to is None else index_of(read.up_to)
 
 
 def marked(frame: DataFrame, how: TextRows) -> DataFrame:

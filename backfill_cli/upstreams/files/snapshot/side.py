@@ -19,7 +19,7 @@ from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import OR_QUARANTINE, SAME_PACKAGE, spark_reading
 from backfill_cli.upstreams.files.options import SnapshotFiles
-from backfill_cli.upstreams.files.reading import folder_columns, parquet_rows
+from backfill_cli.upstreams.files.reading import folder_columns, lines, parquet_rows
 from backfill_cli.upstreams.files.reading.footers import THREADS, footer, group_rows
 from backfill_cli.upstreams.files.reading.parquet_rows import ParquetPart
 from backfill_cli.upstreams.files.reading.text_rows import TextRows
@@ -151,16 +151,22 @@ class TableSnapshot:
         self._next = 0 if self._next + _WATCHED >= len(names) else self._next + _WATCHED
 
     def closed(self, read: SnapshotRead) -> SnapshotRead:
-        """The same read with an end: a row index in its file, or the file's end."""
+        """The same read with an end: a row index in its file, or a byte in one of text; or the file's end."""
         if read.limit_rows is None:
             return read
+        if self._options.format != "parquet":
+            file = self.files[read.split]
+            byte = lines.end_of(self.where, file, scan.index_of(read.after), read.limit_rows, self._options.format)
+            return replace(read, up_to=None if byte >= file.size else byte, limit_rows=None)
         end, rows = scan.index_of(read.after) + read.limit_rows, self._rows.get(read.split)
         return replace(read, up_to=None if rows is not None and end >= rows else end, limit_rows=None)
 
     def row_count(self, read: SnapshotRead) -> int | None:
         """How many rows a closed read has; None for a text file, whose lines have not been counted."""
-        end = self._rows.get(read.split) if read.up_to is None else scan.index_of(read.up_to)
-        return None if end is None else end - scan.index_of(read.after)
+        rows = self._rows.get(read.split)
+        if rows is None:
+            return None
+        return (rows if read.up_to is None else scan.index_of(read.up_to)) - scan.index_of(read.after)
 
     def scan(self, spark: SparkSession, reads: Sequence[SnapshotRead]) -> DataFrame:
         """The rows of these reads. Raises Fatal if a file that they read has changed since it was pinned."""
@@ -168,8 +174,7 @@ class TableSnapshot:
             self._unchanged(name)
         how = self._how()
         if self._options.format != "parquet":
-            files = [self.files[read.split] for read in reads]
-            return text_frame(spark, self.where, files, self._options.format, how)
+            return text_frame(spark, self.where, self.files, reads, self._options.format, how)
         self._know_layouts({read.split for read in reads})
         foreign = [self.files[read.split].path for read in reads if not self._layouts[read.split].by_spark]
         why = "read columns from the names of folders" if self.folders else "read its types"
