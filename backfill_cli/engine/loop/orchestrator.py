@@ -365,18 +365,17 @@ class Orchestrator(Generic[S]):
         return None
 
     def _unwanted(self) -> bool:
-        """Whether what is being staged would be thrown away, as less may be read. Called by another thread.
+        """Whether what is being staged would be thrown away: less may be read, or another job.
 
-        What was interrupted several times in a row is staged to its end, unless the run ends.
+        Called by another thread. What was interrupted several times in a row is staged to its end,
+        unless the run ends.
         """
         if self._stop_asked:
             return True
-        commands = self._ports.store.commands()
-        if not commands:
-            return False
+        commands, redefines = until_redefined(self._ports.store.commands())
         control = self._next(commands).mutations.control
-        patient = self._interrupted < INTERRUPTIONS or control.stop
-        return patient and reads_less(self.state.control, control)
+        less = redefines is not None or reads_less(self.state.control, control)
+        return control.stop or (less and self._interrupted < INTERRUPTIONS)
 
     def _give_up(self, phase: Phase) -> Tick:
         """The command for which staging was interrupted acts at the next barrier, which follows at once."""

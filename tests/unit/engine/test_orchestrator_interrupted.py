@@ -44,6 +44,14 @@ def test_a_command_for_which_less_is_read_interrupts_what_is_staged_and_acts_at_
     assert world.loop.waiting_for() is None, "it is no failure"
 
 
+def test_a_command_that_redefines_the_job_interrupts_what_is_staged() -> None:
+    world = World(rows=100)
+    staging_meets(world, (Verb.SET, None))
+    assert world.step() == Tick.WORKED
+    assert world.step() == Tick.REDEFINED
+    assert world.seen() == ["observe", "stage"]
+
+
 @pytest.mark.parametrize(("verb", "rate"), [(Verb.RESUME, None), (Verb.THROTTLE, None), (Verb.LIFT, None)])
 def test_a_command_for_which_no_less_is_read_waits_until_the_epoch_is_staged(
     verb: Verb, rate: float | None
