@@ -61,7 +61,7 @@ class Reading:
                 # an estimated split has a limit even if it seems to fit: it may hold many more rows
                 limit = min(most, 2 * rest if limited else max(2 * rest, FIRST_GUESS))
                 used = limit if limited else max(rest, limit // 2)
-            elif whole and split.bytes_read(progress.cursor) is not None:
+            elif whole and split.bytes_read(None) is not None:
                 # so has a file whose rows are guessed from its bytes
                 limit = int(left if limited else left + budget.rows / 2)
             yield SnapshotRead(split.table, split.id, progress.cursor, limit_rows=limit)
