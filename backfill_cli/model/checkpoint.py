@@ -58,6 +58,7 @@ class Checkpoint:
     taken: the position up to which the log was in the spool (strategy chain); the spool has to reach it.
     quarantined: side table of the sink → number of unreadable rows kept in it, since the job began.
     skipped: records of topics and files that changed no row, by kind, since the job began.
+    written: rows written, by table and phase, since the job began (of an older version: since this one ran it).
     """
 
     epoch: int
@@ -76,6 +77,7 @@ class Checkpoint:
     taken: Position = START
     quarantined: Mapping[str, int] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
+    written: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +152,9 @@ class Progress:
     lacks. settled_ms: everything that the upstream had then, by the runner's clock, is in the sink.
     changes_per_s, written_per_s: recent rates, None in the snapshot phase. doing: what the runner is doing, and
     since when by its clock; None between two barriers.
-    quarantined, skipped: see Checkpoint. rows_in_hand: rows of the snapshot that were read and that the sink
-    lacks, so far as they are known; changes_in_hand: of the change log, likewise. follows: whether there is a log.
+    quarantined, skipped, written: see Checkpoint. rows_in_hand: rows of the snapshot that were read and that the
+    sink lacks, so far as they are known; changes_in_hand: of the change log, likewise. follows: whether there is a
+    log.
     headroom: how long the upstream keeps what is not read yet, as last asked; None if it has not been, or does not
     tell. refill: the comparison that is under way beside the loop.
     """
@@ -193,6 +196,7 @@ class Progress:
     rows_in_hand: int = 0
     changes_in_hand: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
+    written: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     follows: bool = True
     headroom: Headroom | None = None
     refill: RefillProgress | None = None

@@ -19,6 +19,7 @@ from backfill_cli.view.model import (
     spell_phase,
     spell_quarantined,
     spell_refill,
+    spell_rows_written,
     spell_share,
     spell_skipped,
     spell_verified,
@@ -118,6 +119,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         *((("finished", done),) if (done := spell_finished(view)) else ()),
         ("reads", spell_reads(view)),
         *((("writes", spell_written(view.written_per_s)),) if view.written_per_s is not None else ()),
+        *_written_by_table(view),
         ("time left", spell_eta(view.eta_s)),
         ("lag", spell_lag_in_full(view)),
         ("not applied yet", spell_pending(view)),
@@ -137,6 +139,17 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         ("runner", spell_runner(view)),
         *((("numbers", age),) if (age := spell_age(view)) is not None else ()),
     ]
+
+
+def _written_by_table(view: JobView) -> list[tuple[str, str]]:
+    """Rows written, of each table that has most of them."""
+    rows = sorted(view.written.items(), key=lambda one: -sum(one[1].values()))
+    if len(rows) < 2:
+        return [("written", spell_rows_written(by)) for _, by in rows]
+    shown = [(f"  {table}", spell_rows_written(by)) for table, by in rows[:TABLES_SHOWN]]
+    left = len(rows) - len(shown)
+    all_of_them = spell_count(sum(n for _, by in rows for n in by.values()), "row")
+    return [("written", all_of_them), *shown, *([("  others", f"{left:,} tables, fewer rows")] if left else [])]
 
 
 def spell_finished(view: JobView) -> str:

@@ -150,6 +150,16 @@ class JobMetrics:
             for kind, records in sorted(view.skipped.items()):
                 skipped.add_metric([view.name, kind], records)
             yield skipped
+        if view.written:
+            rows_by = CounterMetricFamily(
+                "backfill_table_rows_written",
+                "Rows written to the sink, by the job's table and the phase in which they were.",
+                labels=[LABEL, "table", "phase"],
+            )
+            for table, phases in view.written.items():
+                for phase, written in phases.items():
+                    rows_by.add_metric([view.name, table, phase], written)
+            yield rows_by
         for name, told, count in COUNTERS:
             rows = count(totals)
             if rows is not None:

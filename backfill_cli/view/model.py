@@ -128,7 +128,8 @@ class JobView:
     created: False for a job that is being created, or whose start died before it was (state `dead`). rows_in_hand,
     changes_in_hand: read and not committed yet, as in `Progress`; 0 without a runner. skipped: records of topics
     and of files of Debezium that change no row of the job's tables, by kind, since the job began. headroom: None
-    if it has not been asked yet, or the upstream removes nothing by itself. refills: oldest first.
+    if it has not been asked yet, or the upstream removes nothing by itself. refills: oldest first. written: rows
+    inserted, upserted and deleted, by table and by the phase in which they were, since the job began.
     """
 
     name: str
@@ -185,6 +186,7 @@ class JobView:
     holds: Sequence[Hold] = ()
     overridden: Sequence[str] = ()
     refills: Sequence[RefillView] = ()
+    written: Mapping[str, Mapping[Phase, int]] = field(default_factory=dict)
     ledger: Sequence[EpochRecord] = field(default=(), metadata=UNTOLD)
     taken: Sequence[Taken] = field(default=(), metadata=UNTOLD)
 
@@ -267,6 +269,7 @@ def job_view(
         skipped=dict(progress.skipped),
         headroom=headroom_view(row, progress, now_ms),
         refills=tuple(refill_view(one, row) for one in row.refills),
+        written={table: {Phase(at): n for at, n in by.items()} for table, by in progress.written.items()},
         ledger=tuple(ledger),
         taken=tuple(taken),
     )
@@ -563,6 +566,15 @@ def spell_skipped(skipped: Mapping[str, int]) -> str:
     """`1,200 heartbeats, 1 tombstone after a delete`; empty if there are none."""
     told = ((count, _SKIPPED[Skipped(kind)]) for kind, count in sorted(skipped.items()))
     return ", ".join(f"{count:,} {one if count == 1 else many}" for count, (one, many) in told)
+
+
+_PHASES = {Phase.SNAPSHOT: "in the snapshot", Phase.LOG_STORE: "in the log store", Phase.UPSTREAM: "live"}
+
+
+def spell_rows_written(by: Mapping[Phase, int]) -> str:
+    """`12,300 rows in the snapshot, 40 live`."""
+    told = [(by[phase], words) for phase, words in _PHASES.items() if by.get(phase)]
+    return ", ".join(f"{f'{n:,}' if at else spell_count(n, 'row')} {words}" for at, (n, words) in enumerate(told))
 
 
 def look_at(quarantined: Mapping[str, int]) -> Hint:

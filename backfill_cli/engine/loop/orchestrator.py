@@ -35,6 +35,7 @@ from backfill_cli.model.plan import EpochPlan
 from backfill_cli.model.position import START
 from backfill_cli.model.skipped import added
 from backfill_cli.model.units import spell_duration
+from backfill_cli.model.written import written
 from backfill_cli.strategies import S, Strategy
 
 INTERRUPTIONS = 3  # in a row, each of an epoch half as large: the next one takes an eighth of the target
@@ -102,6 +103,7 @@ class Orchestrator(Generic[S]):
             token=self._job.token,
             quarantined=held.quarantined,
             skipped=held.skipped,
+            written=held.written,
             headroom=self._headroom,
         )
 
@@ -409,6 +411,7 @@ class Orchestrator(Generic[S]):
             taken=START if spool is None else spool.taken,
             quarantined=quarantined(self._promised.quarantined, self._job.tables, staged),
             skipped=added(self._promised.skipped, staged.skipped),
+            written=written(self._promised.written, staged.tables, before.phase),
         )
         record = record_of(checkpoint, self._job.tables, before.phase, barrier.epoch, barrier.mutations.verbs)
         lag_ms = self._meter.lag_ms(plan, self._ports.now_ms())

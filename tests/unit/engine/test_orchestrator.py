@@ -123,6 +123,8 @@ def test_the_ledger_has_a_line_an_epoch_with_what_it_read_and_how_long_it_took()
     assert [line.upstream_epochs for line in lines] == [0, 0, 3]
     assert [line.phase for line in lines] == [Phase.SNAPSHOT, Phase.SNAPSHOT, Phase.LOG_STORE]
     assert lines[2].changes_read == 3
+    rows = world.loop.progress().written
+    assert rows == {"t": {"snapshot": 25, "log-store": lines[2].rows_written}}
     assert all(before.epoch == after.prev_ms for before, after in pairwise(lines))
 
 

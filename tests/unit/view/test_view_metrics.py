@@ -114,6 +114,19 @@ def test_what_was_skipped_is_a_counter_by_kind(tmp_path: Path) -> None:
     ]
 
 
+def test_rows_written_are_a_counter_by_table_and_phase(tmp_path: Path) -> None:
+    file = tmp_path / "backfill.prom"
+    told = progress(written={"orders": {"snapshot": 12, "upstream": 3}, "users": {"log-store": 1}})
+    with measured(lambda: looked(progress=told), str(file), None):
+        pass
+    lines = [one for one in file.read_text().splitlines() if one.startswith("backfill_table_rows_written")]
+    assert lines == [
+        'backfill_table_rows_written_total{backfill_job="orders",phase="snapshot",table="orders"} 12.0',
+        'backfill_table_rows_written_total{backfill_job="orders",phase="upstream",table="orders"} 3.0',
+        'backfill_table_rows_written_total{backfill_job="orders",phase="log-store",table="users"} 1.0',
+    ]
+
+
 def test_what_is_not_known_is_absent_and_who_is_gone_is_not_up(tmp_path: Path) -> None:
     told = in_file(tmp_path, progress=progress(rows_total=None, held_bytes=12), control=Control(), live=False)
     assert not {"backfill_lag_seconds", "backfill_throttle_rows_per_second", "backfill_spool_bytes"} & set(told)
@@ -172,7 +185,8 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 def test_the_page_says_of_each_metric_what_its_help_says(tmp_path: Path) -> None:
     finished = {"snapshot_finished_ms": 1, "log_store_finished_ms": 2}
-    told = progress(spool=SPOOL, held_bytes=12, skipped={"heartbeats": 1}, headroom=HOUR, **finished)
+    written = {"written": {"orders": {"snapshot": 1}}}
+    told = progress(spool=SPOOL, held_bytes=12, skipped={"heartbeats": 1}, headroom=HOUR, **finished, **written)
     with measured(lambda: looked(progress=told), str(tmp_path / "a.prom"), None):
         pass
     families = text_string_to_metric_families((tmp_path / "a.prom").read_text())

@@ -238,3 +238,20 @@ def test_when_snapshot_and_log_were_finished_is_said_where_the_strategy_has_a_ph
     assert spell_finished(replace(view, strategy="snapshot")) == both
     assert spell_finished(replace(view, strategy="arrangement")) == "snapshot 2025-11-21 02:38:20 UTC"
     assert spell_finished(job_view(row())) == ""
+
+
+def test_rows_written_are_told_by_phase_and_of_several_tables_table_by_table() -> None:
+    def told(written: dict[str, dict[str, int]]) -> list[str]:
+        lines = job_details(job_view(row(progress=progress(written=written)))).splitlines()
+        begin = next((at for at, line in enumerate(lines) if line.startswith("written:")), len(lines))
+        end = next((at for at, line in enumerate(lines) if line.startswith("time left:")), len(lines))
+        return [" ".join(line.split()) for line in lines[begin:end]]
+
+    assert told({}) == []
+    one = {"upstream": 40, "snapshot": 12_300, "log-store": 1}
+    assert told({"t": one}) == ["written: 12,300 rows in the snapshot, 1 in the log store, 40 live"]
+    assert told({"t": {"upstream": 1}}) == ["written: 1 row live"]
+    many = {f"t{n}": {"snapshot": n} for n in range(1, 23)}
+    lines = told(many)
+    assert lines[:2] == ["written: 253 rows", "t22: 22 rows in the snapshot"]
+    assert (len(lines), lines[-1]) == (22, "others: 2 tables, fewer rows")
