@@ -9,6 +9,7 @@ from backfill_cli.catalog.lease import Lease
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.model.checkpoint import PartitionProgress, Progress, TablePartitions, Written
+from backfill_cli.model.deadline import Outlook
 from backfill_cli.model.headroom import Headroom
 from backfill_cli.model.job import ENDED, Command, Control, JobState, Phase, apply_command
 from backfill_cli.model.limit import Limit
@@ -133,7 +134,7 @@ def read_progress(text: str) -> Progress:
         for partition in told.get("partitions", ())
     )
     spool, written, headroom = told.get("spool"), told.get("written_per_s"), told.get("headroom")
-    refill = told.get("refill")
+    refill, deadline = told.get("refill"), told.get("deadline")
     limits = {name: told[name] and Limit.read(told[name]) for name in _LIMITS if name in told}
     shaped = {
         "eta_s": eta_s and tuple(eta_s),
@@ -146,6 +147,7 @@ def read_progress(text: str) -> Progress:
         "written_per_s": written and Written(**written),
         "headroom": headroom and Headroom.read(headroom),
         "refill": refill and RefillProgress(**refill),
+        "deadline": deadline and Outlook.read(deadline),
     }
     return Progress(**told | limits | shaped | {"phase": Phase(told["phase"])})
 

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from backfill_cli.contracts.options import STORED, FilePath
+from backfill_cli.model.deadline import FLOOR, Deadline, finish_ms
 from backfill_cli.model.guard import Guard, Limited, Rule, Window
 from backfill_cli.model.units import duration_s, size_bytes, spell_duration, spell_number, spell_size
 
@@ -187,6 +188,34 @@ class Throttle(Section):
         description="Limit on snapshot reads with which a job begins, in rows per second; 0 stops them, and "
         "`backfill throttle` changes it. Default: no limit.",
     )
+    finish_by: str | None = Field(
+        default=None,
+        description='When the snapshot is to be read: a time of day in local time, `"06:00"`, the first one after '
+        'the job was created; or a date and time, `"2026-12-01 06:00"`, also with a zone. No more rows per second '
+        "are read than suffice for it; when it cannot be met, `status` and a hook (`deadline-at-risk`) say so. A "
+        "rate, a guard and a pause prevail.",
+    )
+    floor: float = Field(
+        default=FLOOR,
+        gt=0,
+        description="With `finish_by`: rows per second below which it does not slow the reading.",
+    )
+
+    @field_validator("finish_by")
+    @classmethod
+    def _moment(cls, text: str | None) -> str | None:
+        if text is not None:
+            try:
+                finish_ms(text, 0)
+            except ValueError as exc:
+                raise ValueError('must be a time of the day, "06:00", or "2026-12-01 06:00"') from exc
+        return text
+
+    def deadline(self, since_ms: int) -> Deadline | None:
+        """since_ms: when the job was created."""
+        return (
+            None if self.finish_by is None else Deadline(finish_ms(self.finish_by, since_ms), since_ms, self.floor)
+        )
 
 
 class CatchUp(Section):
@@ -252,6 +281,7 @@ class Spark(Section):
 
 Event = Literal[
     "caught-up",
+    "deadline-at-risk",
     "done",
     "failed",
     "lagging",
@@ -271,7 +301,8 @@ class Hooks(Section):
         description="Events at which the command is run: the sink has the snapshot (`snapshot-read`), and what "
         "the log had meanwhile (`log-applied`); the run is `caught-up` with its upstream, or ended as "
         "`done`, `failed` or `stopped`; the job was `paused` or `resumed`; rows were `quarantined`; the job is "
-        "`lagging`, its lag being over `max_lag`, or has `low-headroom`, less than `min_headroom`.",
+        "`lagging`, its lag being over `max_lag`, has `low-headroom`, less than `min_headroom`, or cannot meet "
+        "`throttle.finish_by` any more (`deadline-at-risk`).",
     )
     command: list[Annotated[str, Field(min_length=1)]] = Field(
         default_factory=list,

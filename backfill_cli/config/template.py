@@ -286,6 +286,8 @@ REST = """\
 
 # [throttle]
 # rate = 20000                       # rows per second of snapshot reads; later: backfill throttle --rate 500
+# finish_by = "06:00"                # no faster than needed to have read the snapshot by then
+# floor = 1000                       # rows per second; finish_by does not slow the reading below it
 
 # [spool]                            # only with strategy = "chain": where taken changes are kept
 # path = ".backfill/spool"           # on a disk, not in /tmp

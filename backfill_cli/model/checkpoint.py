@@ -6,6 +6,7 @@ from dataclasses import astuple, dataclass, field
 from typing import Annotated, Any
 
 from backfill_cli.model.codec import Pairs
+from backfill_cli.model.deadline import Outlook
 from backfill_cli.model.headroom import Headroom
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.limit import Limit
@@ -156,7 +157,7 @@ class Progress:
     sink lacks, so far as they are known; changes_in_hand: of the change log, likewise. follows: whether there is a
     log.
     headroom: how long the upstream keeps what is not read yet, as last asked; None if it has not been, or does not
-    tell. refill: the comparison that is under way beside the loop.
+    tell. refill: the comparison that is under way beside the loop. deadline: of the snapshot, until it is read.
     """
 
     phase: Phase
@@ -200,6 +201,7 @@ class Progress:
     follows: bool = True
     headroom: Headroom | None = None
     refill: RefillProgress | None = None
+    deadline: Outlook | None = None
 
 
 @dataclass(frozen=True, slots=True)

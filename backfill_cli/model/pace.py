@@ -139,13 +139,18 @@ class Budget:
 
     now_ms: the barrier's number, for storing and display. rows: about what fits the target. interval_ms: minimum
     time between two barriers. steady_ms: time of a clock that is never set, for what is earned over time;
-    meaningless in another process.
+    meaningless in another process. enough: snapshot rows per second that suffice for a deadline; None for none.
     """
 
     now_ms: int
     rows: int
     interval_ms: int
     steady_ms: int
+    enough: float | None = None
+
+    def pace(self, commanded: float | None) -> float | None:
+        """Snapshot rows per second that may be read, given what is commanded; None: no limit."""
+        return min((rate for rate in (commanded, self.enough) if rate is not None), default=None)
 
 
 FIRST_WAIT_MS, LONGEST_WAIT_MS = 200, 15_000

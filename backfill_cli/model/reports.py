@@ -110,6 +110,7 @@ class PlanReport:
     quarantined; they have no splits.
     running: whether a runner has the job. then: what to type next, if nothing is refused. headroom: how long the
     upstream keeps what a job that begins now has not read; None if that is not asked. guards: what each says.
+    deadline: when the snapshot is to be read; None for any time.
     """
 
     job: str
@@ -135,6 +136,7 @@ class PlanReport:
     then: Hint = Hint()  # noqa: RUF009
     headroom: Headroom | None = None
     guards: tuple["GuardTold", ...] = ()
+    deadline: "PlannedDeadline | None" = None
 
     def spell_amount(self, tables: Sequence[PlannedTable]) -> str:
         """`200,000 rows, 4.0 MB`; of a log read by offsets `at most 21 records`: not each is a row."""
@@ -143,6 +145,25 @@ class PlanReport:
         told = about + spell_count(sum(one or 0 for one in rows), "record" if is_log else "row")
         size = "" if is_log else f", {spell_size(sum(table.size_bytes for table in tables))}"
         return f"{'rows unknown until read' if None in rows else told}{size}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDeadline:
+    """met: whether the snapshot is read by then, at the rate that is expected; None where that is not known.
+
+    left_s: seconds until then; 0 for a moment that has passed.
+    """
+
+    at_ms: int
+    left_s: float
+    met: bool | None
+
+    @staticmethod
+    def of(at_ms: int, estimate_s: tuple[float, float] | None, now_ms: int) -> "PlannedDeadline":
+        """estimate_s: (least, most) seconds until the snapshot is read."""
+        left_s = max(0, at_ms - now_ms) / 1000
+        known = None if estimate_s is None else estimate_s[1] <= left_s
+        return PlannedDeadline(at_ms, left_s, False if not left_s else known)
 
 
 @dataclass(frozen=True, slots=True)

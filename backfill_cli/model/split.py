@@ -83,6 +83,13 @@ class ReadSoFar:
     share: float | None = None
     estimated: bool = False
 
+    @property
+    def left_rows(self) -> float | None:
+        """About how many rows, or offsets, are not read yet; None before anything tells how many there are."""
+        if self.done:
+            return self.rows / self.done * (self.total - self.done)  # assumes the same row density
+        return float(self.total) if self.rows_total is not None or self.share is not None else None
+
 
 SplitKey = tuple[str, str]
 """(table, split id)"""

@@ -164,13 +164,14 @@ class SplitStrategy(Strategy[L]):
         return Reading(self.splits)
 
     def _allowed(self, state: L, budget: Budget) -> Allowance | None:
-        """What the commanded rate allows to be read at this barrier; None without a rate."""
-        return None if state.control.pace is None else refilled(state, budget)
+        """What the rate in force allows to be read at this barrier; None without one."""
+        return None if budget.pace(state.control.pace) is None else refilled(state, budget)
 
     def _consumed(self, state: L, staged: Staged, budget: Budget) -> L:
         """The state once the epoch's reads are in the sink."""
         read_rows = sum(rows for _, rows in staged.reads)
-        allowance = state.allowance.spend(read_rows) if state.control.pace is not None else state.allowance
+        paced = budget.pace(state.control.pace) is not None
+        allowance = state.allowance.spend(read_rows) if paced else state.allowance
         splits = self._reading.consumed(state.splits, staged.reads, budget.now_ms)
         return replace(state, splits=splits, allowance=allowance)
 
@@ -217,7 +218,7 @@ def refilled(state: Limited, budget: Budget) -> Allowance:
     """The token bucket at this barrier: it earns tokens during the snapshot phase, unless the job is paused."""
     if state.control.paused or state.phase != Phase.SNAPSHOT:
         return state.allowance.hold(budget.steady_ms)
-    return state.allowance.fill(state.control.pace, budget.interval_ms, budget.steady_ms)
+    return state.allowance.fill(budget.pace(state.control.pace), budget.interval_ms, budget.steady_ms)
 
 
 def observed(plan: EpochPlan, left: Sequence[UpstreamEpoch], begun_ms: int | None, latest: Position) -> EpochPlan:

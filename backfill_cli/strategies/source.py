@@ -117,7 +117,7 @@ class SourceStrategy(Strategy[SourceState]):
         self, state: SourceState, seen: Mapping[str, SplitProgress], left: int, budget: Budget
     ) -> tuple[SnapshotRead, ...]:
         """History, spread over the partitions that have some left, so that tasks read in parallel."""
-        if state.control.pace is not None:
+        if budget.pace(state.control.pace) is not None:
             left = min(left, int(refilled(state, budget).tokens))
         wanted = {p: target_of(now) - offset_of(now) for p, now in seen.items() if now.status in HISTORY}
         return tuple(
@@ -140,7 +140,7 @@ class SourceStrategy(Strategy[SourceState]):
             for p, up_to in offsets(staged.window.up_to).items():
                 splits[self._key(p)] = _moved(splits[self._key(p)], p, begun[p], up_to, 0, budget)
             state = replace(state, position_ms=staged.window.up_to_ms)
-        if state.control.pace is not None:
+        if budget.pace(state.control.pace) is not None:
             state = replace(state, allowance=state.allowance.spend(sum(rows for _, rows in staged.reads)))
         return _reported(replace(state, splits=splits), budget)
 

@@ -17,7 +17,16 @@ from backfill_cli.model.units import spell_duration, spell_number, spell_so_far
 from backfill_cli.view.answers import document
 from backfill_cli.view.console import shown
 from backfill_cli.view.lines import spell_progress
-from backfill_cli.view.model import ENDED, Dead, JobView, job_view, look_at, spell_headroom, spell_quarantined
+from backfill_cli.view.model import (
+    ENDED,
+    Dead,
+    JobView,
+    job_view,
+    look_at,
+    spell_deadline,
+    spell_headroom,
+    spell_quarantined,
+)
 
 EVERY_S = 10.0
 LAG_EVERY_S = 10.0
@@ -138,6 +147,7 @@ class Journal:
         self._max_lag_s = max_lag_s
         self._lagging = False
         self._min_headroom_s, self._is_low = min_headroom_s, False
+        self._is_late = self._has_deadline = False
         self._seen: tuple[str, str] | None = None
         self._begins = ""
         self._busy = False
@@ -222,6 +232,7 @@ class Journal:
             yield Entry("caught up with its upstream", event=Event("caught-up", view, "caught up"))
         yield from self._lags(view)
         yield from self._runs_low(view)
+        yield from self._runs_late(view)
 
     def _finishes(self, view: JobView) -> Iterator[Entry]:
         """What of a job this run has finished, once; the line of the next phase already reports it."""
@@ -251,6 +262,17 @@ class Journal:
             said = f"lag {spell_duration(view.lag_s)}, more than {spell_duration(self._max_lag_s)}"
             yield Entry(f"lagging: {said}", Weight.WARNING, Event("lagging", view, said, view.limited_by.hint))
 
+    def _runs_late(self, view: JobView) -> Iterator[Entry]:
+        """Tells once that the snapshot's deadline cannot be met; again after it could be."""
+        told = view.deadline
+        self._has_deadline = told is not None
+        if told is not None and not _looked(view):
+            return
+        before, self._is_late = self._is_late, told is not None and told.late
+        if told is not None and self._is_late and not before:
+            said, hint = spell_deadline(told), Hint() if told.cause is None else told.cause.hint
+            yield Entry(f"deadline at risk: {said}", Weight.WARNING, Event("deadline-at-risk", view, said, hint))
+
     def _runs_low(self, view: JobView) -> Iterator[Entry]:
         """Tells once that the headroom fell below its limit; again after it was not."""
         told, least_s = view.headroom, self._min_headroom_s
@@ -264,7 +286,7 @@ class Journal:
     @property
     def _watches(self) -> bool:
         """Whether a limit can be passed while nothing happens."""
-        return self._max_lag_s is not None or self._min_headroom_s is not None
+        return self._max_lag_s is not None or self._min_headroom_s is not None or self._has_deadline
 
     def due_in_s(self) -> float | None:
         """Seconds until a line of progress is due; None if there is nothing new to report."""

@@ -80,6 +80,16 @@ GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
         "Time until the upstream may remove what is not read; absent where it is unbounded, or not known.",
         lambda v: None if v.headroom is None else v.headroom.left_s,
     ),
+    (
+        "deadline_seconds",
+        "Time until throttle.finish_by; absent without it, or once the snapshot is read.",
+        lambda v: None if v.deadline is None else v.deadline.left_s,
+    ),
+    (
+        "deadline_at_risk",
+        "1 while throttle.finish_by cannot be met; absent as above.",
+        lambda v: None if v.deadline is None else float(v.deadline.late),
+    ),
     ("quarantined_rows", "Rows that could not be read, kept in the sink.", lambda v: sum(v.quarantined.values())),
     ("spool_bytes", "Size of the spool on disk.", lambda v: None if v.spool is None else v.spool.size_bytes),
     ("spool_changes", "Changes in the spool.", lambda v: None if v.spool is None else v.spool.changes),

@@ -14,6 +14,7 @@ from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import Control, Hold, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.refill import Extent, Refill, RefillProgress, RefillState
+from backfill_cli.model.reports import PlannedDeadline
 from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.split import SplitStatus, partition_number, partition_table
 from backfill_cli.model.units import spell_count, spell_duration, spell_moment
@@ -64,6 +65,23 @@ class VerifiedView:
     extra: int
     changed: int
     not_compared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineView:
+    """When the snapshot is to be read, by `throttle.finish_by`; None once it is.
+
+    left_s: seconds from now, 0 once it is missed. rate: rows per second that are enough; None: as fast as it goes.
+    late: whether it cannot be met at the present rate. late_s: by about how much it is missed, None where nobody
+    can say. cause: what limits the job then.
+    """
+
+    at_ms: int
+    left_s: float
+    rate: float | None
+    late: bool
+    late_s: float | None
+    cause: Limit | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +201,7 @@ class JobView:
     changes_in_hand: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
     headroom: HeadroomView | None = None
+    deadline: DeadlineView | None = None
     holds: Sequence[Hold] = ()
     overridden: Sequence[str] = ()
     refills: Sequence[RefillView] = ()
@@ -268,6 +287,7 @@ def job_view(
         changes_in_hand=progress.changes_in_hand if row.live and row.reported else 0,
         skipped=dict(progress.skipped),
         headroom=headroom_view(row, progress, now_ms),
+        deadline=deadline_view(progress, now_ms),
         refills=tuple(refill_view(one, row) for one in row.refills),
         written={table: {Phase(at): n for at, n in by.items()} for table, by in progress.written.items()},
         ledger=tuple(ledger),
@@ -361,6 +381,16 @@ def _lag_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | None:
     lag_s = max(0, now_ms - since_ms) / 1000
     fresh_s = OLD_S + progress.interval_ms / 1000
     return 0.0 if progress.oldest_ms is None and row.live and lag_s < fresh_s else lag_s
+
+
+def deadline_view(progress: Progress, now_ms: int | None) -> DeadlineView | None:
+    """As its runner judged it last; without one, a moment that has passed is missed, too."""
+    told = progress.deadline
+    if told is None:
+        return None
+    at_ms = progress.looked_ms or 0 if now_ms is None else now_ms
+    left_s = max(0, told.finish_ms - at_ms) / 1000
+    return DeadlineView(told.finish_ms, left_s, told.rate, told.late or not left_s, told.late_s, told.cause)
 
 
 def headroom_view(row: JobRow, progress: Progress, now_ms: int | None) -> HeadroomView | None:
@@ -478,6 +508,25 @@ def spell_age(view: JobView) -> str | None:
     if view.age_s is None or view.age_s < OLD_S + view.interval_s:
         return None
     return f"as of {spell_moment(view.as_of_ms)}, {spell_duration(view.age_s)} ago"
+
+
+def spell_planned(told: PlannedDeadline) -> str:
+    """`2026-11-28 06:00:00 CET, in 2 h: can be met; no more is read than suffices for it`."""
+    if not told.left_s:
+        return f"{spell_moment(told.at_ms)}, which has passed"
+    answers = {True: "can be met", False: "cannot be met", None: "whether it can be met is not known"}
+    return f"{spell_moment(told.at_ms)}, in {spell_duration(told.left_s)}: {answers[told.met]}"
+
+
+def spell_deadline(told: DeadlineView) -> str:
+    """`2026-11-28 06:00, in 2 h: in time`; `…: cannot be met, about 40 min late; upstream reads`."""
+    when = f"in {spell_duration(told.left_s)}" if told.left_s else "which has passed"
+    said = f"{spell_moment(told.at_ms)}, {when}"
+    if not told.late:
+        return f"{said}: in time"
+    late = "" if told.late_s is None else f", about {spell_duration(told.late_s)} late"
+    cause = "" if told.cause is None else f"; {told.cause.said}"
+    return f"{said}: cannot be met{late}{cause}"
 
 
 def spell_headroom(told: HeadroomView | Headroom, now_ms: int = 0) -> str:

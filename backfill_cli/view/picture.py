@@ -45,6 +45,7 @@ from backfill_cli.view.model import (
     is_observed,
     phases_of,
     spell_age,
+    spell_deadline,
     spell_eta,
     spell_headroom,
     spell_phase,
@@ -392,6 +393,8 @@ def _facts(view: JobView) -> list[tuple[str, Hint | str, str]]:
     if is_busy(view):
         mark = f" ({AHEAD})" if view.rows_in_hand and view.rows_total else ""
         facts.append(("now", spell_doing(view) + mark, ""))
+    if view.deadline is not None:
+        facts.append(("finish by", spell_deadline(view.deadline), WARN if view.deadline.late else QUIET))
     if view.headroom is not None and view.headroom.small:
         facts.append(("headroom", spell_headroom(view.headroom), WARN))
     if view.pending_commands:

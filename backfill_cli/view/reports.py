@@ -25,7 +25,15 @@ from backfill_cli.view.console import (
     told_hint,
     wrapped,
 )
-from backfill_cli.view.model import JobView, VerifiedView, spell_eta, spell_headroom, spell_skipped, spell_verified
+from backfill_cli.view.model import (
+    JobView,
+    VerifiedView,
+    spell_eta,
+    spell_headroom,
+    spell_planned,
+    spell_skipped,
+    spell_verified,
+)
 
 
 def show_plan(report: PlanReport, as_json: bool) -> None:
@@ -57,6 +65,8 @@ def plan_text(report: PlanReport) -> str:
         facts.append(("consistent", f"from {until}"))
     if report.retention:
         facts.append(("retention", f"the upstream must keep {report.retention}"))
+    if report.deadline:
+        facts.append(("finish by", spell_planned(report.deadline)))
     if report.headroom:
         facts.append(("headroom", spell_headroom(report.headroom, wall_clock_ms())))
     facts += [("guard", f"{guard.name}: {guard.said}") for guard in report.guards]

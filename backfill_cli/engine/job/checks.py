@@ -41,7 +41,7 @@ from backfill_cli.model.checkpoint import Owner
 from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.limit import Limit
-from backfill_cli.model.reports import PlannedTable, PlanReport, Refusal
+from backfill_cli.model.reports import PlannedDeadline, PlannedTable, PlanReport, Refusal
 from backfill_cli.model.schema import fields_of, names_of, shown_column
 from backfill_cli.model.units import spell_epoch
 from backfill_cli.model.upstream import Pin, UpstreamView
@@ -334,8 +334,10 @@ def plan(
     beside = [_planned(table, pin, False, kept) for table in tables if table.side]
     exact = pin.complete_at is None
     estimate_s, by = _estimate(config, catalog, planned, checked.sample)
-    short = too_short(headroom, checked.choice.strategy, estimate_s, wall_clock_ms())
-    running = bool(known) and catalog.job(config.job.name).live
+    now_ms, job = wall_clock_ms(), catalog.job(config.job.name) if known else None
+    short = too_short(headroom, checked.choice.strategy, estimate_s, now_ms)
+    due = config.throttle.deadline(now_ms if job is None else job.created_ms)
+    running = job is not None and job.live
     again = "start --config FILE" + " --into-existing" * (into_existing and not known)
     return PlanReport(
         job=config.job.name,
@@ -361,6 +363,7 @@ def plan(
         then=command(f"status {config.job.name}" if running else again),
         headroom=headroom,
         guards=told_once(config, catalog),
+        deadline=None if due is None else PlannedDeadline.of(due.finish_ms, estimate_s, now_ms),
     )
 
 

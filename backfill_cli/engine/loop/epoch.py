@@ -20,13 +20,17 @@ from backfill_cli.strategies import S
 
 @dataclass(frozen=True, slots=True)
 class Epoch(Generic[S]):
-    """state: the strategy's, once this is committed. barrier_ms: when its barrier was, by the steady clock."""
+    """state: the strategy's, once this is committed. barrier_ms: when its barrier was, by the steady clock.
+
+    paced: whether a rate limited its reads of the snapshot.
+    """
 
     checkpoint: Checkpoint
     plan: EpochPlan
     record: EpochRecord
     state: S
     barrier_ms: int
+    paced: bool = False
 
 
 def quarantined(before: Mapping[str, int], tables: Iterable[SinkTable], staged: Staged) -> Mapping[str, int]:
@@ -65,7 +69,7 @@ def spelled(plan: EpochPlan) -> str:
 def leaves_more(epoch: Epoch[S], sizes: Sizes) -> bool:
     """Whether the barrier after this epoch need not wait for the interval."""
     if epoch.state.phase == Phase.SNAPSHOT:
-        return epoch.state.control.pace is None or sizes.full(epoch.record.changes_read)
+        return not epoch.paced or sizes.full(epoch.record.changes_read)
     return epoch.plan.pending_after > 0 or epoch.record.phase == Phase.SNAPSHOT
 
 

@@ -1,5 +1,6 @@
 """What the loop measures for display: rates, lag, ETA, what limits the job now. It decides nothing."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -7,6 +8,7 @@ from itertools import pairwise
 
 from backfill_cli.errors import command
 from backfill_cli.model.checkpoint import EpochRecord, Progress, Written, by_table
+from backfill_cli.model.deadline import Outlook
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.plan import EpochPlan
@@ -200,8 +202,9 @@ class Meter:
         steady_ms: int = 0,
         in_hand: InHand = NOTHING,
         not_converging: bool = False,
+        outlook: Outlook | None = None,
     ) -> Progress:
-        """The numbers as of the committed `state`. not_converging: see Sizes."""
+        """The numbers as of the committed `state`. not_converging: see Sizes. outlook: of a deadline."""
         read = strategy.read_so_far(state)
         limit, first = state.control.pace, self._first_rate(in_hand, steady_ms)
         rates = self._rates() or ([] if first is None else [first])
@@ -215,6 +218,9 @@ class Meter:
         partitions = strategy.partitions(state, self._plan.latest)
         follows = state.phase != Phase.SNAPSHOT
         eta_s = None if not_converging else self._eta(state, rates, read)
+        limited_by = self._limit(state, waiting, steady_ms, eta_s, not_converging, outlook)
+        if outlook is not None:
+            outlook = replace(outlook, cause=limited_by if outlook.late else None)
         return Progress(
             phase=state.phase,
             epoch=epoch,
@@ -228,7 +234,7 @@ class Meter:
             lag_ms=None if observed_ms is None else max(0, observed_ms - (oldest_ms or observed_ms)),
             rows_per_s=self._rate(limit) or (first if first is None or limit is None else min(first, limit)),
             eta_s=eta_s,
-            limited_by=self._limit(state, waiting, steady_ms, eta_s, not_converging),
+            limited_by=limited_by,
             not_converging=self._not_converging() if not_converging else None,
             converging=state.converging,
             snapshot_finished_ms=state.snapshot_finished_ms,
@@ -251,7 +257,13 @@ class Meter:
             rows_in_hand=in_hand.rows,
             changes_in_hand=in_hand.changes,
             follows=self._follows,
+            deadline=outlook,
         )
+
+    @property
+    def read_per_s(self) -> float | None:
+        """Rows of the snapshot that were read in a second lately; None before that is known."""
+        return self._rate(None)
 
     def _rates(self) -> list[float]:
         """Snapshot rows per second of the recent epochs, barrier to barrier; see `_reads`."""
@@ -297,11 +309,7 @@ class Meter:
             left_epochs = self._pending + self._flying_epochs
             meant = applied > arriving and span_s * 1000 >= MEANT_MS
             return (left_epochs / applied, left_epochs / (applied - arriving)) if meant else None
-        if read.done:
-            left = read.rows / read.done * (read.total - read.done)  # assumes the same row density
-        elif read.rows_total is not None or read.share is not None:
-            left = float(read.total)
-        else:
+        if (left := read.left_rows) is None:
             return None
         limit = state.control.pace
         if limit is not None:
@@ -317,6 +325,7 @@ class Meter:
         steady_ms: int,
         eta_s: tuple[float, float] | None,
         not_converging: bool,
+        outlook: Outlook | None = None,
     ) -> Limit:
         """What limits the job now, with the command that changes it. waiting: what holds the loop up."""
         if state.control.paused:
@@ -336,12 +345,13 @@ class Meter:
         if state.phase == Phase.SNAPSHOT and state.snapshot_finished_ms is not None:
             return Limit("the change log has not reached the end of the snapshot yet", Kind.AWAITING_LIVE)
         if state.phase == Phase.SNAPSHOT:
-            return self._of_snapshot(state.control)
+            return self._of_snapshot(state.control, None if outlook is None else outlook.rate)
         if state.phase == Phase.LOG_STORE:
             return self._not_converging() if not_converging else self._of_backlog(eta_s)
         return self._of_log(state, steady_ms)
 
-    def _of_snapshot(self, control: Control) -> Limit:
+    def _of_snapshot(self, control: Control, enough: float | None) -> Limit:
+        """enough: rows/s, for a deadline."""
         lift = command(f"throttle {self._job} --rate none")
         slowing = control.slowing
         by = "" if slowing is None else f", by {slowing.by}; {slowing.lifts}"
@@ -350,6 +360,8 @@ class Meter:
         if self._view.log_first:
             left = sum(epoch.size_bytes for epoch in self._view.pending)
             return Limit(f"the change log comes first, {spell_size(left)} of it: rows are read again after that")
+        if enough is not None and enough < (math.inf if control.pace is None else control.pace):
+            return Limit(f"rate {spell_number(round(enough))} rows/s, which is enough for throttle.finish_by")
         if control.pace is not None:
             return Limit(f"rate {spell_number(control.pace)} rows/s{by}", hint=lift, to="change")
         staged = sum(epoch.record.stage_ms for epoch in self._recent)

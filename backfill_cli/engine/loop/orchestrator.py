@@ -13,6 +13,7 @@ from typing import Generic
 
 from backfill_cli.contracts import StagedEpoch
 from backfill_cli.engine.loop.epoch import Epoch, Flight, leaves_more, left_of, quarantined, spelled
+from backfill_cli.engine.loop.finishing import Finishing
 from backfill_cli.engine.loop.meter import InHand, Meter
 from backfill_cli.engine.loop.pace import CaughtUp, Rhythm, Sizes
 from backfill_cli.engine.loop.ports import Job, Ports, Settings, record_of, require_taken, require_takers
@@ -84,6 +85,7 @@ class Orchestrator(Generic[S]):
         self._redefines: Command | None = None  # what is to redefine the job, once nothing is in flight
         self._interrupted = 0  # how often in a row staging was
         self._headroom: Headroom | None = None
+        self._finishing = Finishing(settings.deadline)
 
     # -- what the runner around it uses --------------------------------------------------------------------------
 
@@ -97,7 +99,8 @@ class Orchestrator(Generic[S]):
         state = strategy.apply(self._committed_state, Mutations(self.state.control))
         held, waits, in_hand = self._committed, self.waiting_for(), self._in_hand()
         stays = state.phase == Phase.LOG_STORE and self._sizes.not_converging
-        told = self._meter.progress(strategy, state, held.epoch, waits, at_ms, steady_ms, in_hand, stays)
+        outlook = self._finishing.outlook
+        told = self._meter.progress(strategy, state, held.epoch, waits, at_ms, steady_ms, in_hand, stays, outlook)
         return replace(
             told,
             token=self._job.token,
@@ -335,7 +338,7 @@ class Orchestrator(Generic[S]):
         view = upstream.observe(self.state.position, phase == Phase.SNAPSHOT)
         if upstream.lease is not None:
             upstream.lease.enforce_limit(self.state.position, phase == Phase.SNAPSHOT)
-        budget = Budget(barrier.epoch, self._sizes.rows(phase), self._settings.interval_ms, steady_ms)
+        budget = self._budget(barrier, steady_ms)
         plan = self._strategy.plan(self.state, view, budget)
         self._meter.observed(plan, self._ports.now_ms(), view)
         if not plan:
@@ -358,7 +361,7 @@ class Orchestrator(Generic[S]):
         require_taken(self._ports.sink, done.staged)
         hit("after-stage")
         stage_ms = self._ports.steady_ms() - began_ms
-        limited = self.state.control.pace is not None
+        limited = budget.pace(self.state.control.pace) is not None
         expected = plan.window.expected if plan.window is not None else 0
         self._sizes.staged(phase, limited, done.staged, expected, stage_ms, self._flight.takes_ms)
         self._ahead = self._closed(barrier, plan, done, budget, stage_ms)
@@ -386,6 +389,13 @@ class Orchestrator(Generic[S]):
         self._interrupted += 1
         self._rhythm.behind = True
         return Tick.WORKED
+
+    def _budget(self, barrier: Barrier, steady_ms: int) -> Budget:
+        enough = self._finishing.enough(
+            self._strategy, self.state, self._meter.read_per_s, self._time_of_day(steady_ms)
+        )
+        rows, interval_ms = self._sizes.rows(self.state.phase), self._settings.interval_ms
+        return Budget(barrier.epoch, rows, interval_ms, steady_ms, enough)
 
     def _closed(
         self, barrier: Barrier, plan: EpochPlan, done: StagedEpoch, budget: Budget, stage_ms: int
@@ -415,7 +425,9 @@ class Orchestrator(Generic[S]):
         )
         record = record_of(checkpoint, self._job.tables, before.phase, barrier.epoch, barrier.mutations.verbs)
         lag_ms = self._meter.lag_ms(plan, self._ports.now_ms())
-        return Epoch(checkpoint, plan, replace(record, stage_ms=stage_ms, lag_ms=lag_ms), after, budget.steady_ms)
+        record = replace(record, stage_ms=stage_ms, lag_ms=lag_ms)
+        paced = budget.pace(after.control.pace) is not None
+        return Epoch(checkpoint, plan, record, after, budget.steady_ms, paced)
 
     def _idle(self, plan: EpochPlan, budget: Budget) -> Tick:
         """A barrier without rows carries only control: no Spark, no database, unless a mark is pending."""

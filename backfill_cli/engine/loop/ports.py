@@ -11,6 +11,7 @@ from typing import Protocol
 from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Source, Stager
 from backfill_cli.errors import START_OVER, BadData, Hint, sql
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
+from backfill_cli.model.deadline import Deadline
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged
 from backfill_cli.model.position import Position
@@ -34,12 +35,13 @@ class Spooling(Protocol):
 @dataclass(frozen=True, slots=True)
 class Settings:
     """interval_ms: minimum time between barriers. target_ms: what an epoch should take. retry_limit_ms: for
-    consecutive transient failures. until: 'caught-up' or 'forever'."""
+    consecutive transient failures. until: 'caught-up' or 'forever'. deadline: of the snapshot."""
 
     interval_ms: int
     target_ms: int
     retry_limit_ms: int
     until: str
+    deadline: Deadline | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from backfill_cli.config import load, stored_hooks
 from backfill_cli.errors import ConfigError
 
 EVENTS = (
-    "'caught-up', 'done', 'failed', 'lagging', 'log-applied', 'low-headroom', 'paused', 'quarantined', 'resumed', "
-    "'snapshot-read' or 'stopped'"
+    "'caught-up', 'deadline-at-risk', 'done', 'failed', 'lagging', 'log-applied', 'low-headroom', 'paused', "
+    "'quarantined', 'resumed', 'snapshot-read' or 'stopped'"
 )
 
 

@@ -8,8 +8,9 @@ from typing import Any
 from view_builders import progress, row
 
 from backfill_cli.catalog import Taken
-from backfill_cli.errors import Hint, StoppedEarly, Transient
+from backfill_cli.errors import Hint, StoppedEarly, Transient, command
 from backfill_cli.model.checkpoint import Totals
+from backfill_cli.model.deadline import Outlook
 from backfill_cli.model.headroom import Headroom, Kept
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
@@ -184,6 +185,22 @@ def test_a_headroom_is_low_once_and_again_only_after_it_was_not() -> None:
     event = event_json(said[0][2], 0)
     assert (event["event"], event["headroom_s"]) == ("low-headroom", 7_199.0)
     assert one.due_in_s() == 10.0, "it shrinks while nothing happens"
+
+
+def test_a_deadline_is_at_risk_once_and_again_only_after_it_could_be_met() -> None:
+    one = Journal(Known(Totals(), 0, {}, BEFORE), 10.0, lambda: 0.0)
+    assert one.due_in_s() is None
+    cause, said = Limit("rate 5 rows/s", hint=command("throttle orders --rate none")), []
+    for n, late in enumerate((False, True, True, False, True)):
+        outlook = Outlook(10_000_010, None, late, 60.0 if late else None, cause if late else None)
+        entries = list(one.look(seen(told={"deadline": outlook, "looked_ms": 10})))
+        said += [(n, entry.text, entry.event) for entry in entries if entry.event is not None]
+    assert [n for n, _, _ in said] == [1, 4]
+    assert said[0][1].startswith("deadline at risk: ")
+    assert said[0][1].endswith("in 2 h 46 m: cannot be met, about 1 m late; rate 5 rows/s")
+    event = event_json(said[0][2], 0)
+    assert (event["event"], event["hint"]["text"]) == ("deadline-at-risk", "backfill throttle orders --rate none")
+    assert one.due_in_s() == 10.0, "time passes while nothing happens"
 
 
 def test_a_lag_that_this_run_did_not_observe_is_no_event() -> None:

@@ -14,6 +14,7 @@ from view_builders import progress, row
 
 from backfill_cli.errors import NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Totals
+from backfill_cli.model.deadline import Outlook
 from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.limit import Limit
@@ -185,8 +186,15 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 def test_the_page_says_of_each_metric_what_its_help_says(tmp_path: Path) -> None:
     finished = {"snapshot_finished_ms": 1, "log_store_finished_ms": 2}
-    written = {"written": {"orders": {"snapshot": 1}}}
-    told = progress(spool=SPOOL, held_bytes=12, skipped={"heartbeats": 1}, headroom=HOUR, **finished, **written)
+    told = progress(
+        spool=SPOOL,
+        held_bytes=12,
+        skipped={"heartbeats": 1},
+        headroom=HOUR,
+        deadline=Outlook(5),
+        written={"orders": {"snapshot": 1}},
+        **finished,
+    )
     with measured(lambda: looked(progress=told), str(tmp_path / "a.prom"), None):
         pass
     families = text_string_to_metric_families((tmp_path / "a.prom").read_text())

@@ -11,13 +11,17 @@ from rich.live_render import LiveRender
 from view_builders import GROUPS, drawn, ledger, progress, row
 
 from backfill_cli.catalog import Lease, SplitGroup
+from backfill_cli.catalog.job_rows import read_progress
 from backfill_cli.errors import Hint, command, shell
 from backfill_cli.model.checkpoint import PartitionProgress, Progress, Written, by_table
+from backfill_cli.model.codec import encode
+from backfill_cli.model.deadline import Outlook
 from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.position import START
 from backfill_cli.model.split import SplitStatus
+from backfill_cli.model.units import spell_moment
 from backfill_cli.view.console import shown, shown_lines
 from backfill_cli.view.lines import below_table, job_details, jobs_table, spell_progress
 from backfill_cli.view.model import JobView, job_view
@@ -288,6 +292,31 @@ def test_the_headroom_is_one_line_and_marked_when_it_is_small(told: Progress, sa
     for text in (job_details(view), drawn(Picture(view), 100)):
         assert said in text
         assert sum("headroom" in line for line in text.splitlines()) == 1
+
+
+MOMENT = spell_moment(7_205_000)
+
+
+@pytest.mark.parametrize(
+    ("outlook", "said"),
+    [
+        (Outlook(7_205_000, 500.0), f"{MOMENT}, in 2 h: in time"),
+        (
+            Outlook(7_205_000, None, True, 2_400.0, Limit("upstream reads")),
+            "in 2 h: cannot be met, about 40 m late",
+        ),
+        (Outlook(7_205_000, None, True, None, Limit("by ann", Kind.PAUSED)), "cannot be met; paused by ann"),
+        (Outlook(4_000, 500.0), "which has passed: cannot be met"),
+    ],
+)
+def test_a_deadline_is_one_line_with_what_is_in_its_way(outlook: Outlook, said: str) -> None:
+    view = job_view(row(progress=progress(deadline=outlook, looked_ms=5_000)))
+    for text in (job_details(view), drawn(Picture(view), 140)):
+        assert said in text
+        assert sum("finish by" in line for line in text.splitlines()) == 1
+    assert row(progress=progress(deadline=outlook)) == row(
+        progress=read_progress(encode(progress(deadline=outlook)))
+    )
 
 
 def test_a_partition_that_is_followed_is_live_and_keeps_its_name_in_json() -> None:
