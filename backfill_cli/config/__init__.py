@@ -115,7 +115,10 @@ class JobConfig:
             return TableSpec(table.name, key, table.immutable_key, filtered, domain)
         from backfill_cli.config.pushdown import wanted
 
-        return TableSpec(table.name, key, table.immutable_key, filtered, wanted=wanted(transform, key))
+        need = wanted(transform, key)
+        if any(name.startswith("spark.sql.legacy.") for name in self.spark.conf):
+            need = replace(need, where=())  # Spark may compare otherwise than it does by itself
+        return TableSpec(table.name, key, table.immutable_key, filtered, wanted=need)
 
     def open_upstream(self) -> Source:
         """The upstream, secrets resolved. Raises ConfigError for a reference that cannot be resolved."""

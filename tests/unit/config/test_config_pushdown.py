@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from config_builders import GOOD, Load
 
 from backfill_cli.config.pushdown import left_out, wanted
 from backfill_cli.config.sections import Transform
@@ -118,3 +119,12 @@ def test_a_collated_text_is_compared_by_spark_alone() -> None:
     column = {"name": "a", "type": "string", "metadata": {"__COLLATIONS": {"a": "spark.UTF8_LCASE"}}}
     need = Wanted(where=(Condition("a", "=", ("x",)), Condition("A", "IS NULL")))
     assert need.fitting([column]) == (Condition("a", "IS NULL"),)
+
+
+@pytest.mark.parametrize(("setting", "count"), [("", 1), ('"spark.sql.legacy.castBinaryToString" = "true"', 0)])
+def test_a_setting_by_which_spark_compares_otherwise_leaves_conditions_to_it(
+    load_text: Load, setting: str, count: int
+) -> None:
+    config = load_text(f'{GOOD}[transform]\nwhere = "a > 5"\n[spark.conf]\n{setting}\n')
+    (spec,) = config.table_specs()
+    assert (len(spec.wanted.where), spec.filtered) == (count, True)
