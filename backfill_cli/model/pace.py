@@ -70,10 +70,6 @@ class Sizer:
             return Sizer(int(max(self.rows, read) * factor) if factor < GROW_AT_MOST else int(self.rows * factor))
         return self
 
-    @property
-    def halved(self) -> "Sizer":
-        return Sizer(max(LEAST_ROWS, self.rows // 2))
-
 
 WIDEST = 5  # times the target, for an epoch whose commit has a fixed cost: less than what `status` calls held up
 APART = 1.5  # two sizes closer than this do not show what a row costs: the times differ by more without a reason

@@ -39,8 +39,6 @@ from backfill_cli.model.units import spell_duration
 from backfill_cli.model.written import written
 from backfill_cli.strategies import S, Strategy
 
-INTERRUPTIONS = 3  # in a row, each of an epoch half as large: the next one takes an eighth of the target
-
 
 class Tick(StrEnum):
     WORKED = "worked"
@@ -83,7 +81,6 @@ class Orchestrator(Generic[S]):
         self._opening = False  # whether the stager was still starting when it was last needed
         self._stop_asked = False
         self._redefines: Command | None = None  # what is to redefine the job, once nothing is in flight
-        self._interrupted = 0  # how often in a row staging was
         self._headroom: Headroom | None = None
         self._finishing = Finishing(settings.deadline)
 
@@ -281,7 +278,8 @@ class Orchestrator(Generic[S]):
 
     def _barrier(self, steady_ms: int) -> Tick | None:
         """Begin the next barrier if it is due: None once an epoch is staged, otherwise what is waited for."""
-        if self._rhythm.is_early(steady_ms) and not self._stop_wanted():
+        early = self._rhythm.is_early(steady_ms) and not self._ports.store.commands()
+        if early and not self._stop_wanted():
             return Tick.IDLE if self._flight.epoch is None else Tick.WAITING
         commands, self._redefines = until_redefined(self._ports.store.commands())
         barrier = self._next(commands)
@@ -356,7 +354,7 @@ class Orchestrator(Generic[S]):
             try:
                 done = self._ports.stager.stage(plan, barrier.epoch, self._schemas, self._unwanted)
             except Interrupted:
-                return self._give_up(phase)
+                return self._give_up()
         require_takers(self._job.tables, done.staged)
         require_taken(self._ports.sink, done.staged)
         hit("after-stage")
@@ -372,21 +370,19 @@ class Orchestrator(Generic[S]):
     def _unwanted(self) -> bool:
         """Whether what is being staged would be thrown away: less may be read, or another job.
 
-        Called by another thread. What was interrupted several times in a row is staged to its end,
-        unless the run ends.
+        Called by another thread.
         """
         if self._stop_asked:
             return True
         commands, redefines = until_redefined(self._ports.store.commands())
         control = self._next(commands).mutations.control
         less = redefines is not None or reads_less(self.state.control, control)
-        return control.stop or (less and self._interrupted < INTERRUPTIONS)
+        return control.stop or (less and self._sizes.may_interrupt(self.state.phase))
 
-    def _give_up(self, phase: Phase) -> Tick:
+    def _give_up(self) -> Tick:
         """The command for which staging was interrupted acts at the next barrier, which follows at once."""
         self._meter.discarded()
-        self._sizes.interrupted(phase)
-        self._interrupted += 1
+        self._sizes.interrupted += 1
         self._rhythm.behind = True
         return Tick.WORKED
 
@@ -451,7 +447,7 @@ class Orchestrator(Generic[S]):
         self._flight.begin(ahead, self._committed.epoch)
         self._meter.flying(self._ports.steady_ms(), self._ports.now_ms(), ahead.record.rows_written)
         self._ahead = None
-        self._interrupted = 0
+        self._sizes.interrupted = 0
         self.state = ahead.state
         self._schemas = ahead.checkpoint.schemas
         self._promised = ahead.checkpoint

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from backfill_cli.model.backlog import Backlog, Trend
 from backfill_cli.model.job import Control, Phase
-from backfill_cli.model.pace import Commits, Sizer
+from backfill_cli.model.pace import LEAST_ROWS, Commits, Sizer
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.strategies import StrategyState
 
@@ -62,6 +62,7 @@ class Rhythm:
 LEAST_CHANGES = 10_000  # under a second: on a slow machine smaller epochs would be no faster, and never finish
 BESIDE_COMMITS = 2  # times the target that staging may take
 WIDER = (1.0, 2.0, 5.0)  # times the target, while the log of a job that catches up does not become shorter
+INTERRUPTIONS = 3  # of an epoch that is small already, and is slow all the same: a file that is read whole
 FIRST_CHANGES = 100_000  # within the target even for JSON on a busy machine; four times as many in the next epoch
 
 
@@ -71,6 +72,7 @@ class Sizes:
 
     Sizes are rows as a plan counts them. over: how many it counts for each change that there is (`ChangeWindow`).
     backlog: since the last time that epochs became wider; wider: how often they did.
+    interrupted: how often in a row staging was; each time halves the next epoch.
     """
 
     target_ms: int
@@ -80,9 +82,21 @@ class Sizes:
     over: float = 1.0
     backlog: Backlog = field(default_factory=Backlog)
     wider: int = 0
+    interrupted: int = 0
 
     def rows(self, phase: Phase) -> int:
         """How many rows the next epoch of this phase may read."""
+        full = self._full(phase)
+        return max(min(full, LEAST_ROWS), full >> self.interrupted)
+
+    def may_interrupt(self, phase: Phase) -> bool:
+        """Whether an epoch of this size is given up for a command.
+
+        One that cannot be smaller only a few times in a row: commands that come faster than it starve no job.
+        """
+        return self.interrupted < INTERRUPTIONS or self.rows(phase) > LEAST_ROWS
+
+    def _full(self, phase: Phase) -> int:
         if phase == Phase.SNAPSHOT:
             return self.snapshot.rows
         fits = self.commits.rows(self.target_ms, LEAST_CHANGES, WIDER[self.wider])
@@ -100,7 +114,7 @@ class Sizes:
             wide_ms = int(self.target_ms * WIDER[self.wider])
             target_ms = max(wide_ms, min(commit_ms, BESIDE_COMMITS * self.target_ms))
             # what a slow commit keeps small is made smaller still where staging is slow, too
-            at = Sizer(self.rows(phase)) if stage_ms > target_ms else self.log
+            at = Sizer(self._full(phase)) if stage_ms > target_ms else self.log
             counted = max(_changes(staged), expected)
             self.over = counted / max(_changes(staged), 1)
             learnt = at.after(counted, stage_ms, target_ms)
@@ -109,13 +123,6 @@ class Sizes:
             # The limit applies to history only: live rows beside it show how much an epoch can take.
             read = sum(rows for _, rows in staged.reads) + staged.changes_read
             self.snapshot = self.snapshot.after(read, max(stage_ms, commit_ms), self.target_ms)
-
-    def interrupted(self, phase: Phase) -> None:
-        """Epochs become smaller, so that what commands interrupt again and again fits between them."""
-        if phase == Phase.SNAPSHOT:
-            self.snapshot = self.snapshot.halved
-        else:
-            self.log = Sizer(max(self.log.halved.rows, LEAST_CHANGES))
 
     def committed(self, phase: Phase, staged: Staged | None, commit_ms: int) -> None:
         """Adjusts the size after the sink took `commit_ms` for an epoch that was staged in this phase."""

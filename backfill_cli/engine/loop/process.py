@@ -22,6 +22,7 @@ Answer = TypeVar("Answer")
 
 HEARTBEAT_S = 10.0  # the lease of a runner on another machine counts as expired after three missed heartbeats
 LOOK_S = 0.5  # how often the heartbeat checks whether there is something to report before it is due
+INBOX_S = 0.25  # how often the inbox is looked at, however long the interval: one stat
 WAITING_S = 1.0  # maximum age of what `status` shows while the loop waits for something
 
 
@@ -186,7 +187,7 @@ def run_loop(loop: Orchestrator[StrategyState], watcher: Watcher, heartbeat: Hea
         shown.after(tick)
         if tick != Tick.WORKED:
             least_ms = 5 if loop.committing() is None else 50
-            wake.sleep(max(loop.wait_ms(), least_ms) / 1000)
+            wake.sleep(min(max(loop.wait_ms(), least_ms) / 1000, INBOX_S))
 
 
 class _Shown:

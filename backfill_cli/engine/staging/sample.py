@@ -44,13 +44,15 @@ if TYPE_CHECKING:
 
 
 _BYTES = 64 << 20
-"""A snapshot of this size is read whole: it takes seconds. No larger file is read for a sample."""
+"""A snapshot of this size is read whole: it takes seconds. No larger one is read whole for a sample."""
 
 _BEGINNING_BYTES = 4 << 20
 """About this much is read of each table of a larger snapshot."""
 
 _BEGINNING_ROWS = 100_000
 """No more rows are read of such a table: they can be much larger than their file."""
+
+_BEGINNING_LINES = 40_000  # about as many bytes
 
 _STAGED_TABLES = 4
 """Spark stages this many tables although metadata has their types: each costs a job of 0.3 s."""
@@ -341,7 +343,7 @@ def _beginning(splits: Sequence[Split]) -> Iterator[SnapshotRead]:
             yield SnapshotRead(split.table, split.id)
             return
         if split.bytes_read(None) is not None:
-            yield SnapshotRead(split.table, split.id, limit_rows=_BEGINNING_ROWS)
+            yield SnapshotRead(split.table, split.id, limit_rows=_BEGINNING_LINES)
             return
         if split.cuttable and split.rows:
             share = split.rows * _BEGINNING_BYTES // max(1, split.size_bytes)

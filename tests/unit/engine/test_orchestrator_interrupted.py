@@ -1,14 +1,16 @@
 """Commands while an epoch is staged: those for which less is read interrupt it, and starve no job."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loop_world import World
+from loop_world import SETTINGS, World
 
 from backfill_cli.contracts import StagedEpoch
-from backfill_cli.engine.loop.orchestrator import INTERRUPTIONS, Tick
+from backfill_cli.engine.loop.orchestrator import Tick
+from backfill_cli.engine.loop.pace import INTERRUPTIONS
 from backfill_cli.model.job import Verb
 from backfill_cli.model.plan import EpochPlan
 
@@ -88,7 +90,26 @@ def test_commands_that_come_faster_than_an_epoch_is_staged_do_not_starve_the_job
     told = staging_meets(world, *rates)
     world.steps(8)
     assert told[:4] == ["8000 interrupted", "4000 interrupted", "2000 interrupted", "1000"]
+    assert told[4].startswith("8000"), "once an epoch is prepared, the next one is as large as before"
     assert "commit a4" in world.seen()
+
+
+def test_an_epoch_that_can_be_smaller_is_interrupted_however_often() -> None:
+    world = World(rows=100_000, per_epoch=32_000)
+    told = staging_meets(world, *((Verb.THROTTLE, 9e9 - at) for at in range(9)))
+    world.steps(9)
+    halves = [32_000 >> at for at in range(5)]
+    assert told[:6] == [*(f"{rows} interrupted" for rows in halves), "1000"]
+
+
+def test_a_command_does_not_wait_for_a_long_interval() -> None:
+    world = World(rows=0, settings=replace(SETTINGS, interval_ms=60_000))
+    world.steps(3)
+    assert world.step(1_000) == Tick.IDLE
+    world.seen()
+    world.post(Verb.PAUSE)
+    world.step(1_000)
+    assert world.seen()[0] == "take pause"
 
 
 def test_a_stop_interrupts_what_is_staged_however_often_it_was_interrupted() -> None:
