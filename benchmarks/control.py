@@ -170,7 +170,7 @@ def staging(folder: Path, rows: int, rounds: int) -> list[Figure]:
             told = (Verb(verb), rate if verb == "throttle" else None, "benchmark", time.time_ns() // 1_000_000)
             command = catalog.post(JOB, *told)
             while catalog.taken(JOB, command) is None:
-                time.sleep(0.02)
+                time.sleep(0.05)
                 assert time.monotonic() < began + 300, f"{verb} not taken"
             took.setdefault(verb, []).append(time.monotonic() - began)
             if job.status()["phase"] != "snapshot":
