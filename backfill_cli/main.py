@@ -40,6 +40,8 @@ GROUPS = {
     "Control": {
         "pause": "Stop reading at the next commit",
         "throttle": "Limit how fast the snapshot is read",
+        "add": "Let a table join a job that runs",
+        "remove": "Let a table leave a job that runs",
         "set": "Give a job its changed config while it runs",
         "stop": "End a job's run at the next commit",
     },

@@ -210,12 +210,14 @@ def no_job(catalog: Catalog) -> NoSuchJob:
     return NoSuchJob(*told_of(catalog.path, catalog.left_behind(), start, said))
 
 
-def job_and_config(job: str | None, config: str | None, catalog: str) -> tuple[Catalog, JobRow, Path]:
-    """The job that is meant, and the file of its config. Raises NoSuchJob; UsageError if no file is known."""
+def job_and_config(
+    job: str | None, config: str | None, catalog: str, needed: bool = True
+) -> tuple[Catalog, JobRow, Path]:
+    """The job that is meant, and the file of its config. Raises NoSuchJob; UsageError for none that is needed."""
     above = job is not None
     store = open_catalog(catalog, above=above) if config is None else catalog_of(Path(config), catalog)
     row = named_job(store, job)
-    if not (path := config or row.config_file):
+    if not (path := config or row.config_file) and needed:
         raise UsageError(f"job {row.name!r}: it is not known which config it has", "name it: --config job.toml")
     return store, row, Path(path)
 

@@ -32,7 +32,7 @@ def post(
     """
     name = before.name
     posted = store.post(name, verb, rate, actor(), wall_clock_ms(), before.lease, payload=payload)
-    if wait_s is not None:
+    if wait_s is not None and (before.live or verb not in (Verb.ADD, Verb.REMOVE)):  # only a run takes these
         epoch: int | None = _waited(store, name, posted, verb, wait_s)
     else:  # a live runner takes it at its next barrier
         epoch = None if before.live else store.taken(name, posted)

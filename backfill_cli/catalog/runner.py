@@ -101,13 +101,11 @@ class RunnerStore:
         before: "JobDefinition",
         after: "JobDefinition",
         control: Control,
-        promised: Checkpoint | None = None,
         committed: Checkpoint | None = None,
     ) -> None:
         """The command is taken, and the job has its new definition, and that control.
 
-        promised: an epoch that brings the sink there. committed: what of the job is committed, where its tables
-        are fewer.
+        committed: what is committed, with all splits, where the job has other tables; None: as it was.
         """
         with self._ours() as db:
             inbox.take(db, self._job, (command,), record.epoch, record.committed_ms)
@@ -115,10 +113,7 @@ class RunnerStore:
             jobs.set_control(db, self._job, control)
             if committed is not None:
                 checkpoints.recommit(db, self._job, committed)
-            if promised is not None:
-                checkpoints.prepare(db, self._job, promised)
-            else:
-                jobs.use_epoch(db, self._job, record.epoch)
+            jobs.use_epoch(db, self._job, record.epoch)
             ledger.record(db, self._job, record)
 
     def refused(self, command: Command, record: EpochRecord, why: Limit) -> None:

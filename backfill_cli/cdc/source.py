@@ -9,7 +9,7 @@ import json
 import time
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -98,7 +98,7 @@ class LogSource(ConsumableLog, Source, Generic[C]):
         self._pin: Pin | None = None
         self._ranges = Ranges(())
         self._since: int | None = None
-        self._apart = False
+        self._apart = self._beside = False
         self._known: dict[int, Known] = {}  # at the begin and the end of the last window: it may be taken again
         self._empty_to = 0  # up to here the log is known to hold no changes of our tables
         self._marked_s = time.monotonic()
@@ -157,6 +157,10 @@ class LogSource(ConsumableLog, Source, Generic[C]):
         """A number above that of every open transaction; None if no chunk needs to wait for any."""
         return None
 
+    def _has_ended(self, since: int) -> bool:
+        """Whether every transaction below this number has ended, as `Visibility` demands it."""
+        return True
+
     def _followed(self, taken: TakenWindow[C], after: int) -> Mapping[str, str]:
         """Check that what was taken can be followed. Returns the schemas of tables whose columns changed."""
         return {}
@@ -206,9 +210,17 @@ class LogSource(ConsumableLog, Source, Generic[C]):
             latest=self._position(end),
             pending=self._epochs(after, end, added),
             oldest=None if oldest is None else self._position(oldest),
-            log_first=snapshot_open and (end - after > LONG_LOG_BYTES or columns_wait),
+            log_first=snapshot_open and (end - after > LONG_LOG_BYTES or columns_wait or self._reads_wait()),
             held_bytes=held_bytes,
         )
+
+    def _reads_wait(self) -> bool:
+        """Whether no chunk can be read yet, and tables that others follow would wait with it."""
+        since = self._visibility.since
+        return self._beside and since is not None and not self._has_ended(since)
+
+    def read_on(self, tables: Collection[str]) -> None:
+        self._beside = True
 
     def _epochs(self, after: int, end: int, added: Mapping[str, str]) -> tuple[UpstreamEpoch, ...]:
         """What the log has, as one epoch; without our tables' changes, once in MARK_EVERY_S."""
@@ -303,6 +315,10 @@ class LogSource(ConsumableLog, Source, Generic[C]):
         known = Known(tuple(given["hidden"]), given["read"], given["columns"], given["storage"])
         self._known = {given["at"]: known}
         self._recalled(known)
+
+    def rejoined(self, memory: str) -> str:
+        """The first chunk waits once more: open transactions may have changed the new tables before."""
+        return json.dumps({**json.loads(memory), "read": False}) if memory else memory
 
 
 def in_worker(

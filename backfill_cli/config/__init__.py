@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -87,6 +87,19 @@ class JobConfig:
     hooks: Hooks
     guards: tuple[GuardSection, ...] = ()
     file: str = field(default="", compare=False)
+
+    def with_table(self, section: Tree) -> "JobConfig":
+        """The config with another table; its key is the primary key if it names none. Raises ConfigError."""
+        told = [*self.tree["tables"], section]
+        return self._of_tables(told, f"table {section['name']!r}")
+
+    def of_tables(self, names: Collection[str]) -> "JobConfig":
+        """The config with these of its tables only."""
+        return self._of_tables([one for one in self.tree["tables"] if one["name"] in names], self.file)
+
+    def _of_tables(self, told: list[Tree], source: str) -> "JobConfig":
+        hint = "name its key and options under its [[tables]] in the config"
+        return replace(_checked({**self.tree, "tables": told}, source, [], hint, STORED), file=self.file)
 
     def table(self, name: str) -> Table:
         return next(table for table in self.tables if table.name == name)

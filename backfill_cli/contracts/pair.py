@@ -1,7 +1,7 @@
 """One source made of two sides, of one system or two: a pinned snapshot and the change log that follows it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -71,6 +71,9 @@ class Pair(Source):
         self.snapshot.restore(pin)
         self.log.restore(pin)
 
+    def read_on(self, tables: Collection[str]) -> None:
+        self.snapshot.read_on(tables)
+
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
         pin = self._taken()
         if snapshot_open:
@@ -114,6 +117,9 @@ class Pair(Source):
 
     def recall(self, memory: str) -> None:
         self.log.recall(memory)
+
+    def rejoined(self, memory: str) -> str:
+        return self.log.rejoined(memory)
 
     def _places(self) -> Mapping[str, frozenset[str]]:
         sides = [self.snapshot.extras.places(), self.log.extras.places()]

@@ -317,6 +317,12 @@ class Sink(Contract):
         Raises UsageError when something else depends on one of them; then none was dropped.
         """
 
+    def leave(self, job: str, tables: Sequence[str]) -> None:
+        """Remove the markers of these of the job's tables; the data stays. Can be repeated.
+
+        By default they stay until the job is forgotten, and no other job can have the tables before.
+        """
+
     @abstractmethod
     def forget(self, job: str) -> None:
         """Remove the job's markers, owner and side rows; the data stays. Later commits are refused."""

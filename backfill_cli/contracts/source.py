@@ -6,7 +6,7 @@ needs a second one, and a method that is not abstract has a default that is righ
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -299,7 +299,12 @@ class ChangeReads(Contract):
         """Receives what an earlier process remembered, if that was something; called after `restore`.
 
         It is compared with what exists at the next `observe` or `changes`, which raise Fatal naming what differs.
+        What it says of tables that have left the job is ignored.
         """
+
+    def rejoined(self, memory: str) -> str:
+        """What was remembered, for a job whose snapshot is read again, as tables have joined it."""
+        return memory
 
 
 class Connected:
@@ -535,6 +540,18 @@ class Lease(Contract):
     def require_releasable(self, pin: Pin) -> None:
         """Raise what `release` would raise now. Changes nothing; called before anything of the job is dropped."""
 
+    def require_joinable(self) -> None:
+        """Raise what `join` would raise now. Called after `pin` of a source of these tables alone."""
+
+    def join(self) -> None:
+        """The job's object holds the changes of these tables, too. Called after `pin`, can be repeated.
+
+        Raises UsageError with what makes it possible.
+        """
+
+    def leave(self, table: str) -> None:
+        """The job's object need not hold changes of this table any more. Can be repeated."""
+
     @abstractmethod
     def removal(self, pin: Pin, mark: str | None) -> Sequence[str]:
         """The statements that remove by hand what `release` would, or `clean_up` under this mark.
@@ -569,6 +586,9 @@ class Source(SnapshotReads, ChangeReads, Connected):
     @abstractmethod
     def restore(self, pin: Pin) -> None:
         """Resumes a pin that an earlier runner made. Raises Fatal naming what has changed."""
+
+    def read_on(self, tables: Collection[str]) -> None:
+        """Rows of the snapshot are still to be read of these tables only. Called after `restore`."""
 
     @abstractmethod
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
@@ -644,6 +664,9 @@ class SnapshotSide(SnapshotReads, Connected):
     @abstractmethod
     def restore(self, pin: Pin) -> None:
         """Resume a job's pin: after `pin`, and in each later process. Raises Fatal naming what has changed."""
+
+    def read_on(self, tables: Collection[str]) -> None:
+        """Rows are still to be read of these tables only, see `Source.read_on`."""
 
     def check(self) -> None:
         """Check that what was pinned is unchanged, at every barrier while it is read. Raises Fatal if not."""

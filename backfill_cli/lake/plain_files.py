@@ -21,6 +21,7 @@ from backfill_cli.formats.frames import struct_type
 from backfill_cli.formats.row_groups import FileSlice, Within
 from backfill_cli.lake.key_ranges import WHOLE, KeyRead, Point
 from backfill_cli.model.schema import Columns
+from backfill_cli.spark.api import load
 
 COMPARED = (*WHOLE, "date")
 """Types of keys that are compared here. Others have inexact statistics: Delta keeps timestamps in milliseconds."""
@@ -162,6 +163,7 @@ class PlainFiles:
             self._groups.update(zip(unknown, pool.map(self._plain_groups, unknown), strict=True))
 
     def _plain_groups(self, path: str) -> _Layout | None:
+        load()
         from pyspark.sql.pandas.types import to_arrow_schema
 
         try:

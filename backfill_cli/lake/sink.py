@@ -118,6 +118,10 @@ class LakeSink(Sink):
                     raise marker_gone(commit, table.name, self.holder)
                 self._commit(commit, table, claims[table.name])
 
+    def leave(self, job: str, tables: Sequence[str]) -> None:
+        if self._record(job) is not None:
+            self._state(job).leave(tables)
+
     def saved(self, job: str) -> SavedJob | None:
         markers = self.committed(job)
         marker = self._state(job).at_one_epoch(markers) if markers else None

@@ -12,9 +12,9 @@ one, but no marker will ever name it.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, unquote
 
 from backfill_cli.contracts import EpochCommit, SavedJob, own
@@ -206,6 +206,18 @@ class JobState:
     def newest_epoch(self) -> int:
         """The newest epoch that was about to be committed: tables that are missing now held rows then. 0: none."""
         return max((_epoch_of(name) for name in self._files.names() if name.startswith("epoch-")), default=0)
+
+    def leave(self, tables: Sequence[str]) -> None:
+        """The job has no claim to these tables."""
+
+        def left(record: JobRecord) -> JobRecord:
+            def rest(told: Mapping[str, Any]) -> dict[str, Any]:
+                return {name: one for name, one in told.items() if name not in tables}
+
+            claims, dropped, cuts = rest(record.claims), rest(record.dropped), rest(record.cuts)
+            return replace(record, claims=claims, dropped=dropped, cuts=cuts)
+
+        self.change(left)
 
     def forget(self) -> None:
         """No state of the job is left, and no folder if no other job has state there."""

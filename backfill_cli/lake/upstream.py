@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -157,6 +157,7 @@ class LakeUpstream(Source, Generic[T]):
     def __init__(self, tables: Iterable[T], version: int | str) -> None:
         self.tables = {one.spec.name: one for one in tables}
         self._version = version
+        self._unread: Collection[str] = self.tables.keys()
         self.capabilities = Capabilities(
             Pinned(), before_images=True, one_log=len(self.tables) == 1, keeps=self.keeps
         )
@@ -189,9 +190,12 @@ class LakeUpstream(Source, Generic[T]):
             self.tables[name].restore(pin)
             self.tables[name].follow(identity)
 
+    def read_on(self, tables: Collection[str]) -> None:
+        self._unread = tables
+
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
-        for one in self.tables.values() if snapshot_open else ():
-            one.check()
+        for name in self._unread if snapshot_open else ():
+            self.tables[name].check()
         return self._view(position, self._pin.identity)
 
     def _view(self, position: Position, identity: str) -> UpstreamView:

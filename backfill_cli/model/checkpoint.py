@@ -60,6 +60,7 @@ class Checkpoint:
     quarantined: side table of the sink → number of unreadable rows kept in it, since the job began.
     skipped: records of topics and files that changed no row, by kind, since the job began.
     written: rows written, by table and phase, since the job began (of an older version: since this one ran it).
+    joined: the sink's tables that joined the job at this checkpoint, before any row of them.
     """
 
     epoch: int
@@ -79,6 +80,7 @@ class Checkpoint:
     quarantined: Mapping[str, int] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
     written: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    joined: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Where a job is in one or several change logs: one cursor per log, ordered, JSON in the catalog."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from backfill_cli.model.names import by_numbers
@@ -62,6 +62,10 @@ class Position:
                 merged[log] = cursor
         return Position.of(merged)
 
+    def without(self, table: str, tables: Iterable[str]) -> "Position":
+        """Without the logs of a table. tables: all that have logs here, this one too."""
+        return Position(tuple((log, at) for log, at in self if table_of(log, tables) != table))
+
     def __le__(self, other: "Position") -> bool:
         return all((theirs := other.get(log)) is not None and not _before(theirs, mine) for log, mine in self)
 
@@ -72,6 +76,11 @@ class Position:
 
 
 START = Position()
+
+
+def table_of(log: str, tables: Iterable[str]) -> str | None:
+    """The table whose log it is: named like the table, or like a part of it, `orders/3`; None if all share it."""
+    return max((one for one in tables if log == one or log.startswith(f"{one}/")), key=len, default=None)
 
 
 def _before(a: Cursor, b: Cursor) -> bool:

@@ -1,7 +1,8 @@
 """What an upstream reports, as values."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from backfill_cli.model.limit import Limit
@@ -116,6 +117,49 @@ class Pin:
     schema: Mapping[str, str] = field(default_factory=dict)
     identity: str = "{}"
     shown: str = ""
+
+    def joined(self, more: "Pin") -> "Pin":
+        """With the tables of `more`, which this one lacks. What both say of is as this one says it."""
+        ends = [one for one in (more.complete_at, self.complete_at) if one is not None]
+        times = [one for one in (self.position_ms, more.position_ms) if one is not None]
+        identity = _merged(json.loads(self.identity), json.loads(more.identity))
+        return replace(
+            self,
+            position=Position.of({**dict(more.position), **dict(self.position)}),
+            position_ms=max(times, default=None),
+            complete_at=Position.of({log: at for end in ends for log, at in end}) if ends else None,
+            splits=(*self.splits, *more.splits),
+            schema={**more.schema, **self.schema},
+            identity=json.dumps(identity, sort_keys=True),
+        )
+
+    def without(self, table: str) -> "Pin":
+        """Without a table that leaves the job."""
+        tables = tuple(self.schema)
+        return replace(
+            self,
+            position=self.position.without(table, tables),
+            complete_at=None if self.complete_at is None else self.complete_at.without(table, tables),
+            splits=tuple(split for split in self.splits if split.table != table),
+            schema={name: text for name, text in self.schema.items() if name != table},
+            identity=json.dumps(_without(json.loads(self.identity), table), sort_keys=True),
+        )
+
+
+def _merged(ours: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of tables is merged, table by table; what is said of all of them is as `ours` says it."""
+    found = dict(more) | dict(ours)
+    for name in ours.keys() & more.keys():
+        if isinstance(ours[name], dict) and isinstance(more[name], dict):
+            found[name] = {**more[name], **ours[name]}
+    return found
+
+
+def _without(identity: Mapping[str, Any], table: str) -> dict[str, Any]:
+    return {
+        name: {of: one for of, one in told.items() if of != table} if isinstance(told, dict) else told
+        for name, told in identity.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

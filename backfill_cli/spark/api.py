@@ -4,6 +4,8 @@ The types are for annotations; the functions are loaded by the first call. A mod
 Spark runs can import pyspark itself.
 """
 
+import importlib
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,19 @@ else:
 
     F = _Functions()
 
+_LOADING = threading.Lock()
+
+
+def load() -> None:
+    """pyspark is loaded. Its modules import each other: a thread that begins elsewhere meanwhile sees halves.
+
+    Called first by whoever may load it beside another thread.
+    """
+    with _LOADING:
+        importlib.import_module("pyspark.sql.pandas.types")
+
+
 Session = Callable[[], SparkSession]
 """What opens the session by its first call: for whoever may not need one."""
 
-__all__ = ["Column", "DataFrame", "F", "Session", "SparkSession"]
+__all__ = ["Column", "DataFrame", "F", "Session", "SparkSession", "load"]

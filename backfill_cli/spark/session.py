@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from backfill_cli.errors import Fatal, SparkEnded, Transient, UsageError, in_config, shell
 from backfill_cli.model.secret_forms import SECRET_NAME, SIGNATURE
 from backfill_cli.spark import class_data, driver
+from backfill_cli.spark.api import load
 from backfill_cli.spark.java import find_java
 from backfill_cli.spark.table_formats import session_settings
 
@@ -136,6 +137,7 @@ def _require_ours(conf: Mapping[str, str]) -> None:
 
 def session_for(config: "JobConfig") -> "SparkSession":
     """A session as `open_session` makes it, with the job's settings."""
+    load()
     return open_session(
         config.spark.master or "local[*]", config.spark_conf(), config.spark.remote, config.table_formats()
     )

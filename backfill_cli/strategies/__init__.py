@@ -4,7 +4,7 @@ No I/O, no clock, no randomness, no Spark: that keeps them small, and thousands 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -21,6 +21,7 @@ class StrategyState(Protocol):
     """What every strategy's state provides, as a frozen dataclass: all that the engine and the views ask of it.
 
     converging: whether the sink becomes right only once the log passes the end of a fuzzy load.
+    beside: whether rows of tables that joined the job are read while the others follow their log.
     snapshot_finished_ms, log_store_finished_ms: the barriers that ended the phases.
     """
 
@@ -36,6 +37,8 @@ class StrategyState(Protocol):
     def splits(self) -> Mapping[SplitKey, SplitProgress]: ...
     @property
     def converging(self) -> bool: ...
+    @property
+    def beside(self) -> bool: ...
     @property
     def snapshot_finished_ms(self) -> int | None: ...
     @property
@@ -67,6 +70,17 @@ class Strategy(ABC, Generic[S]):
     @abstractmethod
     def advance(self, state: S, plan: EpochPlan, staged: Staged | None, budget: Budget) -> S:
         """The state after `plan` was read as `staged` reports; an empty plan (staged None) moves only the pace."""
+
+    def joined(self, state: S, more: Pin) -> S:
+        """The state once further tables have joined the job, of which nothing is read. more: their pin.
+
+        This strategy is that of the job with them.
+        """
+        raise NotImplementedError(f"no table joins a job with strategy {self.name}")
+
+    def left(self, state: S, table: str, tables: Sequence[str]) -> S:
+        """The state once a table has left the job, whose strategy is this one without it. tables: all before."""
+        raise NotImplementedError(f"no table leaves a job with strategy {self.name}")
 
     def closes(self, before: S, after: S) -> tuple[str, ...]:
         """The tables whose snapshot became complete between `before` and `after`: their keys are checked then."""

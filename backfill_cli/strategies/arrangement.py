@@ -35,6 +35,7 @@ class ArrangementState:
     splits: Mapping[SplitKey, SplitProgress]
     allowance: Allowance = field(default_factory=Allowance)
     snapshot_finished_ms: int | None = None
+    beside: bool = False
 
     converging: bool = False
 
@@ -109,8 +110,16 @@ class ArrangementStrategy(SplitStrategy[ArrangementState]):
             return state
         state = self._consumed(state, staged, budget)
         if self._is_read(state):
-            return replace(state, phase=Phase.UPSTREAM, snapshot_finished_ms=budget.now_ms)
+            return replace(state, phase=Phase.UPSTREAM, snapshot_finished_ms=budget.now_ms, beside=False)
         return state
+
+    def joined(self, state: ArrangementState, more: Pin) -> ArrangementState:
+        """Their rows are read as those of a new job are, while every change of a table that was read counts."""
+        beside = state.beside or state.phase == Phase.UPSTREAM
+        return replace(state, phase=Phase.SNAPSHOT, snapshot_finished_ms=None, beside=beside)
+
+    def _read_whole(self, state: ArrangementState) -> ArrangementState:
+        return replace(state, phase=Phase.UPSTREAM, snapshot_finished_ms=state.position_ms, beside=False)
 
     def freeze(self, state: ArrangementState) -> str:
         return json.dumps(frozen(state), sort_keys=True)

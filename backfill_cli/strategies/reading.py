@@ -3,6 +3,7 @@
 Row and byte counts of a split are exact for a pinned snapshot, and estimates when current state is read.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -178,6 +179,19 @@ class SplitStrategy(Strategy[L]):
     def _is_read(self, state: L) -> bool:
         return next(self._reading.open(state.splits), None) is None
 
+    def unread(self, state: L) -> frozenset[str]:
+        """The tables of which rows of the snapshot are still to be read."""
+        return frozenset(split.table for split, _ in self._reading.open(state.splits))
+
+    def left(self, state: L, table: str, tables: Sequence[str]) -> L:
+        splits = {key: progress for key, progress in state.splits.items() if key[0] != table}
+        state = replace(state, splits=splits, position=state.position.without(table, tables))
+        return self._read_whole(state) if state.phase == Phase.SNAPSHOT and self._is_read(state) else state
+
+    @abstractmethod
+    def _read_whole(self, state: L) -> L:
+        """The state after a snapshot of which the last table that was still to be read has left the job."""
+
     def closes(self, before: L, after: L) -> tuple[str, ...]:
         return self._reading.completed(before.splits, after.splits) if before.phase == Phase.SNAPSHOT else ()
 
@@ -193,6 +207,7 @@ def frozen(state: Limited) -> dict[str, Any]:
         "position_ms": state.position_ms,
         "allowance": [state.allowance.tokens, state.allowance.at_ms],
         "snapshot_finished_ms": state.snapshot_finished_ms,
+        **({"beside": True} if state.beside else {}),
     }
 
 
@@ -206,6 +221,7 @@ def thawed(kept: Mapping[str, Any], splits: Splits, control: Control) -> dict[st
         "splits": dict(splits),
         "allowance": unpaid(kept),
         "snapshot_finished_ms": kept["snapshot_finished_ms"],
+        "beside": kept.get("beside", False),
     }
 
 

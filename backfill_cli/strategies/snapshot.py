@@ -8,11 +8,12 @@ Rules and laws: docs/design.md.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.pace import Allowance, Budget
-from backfill_cli.model.plan import ChangeWindow, EpochPlan, Staged
-from backfill_cli.model.position import Position
+from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged
+from backfill_cli.model.position import Position, table_of
 from backfill_cli.model.split import SplitKey, SplitProgress
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
 from backfill_cli.strategies.reading import BYTES_A_ROW, SplitStrategy, frozen, observed, refilled, thawed
@@ -36,6 +37,7 @@ class SnapshotState:
     snapshot_finished_ms: int | None = None
     log_store_finished_ms: int | None = None
     uncovered: bool = False
+    beside: bool = False
 
     @property
     def converging(self) -> bool:
@@ -54,16 +56,29 @@ class SnapshotStrategy(SplitStrategy[SnapshotState]):
     def plan(self, state: SnapshotState, view: UpstreamView, budget: Budget) -> EpochPlan:
         if state.control.paused:
             return observed(EpochPlan(), view.pending, state.position_ms, view.latest)
+        reads: tuple[SnapshotRead, ...] = ()
         if state.phase == Phase.SNAPSHOT:
-            plan = EpochPlan(tuple(self._reading.reads(state.splits, self._allowed(state, budget), budget)))
-            return observed(plan, view.pending, state.position_ms, view.latest)
-        taken = self._take(state, view.pending, budget)
+            reads = tuple(self._reading.reads(state.splits, self._allowed(state, budget), budget))
+            if not state.beside:
+                return observed(EpochPlan(reads), view.pending, state.position_ms, view.latest)
+        follows = [epoch for epoch in view.pending if not state.beside or self._is_free(state, epoch)]
+        taken = self._take(state, follows, budget)
         if not taken:
-            return observed(EpochPlan(), view.pending, state.position_ms, view.latest)
-        window = _window(state, view.pending[:taken])
-        left = view.pending[taken:]
-        plan = EpochPlan(window=window, left=sum(map(_weight, left)))
+            return observed(EpochPlan(reads), view.pending, state.position_ms, view.latest)
+        window = _window(state, follows[:taken])
+        now = set(map(id, follows[:taken]))
+        left = [epoch for epoch in view.pending if id(epoch) not in now]
+        plan = EpochPlan(reads, window, left=sum(map(_weight, left)))
         return observed(plan, left, window.up_to_ms, view.latest)
+
+    def _is_free(self, state: SnapshotState, epoch: UpstreamEpoch) -> bool:
+        """Whether none of its changes is of a table that is still read: these apply to all of its rows."""
+        unread = self.unread(state)
+        return not any(table_of(log, self._tables) in unread for log, _ in epoch.cursors)
+
+    @cached_property
+    def _tables(self) -> frozenset[str]:
+        return frozenset(split.table for split in self.splits)
 
     def advance(
         self, state: SnapshotState, plan: EpochPlan, staged: Staged | None, budget: Budget
@@ -71,17 +86,39 @@ class SnapshotStrategy(SplitStrategy[SnapshotState]):
         state = replace(state, allowance=refilled(state, budget))
         if staged is None:
             return self._advance_idle(state, plan, budget)
-        if plan.reads:
+        if plan.reads or (state.beside and state.phase == Phase.SNAPSHOT):
             state = self._consumed(state, staged, budget)
+            if staged.window is not None:
+                state = self._moved(state, staged.window)
             return self._leave_snapshot(state, plan, budget) if self._is_read(state) else state
         assert staged.window is not None
         return self._advance_log(state, plan, staged.window, budget)
 
     def _leave_snapshot(self, state: SnapshotState, plan: EpochPlan, budget: Budget) -> SnapshotState:
-        state = replace(state, snapshot_finished_ms=budget.now_ms)
+        state = replace(state, snapshot_finished_ms=budget.now_ms, beside=False)
         if plan.pending_after == 0:  # nothing queued up: there is no log store to drain
             return replace(state, phase=Phase.UPSTREAM, log_store_finished_ms=budget.now_ms)
         return replace(state, phase=Phase.LOG_STORE)
+
+    def joined(self, state: SnapshotState, more: Pin) -> SnapshotState:
+        """Their rows are read, and their logs stand meanwhile; the others' logs are followed if they were."""
+        ends = {**dict(more.complete_at or ()), **dict(state.complete_at or ())}
+        return replace(
+            state,
+            phase=Phase.SNAPSHOT,
+            position=Position.of({**dict(more.position), **dict(state.position)}),
+            complete_at=Position.of(ends) if ends else None,
+            snapshot_finished_ms=None,
+            log_store_finished_ms=None,
+            beside=state.beside or state.phase != Phase.SNAPSHOT,
+        )
+
+    def left(self, state: SnapshotState, table: str, tables: Sequence[str]) -> SnapshotState:
+        ends = None if state.complete_at is None else state.complete_at.without(table, tables)
+        return replace(super().left(state, table, tables), complete_at=ends)
+
+    def _read_whole(self, state: SnapshotState) -> SnapshotState:
+        return replace(state, phase=Phase.LOG_STORE, snapshot_finished_ms=state.position_ms, beside=False)
 
     # -- log store and upstream phase ----------------------------------------------------------------------------
 
@@ -95,13 +132,16 @@ class SnapshotStrategy(SplitStrategy[SnapshotState]):
     def _advance_log(
         self, state: SnapshotState, plan: EpochPlan, window: ChangeWindow, budget: Budget
     ) -> SnapshotState:
-        assert state.position <= window.up_to, f"the log would move back from {state.position} to {window.up_to}"
-        moved = replace(state, position=window.up_to, position_ms=window.up_to_ms)
+        moved = self._moved(state, window)
         if state.phase == Phase.UPSTREAM:
             return moved
         if plan.pending_after == 0:
             return _caught(moved, budget)
         return moved
+
+    def _moved(self, state: SnapshotState, window: ChangeWindow) -> SnapshotState:
+        assert state.position <= window.up_to, f"the log would move back from {state.position} to {window.up_to}"
+        return replace(state, position=window.up_to, position_ms=window.up_to_ms)
 
     def _advance_idle(self, state: SnapshotState, plan: EpochPlan, budget: Budget) -> SnapshotState:
         """A barrier without rows: the log store ends if this barrier observed nothing pending."""

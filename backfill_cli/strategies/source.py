@@ -67,6 +67,7 @@ class SourceState:
     snapshot_finished_ms: int | None = None
 
     converging: bool = False
+    beside: bool = False
     log_store_finished_ms: None = None
 
     @property

@@ -1,14 +1,20 @@
-"""What `set` puts into a job's inbox: checked as a start checks it, so that its barrier need not refuse it."""
+"""What `set`, `add` and `remove` put into a job's inbox, checked as a start checks it."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.config import JobConfig
+from backfill_cli.config import JobConfig, from_stored
+from backfill_cli.engine.job.checks import estimate_of, planned_of
+from backfill_cli.engine.job.drop import live_names
+from backfill_cli.engine.job.join import joined, require_known
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import changed_keys, require_same, require_same_strategy
 from backfill_cli.errors import UsageError, command
 from backfill_cli.model.change import Change
 from backfill_cli.model.job import Verb
+from backfill_cli.model.reports import PlannedTable
 
 OF_A_PROCESS = ("spark", "hooks")
 """Sections of the config that a run reads as it begins."""
@@ -36,3 +42,60 @@ def require_of_job(name: str, config: JobConfig, verb: Verb) -> None:
 def of_next_run(keys: Sequence[str]) -> list[str]:
     """The keys that act only once another process runs the job."""
     return [key for key in keys if key.partition(".")[0] in OF_A_PROCESS]
+
+
+@dataclass(frozen=True, slots=True)
+class Adding:
+    """change: for the inbox. planned: the table. estimate_s, by: how long its snapshot takes, see PlanReport.
+
+    lines: what the config's file lacks of the table; empty if it has it.
+    """
+
+    change: Change
+    planned: PlannedTable
+    estimate_s: tuple[float, float] | None
+    by: str
+    lines: str
+
+
+def adding(name: str, table: str, config: JobConfig | None, catalog: Catalog, into_existing: bool) -> Adding:
+    """A table joins the job. config: the file's, which may have it; None: no file has.
+
+    Raises what refuses it, by the checks of a start.
+    """
+    job = catalog.definition(name)
+    if config is not None:
+        require_of_job(name, config, Verb.ADD)
+    told = [] if config is None else [one for one in config.tree["tables"] if one["name"] == table]
+    whole = from_stored(job.config)
+    if table not in {one.name for one in whole.tables}:
+        whole = whole.with_table(told[0] if told else {"name": table})
+    file = job.config_file if config is None else config.file
+    change = Change(whole.stored(), file, table, into_existing=into_existing)
+    alone = whole.of_tables({table})
+    with Resources(whole) as resources, Resources(alone, opening=resources.opening) as its:
+        made = joined(job, change, catalog, resources, its, try_it=True)
+        kept, estimates = its.sink.capabilities.logical_types, its.upstream.capabilities.log is not None
+    planned = planned_of(made.tables[0], made.pin, estimates, kept)
+    estimate_s, by = estimate_of(alone, catalog, [planned], made.sample)
+    section = whole.table(table)
+    lines = f"[[tables]]\nname = {json.dumps(table)}\nkey = {json.dumps(section.key)}"
+    return Adding(change, planned, estimate_s, by, "" if told else lines)
+
+
+def removing(name: str, table: str, catalog: Catalog, with_rows: bool) -> Change:
+    """A table leaves the job. Raises UsageError for the last one; with_rows, for rows that may not be dropped."""
+    job = catalog.definition(name)
+    require_known(job, table)
+    config = from_stored(job.config)
+    if with_rows:
+        (target,) = [one for one in job.tables if one.name == table]
+        names = [one.live for one in live_names(name, catalog) if one.target == target.target]
+        why = f"people query it as {names[0]}" if names else "rows of others may be in it"
+        if names or not target.plain_inserts:
+            raise UsageError(
+                f"{target.target} cannot be dropped with its rows: {why}",
+                "let it stay: " + command(f"remove {name} --table {table}"),
+            )
+    rest = config.of_tables({one.name for one in config.tables} - {table})
+    return Change(rest.stored(), job.config_file, table, with_rows=with_rows)

@@ -324,16 +324,16 @@ def plan(
     fields, made = upstream.extras.fields(), config.transform_of
     planned = [
         replace(
-            _planned(table, pin, estimated, kept),
+            planned_of(table, pin, estimated, kept),
             transformed=made(table.name).select is not None,
             fields=tuple(fields.get(table.name, ())),
         )
         for table in tables
         if not table.side
     ]
-    beside = [_planned(table, pin, False, kept) for table in tables if table.side]
+    beside = [planned_of(table, pin, False, kept) for table in tables if table.side]
     exact = pin.complete_at is None
-    estimate_s, by = _estimate(config, catalog, planned, checked.sample)
+    estimate_s, by = estimate_of(config, catalog, planned, checked.sample)
     now_ms, job = wall_clock_ms(), catalog.job(config.job.name) if known else None
     short = too_short(headroom, checked.choice.strategy, estimate_s, now_ms)
     due = config.throttle.deadline(now_ms if job is None else job.created_ms)
@@ -376,7 +376,7 @@ def _headroom(upstream: Source, pin: Pin, view: UpstreamView | None) -> Headroom
     return answer(ask, Unread(pin.position, True, wall_clock_ms(), oldest_ms))
 
 
-def _planned(table: SinkTable, pin: Pin, estimated: bool, kept: Collection[str]) -> PlannedTable:
+def planned_of(table: SinkTable, pin: Pin, estimated: bool, kept: Collection[str]) -> PlannedTable:
     splits = [s for s in pin.splits if s.table == table.name]
     counted = all(s.rows is not None for s in splits)
     return PlannedTable(
@@ -417,7 +417,7 @@ def _edited(config: JobConfig, catalog: Catalog) -> Iterator[str]:
         yield f"the config differs from the job's: {', '.join(keys)}; for the job to use it: {use}"
 
 
-def _estimate(
+def estimate_of(
     config: JobConfig, catalog: Catalog, tables: Sequence[PlannedTable], sample: Sampled
 ) -> tuple[tuple[float, float] | None, str]:
     """The snapshot's time, and what that is known by; None, and why it is not known."""

@@ -83,7 +83,7 @@ class Resources:
         waits: bool | None = None,
         opening: Opening | None = None,
     ) -> None:
-        self._config = config
+        self.config = config
         self._open = ExitStack()
         self.tell = tell or (lambda _doing: None)
         self.patience_s = config.retry.limit_s if (tell is not None if waits is None else waits) else 0.0
@@ -111,13 +111,13 @@ class Resources:
         return self._opened()
 
     def _opened(self) -> Source:
-        upstream = self._config.open_upstream()
+        upstream = self.config.open_upstream()
         upstream.use(lambda: self.spark)
         return self._open.enter_context(closing(upstream))
 
     @cached_property
     def sink(self) -> Sink:
-        sink = self._config.open_sink()
+        sink = self.config.open_sink()
         sink.use(lambda: self.spark)
         return sink
 

@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from backfill_cli.catalog.jobs import keys_in
 from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.config.effective import Difference, differences, moved
+from backfill_cli.config.faults import spell_path
 from backfill_cli.contracts import Capabilities, JobDefinition, Sink, SinkTable, Source, TableSpec
 from backfill_cli.engine.spool.folder import holds_entries, owned
 from backfill_cli.errors import (
@@ -252,7 +253,27 @@ def require_same(
         if one.path not in _HOW_WRITTEN or (one.before is not None and has_read_changes())
     ]
     if found:
+        _refuse_other_tables(name, had["tables"].keys(), config, found)
         raise _different(name, found, moved(had, config.fingerprint()), known)
+
+
+def _refuse_other_tables(name: str, had: Collection[str], config: JobConfig, found: Sequence[Difference]) -> None:
+    """Raises UsageError with the commands by which tables join and leave the job, if these alone differ."""
+    now = [table.name for table in config.tables]
+    joins, leaves = [one for one in now if one not in had], [one for one in had if one not in now]
+    others = (*(f"tables.{spell_path((one,))}." for one in (*joins, *leaves)),)
+    if not (joins or leaves) or any(not one.path.startswith(others) for one in found):
+        return
+    file = shlex.quote(config.file) if config.file else "job.toml"
+    lines = [f"add {name} --table {shlex.quote(one)} --config {file}" for one in joins]
+    lines += [f"remove {name} --table {shlex.quote(one)}" for one in leaves]
+    said = [f"{', '.join(joins)} would join it"] * bool(joins) + [f"{', '.join(leaves)} would leave it"] * bool(
+        leaves
+    )
+    raise UsageError(
+        f"job {name!r} exists, and this config has other tables: {', and '.join(said)}",
+        command(*lines),
+    )
 
 
 def _different(name: str, found: Sequence[Difference], folder: tuple[str, str] | None, known: bool) -> UsageError:

@@ -336,6 +336,9 @@ class Orchestrator(Generic[S]):
         view = upstream.observe(self.state.position, phase == Phase.SNAPSHOT)
         if upstream.lease is not None:
             upstream.lease.enforce_limit(self.state.position, phase == Phase.SNAPSHOT)
+        # rows that are read beside a log that is followed keep that waiting: such epochs are as short as live ones
+        settings = self._settings
+        self._sizes.target_ms = settings.interval_ms if self.state.beside else settings.target_ms
         budget = self._budget(barrier, steady_ms)
         plan = self._strategy.plan(self.state, view, budget)
         self._meter.observed(plan, self._ports.now_ms(), view)

@@ -52,12 +52,16 @@ def _markers(job: Job, sink: Sink) -> Mapping[str, Marker]:
 
 
 def _may_be_late(job: Job, committed: Checkpoint) -> list[SinkTable]:
-    """Side tables that may have been created after the job's first commit: they never received a row."""
-    return [t for t in job.tables if t.side and committed.epoch and t.target not in committed.quarantined]
+    """Tables that may have been created after the job's first commit: they never received a row."""
+    return [
+        t
+        for t in job.tables
+        if committed.epoch and (t.name in committed.joined or (t.side and t.target not in committed.quarantined))
+    ]
 
 
 def _level(job: Job, late: tuple[SinkTable, ...], committed: Checkpoint, sink: Sink) -> None:
-    """New side tables are at the committed epoch, like the job's other tables: they had no rows in it."""
+    """New tables are at the committed epoch, like the job's other tables: they had no rows in it."""
     sink.prepare(job.name, late, into_existing=True)
     sink.commit(
         EpochCommit(

@@ -5,23 +5,26 @@ writes the definition: after a crash the command is there, or the job is what it
 there, and the job goes on as it was.
 """
 
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import replace
+import json
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import JobDefinition
+from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.engine.job.join import joined, require_known
 from backfill_cli.engine.job.ownership import owners_sought
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.select import require_same, require_same_strategy
+from backfill_cli.engine.job.select import require_same, require_same_strategy, strategy_of
 from backfill_cli.engine.job.side_tables import late_tables
-from backfill_cli.errors import BackfillError, Held
+from backfill_cli.engine.staging.quarantine import side_name
+from backfill_cli.errors import BackfillError, Held, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.change import Change
-from backfill_cli.model.checkpoint import EpochRecord
-from backfill_cli.model.job import Barrier, Mutations, until_redefined
+from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Recovered
+from backfill_cli.model.job import Barrier, Mutations, Verb, until_redefined
 from backfill_cli.model.limit import Limit
 
 PATIENCE_S = 10.0
@@ -52,48 +55,167 @@ def redefined(
     record = EpochRecord(barrier.epoch, barrier.prev_ms, phase, barrier.epoch, mutations=verbs)
     change = Change.read(command.payload)
     try:
-        another = from_stored(change.config)
-        fresh = opened.enter_context(_opened(another, resources, tell, PATIENCE_S))
-        made = _made(job, another, change, fresh, catalog)
+        fresh = opened.enter_context(_opened(from_stored(change.config), resources, tell))
+        match command.verb:
+            case Verb.ADD:
+                made = _with_table(job, change, recovered, fresh, catalog)
+            case Verb.REMOVE:
+                made = _without_table(job, change, recovered, fresh)
+            case _:
+                made = _configured(job, change, fresh, catalog)
     except Held:
         raise
     except BackfillError as refusal:
         why = Limit(refusal.message, hint=refusal.hint)
         resources.with_retries(lambda: store.refused(command, record, why))
         tell(f"{command.said}, requested by {command.by}, was refused: {why.said}")
-        same = opened.enter_context(_opened(config, resources, tell, config.retry.limit_s))
+        same = opened.enter_context(Resources(config, tell, opening=resources.opening))
         same.with_retries(lambda: same.upstream.restore(job.pin))
         return job, config, same
     hit("redefinition-checked")
-    control = change.paced(recovered.control)
-    resources.with_retries(lambda: store.redefined(command, record, job, made, control))
+    control, after = change.paced(recovered.control), made.definition
+    resources.with_retries(lambda: store.redefined(command, record, job, after, control, made.committed))
     hit("redefined")
-    tell(f"{command.said}, requested by {command.by}: the job goes on with {_spell(change)}")
-    fresh.patience_s = another.retry.limit_s
-    return made, another, fresh
+    tell(f"{command.said}, requested by {command.by}: {_spell(change)}")
+    fresh.patience_s = fresh.config.retry.limit_s
+    if change.with_rows:
+        _drop_rows([table for table in job.tables if table not in after.tables], fresh, tell)
+    forget_strays(after, fresh)
+    return after, fresh.config, fresh
 
 
-def _opened(config: JobConfig, before: Resources, tell: Tell, patience_s: float) -> Resources:
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """committed: what of the job is committed, with all splits, where its tables are others; None: as it is."""
+
+    definition: JobDefinition
+    committed: Checkpoint | None = None
+
+
+def _drop_rows(tables: Sequence[SinkTable], resources: Resources, tell: Tell) -> None:
+    """The tables are dropped; if they cannot be, it is told, and they stay: the job goes on without them."""
+    try:
+        resources.with_retries(lambda: resources.sink.drop(tables))
+    except BackfillError as error:
+        targets = ", ".join(table.target for table in tables)
+        tell(f"{targets} stays in the sink, as it could not be dropped: {error.message}")
+
+
+def forget_strays(job: JobDefinition, resources: Resources) -> None:
+    """The sink knows no table of the job that the job has not: one that left it before a crash."""
+    tables = {table.name for table in job.tables}
+    strays = resources.with_retries(lambda: resources.sink.committed(job.name)).keys() - tables
+    if strays:
+        resources.with_retries(lambda: resources.sink.leave(job.name, sorted(strays)))
+
+
+def _opened(config: JobConfig, before: Resources, tell: Tell) -> Resources:
     """Upstream and sink of a config, and the Spark session that is there."""
     opened = Resources(config, tell, opening=before.opening)
-    opened.patience_s = min(patience_s, opened.patience_s)
+    opened.patience_s = min(PATIENCE_S, config.retry.limit_s)
     return opened
 
 
-def _made(
-    job: JobDefinition, config: JobConfig, change: Change, resources: Resources, catalog: Catalog
-) -> JobDefinition:
-    """The job with this config. Raises what refuses it; then nothing has changed."""
-    require_same(job, config, lambda: catalog.change_logs.has_been_read(job.name))
-    require_same_strategy(job, config, resources.upstream)
+def _configured(job: JobDefinition, change: Change, resources: Resources, catalog: Catalog) -> _Made:
+    """The job with another config. Raises what refuses it; then nothing has changed."""
+    require_same(job, resources.config, lambda: catalog.change_logs.has_been_read(job.name))
+    require_same_strategy(job, resources.config, resources.upstream)
     late = late_tables(job, resources.upstream)
     with owners_sought(catalog):
         resources.with_retries(lambda: resources.sink.check(job.name, late, into_existing=False) if late else None)
     resources.with_retries(lambda: resources.upstream.restore(job.pin))
     tables = (*job.tables, *late)
     resources.with_retries(lambda: resources.sink.prepare(job.name, tables, into_existing=True))
-    return replace(job, config=change.config, config_file=change.file or job.config_file, tables=tables)
+    return _Made(replace(job, config=change.config, config_file=change.file or job.config_file, tables=tables))
+
+
+def _with_table(
+    job: JobDefinition, change: Change, recovered: Recovered, resources: Resources, catalog: Catalog
+) -> _Made:
+    """The job with another table, of which nothing is read. Its table in the sink exists, empty.
+
+    Raises what refuses it; what was made for it is removed again.
+    """
+    _require_nothing_promised(recovered)
+    with _opened(resources.config.of_tables({change.table}), resources, resources.tell) as alone:
+        names = [change.table]
+        resources.with_retries(lambda: resources.sink.leave(job.name, names))  # of a job that lost its catalog
+        try:
+            made = joined(job, change, catalog, resources, alone, try_it=False)
+            names = [table.name for table in made.tables]
+            resources.with_retries(lambda: resources.sink.prepare(job.name, made.tables, change.into_existing))
+        except BackfillError:
+            with suppress(BackfillError):
+                resources.sink.leave(job.name, names)
+                if alone.upstream.lease is not None:
+                    alone.upstream.lease.leave(change.table)
+            raise
+    definition, committed, tables = made.definition, recovered.committed, made.tables
+    strategy = strategy_of(resources.config, resources.upstream.capabilities, definition.pin)
+    before = strategy.thaw(committed.state, committed.splits, recovered.control)
+    state = strategy.joined(before, made.pin)
+    return _Made(
+        definition,
+        replace(
+            committed,
+            state=strategy.freeze(state),
+            phase=state.phase,
+            position=state.position,
+            splits=state.splits,
+            schemas={**committed.schemas, **made.pin.schema},
+            sink_schemas={**committed.sink_schemas, **{table.name: table.schema for table in tables}},
+            memory=resources.upstream.rejoined(committed.memory),
+            joined=tuple(table.name for table in tables),
+        ),
+    )
+
+
+def _without_table(job: JobDefinition, change: Change, recovered: Recovered, resources: Resources) -> _Made:
+    """The job without a table. Its rows are dropped where that was asked for. Raises what refuses it."""
+    name = change.table
+    require_known(job, name)
+    _require_nothing_promised(recovered)
+    gone = [table for table in job.tables if name == table.name or table.name == side_name(name)]
+    names = {table.name for table in gone}
+    definition = replace(
+        job,
+        config=change.config,
+        config_file=change.file or job.config_file,
+        fingerprint=json.dumps(resources.config.fingerprint()),
+        pin=job.pin.without(name),
+        tables=tuple(table for table in job.tables if table.name not in names),
+    )
+    resources.with_retries(lambda: resources.upstream.restore(definition.pin))
+    if resources.upstream.lease is not None:
+        resources.with_retries(lambda: resources.upstream.lease.leave(name) if resources.upstream.lease else None)
+    committed, tables = recovered.committed, [one.name for one in job.tables if not one.side]
+    strategy = strategy_of(resources.config, resources.upstream.capabilities, definition.pin)
+    state = strategy.left(strategy.thaw(committed.state, committed.splits, recovered.control), name, tables)
+    targets = {table.target for table in gone}
+    return _Made(
+        definition,
+        replace(
+            committed,
+            state=strategy.freeze(state),
+            phase=state.phase,
+            position=state.position,
+            splits=state.splits,
+            schemas={of: text for of, text in committed.schemas.items() if of != name},
+            sink_schemas={of: text for of, text in committed.sink_schemas.items() if of not in names},
+            quarantined={of: rows for of, rows in committed.quarantined.items() if of not in targets},
+            written={of: rows for of, rows in committed.written.items() if of not in names},
+            joined=tuple(of for of in committed.joined if of not in names),
+        ),
+    )
+
+
+def _require_nothing_promised(recovered: Recovered) -> None:
+    """Raises UsageError while the sink refuses a commit: only another config can help with that."""
+    if recovered.prepared is not None:
+        raise UsageError("a commit is not finished: the sink does not take it now", "try again once it does")
 
 
 def _spell(change: Change) -> str:
-    return f"the new {', '.join(change.keys)}" if change.keys else "the config as it was"
+    if change.table:
+        return "the job goes on with the tables that it has now"
+    return f"the job goes on with the new {', '.join(change.keys)}" if change.keys else "the config is as it was"

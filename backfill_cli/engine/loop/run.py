@@ -42,12 +42,14 @@ from backfill_cli.model.codec import encode
 from backfill_cli.model.guard import Order
 from backfill_cli.model.job import JobState, Verb
 from backfill_cli.model.limit import Limit
+from backfill_cli.model.split import SplitStatus
 from backfill_cli.spark import driver
 from backfill_cli.strategies import StrategyState
 
 SIGNALLED = "a signal"
 ASKED = "a stop was requested"
 RATE = "throttle.rate"
+UNREAD = frozenset({SplitStatus.NOT_STARTED, SplitStatus.CONSUMING})
 
 
 def start(
@@ -280,6 +282,9 @@ class _Run:
         resources.with_retries(lambda: begin(recovered))
         resources.tell = self.watcher.tell  # the job no longer is starting, whatever else is waited for
         strategy = strategy_of(config, resources.upstream.capabilities, definition.pin)
+        held = recovered.committed
+        if strategy.thaw(held.state, held.splits, recovered.control).beside:
+            resources.upstream.read_on({table for (table, _), one in held.splits.items() if one.status in UNREAD})
         interval_ms = int(config.barrier.interval_s * 1000)
         settings = Settings(
             interval_ms,

@@ -29,7 +29,7 @@ from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import names_of
-from backfill_cli.model.split import SplitStatus
+from backfill_cli.model.split import SplitProgress, SplitStatus
 from backfill_cli.model.upstream import Pin
 from backfill_cli.sinks.duckdb.dialect import exported_columns
 from backfill_cli.sinks.duckdb.file import PLAIN, write_query
@@ -67,7 +67,7 @@ class Expected:
         source = self._source_of(table)
         name, shape = source.name, self.config.transform_of(source.name)
         rows_at = self.upstream.extras.rows_at
-        if rows_at is not None and at.phase != Phase.SNAPSHOT:
+        if rows_at is not None and self._is_read(name, at):
             # The rows themselves, independent of how we read their changes.
             return self._as_of(rows_at(self.spark, name, at.position), table, at)
         reads = [
@@ -92,6 +92,12 @@ class Expected:
         untouched = base.join(last.select(*table.key), list(table.key), "left_anti")
         changed = last.where(f"{own.OP} = 'U'").select(*_columns(table))
         return untouched.unionByName(changed, allowMissingColumns=True)
+
+    def _is_read(self, name: str, at: Checkpoint) -> bool:
+        """Whether the snapshot of a table is: its pin need not be readable any more."""
+        splits = [(name, split.id) for split in self.pin.splits if split.table == name]
+        read = (at.splits.get(split, SplitProgress()).status == SplitStatus.CONSUMED for split in splits)
+        return at.phase != Phase.SNAPSHOT or all(read)
 
     def _source_of(self, table: SinkTable) -> Table:
         (source,) = [

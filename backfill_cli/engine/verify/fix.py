@@ -194,6 +194,7 @@ class _Fixing:
             token=self.job.token,
             attempt=stage.attempt,
             splits={},
+            joined=(),
             plan=EpochPlan(),
             staged=Staged(stage.attempt, stage.tables),
         )

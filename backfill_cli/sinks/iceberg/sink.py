@@ -289,6 +289,13 @@ class IcebergSink(LakeSink, Cutover):
                 self._drop_refs(Place.of(claim.place), None)
             self._state(job).forget()
 
+    def leave(self, job: str, tables: Sequence[str]) -> None:
+        with self._turn:
+            for table, claim in self._claims(job).items():
+                if table in tables:
+                    self._drop_refs(Place.of(claim.place), None)
+        super().leave(job, tables)
+
     def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
         at = {table.name: shape.place_of(self._options.table, table) for table in tables}
         looks = {name: self._look(place).now() for name, place in at.items()}

@@ -234,6 +234,13 @@ class KafkaSink(Sink):
     def drop(self, tables: Sequence[SinkTable]) -> None:
         making.delete(self._admin, [names.topic_of(self._options, table) for table in tables])
 
+    def leave(self, job: str, tables: Sequence[str]) -> None:
+        if self._state(job).exists():
+            with self._changing(job) as (transaction, record):
+                if record is not None and not record.tables.keys().isdisjoint(tables):
+                    rest = {name: one for name, one in record.tables.items() if name not in tables}
+                    self._write(transaction, replace(record, tables=rest))
+
     def forget(self, job: str) -> None:
         if self.knows(job):
             making.delete(self._admin, [names.state_of(self._options, job)])

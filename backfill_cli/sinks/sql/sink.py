@@ -137,6 +137,12 @@ class SqlSink(Sink, Cutover, Generic[S]):
         with self.opened("dropping the job's tables", tables) as state, state.con.transaction():
             self.tables(state).drop([state.dialect.target_of(table, state.schema) for table in tables])
 
+    def leave(self, job: str, tables: Sequence[str]) -> None:
+        with self.known(f"forgetting tables of job {job!r}") as state:
+            if state is not None:
+                with state.con.transaction():
+                    state.leave(job, tables)
+
     def forget(self, job: str) -> None:
         with self.known(f"forgetting job {job!r}") as state:
             if state is not None:

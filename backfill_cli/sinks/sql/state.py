@@ -296,6 +296,13 @@ class SqlState(ABC):
         }
         return SavedJob(found[0][0], replace(decode(Checkpoint, found[0][1]), splits=splits))
 
+    def leave(self, job: str, tables: Sequence[str]) -> None:
+        """These tables of the job are forgotten."""
+        for name in self.there():
+            if name in ("markers", "splits", "live"):
+                for table in tables:
+                    self.con.run(f'DELETE FROM {self.sql(name)} WHERE job = $1 AND "table" = $2', job, table)
+
     def remove(self, job: str) -> None:
         """The job is forgotten. Its views stay, and its cutovers can no longer be reversed."""
         # Markers first: a commit in flight holds their lock, so the DELETE waits for it.

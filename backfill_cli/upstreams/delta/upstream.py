@@ -201,7 +201,8 @@ class DeltaUpstream(LakeUpstream[DeltaSourceTable]):
     def recall(self, memory: str) -> None:
         """Receives what an earlier process read: a restored table can have another commit of that version."""
         for name, (version, crc) in json.loads(memory).items():
-            self.tables[name].recall(version, crc)
+            if name in self.tables:
+                self.tables[name].recall(version, crc)
 
     def failure(self, exc: Exception) -> BackfillError | None:
         """Our error for a failure over these tables; where its words do not tell, their files do."""

@@ -275,7 +275,7 @@ class TableCatalog:
 
     def recall(self, columns: Mapping[str, Sequence[str]], storage: str) -> None:
         """What an earlier process knew is known again: the columns in force, and how rows were stored."""
-        for name, names in columns.items():
+        for name, names in ((name, names) for name, names in columns.items() if name in self.tables):
             self.in_force[name] = tuple(c for c in self.tables[name].columns if c.name in names)
         if storage:
             self._storage, self._compared = Storage(**json.loads(storage)), False

@@ -205,6 +205,19 @@ class SlotLease(LogLease):
                 "end that process first: " + sql(f"SELECT pg_terminate_backend({seen.active_pid})"),
             )
 
+    def require_joinable(self) -> None:
+        publications.require_joinable(
+            self._alive(), self._options.publication, self._catalog.listed, self._options.slot
+        )
+
+    def join(self) -> None:
+        with asking("adding tables to the publication"):
+            publications.join(self._alive(), self._options.publication, self._catalog.listed, self._options.slot)
+
+    def leave(self, table: str) -> None:
+        with asking("removing a table from the publication"):
+            publications.drop(self._alive(), self._options.publication, table, self._options.slot)
+
     def removal(self, pin: Pin, mark: str | None) -> Sequence[str]:
         slots = [self._options.slot] if mark is None else [_mark_name(mark), self._options.slot]
         drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name ="

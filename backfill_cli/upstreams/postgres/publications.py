@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from backfill_cli.errors import Hint, in_config, sql
+from backfill_cli.errors import Hint, UsageError, in_config, joined, sql
 from backfill_cli.upstreams.postgres.client import Connection, row_of, rows_of
 from backfill_cli.upstreams.postgres.tables import KnownTable, PgTable
 from backfill_cli.upstreams.postgres.types import quoted
@@ -174,6 +174,39 @@ def use(connection: Connection, publication: str, tables: Sequence[PgTable], slo
     users = _users(connection, publication)
     if users is not None:
         _note_users(connection, publication, [*users, slot])
+
+
+def require_joinable(connection: Connection, publication: str, tables: Sequence[PgTable], slot: str) -> None:
+    """The publication has the tables' changes, or `join` would add them. Raises UsageError with the SQL for it."""
+    has = published(connection, publication, tables).ways
+    is_ours = slot in (_users(connection, publication) or ())
+    _require(connection, publication, [table for table in tables if has[table.name] or not is_ours])
+
+
+def _require(connection: Connection, publication: str, tables: Sequence[PgTable]) -> None:
+    if wanted := missing(connection, publication, tables):
+        names = ", ".join(repr(table.name) for table in tables)
+        raise UsageError(f"publication {publication!r} does not have all changes of {names}", joined(wanted))
+
+
+def join(connection: Connection, publication: str, tables: Sequence[PgTable], slot: str) -> None:
+    """A publication that we created for this slot names the tables; any other has them. Raises UsageError."""
+    has = published(connection, publication, tables).ways
+    with connection.transaction():
+        for table in tables:
+            if not has[table.name] and slot in (_users(connection, publication) or ()):
+                connection.execute(f"ALTER PUBLICATION {quoted(publication)} ADD TABLE {table.sql}".encode())
+        _require(connection, publication, tables)
+
+
+def drop(connection: Connection, publication: str, table: str, slot: str) -> None:
+    """A publication that we created for this slot alone does not name the table, if that exists."""
+    query = """
+        SELECT prrelid::regclass::text FROM pg_publication_rel JOIN pg_publication p ON p.oid = prpubid
+        WHERE pubname = %s AND prrelid = to_regclass(%s)"""
+    if _users(connection, publication) == [slot]:
+        for (name,) in rows_of(connection, READING, query, (publication, table)):
+            connection.execute(f"ALTER PUBLICATION {quoted(publication)} DROP TABLE {name}".encode())
 
 
 def leave(connection: Connection, publication: str, slot: str) -> None:

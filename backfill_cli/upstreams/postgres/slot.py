@@ -234,6 +234,12 @@ def hidden(connection: Connection, xids: Sequence[int], known: Sequence[int]) ->
     return tuple(x for (x,) in rows_of(connection, "checking which transactions are visible", query, given))
 
 
+def oldest_transaction(connection: Connection) -> int:
+    """The id below which every transaction has ended."""
+    query = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+    return int(row_of(connection, "checking which transactions are open", query)[0])
+
+
 def transaction_now(connection: Any) -> int:
     """An id above that of every open transaction: our own; on a standby, its snapshot's xmax.
 

@@ -206,6 +206,9 @@ class PostgresSource(SlotLease, LogSource[Column]):
     def _newest_transaction(self) -> int:
         return slot.transaction_now(self._connection)
 
+    def _has_ended(self, since: int) -> bool:
+        return slot.oldest_transaction(self._alive()) >= since
+
     # -- the log -------------------------------------------------------------------------------------------------
 
     def may_lack(self, table: str) -> frozenset[str]:

@@ -135,8 +135,15 @@ def _tell(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = PlanReport("orders", "snapshot", "x", (), "0")
     fake_engine(monkeypatch, "loop.run", start=lambda *_: None, resume=lambda *_: None)
     fake_engine(monkeypatch, "job.checks", plan=lambda *_: plan)
+    change = Change("{}", table="refunds", keys=("live",))
+    joins = SimpleNamespace(change=change, planned=SimpleNamespace(rows=None), estimate_s=None, by="", lines="")
     fake_engine(
-        monkeypatch, "job.change", setting=lambda *_: Change("{}", keys=("live",)), of_next_run=lambda _: []
+        monkeypatch,
+        "job.change",
+        setting=lambda *_: change,
+        of_next_run=lambda _: [],
+        adding=lambda *_: joins,
+        removing=lambda *_: change,
     )
     fake_engine(monkeypatch, "doctor", examine=lambda *_: iter(()))
     fake_engine(monkeypatch, "verify.job", verify=lambda *_: EQUAL)

@@ -189,7 +189,7 @@ def test_the_chain_is_asked_for_and_keeps_no_constraint_until_it_has_converged()
             assert choose(strategy, LOG).strategy == "source"
 
 
-def test_a_resume_says_that_the_config_was_edited_and_what_starts_with_it(tmp_path: Path) -> None:
+def test_a_resume_says_that_the_config_was_edited_and_what_uses_it(tmp_path: Path) -> None:
     file = tmp_path / "my job.toml"
     file.write_text(CONFIG)
     before = load(file)
@@ -200,8 +200,8 @@ def test_a_resume_says_that_the_config_was_edited_and_what_starts_with_it(tmp_pa
     file.write_text(CONFIG.replace('type = "files"', 'type = "files"\non_error = "quarantine"'))
     (said,) = edited(job)
     assert said.text == f"resume does not read {file}, changed since the last start: upstream.on_error"
-    ((verb, option, path),) = (one.words for one in said.hint.commands)
-    assert (verb, option) == ("start", "--config")
+    ((verb, name, option, path),) = (one.words for one in said.hint.commands)
+    assert (verb, name, option) == ("set", "j", "--config")
     assert list(edited(replace(job, config=load(Path(path)).stored()))) == []
     for left in ("[job", CONFIG.replace('name = "j"', 'name = "other"')):
         file.write_text(left)

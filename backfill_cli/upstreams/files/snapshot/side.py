@@ -1,7 +1,7 @@
 """Files as a snapshot side: the pinned files of each table, whether they are still the same, and their rows."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -46,6 +46,7 @@ class FilesSnapshot(SnapshotSide):
         self._options = options
         self.extras = Extras(warnings=self._warnings, places=self._places, duckdb_sql=self._duckdb_sql)
         self._tables = {table.name: TableSnapshot(table, options, quarantines) for table in tables}
+        self._unread: Collection[str] = self._tables.keys()
 
     def pin(self) -> SnapshotPin:
         found = {name: table.pin() for name, table in self._tables.items()}
@@ -58,9 +59,12 @@ class FilesSnapshot(SnapshotSide):
         for name, table in self._tables.items():
             table.take(pin.splits, columns_of(pin.schema[name]))
 
+    def read_on(self, tables: Collection[str]) -> None:
+        self._unread = tables
+
     def check(self) -> None:
-        for table in self._tables.values():
-            table.check()
+        for name in self._unread:
+            self._tables[name].check()
 
     def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
         return [self._tables[table].closed(read) for read in reads]

@@ -1,0 +1,114 @@
+"""A table that joins a job: checked as those of a new job are, and pinned beside them.
+
+The job goes on as if it had read nothing of it: its splits are not started, and its log, if it has one, stands at
+its pin. Nothing else of the job changes.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.contracts import JobDefinition, SinkTable, Source
+from backfill_cli.engine.job.checks import sink_tables
+from backfill_cli.engine.job.ownership import owners_sought
+from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.job.select import require_apart, require_keys, require_same_strategy, require_whole
+from backfill_cli.engine.staging.files import nothing_left
+from backfill_cli.engine.staging.sample import Sampled, require_readable
+from backfill_cli.errors import UsageError, command
+from backfill_cli.model.change import Change
+from backfill_cli.model.position import table_of
+from backfill_cli.model.units import spell_known
+from backfill_cli.model.upstream import Pin
+
+APART = "give it a job of its own: " + command("start --config FILE")
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """definition: of the job with the table. pin: of the table alone. tables: the sink's of it.
+
+    sample: what was read of it, where it was asked for.
+    """
+
+    definition: JobDefinition
+    pin: Pin
+    tables: tuple[SinkTable, ...]
+    sample: Sampled
+
+
+def joined(
+    job: JobDefinition, change: Change, catalog: Catalog, whole: Resources, alone: Resources, *, try_it: bool
+) -> Joined:
+    """The job once the change's table has joined it. Raises what refuses it.
+
+    whole, alone: opened for the config with the table, and for the table alone. try_it: the command asks, which
+    reads a sample and changes nothing; otherwise the upstream holds the table's changes from now on.
+    """
+    config, upstream, lease = alone.config, alone.upstream, alone.upstream.lease
+    require_joinable(job, change.table, whole.upstream)
+    require_same_strategy(job, whole.config, whole.upstream)
+    require_keys(config.table_specs(), upstream.capabilities)
+    pin = alone.with_retries(upstream.pin)
+    if lease is not None:
+        alone.with_retries(lease.require_joinable if try_it else lease.join)
+        pin = alone.with_retries(upstream.pin)
+    require_whole(config, upstream, alone.sink)
+    with nothing_left(Path(config.job.staging)):
+        plain = not change.into_existing
+        tables = sink_tables(config, lambda: alone.spark, upstream, pin, plain)
+        after = replace(
+            job,
+            config=change.config,
+            config_file=change.file or job.config_file,
+            fingerprint=json.dumps(whole.config.fingerprint()),
+            pin=job.pin.joined(pin),
+            tables=(*job.tables, *tables),
+        )
+        whole.with_retries(lambda: whole.upstream.restore(after.pin))
+        whole.with_retries(lambda: require_apart(job.name, whole.upstream, whole.sink, after.tables))
+        with owners_sought(catalog):
+            whole.with_retries(lambda: whole.sink.check(job.name, tables, change.into_existing))
+        sample = Sampled()
+        if try_it:
+            sample = require_readable(lambda: alone.spark, upstream, config, pin, tables)
+    return Joined(after, pin, tables, sample)
+
+
+def require_joinable(job: JobDefinition, table: str, upstream: Source) -> None:
+    """A table can join the job. Raises UsageError saying why not, and what can be done instead."""
+    known = [one.name for one in job.tables if not one.side]
+    if table in known:
+        raise UsageError(f"job {job.name!r} has table {table!r} already", command(f"status {job.name}"))
+    capabilities = upstream.capabilities
+    why = None
+    if job.strategy == "chain":
+        why = "its log is taken into a spool for the tables that it began with (strategy chain)"
+    elif capabilities.partitions is not None:
+        why = "what its topics hold was divided among its tables when it began"
+    elif capabilities.log is None and not _are_apart(job, capabilities.one_log):
+        why = "its tables share one log of changes, which has been read without this table"
+    if why is not None:
+        raise UsageError(f"table {table!r} cannot join job {job.name!r}: {why}", APART)
+
+
+def _are_apart(job: JobDefinition, one_log: bool) -> bool:
+    """Whether each table has logs of its own, as their names say. one_log: what several tables have in common."""
+    tables = [one.name for one in job.tables if not one.side]
+    return not one_log and all(table_of(log, tables) is not None for log, _ in job.pin.position)
+
+
+def require_known(job: JobDefinition, table: str) -> None:
+    """The table is one of the job's, and not its last. Raises UsageError."""
+    known = [one.name for one in job.tables if not one.side]
+    if table not in known:
+        raise UsageError(
+            f"job {job.name!r}: table {table!r} does not exist{spell_known(table, known)}",
+            command(f"status {job.name}"),
+        )
+    if len(known) == 1:
+        raise UsageError(
+            f"{table!r} is the only table of job {job.name!r}",
+            "to forget the job: " + command(f"drop {job.name} --confirm {job.name}"),
+        )

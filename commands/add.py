@@ -1,0 +1,63 @@
+"""`backfill add`: a table joins a job, which reads its snapshot while the others stay live."""
+
+from typing import Annotated
+
+import typer
+
+from backfill_cli.model.job import Verb
+from backfill_cli.model.units import spell_count, spell_size
+from backfill_cli.view.console import say
+from backfill_cli.view.model import spell_eta
+from backfill_cli.view.waiting import waiting
+
+from ._options import (
+    CatalogOption,
+    ConfigOption,
+    ExistingOption,
+    JobArgument,
+    JsonOption,
+    TimeoutOption,
+    WaitOption,
+    job_and_config,
+)
+from ._posting import post_change
+
+EXAMPLES = (
+    "backfill add orders --table refunds",
+    "backfill add --table refunds --config job.toml --wait",
+)
+
+TableOption = Annotated[str, typer.Option("--table", metavar="NAME", help="The table, as the config names it.")]
+
+
+def add(
+    ctx: typer.Context,
+    table: TableOption,
+    job: JobArgument = None,
+    config: ConfigOption = None,
+    into_existing: ExistingOption = False,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = "5m",
+    as_json: JsonOption = False,
+    catalog: CatalogOption = "",
+) -> None:
+    """Let a table join a job: its rows are read while the job follows its other tables.
+
+    Its [[tables]] section is that of the config, by default the file that the job was last started with. A table
+    that the file lacks is tried by its name alone; the lines to add are printed.
+    """
+    from backfill_cli.config import load
+    from backfill_cli.engine.job.change import adding
+
+    store, before, path = job_and_config(job, config, catalog, needed=False)
+    told = load(path, of_job=store.keys) if config is not None or path.is_file() else None
+    with waiting(f"looking at table {table}"):
+        found = adding(before.name, table, told, store, into_existing)
+    rows, planned = "", found.planned
+    if planned.rows is not None:
+        about = "about " if planned.estimated else ""
+        rows = f" ({about}{spell_count(planned.rows, 'row')}, {spell_size(planned.size_bytes)})"
+    note = f"to keep it in the job's config, add:\n{found.lines}" if found.lines else ""
+    if not as_json and found.estimate_s is not None:
+        say(f"table {table}: reading it takes about {spell_eta(found.estimate_s)}, {found.by}")
+    post_change(ctx, store, before, Verb.ADD, found.change, f" {table}{rows}", note, wait, timeout, as_json)

@@ -1,0 +1,56 @@
+"""`backfill remove`: a table leaves a job; its rows in the sink are kept, or dropped with it."""
+
+from typing import Annotated
+
+import typer
+
+from backfill_cli.errors import UsageError, command
+from backfill_cli.model.job import Verb
+
+from ._options import CatalogOption, JobArgument, JsonOption, TimeoutOption, WaitOption, named_job, open_catalog
+from ._posting import post_change
+
+EXAMPLES = (
+    "backfill remove orders --table refunds",
+    "backfill remove orders --table refunds --with-rows --confirm orders",
+)
+
+TableOption = Annotated[str, typer.Option("--table", metavar="NAME", help="The table, as the config names it.")]
+WithRowsOption = Annotated[
+    bool, typer.Option("--with-rows", help="Drop the table in the sink, too, with all its rows.")
+]
+ConfirmOption = Annotated[
+    str | None, typer.Option("--confirm", metavar="JOB", help="The job's name again; required with --with-rows.")
+]
+
+
+def remove(
+    ctx: typer.Context,
+    table: TableOption,
+    job: JobArgument = None,
+    with_rows: WithRowsOption = False,
+    confirm: ConfirmOption = None,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = "5m",
+    as_json: JsonOption = False,
+    catalog: CatalogOption = "",
+) -> None:
+    """Let a table leave a job, which goes on with its other tables. Its rows in the sink stay.
+
+    With --with-rows its table there is dropped, too.
+    """
+    from backfill_cli.engine.job.change import removing
+
+    store = open_catalog(catalog, above=job is not None)
+    before = named_job(store, job)
+    name = before.name
+    if with_rows and confirm != name:
+        said = "--confirm is missing" if confirm is None else f"--confirm names {confirm!r}"
+        raise UsageError(
+            f"table {table!r} of job {name!r} would lose all its rows: {said}",
+            command(f"remove {name} --table {table} --with-rows --confirm {name}"),
+        )
+    change = removing(name, table, store, with_rows)
+    kept = "" if with_rows else "; its rows in the sink stay"
+    note = f"remove it from {before.config_file}, too" if before.config_file else ""
+    post_change(ctx, store, before, Verb.REMOVE, change, f" {table}{kept}", note, wait, timeout, as_json)

@@ -1,0 +1,75 @@
+"""A table of PostgreSQL joins a job that follows others, and leaves it: publication, open transactions, TOAST."""
+
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from hint_typed import typed
+from postgres_database import Database
+from postgres_job import Run, db
+
+from backfill_cli.config import load
+from backfill_cli.engine.job.change import adding, removing
+from backfill_cli.engine.loop.run import resume
+from backfill_cli.errors import UsageError
+from backfill_cli.model.job import Phase, Verb
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["db"]
+
+MORE = (
+    "CREATE TABLE more (id int PRIMARY KEY, n int, large text)",
+    "ALTER TABLE more ALTER large SET STORAGE EXTERNAL",
+    "INSERT INTO more SELECT i, i, repeat('x', 3000) FROM generate_series(1, 40) i",
+)
+
+
+def test_a_table_joins_while_a_transaction_that_changed_it_is_open_and_leaves_again(
+    spark: "SparkSession", db: Database, tmp_path: Path
+) -> None:
+    run = Run(db, tmp_path, "t")
+    run.catch_up()
+    db(*MORE)
+    writer = psycopg.connect(db.dsn)
+    writer.execute("UPDATE more SET n = -id WHERE id <= 20")
+    found = adding("orders", "more", None, run.catalog, into_existing=False)
+    assert found.lines == '[[tables]]\nname = "more"\nkey = ["id"]'
+    run.catalog.post("orders", Verb.ADD, None, "ann", 5, payload=found.change.stored)
+    Timer(1.0, lambda: (writer.execute("UPDATE t SET n = n + 1"), writer.commit(), writer.close())).start()
+    resume("orders", run.catalog, None, "caught-up", None)
+    run.equal("SELECT * FROM t ORDER BY 1", "SELECT * FROM more ORDER BY 1")
+    db(
+        "UPDATE more SET n = 7 WHERE id % 2 = 0",
+        "DELETE FROM more WHERE id < 5",
+    )
+    resume("orders", run.catalog, None, None, None)
+    run.equal("SELECT * FROM more ORDER BY 1")
+    assert run.catalog.job("orders").phase == Phase.UPSTREAM
+
+    change = removing("orders", "t", run.catalog, with_rows=False)
+    run.catalog.post("orders", Verb.REMOVE, None, "ann", 5, payload=change.stored)
+    before = run.rows("SELECT * FROM t ORDER BY 1")
+    db("UPDATE t SET n = -5", "UPDATE more SET n = 8 WHERE id = 20")
+    resume("orders", run.catalog, None, None, None)
+    run.equal("SELECT * FROM more ORDER BY 1")
+    assert run.rows("SELECT * FROM t ORDER BY 1") == before, "nothing fills it any more"
+    assert db("SELECT tablename::text FROM pg_publication_tables") == [("more",)]
+    assert run.rows('SELECT "table" FROM _backfill_markers') == [("more",)]
+
+
+def test_a_publication_of_somebody_else_is_theirs_to_change(
+    spark: "SparkSession", db: Database, tmp_path: Path
+) -> None:
+    run = Run(db, tmp_path, "t")
+    db(f"CREATE PUBLICATION {load(run.config).upstream.publication} FOR TABLE t", *MORE)  # type: ignore[attr-defined]
+    run.catch_up()
+    with pytest.raises(UsageError, match="does not have all changes of 'more'") as refused:
+        adding("orders", "more", None, run.catalog, into_existing=False)
+    assert run.catalog.job("orders").waiting == ()
+    with typed(refused.value) as hint:
+        db(*hint.statements())
+        assert adding("orders", "more", None, run.catalog, into_existing=False).planned.name == "more"

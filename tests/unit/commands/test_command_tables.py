@@ -1,0 +1,304 @@
+"""`add` and `remove`: a table joins or leaves a job at a barrier; what is refused has changed nothing."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import half_done
+import hint_scene
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from half_done import CONFIG, EPOCH, ROWS
+from hint_scene import Scene, scene
+from hint_typed import typed
+from sink_contract import a_table, schema_json
+
+from backfill_cli.catalog import Claim
+from backfill_cli.config import JobConfig, from_stored
+from backfill_cli.contracts import Partitions, SinkTable
+from backfill_cli.engine.job import join
+from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.loop import recovery as recovering
+from backfill_cli.engine.loop import redefine
+from backfill_cli.engine.loop.ports import Job
+from backfill_cli.engine.loop.recovery import recover
+from backfill_cli.engine.loop.redefine import forget_strays, redefined
+from backfill_cli.engine.staging.sample import Sampled
+from backfill_cli.errors import UsageError
+from backfill_cli.model.codec import encode
+from backfill_cli.model.job import JobState
+from backfill_cli.model.plan import EpochPlan, Staged
+from backfill_cli.model.split import SplitStatus
+
+__all__ = ["scene"]
+
+pytestmark = pytest.mark.seconds
+
+SHOP = CONFIG.replace('path = "snapshot"', 'path = "snapshot/{table}"')
+REFUNDS = '[[tables]]\nname = "refunds"\nkey = ["id"]\n'
+
+
+@pytest.fixture
+def s(scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """The job `orders` half done, over a folder for each table; and rows of a second one."""
+    write = half_done.written
+
+    def written(folder: Path, **more: str) -> JobConfig:
+        for table in ("orders", "refunds"):
+            (folder / "snapshot" / table).mkdir(parents=True)
+            rows = pa.table({"id": pa.array(list(ROWS), pa.int64()), "name": list(ROWS.values())})
+            pq.write_table(rows, folder / "snapshot" / table / "part-0.parquet")
+        return write(folder, **more)
+
+    def tables(config: JobConfig, *_: object, **__: object) -> tuple[SinkTable, ...]:
+        return tuple(a_table(one.name, schema=schema_json(id="long", name="string")) for one in config.tables)
+
+    monkeypatch.setattr(half_done, "CONFIG", SHOP)
+    monkeypatch.setattr(hint_scene, "written", written)
+    monkeypatch.setattr(join, "sink_tables", tables)
+    monkeypatch.setattr(join, "require_readable", lambda *_: Sampled(3, 0.1))
+    return scene("tables")
+
+
+@contextmanager
+def live(s: Scene) -> Iterator[Claim]:
+    with s.catalog.claim("orders", "test", 5) as claim:
+        for state in (JobState.STARTING, JobState.RUNNING):
+            claim.store.become(state, "")
+        yield claim
+
+
+def taken(s: Scene, claim: Claim) -> list[str]:
+    """A run takes what redefines the job, and brings the sink there; returns what it told."""
+    said: list[object] = []
+    job = s.catalog.definition("orders")
+    config = from_stored(job.config)
+    with Resources(config) as resources, ExitStack() as opened:
+        resources.upstream.restore(job.pin)
+        job, _, after = redefined(job, config, resources, claim.store, s.catalog, opened, said.append)
+        _recovered(s, claim, after)
+        assert job == s.catalog.definition("orders")
+    return list(map(str, said))
+
+
+def _recovered(s: Scene, claim: Claim, resources: Resources) -> None:
+    job = s.catalog.definition("orders")
+    stager: Any = None  # no epoch is promised
+    resources.sink.prepare("orders", job.tables, into_existing=True)
+    runner = Job("orders", claim.token, job.tables, encode(job))
+    recover(runner, claim.store, resources.sink, stager, 700)
+    forget_strays(job, resources)
+
+
+def markers(s: Scene) -> dict[str, int]:
+    return {name: one.epoch for name, one in s.config.open_sink().committed("orders").items()}
+
+
+def add(s: Scene, *more: str) -> str:
+    done = s.run("add", "orders", "--table", "refunds", *more)
+    assert done.exit_code == 0, done.output
+    return done.stderr
+
+
+def test_a_table_that_joins_is_not_read_and_the_sink_has_it_empty_at_the_jobs_checkpoint(s: Scene) -> None:
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS)
+    before = s.catalog.definition("orders")
+    assert "add refunds (3 rows, " in add(s, "--config", "job.toml")
+    assert s.catalog.definition("orders") == before, "it waits for a run"
+    with live(s) as claim:
+        (said,) = taken(s, claim)
+        assert said.endswith(": the job goes on with the tables that it has now")
+        kept = claim.store.load().committed
+    after = s.catalog.definition("orders")
+    assert [one.name for one in after.tables] == ["orders", "refunds"]
+    assert [one.table for one in after.pin.splits] == ["orders", "refunds"]
+    assert {key[0]: one.status for key, one in kept.splits.items()} == dict.fromkeys(
+        ("orders", "refunds"), SplitStatus.NOT_STARTED
+    )
+    assert kept.sink_schemas.keys() == kept.schemas.keys() == {"orders", "refunds"}
+    assert markers(s) == {"orders": EPOCH, "refunds": EPOCH}
+    assert [one.mutations for one in s.catalog.ledger("orders", 1)] == ["add"]
+
+
+def test_a_table_that_the_file_lacks_is_tried_by_its_name_and_a_key_is_asked_for(
+    s: Scene,
+) -> None:
+    with typed(s.refused("add", "orders", "--table", "refunds")) as hint:
+        hint.says("name its key and options under its [[tables]] in the config")
+        (s.folder / "job.toml").write_text(SHOP + REFUNDS)
+        add(s, "--config", "job.toml")
+
+
+class Killed(Exception):
+    """As by kill -9: nothing of the process goes on."""
+
+
+@pytest.mark.parametrize("at", ["redefinition-checked", "redefined", "recovery-levelled"])
+@pytest.mark.parametrize("verb", ["add", "remove"])
+def test_a_run_that_is_killed_meanwhile_leaves_the_command_or_the_new_definition_and_never_half(
+    s: Scene, monkeypatch: pytest.MonkeyPatch, at: str, verb: str
+) -> None:
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS)
+    add(s, "--config", "job.toml")
+    if verb == "remove":
+        with live(s) as claim:
+            taken(s, claim)
+        stop(s)
+        assert s.run("remove", "orders", "--table", "refunds").exit_code == 0
+    before = s.catalog.definition("orders")
+
+    def killed(point: str) -> None:
+        if point == at:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        for module in (redefine, recovering):
+            patch.setattr(module, "hit", killed)
+        with live(s) as claim:
+            if at == "recovery-levelled" and verb == "remove":  # nothing is levelled
+                taken(s, claim)
+            else:
+                with pytest.raises(Killed):
+                    taken(s, claim)
+            waits, now = claim.store.commands(), s.catalog.definition("orders")
+            assert (len(waits) == 1) == (now == before)
+            assert bool(waits) == (at == "redefinition-checked")
+    stop(s)
+    with live(s) as claim:
+        taken(s, claim)
+        assert claim.store.commands() == ()
+    names = {"orders", "refunds"} if verb == "add" else {"orders"}
+    after = s.catalog.definition("orders")
+    assert {one.name for one in after.tables} == after.pin.schema.keys() == names
+    assert markers(s) == dict.fromkeys(names, EPOCH)
+    assert json.loads(after.fingerprint)["tables"].keys() == names
+
+
+def stop(s: Scene) -> None:
+    s.sql(s.catalog.path, "UPDATE jobs SET state = 'stopped'")
+
+
+def test_a_table_that_leaves_keeps_its_rows_and_another_job_may_have_it(s: Scene) -> None:
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS)
+    add(s, "--config", "job.toml")
+    with live(s) as claim:
+        taken(s, claim)
+    stop(s)
+    s.sql(s.sink, "INSERT INTO refunds VALUES (1, 'kept')")
+    said = s.run("remove", "orders", "--table", "refunds").stderr
+    assert "its rows in the sink stay" in said
+    assert f"remove it from {s.folder}/job.toml, too" in said
+    with live(s) as claim:
+        taken(s, claim)
+        kept = claim.store.load().committed
+    assert {table for table, _ in kept.splits} == {"orders"}
+    assert kept.schemas.keys() == kept.sink_schemas.keys() == {"orders"}
+    assert markers(s) == {"orders": EPOCH}
+    s.config.open_sink().prepare(
+        "fresh", (a_table("refunds", schema=schema_json(id="long", name="string")),), True
+    )
+
+
+def test_a_table_leaves_with_its_rows_once_that_is_confirmed(s: Scene) -> None:
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS)
+    add(s, "--config", "job.toml")
+    with live(s) as claim:
+        taken(s, claim)
+    stop(s)
+    with typed(s.refused("remove", "orders", "--table", "refunds", "--with-rows")) as hint:
+        (words,) = hint.commands()
+        assert s.run(*words).exit_code == 0
+        with live(s) as claim:
+            taken(s, claim)
+    assert markers(s) == {"orders": EPOCH}
+    assert "main.refunds" not in half_done.told(s.sink)
+
+
+def test_rows_of_others_are_not_dropped_with_a_table(s: Scene) -> None:
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS)
+    add(s, "--config", "job.toml")
+    with live(s) as claim:
+        taken(s, claim)
+    stop(s)
+    s.sql(
+        s.catalog.path,
+        "UPDATE jobs SET sink_tables = replace(sink_tables, 'plain_inserts\": true', 'plain_inserts\": false')",
+    )
+    with typed(s.refused("remove", "--table", "refunds", "--with-rows", "--confirm", "orders")) as hint:
+        (words,) = hint.commands()
+        assert s.run(*words).exit_code == 0
+
+
+def test_the_last_table_is_not_removed_and_one_that_is_not_there_is_said(s: Scene) -> None:
+    with typed(s.refused("remove", "--table", "orders")) as hint:
+        assert hint.commands() == [["drop", "orders", "--confirm", "orders"]]
+    with typed(s.refused("remove", "--table", "refunds")) as hint:
+        (words,) = hint.commands()
+        assert s.run(*words).exit_code == 0
+    with typed(s.refused("add", "--table", "orders")) as hint:
+        (words,) = hint.commands()
+        assert s.run(*words).exit_code == 0
+
+
+@pytest.mark.parametrize("why", ["strategy chain", "share one log", "divided among its tables"])
+def test_a_table_that_cannot_join_gets_a_job_of_its_own(s: Scene, why: str) -> None:
+    job = s.catalog.definition("orders")
+    upstream: Any = s.config.open_upstream()
+    capable = upstream.capabilities
+    if why == "strategy chain":
+        job = replace(job, strategy="chain")
+    elif why == "share one log":
+        upstream.capabilities = replace(capable, one_log=True)
+    else:
+        upstream.capabilities = replace(capable, reads=Partitions(("p", "o"), frozenset(), False))
+    with pytest.raises(UsageError, match=why) as refused:
+        join.require_joinable(job, "refunds", upstream)
+    with typed(refused.value) as hint:
+        assert hint.commands(FILE="refunds.toml") == [["start", "--config", "refunds.toml"]]
+
+
+def test_a_table_joins_or_leaves_only_once_the_sink_has_what_was_promised(s: Scene) -> None:
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS)
+    add(s, "--config", "job.toml")
+    with live(s) as claim:
+        at = claim.store.load().committed
+        promised = replace(at, epoch=EPOCH + 1, attempt="b", plan=EpochPlan(), staged=Staged("b"), splits={})
+        claim.store.prepare(promised, None, None)
+        job = s.catalog.definition("orders")
+        with Resources(s.config) as resources, ExitStack() as opened:
+            resources.upstream.restore(job.pin)
+            redefined(job, s.config, resources, claim.store, s.catalog, opened, lambda _: None)
+        (one,) = s.catalog.close_look("orders", 1, 5)[3][-1:]
+        refusal = s.catalog.refusal("orders", one.command.id)
+        assert refusal is not None
+        with typed(refusal.hint) as hint:
+            hint.says("try again once it does")
+            claim.store.unprepare(EPOCH + 1)
+            assert s.run("add", "orders", "--table", "refunds", "--config", "job.toml").exit_code == 0
+        (said,) = taken(s, claim)
+        assert "goes on with the tables" in said
+
+
+@pytest.mark.parametrize("asked", ["plan", "start", "set"])
+def test_other_tables_in_the_config_are_offered_as_the_commands_for_them(s: Scene, asked: str) -> None:
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS)
+    with typed(s.refused(asked, "--config", "job.toml")) as hint:
+        (words,) = hint.commands()
+        assert words[:4] == ["add", "orders", "--table", "refunds"]
+        assert s.run(*words).exit_code == 0
+    with live(s) as claim:
+        taken(s, claim)
+    stop(s)
+    (s.folder / "job.toml").write_text(SHOP)
+    with typed(s.refused(asked, "--config", "job.toml")) as hint:
+        assert hint.commands() == [["remove", "orders", "--table", "refunds"]]
+        assert s.run(*hint.commands()[0]).exit_code == 0
+
+
+def test_other_tables_and_another_key_are_another_job(s: Scene) -> None:
+    (s.folder / "job.toml").write_text(SHOP.replace('["id"]', '["name"]') + REFUNDS)
+    assert "undo these changes" in s.refused("set", "--config", "job.toml")
