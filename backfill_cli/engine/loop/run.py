@@ -291,7 +291,7 @@ class _Run:
             int(config.barrier.target_s * 1000),
             int(config.retry.limit_s * 1000),
             definition.until,
-            config.throttle.deadline(self.catalog.job(self.name).created_ms),
+            resources.with_retries(lambda: config.throttle.deadline(self.catalog.job(self.name).created_ms)),
         )
         meter = Meter(self.name, interval_ms, resources.upstream.capabilities.follows)
         with ThreadPoolExecutor(1, "commit") as pool, self._beside(spooled):
