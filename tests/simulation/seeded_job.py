@@ -71,7 +71,7 @@ class SeededJob:
         self.lawful = -1
         self.loop: Orchestrator | None = None
         self.others: list[Orchestrator] = []  # runners on other hosts that were taken for dead, and live
-        self.posted: dict[int, int] = {}  # command -> when
+        self.posted = 0  # commands
         self.backups: list[tuple[MemoryStore, MemorySink]] = []
         self.seen = Counter(dict.fromkeys(RARE, 0))
         self.looks: list[tuple[int, int]] = []  # (time of day, commits that the upstream had then), by one clock
@@ -170,8 +170,8 @@ class SeededJob:
             [verb for verb in Verb if verb not in {*REDEFINES, Verb.REFILL, Verb.CANCEL_REFILL}]
         )
         rate = self.random.choice((None, 0.0, 1.0, 20.0))
-        self.posted[number := len(self.posted)] = self.steady
-        self.store.inbox.append(Command(number, verb, "sim", self.now, rate))
+        self.posted += 1
+        self.store.inbox.append(Command(self.posted, verb, "sim", self.now, rate))
 
     def _meanwhile(self) -> None:
         """A command comes while an epoch is staged: one for which less is read interrupts that."""
