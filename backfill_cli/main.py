@@ -43,6 +43,7 @@ GROUPS = {
         "add": "Let a table join a job that runs",
         "remove": "Let a table leave a job that runs",
         "set": "Give a job its changed config while it runs",
+        "refill": "Read a table, or a part of it, again",
         "stop": "End a job's run at the next commit",
     },
     "Check and finish": {

@@ -70,7 +70,7 @@ IN_FUNCTIONS = {
 }
 """What may be imported inside functions only: importing it costs what the command should not."""
 
-ENGINE = ("staging", "spool", "job", "loop", "verify", "cutover", "doctor")
+ENGINE = ("staging", "spool", "job", "loop", "verify", "refill", "cutover", "doctor")
 """The rooms of the engine: each may import those before it."""
 
 MAY_RUN_SPARK = {"spark", "cdc", "formats", "lake", "decode", "upstreams", "sinks", "engine"}

@@ -53,6 +53,18 @@ def transform_faults(transform: Transform, tables: Sequence[Table], at: Steps) -
     return faults
 
 
+def condition_faults(text: str, columns: Sequence[str]) -> list[str]:
+    """What keeps `text` from being a condition on one row that has these columns."""
+    faults: list[str] = []
+    found = _parse(text, ("where",), faults)
+    if found is None:
+        return [fault.removeprefix("where: ") for fault in faults]
+    known = {own.fold(name) for name in columns}
+    unknown = {node.name for node in found.find_all(exp.Column) if own.fold(node.parts[0].name) not in known}
+    missing = [f"the table has no column {name!r}" for name in sorted(unknown)]
+    return [*_reserved(found), *_not_of_one_row(found), *missing]
+
+
 def sink_key(table: Table, transform: Transform) -> tuple[str, ...]:
     """The key's columns as the sink names them, in the key's order. The transform has no faults."""
     columns = [_parsed(text) for text in transform.select or ("*",)]

@@ -77,6 +77,7 @@ class Verb(StrEnum):
     REMOVE = "remove"
 
 
+OF_REFILLS = frozenset({Verb.REFILL, Verb.CANCEL_REFILL})
 OF_GUARDS = frozenset({Verb.HOLD, Verb.LIFT})
 REDEFINES = frozenset({Verb.SET, Verb.ADD, Verb.REMOVE})
 """Commands after which the job has another definition; the others only change its control."""

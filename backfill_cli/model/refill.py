@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from backfill_cli.model.limit import Limit
+from backfill_cli.model.position import Position
 
 
 class RefillState(StrEnum):
@@ -95,3 +96,26 @@ class RefillPart:
     replaced: int
     removed: int
     last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a comparison found, durable in its folder until it is applied.
+
+    epoch: the checkpoint at which both sides were compared. up_to: how far the log has to be applied before this
+    may be; None: it may be at once. schema: the table's in the sink, as Spark's JSON. files: paths relative to the
+    folder, `(own.OP 'U'|'D', row…)`, unique by key. compared: rows of the sink.
+    """
+
+    epoch: int
+    schema: str
+    up_to: Position | None = None
+    files: tuple[str, ...] = ()
+    inserted: int = 0
+    replaced: int = 0
+    removed: int = 0
+    compared: int = 0
+
+    @property
+    def rows(self) -> int:
+        return self.inserted + self.replaced + self.removed

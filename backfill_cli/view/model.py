@@ -132,6 +132,15 @@ class RefillView:
 
 
 @dataclass(frozen=True, slots=True)
+class Refilled:
+    """A refill that was asked for, cancelled, or waited for. id: of the command in the catalog."""
+
+    job: str
+    id: int
+    refill: RefillView
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """A job as `status` shows it, also with `--json`.
 

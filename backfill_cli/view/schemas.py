@@ -31,7 +31,7 @@ from backfill_cli.view.answers import (
     members,
 )
 from backfill_cli.view.journal import EventTold
-from backfill_cli.view.model import Jobs
+from backfill_cli.view.model import Jobs, Refilled
 from backfill_cli.view.reports import Checks, History
 from backfill_cli.view.running import Ran
 from backfill_cli.view.splits import JobSplits
@@ -45,6 +45,7 @@ ANSWERS: Mapping[str, tuple[type, str]] = {
     "detached": (Detached, "start --detach, resume --detach"),
     "not-started": (NotStarted, "start --from, where the answer is no"),
     "command": (Posted, "pause, resume of a job with a runner, throttle, stop"),
+    "refill": (Refilled, "refill"),
     "wait": (Reached, "wait"),
     "history": (History, "history"),
     "logs": (Logs, "logs"),

@@ -9,7 +9,7 @@ from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.loop.pace import Sizes
 from backfill_cli.engine.loop.ports import Job, Ports, commit_of
 from backfill_cli.engine.loop.recovery import take_back
-from backfill_cli.errors import Fatal, UsageError
+from backfill_cli.errors import Fatal, StateConflict, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
 from backfill_cli.model.job import Phase
@@ -106,7 +106,8 @@ class Flight(Generic[S]):
     def landed(self) -> Epoch[S] | None:
         """The epoch, once the sink has it. After a transient failure the next call starts the commit again.
 
-        Raises what the commit raised; a Fatal error or UsageError only after the epoch was withdrawn.
+        Raises what the commit raised; a Fatal error or UsageError only after the epoch was withdrawn. One of a
+        refill ends only the refill.
         """
         epoch = self.epoch
         if epoch is None:
@@ -121,7 +122,11 @@ class Flight(Generic[S]):
         except (Fatal, UsageError) as refusal:
             ports = self._ports
             take_back(self._job, ports.store, ports.sink, ports.stager, epoch.checkpoint, refusal)
-            raise
+            if epoch.plan.refill is None or isinstance(refusal, StateConflict):
+                raise
+            self.epoch = None
+            ports.refills.refused(refusal)  # the job goes on without it
+            return None
         self.epoch = None
         return epoch
 

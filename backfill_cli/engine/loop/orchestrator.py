@@ -22,6 +22,7 @@ from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.job import (
+    OF_REFILLS,
     Barrier,
     Command,
     JobState,
@@ -38,6 +39,9 @@ from backfill_cli.model.skipped import added
 from backfill_cli.model.units import spell_duration
 from backfill_cli.model.written import written
 from backfill_cli.strategies import S, Strategy
+
+REFILLED = "refilled"
+"""The ledger's entry for an epoch that applied a part of a refill."""
 
 
 class Tick(StrEnum):
@@ -105,6 +109,7 @@ class Orchestrator(Generic[S]):
             skipped=held.skipped,
             written=held.written,
             headroom=self._headroom,
+            refill=self._ports.refills.progress(),
         )
 
     def unread(self) -> Unread:
@@ -262,18 +267,22 @@ class Orchestrator(Generic[S]):
             return
         hit("commit-known")
         self._rhythm.landed()
-        self._sizes.committed(flight.record.phase, flight.checkpoint.staged, self._flight.commit_ms)
-        self._sizes.left(flight.record.phase, flight.plan.left)
+        refills = flight.plan.refill is not None  # it says nothing of what is pending
+        if not refills:
+            self._sizes.committed(flight.record.phase, flight.checkpoint.staged, self._flight.commit_ms)
+            self._sizes.left(flight.record.phase, flight.plan.left)
         self._backoff = Backoff()
         self._committed = flight.checkpoint
         self._committed_state = flight.state
         committed_ms = self._ports.now_ms()
         self._unmarked = replace(flight.record, committed_ms=committed_ms, commit_ms=self._flight.commit_ms)
         self._meter.committed(self._unmarked, flight.barrier_ms, self._ports.steady_ms())
-        self._caught_up.note(flight.state, flight.plan)
         self._meter.landed()
-        self._meter.settled(flight.state, flight.plan, self._time_of_day(flight.barrier_ms))
+        if not refills:
+            self._caught_up.note(flight.state, flight.plan)
+            self._meter.settled(flight.state, flight.plan, self._time_of_day(flight.barrier_ms))
         self._ports.upstream.acknowledge(flight.state.position)
+        self._ports.refills.keep(flight.checkpoint)
         self._ports.stager.discard(flight.checkpoint.epoch, flight.checkpoint.attempt)
 
     def _barrier(self, steady_ms: int) -> Tick | None:
@@ -296,13 +305,19 @@ class Orchestrator(Generic[S]):
             self._mark()
             return Tick.REDEFINED
         # Even if more has arrived since, or a busy upstream would keep the run going for ever.
-        if self._caught_up.ends(self.state.control):
+        if self._ends():
             if self._flight.epoch is not None:
                 return Tick.WAITING
             self._mark()
             return Tick.DONE
         self._rhythm.looked_ms = steady_ms
+        if self._ports.refills.due(self._committed, self.state.control):
+            return self._refill(barrier, steady_ms)
         return self._read(barrier, steady_ms)
+
+    def _ends(self) -> bool:
+        """Whether the run is done: caught up, and no refill is pending."""
+        return self._caught_up.ends(self.state.control) and not self._ports.refills.pending
 
     def _next(self, commands: tuple[Command, ...]) -> Barrier:
         """The next barrier; its number is the only thing that depends on the time of day."""
@@ -324,6 +339,8 @@ class Orchestrator(Generic[S]):
         hit("after-take")
         self.state = self._strategy.apply(self.state, barrier.mutations)
         self._last_epoch = barrier.epoch
+        if any(one.verb in OF_REFILLS for one in barrier.mutations.commands):
+            self._ports.refills.told()
 
     def _stop_wanted(self) -> bool:
         return self._stop_asked or self.state.control.stop
@@ -396,6 +413,40 @@ class Orchestrator(Generic[S]):
         rows, interval_ms = self._sizes.rows(self.state.phase), self._settings.interval_ms
         return Budget(barrier.epoch, rows, interval_ms, steady_ms, enough)
 
+    def _refill(self, barrier: Barrier, steady_ms: int) -> Tick | None:
+        """Stage a part of a refill on top of what is committed: an epoch with state and position as they are."""
+        if self._flight.epoch is not None or self._opens():
+            return Tick.WAITING
+        began_ms = self._ports.steady_ms()
+        with self._meter.busy("applying a refill", self._ports.now_ms(), began_ms):
+            made = self._ports.refills.stage(barrier.epoch, self._committed)
+        if made is None:
+            return self._read(barrier, steady_ms)
+        require_taken(self._ports.sink, made.staged)
+        hit("after-stage")
+        state, before = self.state, self._committed
+        stays = state.position == before.position
+        plan = EpochPlan(refill=made.part)
+        checkpoint = replace(
+            before,
+            epoch=barrier.epoch,
+            prev_ms=barrier.prev_ms,
+            token=self._job.token,
+            attempt=made.staged.attempt,
+            state=self._strategy.freeze(state),
+            phase=state.phase,
+            position=state.position,
+            splits={},
+            plan=plan,
+            staged=made.staged,
+            memory=before.memory if stays else self._ports.upstream.remembered(state.position),
+        )
+        record = record_of(checkpoint, self._job.tables, state.phase, barrier.epoch, REFILLED)
+        took_ms = self._ports.steady_ms() - began_ms
+        self._ahead = Epoch(checkpoint, plan, replace(record, stage_ms=took_ms), state, steady_ms)
+        self._rhythm.passed()
+        return None
+
     def _closed(
         self, barrier: Barrier, plan: EpochPlan, done: StagedEpoch, budget: Budget, stage_ms: int
     ) -> Epoch[S]:
@@ -439,7 +490,7 @@ class Orchestrator(Generic[S]):
         self._caught_up.note(self.state, plan)
         self._meter.settled(self.state, plan, self._time_of_day(budget.steady_ms))
         self._mark()
-        return Tick.DONE if self._caught_up.ends(self.state.control) else Tick.IDLE
+        return Tick.DONE if self._ends() else Tick.IDLE
 
     def _prepare(self) -> None:
         """Promise the staged epoch, then let the sink commit it."""
@@ -455,7 +506,8 @@ class Orchestrator(Generic[S]):
         self._schemas = ahead.checkpoint.schemas
         self._promised = ahead.checkpoint
         self._last_epoch = ahead.checkpoint.epoch
-        self._rhythm.behind = leaves_more(ahead, self._sizes)
+        if ahead.plan.refill is None:
+            self._rhythm.behind = leaves_more(ahead, self._sizes)
         hit("after-prepare")
         self._settle()
 

@@ -5,16 +5,17 @@ Shared by the loop and by recovery, so that both apply an epoch in the same way.
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Source, Stager
-from backfill_cli.errors import START_OVER, BadData, Hint, sql
+from backfill_cli.errors import START_OVER, BackfillError, BadData, Hint, sql
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
 from backfill_cli.model.deadline import Deadline
-from backfill_cli.model.job import Phase
+from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.plan import Staged
 from backfill_cli.model.position import Position
+from backfill_cli.model.refill import RefillPart, RefillProgress
 
 
 class Spooling(Protocol):
@@ -30,6 +31,66 @@ class Spooling(Protocol):
         schemas: in force at `position`, table -> Spark schema. takes: whether the log may be taken; if not, it
         waits with its owner.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class RefillEpoch:
+    """A part of a refill, staged for an epoch that reads nothing and moves no position."""
+
+    part: RefillPart
+    staged: Staged
+
+
+class Refilling(Protocol):
+    """Compares tables, or parts of them, beside the loop, and has what was found staged for a barrier."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether a refill has not ended."""
+        ...
+
+    def progress(self) -> RefillProgress | None:
+        """The comparison that is under way, for display. Called by another thread."""
+        ...
+
+    def told(self) -> None:
+        """A barrier took a command about refills."""
+        ...
+
+    def due(self, committed: Checkpoint, control: Control) -> bool:
+        """Whether a part is to be applied now, on top of `committed`. Called at each barrier."""
+        ...
+
+    def stage(self, epoch: int, committed: Checkpoint) -> RefillEpoch | None:
+        """That part; None if it could not be staged, which is not the job's failure."""
+        ...
+
+    def keep(self, checkpoint: Checkpoint) -> None:
+        """This commit is in the sink, and its staged files are about to be removed."""
+        ...
+
+    def refused(self, error: BackfillError) -> None:
+        """The sink refused a part for good, and its epoch was taken back."""
+        ...
+
+
+class NoRefills:
+    """Of a job, or a simulation, without any."""
+
+    pending = False
+
+    def progress(self) -> RefillProgress | None:
+        return None
+
+    def told(self) -> None: ...
+    def due(self, committed: Checkpoint, control: Control) -> bool:
+        return False
+
+    def stage(self, epoch: int, committed: Checkpoint) -> RefillEpoch | None:
+        return None
+
+    def keep(self, checkpoint: Checkpoint) -> None: ...
+    def refused(self, error: BackfillError) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +132,7 @@ class Ports:
     commit: Callable[[Callable[[], None]], "Future[None]"]
     now_ms: Callable[[], int]
     steady_ms: Callable[[], int]
+    refills: Refilling = field(default_factory=NoRefills)
 
 
 def record_of(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from pathlib import Path
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.lease import JobLock, actor, user
@@ -33,6 +34,7 @@ from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.loop.ports import Job, Ports, Settings
 from backfill_cli.engine.loop.process import Heartbeat, Signals, Wake, run_loop, steady_ms
 from backfill_cli.engine.loop.recovery import recover
+from backfill_cli.engine.loop.refills import Process, Refills
 from backfill_cli.engine.spool.taker import taking
 from backfill_cli.engine.spool.upstream import SpooledUpstream, open_spooled
 from backfill_cli.engine.staging.stage import SparkStager
@@ -43,6 +45,7 @@ from backfill_cli.model.guard import Order
 from backfill_cli.model.job import JobState, Verb
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.split import SplitStatus
+from backfill_cli.model.refill import Refill
 from backfill_cli.spark import driver
 from backfill_cli.strategies import StrategyState
 
@@ -296,7 +299,8 @@ class _Run:
         meter = Meter(self.name, interval_ms, resources.upstream.capabilities.follows)
         with ThreadPoolExecutor(1, "commit") as pool, self._beside(spooled):
             submit = self._submits(pool)
-            ports = Ports(upstream, resources.sink, store, stager, spooled, submit, _now_ms, steady_ms)
+            refills = self._refills(definition, config, store, stager, resources)
+            ports = Ports(upstream, resources.sink, store, stager, spooled, submit, _now_ms, steady_ms, refills)
             loop = Orchestrator(job, ports, strategy, settings, recovered, meter)
             guards = self._guards(config, loop, store)
             self.signals.ask(loop)
@@ -306,7 +310,7 @@ class _Run:
             self.watcher.progressed()
             ask = resources.upstream.extras.headroom
             try:
-                with asked(ask, loop.unread, loop.keeps), guards.beside():
+                with asked(ask, loop.unread, loop.keeps), guards.beside(), refills.beside():
                     tick = run_loop(loop, self.watcher, heartbeat, self.signals.wake)
             except BackfillError:
                 with suppress(BackfillError):  # what the sink holds now, not as last reported
@@ -346,6 +350,32 @@ class _Run:
             self.signals.wake.ring()
 
         return Guards(asked, lambda: loop.state.control, store.commands, post)
+
+    def _refills(
+        self,
+        definition: JobDefinition,
+        config: JobConfig,
+        store: JobStore,
+        stager: SparkStager,
+        resources: Resources,
+    ) -> Refills:
+        """What compares beside the loop, and stages what was found."""
+
+        def compare(refill: Refill, folder: Path) -> Process:
+            return Process(self.name, self.catalog.path, refill, folder, self.signals.wake.ring)
+
+        return Refills(
+            definition,
+            store,
+            Path(config.job.staging) / self.name,
+            stager.folder,
+            lambda: resources.spark,
+            compare,
+            int(config.retry.limit_s * 1000),
+            _now_ms,
+            steady_ms,
+            lambda: definition.strategy == "chain" and bool(store.spooled()),
+        )
 
     def _submits(self, pool: ThreadPoolExecutor) -> Callable[[Callable[[], None]], Future[None]]:
         """Runs a commit in the background: the loop wakes when it is done."""

@@ -214,7 +214,8 @@ class CurrentRows:
     known: such keys are not compared, but counted.
 
     folder: for what is read, shared with Spark. live: a runner has the job. only: tables, empty for all.
-    not_compared: see VerifyReport.
+    not_compared: see VerifyReport. as_read: such keys are not as the sink has them if some change of one left a
+    column out: they are as they were read, which is right once the log is applied up to `up_to`.
     """
 
     spark: SparkSession
@@ -223,6 +224,8 @@ class CurrentRows:
     folder: Path
     live: bool
     only: tuple[str, ...] = ()
+    as_read: bool = False
+    up_to: Position | None = None
     not_compared: dict[str, int] = field(default_factory=dict)
     _taken: Mapping[str, TakenTable] | None = None
 
@@ -238,7 +241,7 @@ class CurrentRows:
         taken = self._taken.get(table.name, TakenTable())
         if taken.truncated:
             raise self._applied_first(f"table {table.name!r} was truncated since the checkpoint")
-        if not taken.files:
+        if not taken.files or (self.as_read and taken.partial):
             return now
         source, key = self.config.table(table.name).key, list(table.key)
         changes = self.spark.read.parquet(*(str(self.folder / "taken" / file.path) for file in taken.files))
@@ -270,9 +273,10 @@ class CurrentRows:
         window = ChangeWindow(at.position, at.position, 0, 0, 0, open=True)
         log = self.upstream.capabilities.log
         assert log is not None
-        taken = log.take(self.spark, LogRequest(window, within, at.schemas, str(folder))).tables
+        taken = log.take(self.spark, LogRequest(window, within, at.schemas, str(folder)))
         self.upstream.observe(at.position, snapshot_open=False)  # the log still had everything that was taken
-        return taken
+        self.up_to = taken.window.up_to
+        return taken.tables
 
     @contextmanager
     def _log_first(self) -> Iterator[None]:

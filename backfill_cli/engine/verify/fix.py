@@ -16,7 +16,6 @@ from pathlib import Path
 from shlex import quote
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.lease import user
@@ -27,7 +26,7 @@ from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.loop.process import Heartbeat, Wake
 from backfill_cli.engine.loop.recovery import recover
-from backfill_cli.engine.staging.files import sync, write_changes
+from backfill_cli.engine.staging.files import sync
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.engine.verify.job import (
     Changes,
@@ -42,15 +41,14 @@ from backfill_cli.engine.verify.job import (
     why_not,
 )
 from backfill_cli.engine.verify.progress import Steps
-from backfill_cli.errors import BadData, Held, UsageError, command
+from backfill_cli.engine.verify.table import write_difference
+from backfill_cli.errors import Held, UsageError, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, Recovered
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import ENDED, Barrier, JobState, Mutations
 from backfill_cli.model.plan import EpochPlan, Staged, StagedTable
-from backfill_cli.model.units import spell_count
 from backfill_cli.model.verify import Asked, Fix, TableFix, VerifyReport
-from backfill_cli.spark.names import quoted
 
 FIXED = "verify --fix"
 """The ledger's entry for such an epoch."""
@@ -231,16 +229,5 @@ class _Stage:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _take(self, table: SinkTable, changes: DataFrame) -> None:
-        """Raises BadData for a sink row with a NULL key, which cannot be removed by key."""
         path = self.folder / table.name / "changes"
-        nameless = F.lit(False)
-        for name in table.key:
-            nameless = nameless | quoted(name).isNull()
-        nulls = {"nameless": F.when(nameless, 1)}
-        self.tables[table.name], written = write_changes(changes, path, self.folder, nulls)
-        if written["nameless"]:
-            raise BadData(
-                f"table {table.target!r} of the sink: the key ({', '.join(table.key)}) is NULL in "
-                f"{spell_count(written['nameless'], 'row')}: a fix changes rows by key",
-                "delete them there with SQL, then verify again",
-            )
+        self.tables[table.name], _ = write_difference(changes, table, path, self.folder)

@@ -8,15 +8,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, Protocol
 
 import tenacity
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from backfill_cli import __version__
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import Copied, JobDefinition, SinkCopy, SinkTable
+from backfill_cli.engine.job.converging import converging
 from backfill_cli.engine.job.ownership import start_over_named
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.staging.failures import explaining
@@ -28,7 +29,6 @@ from backfill_cli.errors import BackfillError, Hint, HistoryGone, Transient, Usa
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import Phase
-from backfill_cli.model.position import Position
 from backfill_cli.model.units import nearest_first, spell_known
 from backfill_cli.model.verify import EVERYTHING, Asked, TableVerdict, VerifyProgress, VerifyReport
 
@@ -41,6 +41,19 @@ Tell = Callable[[VerifyProgress], None]
 
 Changes = Callable[[SinkTable, DataFrame], None]
 """Receives what makes a differing table equal: net changes `(own.OP, row…)`, while both sides are readable."""
+
+
+class Found(Protocol):
+    """A table's verdict, and what makes it equal."""
+
+    @property
+    def verdict(self) -> TableVerdict: ...
+
+    def changes(self) -> DataFrame: ...
+
+
+Comparing = Callable[[SparkSession, DataFrame, SinkCopy, SinkTable, int, float | None, Steps], Found]
+"""As `table.compare`."""
 
 
 def verify(
@@ -162,7 +175,8 @@ class Memory:
 class Verification:
     """One job's comparison, which can be repeated. live: a runner has the job.
 
-    catalog: remembers which tables an unfinished verify found equal; None: nothing is remembered.
+    catalog: remembers which tables an unfinished verify found equal; None: nothing is remembered. comparing: how a
+    table is compared.
     """
 
     definition: JobDefinition
@@ -174,6 +188,7 @@ class Verification:
     steps: Steps
     independent: bool = False
     catalog: Catalog | None = None
+    comparing: Comparing = compare
 
     @classmethod
     def of(
@@ -272,7 +287,7 @@ class Verification:
                     verdicts.append(known[table.name][0])
                     continue
                 steps.table(weights[table.name])
-                compared = compare(
+                compared = self.comparing(
                     self.resources.spark, rows(table, at), copy, table, ROWS_NAMED, asked.sample, steps
                 )
                 verdicts.append(compared.verdict)
@@ -318,10 +333,8 @@ def _weight(table: str, at: Checkpoint) -> float:
 BY_SQL = "correct the rows that verify lists with SQL"
 
 
-def why_not(definition: JobDefinition, at: Checkpoint) -> tuple[str, Hint | str] | None:
-    """Why `verify --fix` cannot repair a job at a checkpoint, and what to do instead; None if it can: if the sink
-    must hold the upstream's rows there."""
-    name = definition.name
+def never(definition: JobDefinition) -> tuple[str, Hint | str] | None:
+    """Why nothing of the job can ever be made equal by what its upstream has, and what to do instead."""
     others = [table.target for table in definition.tables if not table.plain_inserts and not table.side]
     if others:
         return (
@@ -334,6 +347,15 @@ def why_not(definition: JobDefinition, at: Checkpoint) -> tuple[str, Hint | str]
             "its topic is compacted: rows removed by compaction appear missing or extra, and may be neither",
             BY_SQL,
         )
+    return None
+
+
+def why_not(definition: JobDefinition, at: Checkpoint) -> tuple[str, Hint | str] | None:
+    """Why `verify --fix` cannot repair a job at a checkpoint, and what to do instead; None if it can: if the sink
+    must hold the upstream's rows there."""
+    if (told := never(definition)) is not None:
+        return told
+    name = definition.name
     wait = f"resume {name} --detach", f"wait {name} --for caught-up"
     later = command(*wait, f"stop {name} --wait", f"verify {name} --fix")
     if at.phase == Phase.SNAPSHOT:
@@ -341,16 +363,6 @@ def why_not(definition: JobDefinition, at: Checkpoint) -> tuple[str, Hint | str]
     if converging(definition, at):
         return "it is converging: present differences may disappear by themselves", later
     return None
-
-
-def converging(definition: JobDefinition, at: Checkpoint) -> bool:
-    """Whether changes are still to come that the snapshot already shows: of a fuzzy load, or of current state."""
-    state = json.loads(at.state)
-    if state.get("uncovered"):
-        return True
-    learnt = state.get("complete_at")
-    complete_at = definition.pin.complete_at if learnt is None else Position.of(learnt)
-    return complete_at is not None and not complete_at <= at.position
 
 
 def _thins(upstream: Mapping[str, Any]) -> bool:

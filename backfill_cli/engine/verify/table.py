@@ -7,14 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from operator import or_
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_cli.contracts import SinkCopy, SinkTable, Survey, own
+from backfill_cli.engine.staging.files import observed, write_changes
 from backfill_cli.engine.staging.quarantine import without_reason
 from backfill_cli.engine.verify.progress import Steps
+from backfill_cli.errors import BadData
 from backfill_cli.formats.digests import DIALECT, digests, word, words_digest
 from backfill_cli.model.balanced import balanced
 from backfill_cli.model.digest import (
@@ -30,9 +33,11 @@ from backfill_cli.model.digest import (
     spec_of,
     word_of,
 )
+from backfill_cli.model.plan import StagedTable
 from backfill_cli.model.schema import columns_of, names_of
+from backfill_cli.model.units import spell_count
 from backfill_cli.model.verify import DifferentRange, DifferentRow, TableVerdict
-from backfill_cli.spark.names import backticked
+from backfill_cli.spark.names import backticked, quoted
 
 EVERY_KEY = KeyRanges(0, 1, 1)
 """One range that contains all keys."""
@@ -282,9 +287,9 @@ def differences(expected: DataFrame, held: DataFrame, table: SinkTable, limit: i
 
 
 def changes(expected: DataFrame, held: DataFrame, table: SinkTable) -> DataFrame:
-    """What makes the sink's rows those of `expected`: `(own.OP 'U'|'D', row…)`, unique by key, like net changes.
+    """What makes the sink's rows those of `expected`: `(own.OP 'U'|'D', own.COUNT, row…)`, unique by key.
 
-    All rows of a duplicate key are deleted, and one is written.
+    own.COUNT: how many rows of the key the sink has. All rows of a duplicate key are deleted, and one is written.
     """
     names = names_of(table.schema)
     there = F.col("upstream") > 0
@@ -296,7 +301,30 @@ def changes(expected: DataFrame, held: DataFrame, table: SinkTable) -> DataFrame
         for name in names
     ]
     op = F.when(there, "U").otherwise("D").alias(own.OP)
-    return _different(expected, held, table, "0L").select(op, *columns)
+    return _different(expected, held, table, "0L").select(op, F.col("sink").alias(own.COUNT), *columns)
+
+
+def write_difference(
+    difference: DataFrame, table: SinkTable, path: Path, folder: Path
+) -> tuple[StagedTable, Mapping[str, int]]:
+    """What `changes` found is in files, as net changes; and how many rows are inserted, replaced and removed.
+
+    Raises BadData for a sink row with a NULL key, which cannot be removed by key.
+    """
+    put, there, nameless = F.col(own.OP) == "U", F.col(own.COUNT) > 0, F.lit(False)
+    for name in table.key:
+        nameless = nameless | quoted(name).isNull()
+    counts = {"inserted": put & ~there, "replaced": put & there, "removed": ~put, "nameless": nameless}
+    rows, seen = observed(difference, {name: F.when(which, 1) for name, which in counts.items()})
+    done, _ = write_changes(rows.drop(own.COUNT), path, folder)
+    told = seen()
+    if told["nameless"]:
+        raise BadData(
+            f"table {table.target!r} of the sink: the key ({', '.join(table.key)}) is NULL in "
+            f"{spell_count(told['nameless'], 'row')}: a fix changes rows by key",
+            "delete them there with SQL, then verify again",
+        )
+    return done, told
 
 
 def _different(expected: DataFrame, held: DataFrame, table: SinkTable, part: str) -> DataFrame:

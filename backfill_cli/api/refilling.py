@@ -1,0 +1,166 @@
+"""A refill asked for: what can be said of it before anything is recorded; its end, if somebody waits for it."""
+
+import time
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from shlex import quote
+
+from backfill_cli.catalog import Catalog, JobRow, wall_clock_ms
+from backfill_cli.catalog.lease import actor
+from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.errors import BackfillError, StoppedEarly, UsageError, WaitTimedOut, command
+from backfill_cli.model.job import Verb
+from backfill_cli.model.refill import Extent, Refill, RefillState
+from backfill_cli.model.schema import columns_of, names_of, shown
+from backfill_cli.model.units import nearest_first, spell_count, spell_duration, spell_known
+
+POLL_S = 0.2
+
+OF_TYPE: dict[str, tuple[Callable[[str], object], str]] = {
+    **dict.fromkeys(("byte", "short", "integer", "long"), (int, "1000..2000")),
+    "string": (str, "a..m"),
+    "date": (date.fromisoformat, "2026-01-01..2026-01-31"),
+    **dict.fromkeys(
+        ("timestamp", "timestamp_ntz"), (datetime.fromisoformat, "'2026-01-01 00:00:00..2026-01-31 00:00:00'")
+    ),
+}
+"""By type of the first key column: what reads a bound, and bounds to type."""
+
+
+def refill(
+    catalog: Catalog, row: JobRow, table: str | None, where: str, between: str | None
+) -> tuple[Refill, int]:
+    """The refill is recorded, and its command in the job's inbox. Returns it, and the command's id.
+
+    between: `A..B`, bounds of the first key column, of which one can be left out. Raises UsageError for what
+    cannot be refilled; then nothing has changed.
+    """
+    definition = catalog.definition(row.name)
+    found = _table(definition, table)
+    found = _as_held(definition, found)
+    extent = Extent(where.strip(), *_bounds(row.name, found, between))
+    if where:
+        _require_condition(row.name, found, where)
+    number, posted = catalog.refill(row.name, found.name, extent, actor(), wall_clock_ms(), row.lease)
+    refilled = catalog.refills.of(row.name, number)
+    assert refilled is not None
+    return refilled, posted
+
+
+def cancel(catalog: Catalog, row: JobRow, table: str | None) -> tuple[Refill, int]:
+    """The pending refill of a table ends at the next barrier. Raises UsageError if there is none."""
+    name = _table(catalog.definition(row.name), table).name
+    pending = [one for one in catalog.refills.pending(row.name) if one.table == name]
+    if not pending:
+        raise UsageError(
+            f"job {row.name!r}: no refill of table {name!r} is pending", command(f"status {row.name}")
+        )
+    (found,) = pending
+    by, now_ms = actor(), wall_clock_ms()
+    posted = catalog.post(row.name, Verb.CANCEL_REFILL, None, by, now_ms, row.lease, payload=str(found.id))
+    return catalog.refills.of(row.name, found.id) or found, posted
+
+
+def wait(catalog: Catalog, job: str, refill: Refill, limit_s: float) -> Refill:
+    """The refill once it is done. Raises what made it fail, StoppedEarly if it was cancelled, WaitTimedOut."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        now = catalog.refills.of(job, refill.id)
+        if now is None or now.state is RefillState.CANCELLED:
+            by = "" if now is None else f": {now.why.text}"
+            again = command(f"refill {job} --table {quote(refill.table)}")
+            raise StoppedEarly(f"job {job!r}: the refill of {refill} did not complete{by}", again)
+        if now.state is RefillState.FAILED:
+            raise BackfillError(f"job {job!r}: the refill of {refill} failed: {now.why.text}", now.why.hint)
+        if now.state is RefillState.DONE:
+            return now
+        if time.monotonic() > deadline:
+            raise WaitTimedOut(
+                f"job {job!r}: the refill of {refill} goes on: it was not done within {spell_duration(limit_s)}",
+                command(f"status {job}"),
+            )
+        time.sleep(POLL_S)
+
+
+def _table(definition: JobDefinition, name: str | None) -> SinkTable:
+    known = {table.name: table for table in definition.tables if not table.side}
+    again = f"refill {definition.name} --table"
+    if name is None and len(known) > 1:
+        raise UsageError(
+            f"job {definition.name!r} has {spell_count(len(known), 'table')}: {', '.join(known)}",
+            command(f"{again} {quote(next(iter(known)))}"),
+        )
+    if name is not None and name not in known:
+        raise UsageError(
+            f"job {definition.name!r}: table {name!r} does not exist{spell_known(name, list(known))}",
+            command(f"{again} {quote(nearest_first(name, list(known))[0])}"),
+        )
+    return next(iter(known.values())) if name is None else known[name]
+
+
+def _as_held(definition: JobDefinition, table: SinkTable) -> SinkTable:
+    """The table with the columns that it has in the sink. Raises UsageError for a job that cannot be compared."""
+    from backfill_cli.config import from_stored
+    from backfill_cli.engine.job.resources import Resources
+    from backfill_cli.engine.verify.job import never, tables_at
+
+    if (told := never(definition)) is not None:
+        why, instead = told
+        raise UsageError(f"job {definition.name!r}: no table of it can be refilled: {why}", instead)
+    with Resources(from_stored(definition.config)) as resources:
+        if resources.sink.extras.copied is None:
+            raise UsageError(
+                f"job {definition.name!r}: table {table.target!r} cannot be refilled: the sink cannot be read",
+                "start another job, into another table: " + command("plan"),
+            )
+        saved = resources.sink.saved(definition.name)
+    if saved is None:
+        return table
+    return next(one for one in tables_at(definition, saved.checkpoint) if one.name == table.name)
+
+
+def _bounds(job: str, table: SinkTable, between: str | None) -> tuple[str | None, str | None]:
+    """Raises UsageError for bounds that are not of the first key column's type."""
+    if between is None:
+        return None, None
+    first, dots, last = between.partition("..")
+    name = table.key[0]
+    kind = columns_of(table.schema)[name]["type"]
+    read, example = OF_TYPE.get(kind if isinstance(kind, str) else "", (None, ""))
+    if read is None and isinstance(kind, str) and kind.startswith("decimal"):
+        read, example = Decimal, "10.00..19.99"
+    again = f"refill {job} --table {quote(table.name)}"
+    if read is None:
+        raise UsageError(
+            f"--range {between!r}: column {name!r}, the first of the key of table {table.name!r}, has the type "
+            f"{shown(kind)}, which has no bounds",
+            command(f"{again} --where '{name} IS NOT NULL'"),
+        )
+    try:
+        if not dots or not (first or last):
+            raise ValueError
+        low, high = (None if not bound else read(bound) for bound in (first, last))
+        backward = low is not None and high is not None and low > high  # type: ignore[operator]
+    except (ValueError, InvalidOperation, TypeError):
+        backward = True
+    if backward:
+        raise UsageError(
+            f"--range {between!r}: expected A..B, A.. or ..B: values of column {name!r} ({shown(kind)}), the "
+            f"smaller one first",
+            command(f"{again} --range {example}"),
+        )
+    return first or None, last or None
+
+
+def _require_condition(job: str, table: SinkTable, where: str) -> None:
+    """Raises UsageError for what is not a condition on the table's columns."""
+    from backfill_cli.config.transforms import condition_faults
+
+    faults = condition_faults(where, names_of(table.schema))
+    if faults:
+        first = table.key[0]
+        raise UsageError(
+            f"--where {where!r}: {'; '.join(faults)}",
+            command(f"refill {job} --table {quote(table.name)} --where {quote(f'{first} IS NOT NULL')}"),
+        )

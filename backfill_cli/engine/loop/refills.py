@@ -1,0 +1,505 @@
+"""Refills beside the loop: a process compares, and what it found is applied at a barrier, over what changed since.
+
+From before the comparison takes its copy of the sink, the change files of each commit are kept (as links, beside
+the staging folders): what they say of a key that differs prevails over what the comparison found at an earlier
+checkpoint. So the epoch makes the sink equal to the upstream at the position that it is at, and moves no position.
+
+The comparison runs in a process of its own, as `verify` does: it cannot hold up a barrier or end the run, a pause
+or a cancel ends it at once. After a crash it begins again, and what was applied no longer differs.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from backfill_cli.cdc.net import net
+from backfill_cli.contracts import JobDefinition, JobStore, SinkTable, own
+from backfill_cli.engine.job.converging import converging
+from backfill_cli.engine.loop.ports import RefillEpoch
+from backfill_cli.engine.staging.files import folder_made, listed, sync, write_changes
+from backfill_cli.engine.staging.scratch import sweep as sweep_copies
+from backfill_cli.errors import BackfillError, Hint, Transient, command
+from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.codec import decode, encode
+from backfill_cli.model.job import Control, Phase
+from backfill_cli.model.limit import Limit
+from backfill_cli.model.pace import Backoff
+from backfill_cli.model.plan import Staged, StagedTable
+from backfill_cli.model.refill import Difference, Refill, RefillPart, RefillProgress, RefillState
+from backfill_cli.model.schema import names_of
+from backfill_cli.spark.api import DataFrame, F, Session, SparkSession
+from backfill_cli.spark.names import quoted
+
+FOUND, ERROR, SAID = "found.json", "error.json", "said"
+"""In a comparison's folder: what it found, why it failed, its stderr."""
+
+FOLDERS = "refill-*"
+PART_ROWS = 500_000
+"""Rows of a difference that one epoch applies, at most: it is one commit of the sink."""
+
+JAVA = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
+"""What would make the comparison use this process's Java."""
+
+ENDS_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a commit changed in the table. files: inserts and changes, absolute."""
+
+    epoch: int
+    inserts: tuple[str, ...]
+    changes: tuple[str, ...]
+    partial: tuple[str, ...]
+    truncated: bool
+    schema: str
+
+
+class Comparison(Protocol):
+    """A comparison under way."""
+
+    def ended(self) -> int | None:
+        """Its exit code once it has ended."""
+        ...
+
+    def progress(self) -> Mapping[str, object] | None:
+        """What it said last."""
+        ...
+
+    def kill(self) -> None:
+        """It is gone, with all that it started."""
+        ...
+
+
+Compare = Callable[[Refill, Path], Comparison]
+"""Begins one, whose folder exists."""
+
+
+class _Ahead:
+    """The next part, staged in a thread as of the commits so far, so that the barrier has little left to do.
+
+    base: the newest commit that it is over.
+    """
+
+    def __init__(self, base: int, make: Callable[[], StagedTable]) -> None:
+        self.base, self._make = base, make
+        self.table: StagedTable | None = None
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._go, name="refill-ahead", daemon=True)
+        self._thread.start()
+
+    def _go(self) -> None:
+        try:
+            self.table = self._make()
+        except Exception as exc:
+            self.error = exc
+
+    @property
+    def done(self) -> bool:
+        return not self._thread.is_alive()
+
+
+@dataclass
+class _Active:
+    """The refill at work. kept: what was committed since before its comparison. applied: how many parts were."""
+
+    refill: Refill
+    folder: Path
+    comparison: Comparison
+    kept: list[Kept] = field(default_factory=list)
+    difference: Difference | None = None
+    parts: int = 1
+    applied: int = 0
+    ahead: "_Ahead | None" = None
+
+
+class Refills:
+    """The refills of one job, one after the other: `ports.Refilling`.
+
+    root: the job's staging folder. folder_of: of an epoch and an attempt. spooled: whether changes are in a spool.
+    """
+
+    def __init__(
+        self,
+        definition: JobDefinition,
+        store: JobStore,
+        root: Path,
+        folder_of: Callable[[int, str], str],
+        session: Session,
+        compare: Compare,
+        retry_limit_ms: int,
+        now_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
+        spooled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._definition, self._store, self._root, self._folder_of = definition, store, root, folder_of
+        self._tables = {table.name: table for table in definition.tables}
+        self._session, self._compare, self._spooled = session, compare, spooled
+        self._retry_limit_ms, self._now_ms, self._steady_ms = retry_limit_ms, now_ms, steady_ms
+        self._backoff = Backoff()
+        self._active: _Active | None = None
+        for folder in root.glob(FOLDERS):  # of a runner that died: what it had found no longer counts
+            shutil.rmtree(folder, ignore_errors=True)
+        self._pending = store.refills()
+
+    # -- what the loop uses --------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._pending)
+
+    def progress(self) -> RefillProgress | None:
+        active = self._active
+        told = None if active is None or active.difference is not None else active.comparison.progress()
+        if active is None or told is None:
+            return None
+        return RefillProgress(active.refill.id, str(told["doing"]), told["share"], told["left_s"])  # type: ignore[arg-type]
+
+    def told(self) -> None:
+        """A barrier took a command about refills."""
+        self._pending = self._store.refills()
+        self._backoff = Backoff()
+        if self._active is not None and all(one.id != self._active.refill.id for one in self._pending):
+            self._leave()
+
+    def due(self, committed: Checkpoint, control: Control) -> bool:
+        """Whether what was found is to be applied at this barrier; begins and ends comparisons. Called at each."""
+        if not self._pending:
+            return False
+        refill = self._pending[0]
+        why = self._waits_for(committed, control)
+        if why is not None:
+            self._leave()
+            self._note(replace(refill, state=RefillState.WAITING, why=why))
+            return False
+        if self._steady_ms() < self._backoff.until_ms:
+            return False
+        if self._active is None:
+            self._begin(refill)
+            return False
+        active = self._active
+        if active.difference is None and not self._compared(active):
+            return False
+        return self._is_due(active, committed)
+
+    def stage(self, epoch: int, committed: Checkpoint) -> RefillEpoch | None:
+        """The next part, durable in a folder of the epoch; None if it could not be, and is tried again later."""
+        active = self._active
+        assert active is not None
+        attempt = uuid.uuid4().hex[:12]
+        folder = Path(self._folder_of(epoch, attempt))
+        try:
+            part, table = self._staged(active, committed, folder)
+        except Exception as exc:
+            shutil.rmtree(folder, ignore_errors=True)
+            self._failed(active.refill, _ours(exc))
+            return None
+        sync(folder)
+        return RefillEpoch(part, Staged(attempt, {active.refill.table: table}))
+
+    def keep(self, checkpoint: Checkpoint) -> None:
+        """A commit is in the sink; its staged files are about to be removed."""
+        active, part = self._active, None if checkpoint.plan is None else checkpoint.plan.refill
+        if part is not None:
+            if active is not None:
+                active.applied, active.ahead = active.applied + 1, None
+            if part.last:  # the mark in the catalog says so, too
+                self._pending = tuple(one for one in self._pending if one.id != part.refill)
+                self._leave()
+            return
+        if active is None or checkpoint.staged is None:
+            return
+        name = active.refill.table
+        table = checkpoint.staged.tables.get(name, StagedTable())
+        schema = checkpoint.sink_schemas.get(name, self._tables[name].schema)
+        if not (table.inserts or table.changes or table.truncated):
+            return
+        source = Path(self._folder_of(checkpoint.epoch, checkpoint.attempt))
+        to = active.folder / "since" / str(checkpoint.epoch)
+        folder_made(to)
+        inserts, changes = (
+            tuple(_linked(source / file.path, to / f"{kind}-{at}.parquet") for at, file in enumerate(files))
+            for kind, files in (("i", table.inserts), ("c", table.changes))
+        )
+        active.kept.append(Kept(checkpoint.epoch, inserts, changes, table.partial, table.truncated, schema))
+
+    def refused(self, error: BackfillError) -> None:
+        """The sink refused a part for good; the epoch was taken back."""
+        if self._active is not None:
+            self._fail(self._active.refill, error)
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Nothing of a refill goes on after the block; what is pending stays so."""
+        try:
+            yield
+        finally:
+            self._leave()
+
+    # -- one refill ----------------------------------------------------------------------------------------------
+
+    def _waits_for(self, committed: Checkpoint, control: Control) -> Limit | None:
+        """Why nothing may be compared or applied now."""
+        if control.paused:
+            return Limit("the job is paused")
+        if control.pace == 0:
+            return Limit("the rate is 0", hint=command(f"throttle {self._definition.name} --rate none"))
+        if committed.phase == Phase.SNAPSHOT:
+            return Limit("the snapshot comes first")
+        if converging(self._definition, committed):
+            return Limit("changes from the time of the copy come first")
+        if self._spooled():
+            return Limit("what is in the spool comes first")
+        return None
+
+    def _begin(self, refill: Refill) -> None:
+        folder = self._root / f"refill-{refill.id}-{uuid.uuid4().hex[:8]}"
+        folder_made(folder)
+        now = replace(refill, state=RefillState.COMPARING, began_ms=self._now_ms(), why=Limit(""))
+        self._note(now)
+        self._active = _Active(now, folder, self._compare(refill, folder))
+
+    def _compared(self, active: _Active) -> bool:
+        """Whether the comparison has ended well."""
+        code = active.comparison.ended()
+        if code is None:
+            return False
+        try:
+            active.difference = decode(Difference, (active.folder / FOUND).read_text("utf-8"))
+        except OSError:
+            self._failed(active.refill, _error_of(active.folder, code))
+            return False
+        active.parts = max(1, -(-active.difference.rows // PART_ROWS))
+        self._backoff = Backoff()
+        return True
+
+    def _is_due(self, active: _Active, committed: Checkpoint) -> bool:
+        """Ends the refill where nothing is to be applied; begins again where the comparison no longer holds."""
+        found, name = active.difference, active.refill.table
+        assert found is not None
+        if found.up_to is not None and not found.up_to <= committed.position:
+            return False
+        later = [one for one in active.kept if one.epoch > found.epoch]
+        if not found.rows or any(one.truncated for one in later):  # all rows are of changes since then
+            done = replace(active.refill, state=RefillState.DONE, ended_ms=self._now_ms(), why=Limit(""))
+            self._note(done)
+            self._end()
+            return False
+        schema = committed.sink_schemas.get(name, self._tables[name].schema)
+        if schema != found.schema or any(one.schema != schema for one in later):
+            self._leave()
+            return False
+        if active.refill.state is not RefillState.APPLYING:
+            active.refill = replace(active.refill, state=RefillState.APPLYING)
+            self._note(active.refill)
+        if active.ahead is None:
+            active.ahead = self._begun_ahead(active, found)
+        if active.ahead.error is not None:
+            self._failed(active.refill, _ours(active.ahead.error))
+            return False
+        return active.ahead.done
+
+    def _begun_ahead(self, active: _Active, found: Difference) -> _Ahead:
+        later = tuple(one for one in active.kept if one.epoch > found.epoch)
+        base = later[-1].epoch if later else found.epoch
+        number, parts, folder = active.applied, active.parts, active.folder
+        table = replace(self._tables[active.refill.table], schema=found.schema)
+
+        def make() -> StagedTable:
+            spark = self._session()
+            rows = spark.read.parquet(*(str(folder / file) for file in found.files))
+            if parts > 1:
+                hashed = F.pmod(F.xxhash64(*map(quoted, table.key)), F.lit(parts))
+                rows = rows.where(hashed == F.lit(number))
+            return _written(spark, rows, later, table, folder / "ahead" / str(number), folder)
+
+        return _Ahead(base, make)
+
+    def _staged(self, active: _Active, committed: Checkpoint, folder: Path) -> tuple[RefillPart, StagedTable]:
+        """The part that was staged ahead, with what was committed since; links to its files if that is nothing."""
+        found, ahead, name = active.difference, active.ahead, active.refill.table
+        assert found is not None
+        assert ahead is not None
+        assert ahead.table is not None
+        last = active.applied + 1 >= active.parts
+        counts = (found.inserted, found.replaced, found.removed) if last else (0, 0, 0)
+        part, later = RefillPart(active.refill.id, *counts, last), [k for k in active.kept if k.epoch > ahead.base]
+        path = folder / name / "changes"
+        if later:
+            spark = self._session()
+            rows = spark.read.parquet(*(str(active.folder / file.path) for file in ahead.table.changes))
+            table = replace(self._tables[name], schema=found.schema)
+            return part, _written(spark, rows, later, table, path, folder, ahead.table.partial)
+        folder_made(path)
+        for at, file in enumerate(ahead.table.changes):
+            _linked(active.folder / file.path, path / f"{at}.parquet")
+        return part, replace(ahead.table, changes=listed(path, folder))
+
+    def _failed(self, refill: Refill, error: BackfillError) -> None:
+        """Tried again after a while, if the failure may pass and has not lasted too long."""
+        self._leave()
+        steady_ms = self._steady_ms()
+        self._backoff = self._backoff.failed(steady_ms, Limit(error.message, hint=error.hint))
+        if not isinstance(error, Transient) or self._backoff.spent(steady_ms, self._retry_limit_ms):
+            self._fail(refill, error)
+            return
+        self._note(replace(refill, state=RefillState.WAITING, why=Limit(error.message, hint=error.hint)))
+
+    def _fail(self, refill: Refill, error: BackfillError) -> None:
+        self._leave()
+        why = Limit(error.message, hint=error.hint)
+        self._note(replace(refill, state=RefillState.FAILED, ended_ms=self._now_ms(), why=why))
+        self._end()
+
+    def _note(self, refill: Refill) -> None:
+        """Recorded if it says something new."""
+        if refill != self._pending[0]:
+            self._store.note_refill(refill)
+            self._pending = (refill, *self._pending[1:])
+
+    def _end(self) -> None:
+        """The first refill is over."""
+        self._pending, self._backoff = self._pending[1:], Backoff()
+        self._leave()
+
+    def _leave(self) -> None:
+        """The comparison and what it found are gone."""
+        active, self._active = self._active, None
+        if active is not None:
+            active.comparison.kill()
+            shutil.rmtree(active.folder, ignore_errors=True)
+            sweep_copies(self._root)
+
+
+def _written(
+    spark: SparkSession,
+    rows: DataFrame,
+    later: Sequence[Kept],
+    table: SinkTable,
+    path: Path,
+    folder: Path,
+    lacking: Sequence[str] = (),
+) -> StagedTable:
+    """`overlaid` as files. lacking: columns that `rows` can leave out."""
+    more = [column for one in later for column in one.partial]
+    columns = tuple(dict.fromkeys((*lacking, *more)))
+    done, _ = write_changes(overlaid(spark, rows, later, table, columns), path, folder)
+    return replace(done, partial=columns)
+
+
+def overlaid(
+    spark: SparkSession, rows: DataFrame, later: Sequence[Kept], table: SinkTable, lacking: Sequence[str]
+) -> DataFrame:
+    """The difference as net changes at the newest commit: what `later` commits changed of its keys prevails.
+
+    rows: `(own.OP, [own.UNSENT,] row…)`, unique by key. lacking: columns that a row here or there can leave out.
+    """
+    names = [quoted(name) for name in names_of(table.schema)]
+    none = F.lit(None).cast("array<string>")
+
+    def numbered(frame: DataFrame, epoch: int) -> DataFrame:
+        if own.OP not in frame.columns:
+            frame = frame.withColumn(own.OP, F.lit("U"))
+        if lacking and own.UNSENT not in frame.columns:
+            frame = frame.withColumn(own.UNSENT, none)
+        carried = [F.col(own.UNSENT)] if lacking else []
+        return frame.select(own.OP, F.lit(epoch).cast("long").alias(own.SEQ), *carried, *names)
+
+    first = numbered(rows, 0)
+    read = [
+        numbered(spark.read.parquet(*files), one.epoch)
+        for one in later
+        for files in (one.inserts, one.changes)
+        if files
+    ]
+    if not read:
+        return first.drop(own.SEQ)
+    keys, both = rows.select(*(quoted(name) for name in table.key)), first
+    for frame in read:
+        both = both.unionByName(frame.join(keys, list(table.key), "left_semi"))
+    return net(both, table.key, lacking)
+
+
+def _linked(source: Path, to: Path) -> str:
+    """The file under another name, which stays when the first is removed."""
+    try:
+        os.link(source, to)
+    except OSError:  # a file system without links
+        shutil.copyfile(source, to)
+    return str(to)
+
+
+def _error_of(folder: Path, code: int) -> BackfillError:
+    """Why a comparison ended without a result."""
+    lines: list[str] = []
+    try:
+        told = json.loads((folder / ERROR).read_text("utf-8"))
+    except OSError:
+        lines = (
+            (folder / SAID).read_text("utf-8", "replace").strip().splitlines() if (folder / SAID).exists() else []
+        )
+        said = f": {lines[-1][:300]}" if lines else ""
+        return Transient(f"the comparison ended with exit code {code}{said}")
+    kind = Transient if told["transient"] else BackfillError
+    return kind(told["message"], Hint.read(told["hint"]))
+
+
+def _ours(exc: Exception) -> BackfillError:
+    if isinstance(exc, BackfillError):
+        return exc
+    last = (str(exc).strip().splitlines() or [""])[-1]
+    return Transient(f"{type(exc).__name__}: {last}")
+
+
+class Process:
+    """A comparison in a process of its own: `Comparison`. ended: called when it has, in another thread."""
+
+    def __init__(self, job: str, catalog: Path, refill: Refill, folder: Path, ended: Callable[[], None]) -> None:
+        words = [job, str(catalog), refill.table, encode(refill.extent), str(folder)]
+        with (folder / SAID).open("wb") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "backfill_cli.engine.refill.compare", *words],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                start_new_session=True,
+                env={name: value for name, value in os.environ.items() if name not in JAVA},
+            )
+        self._said: Mapping[str, object] | None = None
+        self._ended = ended
+        self._thread = threading.Thread(target=self._listen, name="refill", daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with suppress(ValueError):
+                self._said = json.loads(line)
+        self._process.wait()
+        self._ended()
+
+    def ended(self) -> int | None:
+        return self._process.poll()
+
+    def progress(self) -> Mapping[str, object] | None:
+        return self._said
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._thread.join(ENDS_S)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()

@@ -1,0 +1,116 @@
+"""A refill's comparison, as a process: its arguments are job, catalog, table, extent (JSON) and folder.
+
+It has a Spark of its own, as `verify` beside a runner has: nothing in the runner waits for it, it can be killed at
+any moment, and what it found counts once `found.json` is in its folder. Its progress is JSON on stdout. It
+ends with its runner, whose end closes its stdin.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.contracts import SinkTable
+from backfill_cli.engine.job.ownership import start_over_named
+from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.loop.refills import ERROR, FOUND
+from backfill_cli.engine.refill.extent import comparing
+from backfill_cli.engine.staging.failures import explaining
+from backfill_cli.engine.staging.files import sync
+from backfill_cli.engine.staging.scratch import folder_of
+from backfill_cli.engine.verify.expected import CurrentRows, Expected
+from backfill_cli.engine.verify.job import Verification, config_of, history_named, require_drained
+from backfill_cli.engine.verify.progress import Steps
+from backfill_cli.engine.verify.table import compare, write_difference
+from backfill_cli.errors import BackfillError, Transient
+from backfill_cli.failpoint import hit
+from backfill_cli.model.codec import decode, encode
+from backfill_cli.model.refill import Difference, Extent
+from backfill_cli.model.verify import Asked, VerifyProgress
+
+BEHIND = 5
+"""How much less of a busy machine it gets than its runner, whose tables stay live."""
+
+
+@dataclass
+class _Taken:
+    """What makes the table equal, written as it is found."""
+
+    folder: Path
+    found: Difference = field(default_factory=lambda: Difference(0, ""))
+
+    def __call__(self, table: SinkTable, changes: DataFrame) -> None:
+        rows = self.folder / "rows"
+        staged, told = write_difference(changes, table, rows, self.folder)
+        files = tuple(file.path for file in staged.changes)
+        rows_of = told["inserted"], told["replaced"], told["removed"]
+        self.found = Difference(0, table.schema, None, files, *rows_of)
+
+
+def difference(job: str, catalog: Catalog, table: str, extent: Extent, folder: Path) -> Difference:
+    """What makes a part of a table equal to its upstream, at the sink's checkpoint, in files below `folder`."""
+    definition = catalog.definition(job)
+    config = config_of(definition)
+    with (
+        history_named(job),
+        start_over_named(job, catalog),
+        Resources(config) as resources,
+        Steps(job, _tell, time.monotonic) as steps,
+        folder_of(Path(config.job.staging) / job) as scratch,
+    ):
+        asked = Asked((table,))
+        how = compare if extent.whole else comparing(extent, scratch / "matching")
+        verification = Verification.of(definition, config, resources, True, asked, steps)
+        verification = replace(verification, comparing=how)
+        require_drained(definition, catalog, live=True)
+        upstream, spark, taken = resources.upstream, resources.spark, _Taken(folder)
+        log = upstream.capabilities.log
+        now = CurrentRows(spark, upstream, config, scratch, True, (table,), as_read=True)
+        rows = Expected(spark, upstream, config, definition.pin) if log is None else now
+        with explaining(upstream, config), nullcontext("") if log is None else log.retained() as held_up:
+            steps.holds(held_up)
+            report = verification.against(rows, taken)
+    (verdict,) = report.tables
+    return replace(taken.found, epoch=report.epoch, compared=verdict.rows_sink, up_to=now.up_to)
+
+
+def _tell(said: VerifyProgress) -> None:
+    told = {"doing": said.doing, "share": None if said.alone else said.share, "left_s": said.left_s}
+    print(json.dumps(told), flush=True)
+
+
+def _end_with_runner() -> None:
+    sys.stdin.read()
+    os.killpg(0, signal.SIGKILL)
+
+
+def main(words: Sequence[str]) -> int:
+    job, catalog, table, extent, place = words
+    threading.Thread(target=_end_with_runner, name="runner", daemon=True).start()
+    folder = Path(place)
+    os.nice(BEHIND)
+    try:
+        found = difference(job, Catalog(Path(catalog)), table, decode(Extent, extent), folder)
+    except BackfillError as error:
+        transient = isinstance(error, Transient)
+        told = {"transient": transient, "message": error.message, "hint": asdict(error.naming(job, False).hint)}
+        (folder / ERROR).write_text(json.dumps(told), "utf-8")
+        return error.exit_code
+    sync(folder)
+    hit("refill-compared")
+    (folder / f"{FOUND}.new").write_text(encode(found), "utf-8")
+    os.replace(folder / f"{FOUND}.new", folder / FOUND)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
