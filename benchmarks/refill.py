@@ -35,6 +35,7 @@ PROGRAM = [sys.executable, "-P", "-m", "backfill_cli"]
 KEYS, LOW, HIGH = 4_000, 1_000, 2_500
 OUTSIDE = 1_000_000
 """Keys that only a corruption writes."""
+MOVE = "UPDATE t SET id = %s WHERE id = %s AND length(doc) < 100 AND NOT EXISTS (SELECT FROM t WHERE id = %s)"
 PUT = "INSERT INTO t VALUES (%s, %s, %s) ON CONFLICT (id) DO UPDATE SET doc = excluded.doc"
 CONFIG = """
 [job]
@@ -124,7 +125,7 @@ class Round:
                         case 1:
                             to = wild.randrange(60, KEYS)
                             db.execute(
-                                "UPDATE t SET id = %s WHERE id = %s AND NOT EXISTS (SELECT FROM t WHERE id = %s)",
+                                MOVE,
                                 (to, key, to),
                             )
                         case 2:

@@ -67,6 +67,7 @@ class EpochCommit:
     saved: what to keep beside the marker (changed splits only).
     only: tables that recovery has still to apply, None for all.
     converging: a change that leaves columns unchanged is skipped if its row does not exist: see EpochPlan.
+    filling: tables of which that is so while a refill of all their rows is pending; it brings them.
     """
 
     job: str
@@ -81,6 +82,11 @@ class EpochCommit:
     saved: SavedJob
     only: frozenset[str] | None = None
     converging: bool = False
+    filling: frozenset[str] = frozenset()
+
+    def may_lack(self, table: SinkTable) -> bool:
+        """Whether a row that a change updates in part can be missing: such a change is skipped."""
+        return self.converging or table.name in self.filling
 
 
 # -- what some sinks can do ---------------------------------------------------------------------------------------

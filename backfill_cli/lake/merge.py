@@ -92,7 +92,7 @@ def merge_into(
     most, see `planned_for`. marked: the MERGE is the only commit in it. Raises BadData as `refuse_lost` does.
     """
     session, staged = rows.sparkSession, staged_of(commit, table)
-    if own.UNSENT in rows.columns and not commit.converging:
+    if own.UNSENT in rows.columns and not commit.may_lack(table):
         refuse_lost(table, rows, held())
     bounds = key_bounds(commit, table, files)
     few = planned_for(session, staged, lambda: met(bounds))

@@ -61,7 +61,7 @@ class EpochPlan:
     spooled: the window is of the spool, not of the log itself. covers: the position that covers the end of a
     snapshot of current state, set at the barrier that learns it. converging: the sink may lack rows of which a
     change leaves columns unchanged: a later change inserts or deletes them. refill: what it applies of one, which
-    reads nothing and moves no position.
+    reads nothing and moves no position. filling: see `EpochCommit`.
     pending_after: upstream epochs observed and not taken. left: changes in them, as metadata tells; 0 where the
     strategy does not count them. lag_after_ms: their span in upstream time.
     oldest_pending_ms: time of the first of them, None if there is none. latest: the newest position observed.
@@ -77,6 +77,7 @@ class EpochPlan:
     covers: Position | None = None
     converging: bool = False
     refill: RefillPart | None = None
+    filling: tuple[str, ...] = ()
     pending_after: int = 0
     left: int = 0
     lag_after_ms: int = 0

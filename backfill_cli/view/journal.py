@@ -13,6 +13,7 @@ from backfill_cli.errors import BackfillError, Hint, NoSuchJob, StoppedEarly, co
 from backfill_cli.model.checkpoint import Totals
 from backfill_cli.model.job import Command, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
+from backfill_cli.model.refill import PENDING, RefillState
 from backfill_cli.model.units import spell_duration, spell_number, spell_so_far
 from backfill_cli.view.answers import document
 from backfill_cli.view.console import shown
@@ -26,6 +27,9 @@ from backfill_cli.view.model import (
     spell_deadline,
     spell_headroom,
     spell_quarantined,
+    spell_headroom,
+    spell_quarantined,
+    spell_refill,
 )
 
 EVERY_S = 10.0
@@ -142,6 +146,7 @@ class Journal:
         self._state = ""
         self._caught_up = False
         self._finished: frozenset[tuple[str, int]] = frozenset()
+        self._ended: frozenset[int] | None = None  # refills
         self._every_s = every_s
         self._now_s = now_s
         self._max_lag_s = max_lag_s
@@ -179,6 +184,7 @@ class Journal:
             yield Entry(spell_taken(taken))
         yield from self._waits(news.view)
         yield from self._quarantines(news)
+        yield from self._refills(news.view)
         now = news.known
         self.known = replace(now, epoch=max(now.epoch, self.known.epoch), quarantined=self.known.quarantined)
         yield from self._progress(news.view)
@@ -213,6 +219,15 @@ class Journal:
                 Weight.WARNING,
                 Event("quarantined", news.view, said, "look at them: " + look_at(now)),
             )
+
+    def _refills(self, view: JobView) -> Iterator[Entry]:
+        """Refills that have ended since the last observation."""
+        known, now = self._ended, frozenset(one.id for one in view.refills if one.state not in PENDING)
+        self._ended = now if known is None else known | now
+        for one in view.refills:
+            if known is not None and one.id in now - known:
+                weight = Weight.WARNING if one.state is RefillState.FAILED else Weight.INFO
+                yield Entry(f"refill of {spell_refill(one)}", weight)
 
     def _is_ours(self, news: News) -> bool:
         """Whether this run has claimed the job: what an earlier runner did is not news."""

@@ -18,6 +18,7 @@ from rich.text import Text
 from backfill_cli.catalog import SplitGroup
 from backfill_cli.errors import Hint
 from backfill_cli.model.limit import Limit
+from backfill_cli.model.refill import RefillState
 from backfill_cli.model.units import spell_clock, spell_duration, spell_moment
 from backfill_cli.view.console import laid_out, shown, shown_lines
 from backfill_cli.view.events import events_of
@@ -50,6 +51,7 @@ from backfill_cli.view.model import (
     spell_headroom,
     spell_phase,
     spell_quarantined,
+    spell_refill,
     spell_share,
     spell_skipped,
     spell_verified,
@@ -420,7 +422,9 @@ def _facts(view: JobView) -> list[tuple[str, Hint | str, str]]:
 
 def _details(view: JobView) -> list[tuple[str, Hint | str, str]]:
     """Facts that change little."""
-    facts: list[tuple[str, Hint | str, str]] = []
+    facts: list[tuple[str, Hint | str, str]] = [
+        ("refill", spell_refill(one), WARN if one.state is RefillState.FAILED else QUIET) for one in view.refills
+    ]
     if view.verified is not None:
         facts.append(("verified", spell_verified(view.verified), QUIET if view.verified.equal else WARN))
     if view.created:

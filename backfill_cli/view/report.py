@@ -35,6 +35,7 @@ from backfill_cli.view.model import (
     is_observed,
     spell_phase,
     spell_quarantined,
+    spell_refill,
     spell_share,
     spell_skipped,
     spell_verified,
@@ -241,6 +242,7 @@ def _facts(told: Reported) -> str:
         *((("caught up", spell_moment(view.caught_up_ms)),) if view.caught_up_ms else ()),
         *((("upstream log held", spell_size(view.held_bytes)),) if view.held_bytes is not None else ()),
         *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
+        *(("refill", spell_refill(one)) for one in view.refills),
         *((("verified", spell_verified(verified)),) if verified is not None else ()),
     ]
     return "\n".join(

@@ -15,6 +15,7 @@ import duckdb
 import pytest
 
 from backfill_cli.catalog import Catalog
+from backfill_cli.model.refill import RefillState
 
 from .test_kill import CHANGE_FILES, CONFIG, FILES, ROWS, backfill, began, held, resume_to_the_end, upstream
 
@@ -233,3 +234,19 @@ def test_a_chain_whose_spool_is_drained_is_fixed_and_goes_on(tmp_path: Path) -> 
     assert (code, told["equal"], held(tmp_path)) == (0, True, before)
     later.rename(tmp_path / "changes" / f"{CHANGE_FILES:04d}.parquet")
     resume_to_the_end(tmp_path, expected)
+
+
+def test_a_refill_whose_runner_dies_on_the_way_is_done_by_the_next(job: tuple[Path, dict[int, int]]) -> None:
+    """A run until the job is caught up lasts until the refill is done."""
+    folder, expected = job
+    damaged(folder, expected)
+    assert backfill(folder, "refill", "crash").returncode == 0
+    for point in ("refill-staged", "after-prepare", "sink-before-close"):
+        died = backfill(folder, "resume", "crash", failpoint=point)
+        assert died.returncode == -signal.SIGKILL, f"{point}: {died.stderr}"
+    ended = backfill(folder, "resume", "crash")
+    assert ended.returncode == 0, ended.stderr
+    assert rows(folder) == sorted(expected.items())
+    (found,) = Catalog(folder / "catalog.duckdb").job("crash").refills
+    assert (found.state, found.inserted, found.replaced, found.removed) == (RefillState.DONE, 2, 4, 2)
+    assert not list(folder.rglob("refill-*"))

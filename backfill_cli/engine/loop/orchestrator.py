@@ -423,7 +423,7 @@ class Orchestrator(Generic[S]):
         if made is None:
             return self._read(barrier, steady_ms)
         require_taken(self._ports.sink, made.staged)
-        hit("after-stage")
+        hit("refill-staged")
         state, before = self.state, self._committed
         stays = state.position == before.position
         plan = EpochPlan(refill=made.part)
@@ -453,7 +453,9 @@ class Orchestrator(Generic[S]):
         """The epoch of a plan that has been staged, with the state that it leads to."""
         before, spool, staged = self.state, self._ports.spool, done.staged
         after = self._strategy.advance(before, plan, staged, budget)
-        plan = left_of(replace(plan, closes_snapshot=self._strategy.closes(before, after)), staged)
+        filling = self._ports.refills.filling
+        plan = replace(plan, closes_snapshot=self._strategy.closes(before, after), filling=filling)
+        plan = left_of(plan, staged)
         checkpoint = Checkpoint(
             epoch=barrier.epoch,
             prev_ms=barrier.prev_ms,

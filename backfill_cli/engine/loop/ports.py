@@ -49,6 +49,11 @@ class Refilling(Protocol):
         """Whether a refill has not ended."""
         ...
 
+    @property
+    def filling(self) -> tuple[str, ...]:
+        """The tables all of whose rows a refill brings that has not ended."""
+        ...
+
     def progress(self) -> RefillProgress | None:
         """The comparison that is under way, for display. Called by another thread."""
         ...
@@ -78,6 +83,7 @@ class NoRefills:
     """Of a job, or a simulation, without any."""
 
     pending = False
+    filling = ()
 
     def progress(self) -> RefillProgress | None:
         return None
@@ -211,4 +217,5 @@ def commit_of(
         saved=SavedJob(job.definition, checkpoint),
         only=only,
         converging=checkpoint.plan.converging,
+        filling=frozenset(checkpoint.plan.filling),
     )

@@ -127,6 +127,7 @@ class Refills:
     """The refills of one job, one after the other: `ports.Refilling`.
 
     root: the job's staging folder. folder_of: of an epoch and an attempt. spooled: whether changes are in a spool.
+    opening: see `Stager.awaited`.
     """
 
     def __init__(
@@ -141,10 +142,11 @@ class Refills:
         now_ms: Callable[[], int],
         steady_ms: Callable[[], int],
         spooled: Callable[[], bool] = lambda: False,
+        opening: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._definition, self._store, self._root, self._folder_of = definition, store, root, folder_of
         self._tables = {table.name: table for table in definition.tables}
-        self._session, self._compare, self._spooled = session, compare, spooled
+        self._session, self._compare, self._spooled, self._opening = session, compare, spooled, opening
         self._retry_limit_ms, self._now_ms, self._steady_ms = retry_limit_ms, now_ms, steady_ms
         self._backoff = Backoff()
         self._active: _Active | None = None
@@ -157,6 +159,10 @@ class Refills:
     @property
     def pending(self) -> bool:
         return bool(self._pending)
+
+    @property
+    def filling(self) -> tuple[str, ...]:
+        return tuple(one.table for one in self._pending if one.extent.whole)
 
     def progress(self) -> RefillProgress | None:
         active = self._active
@@ -184,8 +190,9 @@ class Refills:
             return False
         if self._steady_ms() < self._backoff.until_ms:
             return False
-        if self._active is None:
+        if self._active is None and self._opening() is None:  # what starts Spark changes the environment meanwhile
             self._begin(refill)
+        if self._active is None:
             return False
         active = self._active
         if active.difference is None and not self._compared(active):
@@ -199,12 +206,12 @@ class Refills:
         attempt = uuid.uuid4().hex[:12]
         folder = Path(self._folder_of(epoch, attempt))
         try:
-            part, table = self._staged(active, committed, folder)
+            part, table = self._staged(active, folder)
+            sync(folder)
         except Exception as exc:
             shutil.rmtree(folder, ignore_errors=True)
             self._failed(active.refill, _ours(exc))
             return None
-        sync(folder)
         return RefillEpoch(part, Staged(attempt, {active.refill.table: table}))
 
     def keep(self, checkpoint: Checkpoint) -> None:
@@ -226,11 +233,15 @@ class Refills:
             return
         source = Path(self._folder_of(checkpoint.epoch, checkpoint.attempt))
         to = active.folder / "since" / str(checkpoint.epoch)
-        folder_made(to)
-        inserts, changes = (
-            tuple(_linked(source / file.path, to / f"{kind}-{at}.parquet") for at, file in enumerate(files))
-            for kind, files in (("i", table.inserts), ("c", table.changes))
-        )
+        try:
+            folder_made(to)
+            inserts, changes = (
+                tuple(_linked(source / file.path, to / f"{kind}-{at}.parquet") for at, file in enumerate(files))
+                for kind, files in (("i", table.inserts), ("c", table.changes))
+            )
+        except (OSError, Transient) as exc:  # no room for copies: compared again, later
+            self._failed(active.refill, _ours(exc))
+            return
         active.kept.append(Kept(checkpoint.epoch, inserts, changes, table.partial, table.truncated, schema))
 
     def refused(self, error: BackfillError) -> None:
@@ -264,10 +275,15 @@ class Refills:
 
     def _begin(self, refill: Refill) -> None:
         folder = self._root / f"refill-{refill.id}-{uuid.uuid4().hex[:8]}"
-        folder_made(folder)
         now = replace(refill, state=RefillState.COMPARING, began_ms=self._now_ms(), why=Limit(""))
+        try:
+            folder_made(folder)
+            comparison = self._compare(refill, folder)
+        except (OSError, Transient) as exc:
+            self._failed(refill, _ours(exc))
+            return
         self._note(now)
-        self._active = _Active(now, folder, self._compare(refill, folder))
+        self._active = _Active(now, folder, comparison)
 
     def _compared(self, active: _Active) -> bool:
         """Whether the comparison has ended well."""
@@ -325,7 +341,7 @@ class Refills:
 
         return _Ahead(base, make)
 
-    def _staged(self, active: _Active, committed: Checkpoint, folder: Path) -> tuple[RefillPart, StagedTable]:
+    def _staged(self, active: _Active, folder: Path) -> tuple[RefillPart, StagedTable]:
         """The part that was staged ahead, with what was committed since; links to its files if that is nothing."""
         found, ahead, name = active.difference, active.ahead, active.refill.table
         assert found is not None

@@ -375,6 +375,7 @@ class _Run:
             _now_ms,
             steady_ms,
             lambda: definition.strategy == "chain" and bool(store.spooled()),
+            resources.opening.awaited,
         )
 
     def _submits(self, pool: ThreadPoolExecutor) -> Callable[[Callable[[], None]], Future[None]]:

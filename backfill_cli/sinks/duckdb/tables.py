@@ -117,7 +117,7 @@ def apply(con: Connection, commit: EpochCommit, table: SinkTable) -> None:
     if staged.changes and staged.changed + staged.deleted:
         files = paths_of(commit.folder, staged.changes)
         if staged.partial:
-            _fill(con, table, staged.partial, files, commit.converging)
+            _fill(con, table, staged.partial, files, commit.may_lack(table))
         _delete(con, target, table.key, files)
         if staged.changed:
             whole = f" AND NOT {PARTIAL}" if staged.partial else ""
@@ -128,10 +128,10 @@ def apply(con: Connection, commit: EpochCommit, table: SinkTable) -> None:
             con.run(f"DROP TABLE {own.FILLED}")
 
 
-def _fill(con: Connection, table: SinkTable, partial: Sequence[str], files: list[str], converging: bool) -> None:
+def _fill(con: Connection, table: SinkTable, partial: Sequence[str], files: list[str], may_lack: bool) -> None:
     """own.FILLED holds the partial rows, completed with the target's values of the columns that they lack.
 
-    converging: rows that the target does not have are left out; otherwise they raise BadData naming up to five.
+    may_lack: rows that the target does not have are left out; otherwise they raise BadData naming up to five.
     """
     target = DUCKDB.target_of(table).sql
     matches = matching(table.key, "t", "c")
@@ -140,7 +140,7 @@ def _fill(con: Connection, table: SinkTable, partial: Sequence[str], files: list
         f"WHERE {PARTIAL} AND t.{quoted(table.key[0])} IS NULL LIMIT {NAMED_KEYS}",
         files,
     )
-    if missing and not converging:
+    if missing and not may_lack:
         raise no_row_to_fill(table, missing)
     values = (
         f"CASE WHEN list_contains(c.{own.UNSENT}, {literal(column.name)}) THEN t.{quoted(column.name)} "

@@ -58,7 +58,7 @@ def apply(state: State, commit: EpochCommit, table: SinkTable) -> None:
             writing.refuse_twice()
             writing.fill_from_inserts()
         if staged.partial:
-            if commit.converging:
+            if commit.may_lack(table):
                 writing.leave_out()
             writing.fill()
         if together:

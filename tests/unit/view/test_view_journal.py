@@ -14,6 +14,7 @@ from backfill_cli.model.deadline import Outlook
 from backfill_cli.model.headroom import Headroom, Kept
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
+from backfill_cli.model.refill import Extent, Refill, RefillState
 from backfill_cli.view.journal import NOTHING, REBUILT, Entry, Journal, Known, News, Weight, event_json, stamped
 from backfill_cli.view.model import job_view
 
@@ -70,6 +71,21 @@ def test_a_command_is_told_with_who_posted_it_and_its_epoch() -> None:
         "throttle to no limit by bob@box, at commit 71",
     ]
     assert one.known.epoch >= 71
+
+
+def test_how_a_refill_ended_is_told_once_and_nothing_of_those_before() -> None:
+    before = Refill(1, "orders", Extent(), "me", 1, RefillState.DONE)
+    done = Refill(2, "orders", Extent(first="1"), "me", 1, RefillState.DONE, epoch=9, inserted=3)
+    failed = Refill(3, "lines", Extent(), "me", 1, RefillState.FAILED, why=Limit("the log is gone"))
+    pending = replace(done, state=RefillState.COMPARING, epoch=None)
+    one = journal()
+    assert not [text for text in texts(list(one.look(seen(refills=(before, pending))))) if "refill" in text]
+    told = [entry for entry in one.look(seen(refills=(before, done, failed))) if "refill" in entry.text]
+    assert [(entry.text, entry.weight) for entry in told] == [
+        ("refill of orders, keys 1..: done, 3 inserted, 0 replaced, 0 removed, commit 9", Weight.INFO),
+        ("refill of lines: failed: the log is gone", Weight.WARNING),
+    ]
+    assert not [text for text in texts(list(one.look(seen(refills=(done, failed))))) if "refill" in text]
 
 
 def test_a_line_of_progress_says_what_was_committed_since_the_line_before() -> None:
