@@ -52,12 +52,12 @@ class History:
         self.difference: dict[int, Row | None] = {
             key: self.upstream.get(key) for key in keys if self.upstream.get(key) != self.sink.get(key)
         }
-        self.changes = [self.commit() for _ in range(COMMITS)]
+        self.changes = [self.commit(partial=at % 2 == 0) for at in range(COMMITS)]
 
     def row(self) -> Row:
         return self.random.randrange(100), self.random.choice([None, "a", "b", "c"])
 
-    def commit(self) -> dict[int, tuple[Row | None, bool]]:
+    def commit(self, partial: bool) -> dict[int, tuple[Row | None, bool]]:
         """(the row, or None: deleted; whether it leaves `a doc` out), by key; upstream and sink have them."""
         net: dict[int, tuple[Row | None, bool]] = {}
         for _ in range(self.random.randrange(4)):
@@ -68,7 +68,7 @@ class History:
                     net[key] = None, False
                 case 1 if old is not None:  # an update that leaves a value as it is
                     whole = key in net and not net[key][1]
-                    net[key] = (self.random.randrange(100), old[1]), not whole
+                    net[key] = (self.random.randrange(100), old[1]), partial and not whole
                 case 2 if old is not None:  # the key moves
                     to = self.random.randrange(KEYS)
                     net[key] = None, False
@@ -93,8 +93,8 @@ def applied(rows: Rows, net: Mapping[int, tuple[Row | None, bool]]) -> Rows:
     return after
 
 
-def written(folder: Path, name: str, rows: list[dict[str, Any]]) -> str:
-    pq.write_table(pa.Table.from_pylist(rows, ARROW), folder / name)
+def written(folder: Path, name: str, rows: list[dict[str, Any]], schema: pa.Schema = ARROW) -> str:
+    pq.write_table(pa.Table.from_pylist(rows, schema), folder / name)
     return str(folder / name)
 
 
@@ -114,8 +114,11 @@ def test_what_changed_since_prevails_and_the_sink_then_equals_the_upstream(
     kept = []
     for commit in range(COMMITS):
         every = [told(at, k, *change) for at, one in enumerate(cases) for k, change in one.changes[commit].items()]
-        file = written(tmp_path, f"c{commit}", every)
-        kept.append(Kept(commit + 1, (), (file,), ("a doc",), False, TABLE.schema))
+        folder = tmp_path / "since" / f"{own.EPOCH}={commit + 1}"
+        folder.mkdir(parents=True)
+        lacks = any(one[own.UNSENT] for one in every)
+        file = written(folder, "c-0.parquet", every, ARROW if lacks else ARROW.remove(1))
+        kept.append(Kept(commit + 1, (), (file,), ("a doc",) if lacks else (), False, TABLE.schema))
     # Over two commits ahead of the barrier, and then over the others.
     ahead = overlaid(spark, rows, kept[:2], TABLE, ("a doc",))
     ahead.write.parquet(str(tmp_path / "ahead"))
@@ -127,4 +130,5 @@ def test_what_changed_since_prevails_and_the_sink_then_equals_the_upstream(
     wrong = [at for at, one in enumerate(cases) if applied(one.sink, made[at]) != one.upstream]
     assert not wrong, (len(wrong), vars(cases[wrong[0]]), made[wrong[0]])
     assert all(made[at].keys() == one.difference.keys() for at, one in enumerate(cases))
+    assert [bool(one.partial) for one in kept] == [True, False, True, False]
     assert sum(len(one.difference) for one in cases) > CASES  # they did differ

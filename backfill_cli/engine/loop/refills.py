@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import Protocol
 
@@ -232,7 +233,7 @@ class Refills:
         if not (table.inserts or table.changes or table.truncated):
             return
         source = Path(self._folder_of(checkpoint.epoch, checkpoint.attempt))
-        to = active.folder / "since" / str(checkpoint.epoch)
+        to = active.folder / "since" / f"{own.EPOCH}={checkpoint.epoch}"
         try:
             folder_made(to)
             inserts, changes = (
@@ -423,27 +424,31 @@ def overlaid(
     names = [quoted(name) for name in names_of(table.schema)]
     none = F.lit(None).cast("array<string>")
 
-    def numbered(frame: DataFrame, epoch: int) -> DataFrame:
+    def numbered(frame: DataFrame) -> DataFrame:
         if own.OP not in frame.columns:
             frame = frame.withColumn(own.OP, F.lit("U"))
         if lacking and own.UNSENT not in frame.columns:
             frame = frame.withColumn(own.UNSENT, none)
         carried = [F.col(own.UNSENT)] if lacking else []
-        return frame.select(own.OP, F.lit(epoch).cast("long").alias(own.SEQ), *carried, *names)
+        return frame.select(own.OP, F.col(own.EPOCH).cast("long").alias(own.SEQ), *carried, *names)
 
-    first = numbered(rows, 0)
+    first = numbered(rows.withColumn(own.EPOCH, F.lit(0)))
+    # As few reads as there are forms of files, however many commits: each has its number in its folder's name.
+    forms = (
+        (file for one in later for file in one.inserts),
+        (file for one in later for file in one.changes if one.partial),
+        (file for one in later for file in one.changes if not one.partial),
+    )
     read = [
-        numbered(spark.read.parquet(*files), one.epoch)
-        for one in later
-        for files in (one.inserts, one.changes)
+        numbered(spark.read.option("basePath", str(Path(files[0]).parents[1])).parquet(*files))
+        for files in map(tuple, forms)
         if files
     ]
     if not read:
         return first.drop(own.SEQ)
-    keys, both = rows.select(*(quoted(name) for name in table.key)), first
-    for frame in read:
-        both = both.unionByName(frame.join(keys, list(table.key), "left_semi"))
-    return net(both, table.key, lacking)
+    keys = rows.select(*(quoted(name) for name in table.key))
+    since = reduce(lambda some, more: some.unionByName(more), read).join(keys, list(table.key), "left_semi")
+    return net(first.unionByName(since.select(*first.columns)), table.key, lacking)
 
 
 def _linked(source: Path, to: Path) -> str:
