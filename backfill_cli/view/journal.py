@@ -27,8 +27,6 @@ from backfill_cli.view.model import (
     spell_deadline,
     spell_headroom,
     spell_quarantined,
-    spell_headroom,
-    spell_quarantined,
     spell_refill,
 )
 
