@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from shlex import quote
@@ -38,7 +39,7 @@ def refill(
     """
     definition = catalog.definition(row.name)
     found = _table(definition, table)
-    found = _as_held(definition, found)
+    found = _as_held(catalog, definition, found)
     extent = Extent(where.strip(), *_bounds(row.name, found, between))
     if where:
         _require_condition(row.name, found, where)
@@ -99,11 +100,11 @@ def _table(definition: JobDefinition, name: str | None) -> SinkTable:
     return next(iter(known.values())) if name is None else known[name]
 
 
-def _as_held(definition: JobDefinition, table: SinkTable) -> SinkTable:
+def _as_held(catalog: Catalog, definition: JobDefinition, table: SinkTable) -> SinkTable:
     """The table with the columns that it has in the sink. Raises UsageError for a job that cannot be compared."""
     from backfill_cli.config import from_stored
     from backfill_cli.engine.job.resources import Resources
-    from backfill_cli.engine.verify.job import never, tables_at
+    from backfill_cli.engine.verify.job import never
 
     if (told := never(definition)) is not None:
         why, instead = told
@@ -114,10 +115,8 @@ def _as_held(definition: JobDefinition, table: SinkTable) -> SinkTable:
                 f"job {definition.name!r}: table {table.target!r} cannot be refilled: the sink cannot be read",
                 "start another job, into another table: " + command("plan"),
             )
-        saved = resources.sink.saved(definition.name)
-    if saved is None:
-        return table
-    return next(one for one in tables_at(definition, saved.checkpoint) if one.name == table.name)
+    # From the catalog: the sink itself may be busy with a commit.
+    return replace(table, schema=catalog.sink_schemas(definition.name).get(table.name, table.schema))
 
 
 def _bounds(job: str, table: SinkTable, between: str | None) -> tuple[str | None, str | None]:

@@ -129,6 +129,11 @@ class Catalog:
         with self._store.reading() as db:
             return jobs.definition(db, job)
 
+    def sink_schemas(self, job: str) -> Mapping[str, str]:
+        """The columns that the job's tables have in the sink by now: table -> Spark schema as JSON."""
+        with self._store.reading() as db:
+            return checkpoints.reached(db, check_name(job)).sink_schemas
+
     def jobs(self) -> tuple[JobRow, ...]:
         """All jobs, oldest first; empty if there is no catalog."""
         if not self._store.exists():
