@@ -15,7 +15,7 @@ from ._options import CatalogOption, JobArgument, JsonOption, TimeoutOption, nam
 
 EXAMPLES = (
     "backfill refill orders --table orders --range 1000..2000",
-    "backfill refill orders --table orders --where \"status = 'paid'\"",
+    "backfill refill orders --where \"status = 'paid'\"",
 )
 
 TableOption = Annotated[
@@ -35,8 +35,8 @@ RangeOption = Annotated[
     str | None,
     typer.Option(
         "--range",
-        metavar="A..B",
-        help="Only rows whose first key column is between these, both included; A.. and ..B are open.",
+        metavar="RANGE",
+        help="Only rows whose first key column is in A..B, both included; A.. and ..B are open.",
         show_default=False,
     ),
 ]

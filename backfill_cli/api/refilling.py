@@ -6,15 +6,18 @@ from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from shlex import quote
+from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog, JobRow, wall_clock_ms
 from backfill_cli.catalog.lease import actor
-from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.errors import BackfillError, StoppedEarly, UsageError, WaitTimedOut, command
 from backfill_cli.model.job import Verb
 from backfill_cli.model.refill import Extent, Refill, RefillState
 from backfill_cli.model.schema import columns_of, names_of, shown
 from backfill_cli.model.units import nearest_first, spell_count, spell_duration, spell_known
+
+if TYPE_CHECKING:
+    from backfill_cli.contracts import JobDefinition, SinkTable
 
 POLL_S = 0.2
 
@@ -84,7 +87,7 @@ def wait(catalog: Catalog, job: str, refill: Refill, limit_s: float) -> Refill:
         time.sleep(POLL_S)
 
 
-def _table(definition: JobDefinition, name: str | None) -> SinkTable:
+def _table(definition: "JobDefinition", name: str | None) -> "SinkTable":
     known = {table.name: table for table in definition.tables if not table.side}
     again = f"refill {definition.name} --table"
     if name is None and len(known) > 1:
@@ -100,7 +103,7 @@ def _table(definition: JobDefinition, name: str | None) -> SinkTable:
     return next(iter(known.values())) if name is None else known[name]
 
 
-def _as_held(catalog: Catalog, definition: JobDefinition, table: SinkTable) -> SinkTable:
+def _as_held(catalog: Catalog, definition: "JobDefinition", table: "SinkTable") -> "SinkTable":
     """The table with the columns that it has in the sink. Raises UsageError for a job that cannot be compared."""
     from backfill_cli.config import from_stored
     from backfill_cli.engine.job.resources import Resources
@@ -119,7 +122,7 @@ def _as_held(catalog: Catalog, definition: JobDefinition, table: SinkTable) -> S
     return replace(table, schema=catalog.sink_schemas(definition.name).get(table.name, table.schema))
 
 
-def _bounds(job: str, table: SinkTable, between: str | None) -> tuple[str | None, str | None]:
+def _bounds(job: str, table: "SinkTable", between: str | None) -> tuple[str | None, str | None]:
     """Raises UsageError for bounds that are not of the first key column's type."""
     if between is None:
         return None, None
@@ -152,7 +155,7 @@ def _bounds(job: str, table: SinkTable, between: str | None) -> tuple[str | None
     return first or None, last or None
 
 
-def _require_condition(job: str, table: SinkTable, where: str) -> None:
+def _require_condition(job: str, table: "SinkTable", where: str) -> None:
     """Raises UsageError for what is not a condition on the table's columns."""
     from backfill_cli.config.transforms import condition_faults
 

@@ -36,10 +36,6 @@ def _refills_pending(view: JobView) -> float:
     return float(sum(one.state in PENDING for one in view.refills))
 
 
-def _refill_share(view: JobView) -> float | None:
-    return next((one.share for one in view.refills if one.share is not None), None)
-
-
 def _one_of(all_values: Iterable[str], now: str) -> dict[str, float]:
     return {one: float(one == now) for one in all_values}
 
@@ -61,7 +57,6 @@ GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
     ("snapshot_rows_per_second", "Rate of snapshot reads.", lambda v: v.rows_per_s),
     ("throttle_rows_per_second", "The limit in force; absent without one.", lambda v: control_of(v).pace),
     ("refills_pending", "Refills that have not ended.", _refills_pending),
-    ("refill_ratio", "Share of the comparison under way, 0 to 1.", _refill_share),
     ("paused", "1 while the job is paused by a command.", lambda v: float(v.paused_by is not None)),
     ("held", "1 while a guard pauses or slows the job.", lambda v: float(bool(v.holds))),
     ("converging", "1 while the sink matches no state of the upstream yet.", lambda v: float(v.converging)),

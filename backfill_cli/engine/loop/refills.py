@@ -17,6 +17,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -29,7 +30,7 @@ from backfill_cli.engine.job.converging import converging
 from backfill_cli.engine.loop.ports import RefillEpoch
 from backfill_cli.engine.staging.files import folder_made, listed, sync, write_changes
 from backfill_cli.engine.staging.scratch import sweep as sweep_copies
-from backfill_cli.errors import BackfillError, Hint, Transient, command
+from backfill_cli.errors import RETRIED, BackfillError, Hint, Transient, command
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import Control, Phase
@@ -93,21 +94,9 @@ class _Ahead:
     """
 
     def __init__(self, base: int, make: Callable[[], StagedTable]) -> None:
-        self.base, self._make = base, make
-        self.table: StagedTable | None = None
-        self.error: Exception | None = None
-        self._thread = threading.Thread(target=self._go, name="refill-ahead", daemon=True)
-        self._thread.start()
-
-    def _go(self) -> None:
-        try:
-            self.table = self._make()
-        except Exception as exc:
-            self.error = exc
-
-    @property
-    def done(self) -> bool:
-        return not self._thread.is_alive()
+        self.base, pool = base, ThreadPoolExecutor(1, "refill-ahead")
+        self.made = pool.submit(make)
+        pool.shutdown(wait=False)
 
 
 @dataclass
@@ -206,13 +195,14 @@ class Refills:
         assert active is not None
         attempt = uuid.uuid4().hex[:12]
         folder = Path(self._folder_of(epoch, attempt))
-        try:
-            part, table = self._staged(active, folder)
-            sync(folder)
-        except Exception as exc:
+        with ThreadPoolExecutor(1, "refill") as pool:
+            made = pool.submit(self._staged, active, folder)
+            error = made.exception()
+        if error is not None:
             shutil.rmtree(folder, ignore_errors=True)
-            self._failed(active.refill, _ours(exc))
+            self._failed(active.refill, _ours(error))
             return None
+        part, table = made.result()
         return RefillEpoch(part, Staged(attempt, {active.refill.table: table}))
 
     def keep(self, checkpoint: Checkpoint) -> None:
@@ -321,10 +311,12 @@ class Refills:
             self._note(active.refill)
         if active.ahead is None:
             active.ahead = self._begun_ahead(active, found)
-        if active.ahead.error is not None:
-            self._failed(active.refill, _ours(active.ahead.error))
+        if not active.ahead.made.done():
             return False
-        return active.ahead.done
+        error = active.ahead.made.exception()
+        if error is not None:
+            self._failed(active.refill, _ours(error))
+        return error is None
 
     def _begun_ahead(self, active: _Active, found: Difference) -> _Ahead:
         later = tuple(one for one in active.kept if one.epoch > found.epoch)
@@ -347,20 +339,22 @@ class Refills:
         found, ahead, name = active.difference, active.ahead, active.refill.table
         assert found is not None
         assert ahead is not None
-        assert ahead.table is not None
-        last = active.applied + 1 >= active.parts
+        staged, last = ahead.made.result(), active.applied + 1 >= active.parts
         counts = (found.inserted, found.replaced, found.removed) if last else (0, 0, 0)
         part, later = RefillPart(active.refill.id, *counts, last), [k for k in active.kept if k.epoch > ahead.base]
         path = folder / name / "changes"
         if later:
             spark = self._session()
-            rows = spark.read.parquet(*(str(active.folder / file.path) for file in ahead.table.changes))
+            rows = spark.read.parquet(*(str(active.folder / file.path) for file in staged.changes))
             table = replace(self._tables[name], schema=found.schema)
-            return part, _written(spark, rows, later, table, path, folder, ahead.table.partial)
+            written = _written(spark, rows, later, table, path, folder, staged.partial)
+            sync(folder)
+            return part, written
         folder_made(path)
-        for at, file in enumerate(ahead.table.changes):
+        for at, file in enumerate(staged.changes):
             _linked(active.folder / file.path, path / f"{at}.parquet")
-        return part, replace(ahead.table, changes=listed(path, folder))
+        sync(folder)
+        return part, replace(staged, changes=listed(path, folder))
 
     def _failed(self, refill: Refill, error: BackfillError) -> None:
         """Tried again after a while, if the failure may pass and has not lasted too long."""
@@ -470,16 +464,16 @@ def _error_of(folder: Path, code: int) -> BackfillError:
             (folder / SAID).read_text("utf-8", "replace").strip().splitlines() if (folder / SAID).exists() else []
         )
         said = f": {lines[-1][:300]}" if lines else ""
-        return Transient(f"the comparison ended with exit code {code}{said}")
+        return Transient(f"the comparison ended with exit code {code}{said}", RETRIED)
     kind = Transient if told["transient"] else BackfillError
     return kind(told["message"], Hint.read(told["hint"]))
 
 
-def _ours(exc: Exception) -> BackfillError:
+def _ours(exc: BaseException) -> BackfillError:
     if isinstance(exc, BackfillError):
         return exc
     last = (str(exc).strip().splitlines() or [""])[-1]
-    return Transient(f"{type(exc).__name__}: {last}")
+    return Transient(f"{type(exc).__name__}: {last}", RETRIED)
 
 
 class Process:

@@ -17,6 +17,7 @@ from backfill_cli.manual.files import pages
 from backfill_cli.model.change import Change
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, Live, LiveName
 from backfill_cli.model.job import JobState
+from backfill_cli.model.refill import Extent, Refill
 from backfill_cli.model.reports import PlanReport
 from backfill_cli.model.verify import TableVerdict, VerifyReport
 from backfill_cli.view.help import COMMON, Page, text
@@ -128,6 +129,8 @@ def _world(folder: Path, words: list[str]) -> None:
 
 
 def _tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Refill(1, "orders", Extent(), "me@box", 5)
+    monkeypatch.setattr("backfill_cli.api.refilling.refill", lambda *_: (asked, 1))
     gates = (Gate("caught up", True, ""),)
     name = LiveName("orders", "orders_v2", "orders", Live(Found.TABLE))
     swapped = CutoverReport("orders", 5, (name,), gates, changed=True)

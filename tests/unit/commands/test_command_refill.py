@@ -12,6 +12,7 @@ from hint_typed import typed
 from backfill_cli.config import from_stored
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.errors import command
+from backfill_cli.model.job import Verb
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.refill import Extent, Refill, RefillState
 
@@ -197,7 +198,8 @@ def test_a_cancelled_refill_ends_its_wait_and_can_be_asked_for_again(scene: Call
     def end() -> None:
         while not pending(s):
             pass
-        s.run("refill", "orders", "--cancel")
+        (one,) = pending(s)
+        s.catalog.post("orders", Verb.CANCEL_REFILL, None, "me@box", 9, payload=str(one.id))
 
     other = threading.Thread(target=end)
     other.start()

@@ -105,7 +105,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
         def __init__(self, base: int, make: Any) -> None:
             super().__init__(base, make)
-            self._thread.join()
+            self.made.exception()
 
     monkeypatch.setattr(of, "_written", written)
     monkeypatch.setattr(of, "_Ahead", Ahead)
