@@ -44,8 +44,8 @@ from backfill_cli.model.codec import encode
 from backfill_cli.model.guard import Order
 from backfill_cli.model.job import JobState, Verb
 from backfill_cli.model.limit import Limit
-from backfill_cli.model.split import SplitStatus
 from backfill_cli.model.refill import Refill
+from backfill_cli.model.split import SplitStatus
 from backfill_cli.spark import driver
 from backfill_cli.strategies import StrategyState
 
