@@ -27,7 +27,7 @@ class LakeSchedule(SnapshotSchedule):
     def _world(self) -> Pin:
         pin = super()._world()
         self.sink = self.kind(self.stager, self.random)
-        self.sink.meanwhile = self._meanwhile
+        self.sink.meanwhile = self._between
         self.tables = self.stager.names = (EVEN, ODD)
         self.seen_then: dict[str, object] = {}
         commit = self.kind.commit
@@ -72,7 +72,7 @@ class LakeSchedule(SnapshotSchedule):
         finally:
             self.taking = before
 
-    def _meanwhile(self, table: str) -> None:
+    def _between(self, table: str) -> None:
         if self.quiet:
             return
         if self.random.random() < self.writing:

@@ -45,7 +45,7 @@ class ChainSchedule(Schedule):
         self.takers: dict[int, Taker] = {}
         pin = self.upstream.pin()
         self.strategy = ChainStrategy(pin.splits, current=current)
-        self.stager.meanwhile = self._meanwhile
+        self.stager.meanwhile = self._taken_meanwhile
         self.taken = START
         return pin
 
@@ -61,7 +61,7 @@ class ChainSchedule(Schedule):
         self.stager.taker = self.taker = taker
         return facade, self.stager
 
-    def _meanwhile(self) -> None:
+    def _taken_meanwhile(self) -> None:
         """While an epoch is staged the upstream changes, and its log is taken."""
         if not self.quiet and self.random.random() < 0.3:
             self.upstream.change()
