@@ -58,7 +58,7 @@ def condition_faults(text: str, columns: Sequence[str]) -> list[str]:
     faults: list[str] = []
     found = _parse(text, ("where",), faults)
     if found is None:
-        return [fault.removeprefix("where: ") for fault in faults]
+        return faults
     known = {own.fold(name) for name in columns}
     unknown = {node.name for node in found.find_all(exp.Column) if own.fold(node.parts[0].name) not in known}
     missing = [f"the table has no column {name!r}" for name in sorted(unknown)]
