@@ -101,7 +101,10 @@ class _Ahead:
 
 @dataclass
 class _Active:
-    """The refill at work. kept: what was committed since before its comparison. applied: how many parts were."""
+    """The refill at work. kept: what was committed since before its comparison. applied: how many parts were.
+
+    flies: the epoch of the part that is staged and not yet in the sink; None if there is none of this comparison.
+    """
 
     refill: Refill
     folder: Path
@@ -111,6 +114,7 @@ class _Active:
     parts: int = 1
     applied: int = 0
     ahead: "_Ahead | None" = None
+    flies: int | None = None
 
 
 class Refills:
@@ -203,17 +207,19 @@ class Refills:
             self._failed(active.refill, _ours(error))
             return None
         part, table = made.result()
+        active.flies = epoch
         return RefillEpoch(part, Staged(attempt, {active.refill.table: table}))
 
     def keep(self, checkpoint: Checkpoint) -> None:
         """A commit is in the sink; its staged files are about to be removed."""
         active, part = self._active, None if checkpoint.plan is None else checkpoint.plan.refill
         if part is not None:
-            if active is not None:
-                active.applied, active.ahead = active.applied + 1, None
+            if active is not None and active.flies == checkpoint.epoch:  # not of one that a pause or cancel ended
+                active.applied, active.ahead, active.flies = active.applied + 1, None, None
             if part.last:  # the mark in the catalog says so, too
                 self._pending = tuple(one for one in self._pending if one.id != part.refill)
-                self._leave()
+                if active is not None and active.refill.id == part.refill:
+                    self._leave()
             return
         if active is None or checkpoint.staged is None:
             return
@@ -237,7 +243,7 @@ class Refills:
 
     def refused(self, error: BackfillError) -> None:
         """The sink refused a part for good; the epoch was taken back."""
-        if self._active is not None:
+        if self._active is not None and self._active.flies is not None:
             self._fail(self._active.refill, error)
 
     @contextmanager

@@ -139,6 +139,20 @@ def applied(refills: Refills, world: World, epoch: int, committed: Checkpoint = 
     return made.part
 
 
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Two rows are a part; returns the numbers of the parts that are staged from now on."""
+    numbers: list[int] = []
+
+    def lit(number: int) -> int:
+        numbers.append(number)
+        return 0
+
+    monkeypatch.setattr(of, "PART_ROWS", 2)
+    monkeypatch.setattr(of, "F", SimpleNamespace(pmod=lambda *_: 0, xxhash64=lambda *_: 0, lit=lit))
+    monkeypatch.setattr(of, "quoted", lambda name: name)
+    return numbers
+
+
 def test_what_was_compared_is_applied_over_what_was_committed_since(world: World) -> None:
     refills = opened(world)
     assert not refills.due(AT, Control())
@@ -214,9 +228,7 @@ def test_other_columns_are_compared_again(world: World) -> None:
 def test_many_rows_are_several_epochs_each_over_what_is_newest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(of, "PART_ROWS", 2)
-    monkeypatch.setattr(of, "F", SimpleNamespace(pmod=lambda *_: 0, xxhash64=lambda *_: 0, lit=lambda _: 0))
-    monkeypatch.setattr(of, "quoted", lambda name: name)
+    hashed(monkeypatch)
     refills = opened(world, SimpleNamespace(where=lambda _: None))
     refills.due(AT, Control())
     world.begun[0].finds(3)
@@ -352,3 +364,42 @@ def test_the_last_part_of_a_refill_that_a_pause_met_in_flight_ends_it(world: Wor
     refills.due(AT, Control(paused_by="me"))
     refills.keep(replace(AT, epoch=11, plan=EpochPlan(refill=made.part), staged=made.staged))
     assert not refills.pending
+
+
+@pytest.mark.parametrize("ended_by", ["a pause", "a cancel"])
+def test_a_part_that_lands_late_is_not_one_of_the_next_comparison(
+    world: World, monkeypatch: pytest.MonkeyPatch, ended_by: str
+) -> None:
+    numbers = hashed(monkeypatch)
+    refills = opened(world, SimpleNamespace(where=lambda _: None))
+    refills.due(AT, Control())
+    world.begun[0].finds(6)
+    assert refills.due(AT, Control())
+    first = refills.stage(11, AT)
+    assert first is not None
+    if ended_by == "a cancel":
+        world.asked = [Refill(2, "orders", Extent(first="1"), "me", 1, since=6)]
+        refills.told()
+    else:
+        refills.due(AT, Control(paused_by="me"))
+    refills.due(AT, Control())
+    refills.keep(replace(AT, epoch=11, plan=EpochPlan(refill=first.part), staged=first.staged))
+    world.begun[1].finds(6)
+    numbers.clear()
+    while refills.pending:
+        applied(refills, world, 12 + len(numbers))
+    assert [number for number in numbers if number != 3] == [0, 1, 2], "of three"
+
+
+def test_a_part_that_is_refused_late_is_no_failure_of_the_next_refill(world: World) -> None:
+    refills = opened(world)
+    refills.due(AT, Control())
+    world.begun[0].finds(3)
+    assert refills.due(AT, Control())
+    assert refills.stage(11, AT) is not None
+    world.asked = [Refill(2, "orders", Extent(first="1"), "me", 1, since=6)]
+    refills.told()
+    refills.due(AT, Control())
+    refills.refused(BackfillError("no room for a second paid order"))
+    assert world.states[-1] is RefillState.COMPARING
+    assert refills.pending
