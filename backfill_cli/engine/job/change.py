@@ -8,7 +8,7 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.engine.job.checks import estimate_of, planned_of
 from backfill_cli.engine.job.drop import live_names
-from backfill_cli.engine.job.join import joined, require_known
+from backfill_cli.engine.job.join import joined, require_known, require_removable
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import changed_keys, require_same, require_same_strategy
 from backfill_cli.errors import UsageError, command
@@ -84,18 +84,23 @@ def adding(name: str, table: str, config: JobConfig | None, catalog: Catalog, in
 
 
 def removing(name: str, table: str, catalog: Catalog, with_rows: bool) -> Change:
-    """A table leaves the job. Raises UsageError for the last one; with_rows, for rows that may not be dropped."""
+    """A table leaves the job. Raises UsageError for one that has to stay, or, with_rows, whose rows have to."""
     job = catalog.definition(name)
     require_known(job, table)
     config = from_stored(job.config)
-    if with_rows:
-        (target,) = [one for one in job.tables if one.name == table]
-        names = [one.live for one in live_names(name, catalog) if one.target == target.target]
-        why = f"people query it as {names[0]}" if names else "rows of others may be in it"
-        if names or not target.plain_inserts:
-            raise UsageError(
-                f"{target.target} cannot be dropped with its rows: {why}",
-                "let it stay: " + command(f"remove {name} --table {table}"),
-            )
+    require_removable(job, config.unreached_upstream())
+    (target,) = [one for one in job.tables if one.name == table]
+    names = [one.live for one in live_names(name, catalog) if one.target == target.target]
+    if names:
+        raise UsageError(
+            f"people query {target.target} as {names[0]} since the cutover of job {name!r}: nothing would fill it "
+            "any more",
+            "restore what was there before: " + command(f"cutover {name} --reverse"),
+        )
+    if with_rows and not target.plain_inserts:
+        raise UsageError(
+            f"{target.target} cannot be dropped with its rows: rows of others may be in it",
+            "let it stay: " + command(f"remove {name} --table {table}"),
+        )
     rest = config.of_tables({one.name for one in config.tables} - {table})
     return Change(rest.stored(), job.config_file, table, with_rows=with_rows)

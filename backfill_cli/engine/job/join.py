@@ -16,7 +16,7 @@ from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import require_apart, require_keys, require_same_strategy, require_whole
 from backfill_cli.engine.staging.files import nothing_left
 from backfill_cli.engine.staging.sample import Sampled, require_readable
-from backfill_cli.errors import UsageError, command
+from backfill_cli.errors import Hint, UsageError, command
 from backfill_cli.model.change import Change
 from backfill_cli.model.position import table_of
 from backfill_cli.model.units import spell_known
@@ -112,3 +112,21 @@ def require_known(job: JobDefinition, table: str) -> None:
             f"{table!r} is the only table of job {job.name!r}",
             "to forget the job: " + command(f"drop {job.name} --confirm {job.name}"),
         )
+
+
+def require_removable(job: JobDefinition, upstream: Source) -> None:
+    """A table can leave the job. Raises UsageError saying why not, and what can be done instead."""
+    tables = [one.name for one in job.tables if not one.side]
+    owned = [log for log, _ in job.pin.position if table_of(log, tables) is not None]
+    in_parts, capabilities, why = set(owned) - set(tables), upstream.capabilities, None
+    if capabilities.partitions is not None or (in_parts and not capabilities.correctable_log):  # no files
+        why = "what its topics hold was divided among its tables when it began"
+    elif job.strategy == "chain" and owned:
+        why = "the logs of its tables are taken into one spool (strategy chain)"
+    if why is not None:
+        raise UsageError(f"no table can leave job {job.name!r}: {why}", _without_it(job.name))
+
+
+def _without_it(name: str) -> Hint:
+    forget = command(f"drop {name} --confirm {name}", "start --config FILE --into-existing")
+    return "start over with the other tables, over the rows that are there: " + forget

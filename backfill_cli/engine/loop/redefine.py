@@ -6,21 +6,21 @@ there, and the job goes on as it was.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, SinkTable
-from backfill_cli.engine.job.join import joined, require_known
+from backfill_cli.engine.job.join import joined, require_known, require_removable
 from backfill_cli.engine.job.ownership import owners_sought
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import require_same, require_same_strategy, strategy_of
 from backfill_cli.engine.job.side_tables import late_tables
 from backfill_cli.engine.staging.quarantine import side_name
-from backfill_cli.errors import BackfillError, Held, UsageError
+from backfill_cli.errors import BackfillError, Fatal, Held, UsageError, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.change import Change
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Recovered
@@ -47,41 +47,54 @@ def redefined(
     opened: closes what this opens. Spark's session stays the one that `resources` has.
     """
     recovered = resources.with_retries(store.load)
-    _, command = until_redefined(store.commands())
-    if command is None:
+    _, asked = until_redefined(store.commands())
+    if asked is None:
         return job, config, resources
-    barrier = Barrier.next(recovered.last_epoch, wall_clock_ms(), Mutations(recovered.control, (command,)))
+    barrier = Barrier.next(recovered.last_epoch, wall_clock_ms(), Mutations(recovered.control, (asked,)))
     phase, verbs = recovered.committed.phase, barrier.mutations.verbs
     record = EpochRecord(barrier.epoch, barrier.prev_ms, phase, barrier.epoch, mutations=verbs)
-    change = Change.read(command.payload)
+    change = Change.read(asked.payload)
     try:
-        fresh = opened.enter_context(_opened(from_stored(change.config), resources, tell))
-        match command.verb:
-            case Verb.ADD:
-                made = _with_table(job, change, recovered, fresh, catalog)
-            case Verb.REMOVE:
-                made = _without_table(job, change, recovered, fresh)
-            case _:
-                made = _configured(job, change, fresh, catalog)
+        with _faults_named(job.name):
+            fresh = opened.enter_context(_opened(from_stored(change.config), resources, tell))
+            match asked.verb:
+                case Verb.ADD:
+                    made = _with_table(job, change, recovered, fresh, catalog)
+                case Verb.REMOVE:
+                    made = _without_table(job, change, recovered, fresh)
+                case _:
+                    made = _configured(job, change, fresh, catalog)
     except Held:
         raise
     except BackfillError as refusal:
         why = Limit(refusal.message, hint=refusal.hint)
-        resources.with_retries(lambda: store.refused(command, record, why))
-        tell(f"{command.said}, requested by {command.by}, was refused: {why.said}")
+        resources.with_retries(lambda: store.refused(asked, record, why))
+        tell(f"{asked.said}, requested by {asked.by}, was refused: {why.said}")
         same = opened.enter_context(Resources(config, tell, opening=resources.opening))
         same.with_retries(lambda: same.upstream.restore(job.pin))
         return job, config, same
     hit("redefinition-checked")
     control, after = change.paced(recovered.control), made.definition
-    resources.with_retries(lambda: store.redefined(command, record, job, after, control, made.committed))
+    resources.with_retries(lambda: store.redefined(asked, record, job, after, control, made.committed))
     hit("redefined")
-    tell(f"{command.said}, requested by {command.by}: {_spell(change)}")
+    tell(f"{asked.said}, requested by {asked.by}: {_spell(change)}")
     fresh.patience_s = fresh.config.retry.limit_s
     if change.with_rows:
         _drop_rows([table for table in job.tables if table not in after.tables], fresh, tell)
     forget_strays(after, fresh)
     return after, fresh.config, fresh
+
+
+@contextmanager
+def _faults_named(name: str) -> Iterator[None]:
+    """A fault that nobody foresaw refuses the command, too: it would end every run that takes it."""
+    try:
+        yield
+    except BackfillError:
+        raise
+    except Exception as fault:
+        said = "".join(str(fault).splitlines()[:1])
+        raise Fatal(f"{type(fault).__name__}: {said}", "to tell of it: " + command(f"report {name}")) from fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +187,7 @@ def _without_table(job: JobDefinition, change: Change, recovered: Recovered, res
     """The job without a table. Its rows are dropped where that was asked for. Raises what refuses it."""
     name = change.table
     require_known(job, name)
+    require_removable(job, resources.upstream)
     _require_nothing_promised(recovered)
     gone = [table for table in job.tables if name == table.name or table.name == side_name(name)]
     names = {table.name for table in gone}

@@ -18,9 +18,10 @@ from hint_typed import typed
 from sink_contract import a_table, schema_json
 
 from backfill_cli.catalog import Claim
-from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import Partitions, SinkTable
+from backfill_cli.config import JobConfig, from_stored, load
+from backfill_cli.contracts import Partitions, SinkTable, Swap
 from backfill_cli.engine.job import join
+from backfill_cli.engine.job.change import removing
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop import recovery as recovering
 from backfill_cli.engine.loop import redefine
@@ -30,8 +31,9 @@ from backfill_cli.engine.loop.redefine import forget_strays, redefined
 from backfill_cli.engine.staging.sample import Sampled
 from backfill_cli.errors import UsageError
 from backfill_cli.model.codec import encode
-from backfill_cli.model.job import JobState
+from backfill_cli.model.job import JobState, Verb
 from backfill_cli.model.plan import EpochPlan, Staged
+from backfill_cli.model.position import Position
 from backfill_cli.model.split import SplitStatus
 
 __all__ = ["scene"]
@@ -259,6 +261,95 @@ def test_a_table_that_cannot_join_gets_a_job_of_its_own(s: Scene, why: str) -> N
         join.require_joinable(job, "refunds", upstream)
     with typed(refused.value) as hint:
         assert hint.commands(FILE="refunds.toml") == [["start", "--config", "refunds.toml"]]
+
+
+def two_tables(s: Scene) -> None:
+    """The job has `refunds`, too, and no runner."""
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS)
+    add(s, "--config", "job.toml")
+    with live(s) as claim:
+        taken(s, claim)
+    stop(s)
+
+
+@pytest.mark.parametrize(
+    ("why", "log"),
+    [("divided among its tables", None), ("divided among its", "orders/0"), ("one spool", "orders")],
+)
+def test_a_table_that_cannot_leave_is_named_with_how_to_start_over_without_it(
+    s: Scene, why: str, log: str | None
+) -> None:
+    two_tables(s)
+    job = s.catalog.definition("orders")
+    upstream: Any = s.config.open_upstream()
+    if log is None:
+        upstream.capabilities = replace(upstream.capabilities, reads=Partitions(("p", "o"), frozenset(), False))
+    else:
+        upstream.capabilities = replace(upstream.capabilities, correctable_log=False)
+        job = replace(job, pin=replace(job.pin, position=Position.of({log: 3, "refunds" + log[6:]: 4})))
+        job = replace(job, strategy="chain" if why == "one spool" else job.strategy)
+    with pytest.raises(UsageError, match=why) as refused:
+        join.require_removable(job, upstream)
+    with typed(refused.value) as hint:
+        (s.folder / "fresh.toml").write_text(SHOP)
+        forget, again = hint.commands(FILE="fresh.toml")
+        assert s.run(*forget).exit_code == 0
+        assert again == ["start", "--config", "fresh.toml", "--into-existing"]
+
+
+def test_a_table_whose_log_is_in_a_spool_is_refused_by_the_command_and_at_the_barrier(
+    s: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_tables(s)
+    job = s.catalog.definition("orders")
+    change = removing("orders", "refunds", s.catalog, with_rows=False)
+    logs = Position.of({"orders": 3, "refunds": 4})
+    moved = replace(job, strategy="chain", pin=replace(job.pin, position=logs))
+    monkeypatch.setattr(type(s.catalog), "definition", lambda *_: moved)
+    s.refused("remove", "orders", "--table", "refunds")
+    s.catalog.post("orders", Verb.REMOVE, None, "ann", 5, payload=change.stored)
+    with live(s) as claim:
+        assert any("no table can leave job 'orders'" in said for said in taken(s, claim))
+        assert claim.store.commands() == ()
+
+
+def test_a_fault_that_nobody_foresaw_refuses_the_command_and_the_job_goes_on(
+    s: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_tables(s)
+
+    def broken(*_: object) -> None:
+        raise NotImplementedError("no table leaves this")
+
+    assert s.run("remove", "orders", "--table", "refunds").exit_code == 0
+    monkeypatch.setattr(redefine, "_without_table", broken)
+    with live(s) as claim:
+        (said,) = taken(s, claim)
+        assert "was refused: NotImplementedError: no table leaves this" in said
+        assert claim.store.commands() == ()
+        (one,) = s.catalog.close_look("orders", 1, 5)[3][-1:]
+    refusal = s.catalog.refusal("orders", one.command.id)
+    assert refusal is not None
+    with typed(refusal.hint) as hint:
+        (words,) = hint.commands()
+        assert s.run(*words).exit_code == 0
+
+
+def test_a_table_that_people_query_stays_until_the_cutover_is_reversed(s: Scene) -> None:
+    two_tables(s)
+    config = (s.folder / "job.toml").read_text()
+    (s.folder / "job.toml").write_text(config.replace('name = "refunds"', 'name = "refunds"\nlive = "shown"'))
+    job = load(s.folder / "job.toml")
+    with live(s) as claim:
+        claim.store.redefine(job.stored(), "forever", job.file)
+    stop(s)
+    (table,) = [one for one in s.catalog.definition("orders").tables if one.name == "refunds"]
+    sink: Any = job.open_sink()
+    sink.extras.cutover.cut_over("orders", [Swap(table, "shown")], EPOCH, 1, 2**42)
+    with typed(s.refused("remove", "orders", "--table", "refunds")) as hint:
+        (words,) = hint.commands()
+        assert s.run(*words).exit_code == 0
+        assert s.run("remove", "orders", "--table", "refunds").exit_code == 0
 
 
 def test_a_table_joins_or_leaves_only_once_the_sink_has_what_was_promised(s: Scene) -> None:
