@@ -74,7 +74,13 @@ def _is_compared(schema: pa.Schema, one: Condition) -> bool:
 def _can(known: Any, one: Condition) -> bool:
     if known is None or not known.has_min_max or one.op not in ("=", "IN", "<", "<=", ">", ">="):
         return True
-    low, high = _naive(known.min), _naive(known.max)
+    try:
+        return _in_range(_naive(known.min), _naive(known.max), one)
+    except (OverflowError, ValueError, TypeError):  # a time that Python has not, or another type in the file
+        return True
+
+
+def _in_range(low: Any, high: Any, one: Condition) -> bool:
     values: Sequence[Any] = one.values
     match one.op:
         case "<":

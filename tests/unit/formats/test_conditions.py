@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from backfill_cli.formats.conditions import meeting
+from backfill_cli.formats.conditions import groups_meeting, meeting
 from backfill_cli.formats.group_slices import touched
 from backfill_cli.formats.row_groups import raw_batches
 from backfill_cli.model.pushdown import Condition
@@ -90,3 +90,25 @@ def test_no_row_is_left_out_that_meets_all_conditions(tmp_path: Path, seed: int)
         assert found == wanted, where
         left_out += part.up_to - part.after - read
     assert (left_out > 0) == (seed != 4), "row groups by their statistics, where there are some"
+
+
+@pytest.mark.parametrize(
+    ("kind", "days", "value"),
+    [
+        (pa.date32(), 3_000_000, date(2024, 1, 1)),
+        (pa.date32(), -800_000, date(2024, 1, 1)),
+        (pa.timestamp("us"), 300_000_000_000_000_000, datetime(2024, 1, 1)),
+        (pa.timestamp("ms", "UTC"), -90_000_000_000_000, datetime(2024, 1, 1)),
+        (pa.date32(), 5, datetime(2024, 1, 1)),
+        (pa.timestamp("us"), 5, date(2024, 1, 1)),
+    ],
+)
+def test_statistics_that_cannot_be_compared_leave_no_rows_out(
+    tmp_path: Path, kind: pa.DataType, days: int, value: date
+) -> None:
+    path = tmp_path / "a.parquet"
+    width = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    pq.write_table(pa.table({"at": pa.array([days], width).cast(kind)}), path)
+    known, schema = pq.read_metadata(path), pq.read_schema(path)
+    for op in ("=", "IN", "<", "<=", ">", ">="):
+        assert groups_meeting(known, schema, [Condition("at", op, (value,))], [0]) == [0]
