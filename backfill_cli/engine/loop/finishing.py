@@ -6,7 +6,8 @@ from backfill_cli.strategies import S, Strategy
 
 
 class Finishing:
-    """outlook: as of the last barrier; None without a deadline, or once the snapshot is read.
+    """outlook: as of the last barrier; None without a deadline, or once the job's first snapshot is read: tables
+    that join later have none.
 
     Uses the time of day, as the deadline is one.
     """
@@ -17,7 +18,8 @@ class Finishing:
 
     def enough(self, strategy: Strategy[S], state: S, measured: float | None, now_ms: int) -> float | None:
         """Snapshot rows per second that suffice now; None: no limit. measured: that were read lately."""
-        if self._deadline is None or state.phase != Phase.SNAPSHOT or state.snapshot_finished_ms is not None:
+        first = state.phase == Phase.SNAPSHOT and state.snapshot_finished_ms is None and not state.beside
+        if self._deadline is None or not first:
             self.outlook = None
             return None
         left = strategy.read_so_far(state).left_rows

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from loop_world import SETTINGS, World
 
+from backfill_cli.engine.loop.finishing import Finishing
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.model.deadline import Deadline
 from backfill_cli.model.job import Phase, Verb
@@ -69,3 +70,12 @@ def test_a_new_runner_goes_on_with_the_same_deadline() -> None:
     assert read_after(one, 60) < 0.75 * ROWS
     assert read_after(one, 80) == ROWS
     one.until(Tick.IDLE)
+
+
+def test_a_table_that_joins_later_has_no_deadline() -> None:
+    one = world(200)
+    read_after(one, 190)
+    state = replace(one.loop.state, phase=Phase.SNAPSHOT, snapshot_finished_ms=None, beside=True)
+    finishing = Finishing(Deadline(BEGAN_MS + 200_000, BEGAN_MS, 1.0))
+    assert finishing.enough(one.loop._strategy, state, 10.0, BEGAN_MS + 900_000) is None
+    assert finishing.outlook is None
