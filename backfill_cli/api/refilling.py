@@ -54,8 +54,11 @@ def refill(
 
 def cancel(catalog: Catalog, row: JobRow, table: str | None) -> tuple[Refill, int]:
     """The pending refill of a table ends at the next barrier. Raises UsageError if there is none."""
-    name = _table(catalog.definition(row.name), table).name
-    pending = [one for one in catalog.refills.pending(row.name) if one.table == name]
+    known = catalog.refills.pending(row.name)
+    # of any table: also of one that the job no longer has
+    left = table is not None and any(one.table == table for one in known)
+    name = table if left else _table(catalog.definition(row.name), table).name
+    pending = [one for one in known if one.table == name]
     if not pending:
         raise UsageError(
             f"job {row.name!r}: no refill of table {name!r} is pending", command(f"status {row.name}")
@@ -73,7 +76,8 @@ def wait(catalog: Catalog, job: str, refill: Refill, limit_s: float) -> Refill:
         now = catalog.refills.of(job, refill.id)
         if now is None or now.state is RefillState.CANCELLED:
             by = "" if now is None else f": {now.why.text}"
-            again = command(f"refill {job} --table {quote(refill.table)}")
+            there = any(table.name == refill.table for table in catalog.definition(job).tables)
+            again = command(f"refill {job} --table {quote(refill.table)}" if there else f"status {job}")
             raise StoppedEarly(f"job {job!r}: the refill of {refill} did not complete{by}", again)
         if now.state is RefillState.FAILED:
             raise BackfillError(f"job {job!r}: the refill of {refill} failed: {now.why.text}", now.why.hint)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from shlex import quote
 from typing import Any
 
+from backfill_cli.catalog import jobs
 from backfill_cli.catalog.store import Store
 from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.errors import UsageError, command
@@ -87,6 +88,17 @@ def take(db: DuckDBPyConnection, job: str, commands: Sequence[Command], epoch: i
                     WHERE job = ? AND id = ? AND {_PENDING}""",
                 [RefillState.CANCELLED, now_ms, f"cancelled by {one.by}", job, int(one.payload)],
             )
+    if any(one.verb is Verb.REFILL for one in commands):  # asked for as the table left
+        leave(db, job, [table.name for table in jobs.definition(db, job).tables], now_ms)
+
+
+def leave(db: DuckDBPyConnection, job: str, tables: Sequence[str], now_ms: int) -> None:
+    """No refill is pending but of these tables, which are the job's."""
+    db.execute(
+        f"""UPDATE refills SET state = ?, ended_ms = ?, reason = ?, why = NULL
+            WHERE job = ? AND {_PENDING} AND NOT list_contains(?, table_name)""",
+        [RefillState.CANCELLED, now_ms, "the table left the job", job, list(tables)],
+    )
 
 
 def note(db: DuckDBPyConnection, job: str, refill: Refill) -> None:

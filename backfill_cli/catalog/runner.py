@@ -110,6 +110,7 @@ class RunnerStore:
         with self._ours() as db:
             inbox.take(db, self._job, (command,), record.epoch, record.committed_ms)
             jobs.redefine(db, before, after)
+            refills.leave(db, self._job, [table.name for table in after.tables], record.committed_ms)
             jobs.set_control(db, self._job, control)
             if committed is not None:
                 checkpoints.recommit(db, self._job, committed)

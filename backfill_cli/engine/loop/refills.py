@@ -146,7 +146,7 @@ class Refills:
         self._active: _Active | None = None
         for folder in root.glob(FOLDERS):  # of a runner that died: what it had found no longer counts
             shutil.rmtree(folder, ignore_errors=True)
-        self._pending = store.refills()
+        self._pending = self._asked()
 
     # -- what the loop uses --------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class Refills:
 
     def told(self) -> None:
         """A barrier took a command about refills."""
-        self._pending = self._store.refills()
+        self._pending = self._asked()
         self._backoff = Backoff()
         if self._active is not None and all(one.id != self._active.refill.id for one in self._pending):
             self._leave()
@@ -253,6 +253,10 @@ class Refills:
             yield
         finally:
             self._leave()
+
+    def _asked(self) -> tuple[Refill, ...]:
+        """Those that are pending, of tables that the job has."""
+        return tuple(one for one in self._store.refills() if one.table in self._tables)
 
     # -- one refill ----------------------------------------------------------------------------------------------
 

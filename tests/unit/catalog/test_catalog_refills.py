@@ -6,6 +6,7 @@ from catalog_builders import Clock, checkpoint
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.errors import command
+from backfill_cli.model.change import Change
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.job import Barrier, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Limit
@@ -77,3 +78,26 @@ def test_a_job_that_is_dropped_leaves_no_refill(catalog: Catalog) -> None:
     catalog.refill("orders", "orders", RANGE, "me@box", 7)
     catalog.drop("orders")
     assert catalog.refills.pending("orders") == ()
+
+
+def test_a_refill_ends_as_its_table_leaves_the_job(catalog: Catalog) -> None:
+    before = catalog.definition("orders")
+    with catalog.claim("orders", "test", 5) as claim:
+        catalog.refill("orders", "orders", RANGE, "me@box", 7)
+        change = Change("{}", table="orders")
+        catalog.post("orders", Verb.REMOVE, None, "me@box", 8, payload=change.stored)
+        _, remove = claim.store.commands()
+        record = EpochRecord(100, 0, Phase.UPSTREAM, 100, mutations="remove")
+        claim.store.redefined(remove, record, before, replace(before, tables=()), Control())
+        assert only(catalog).state is RefillState.CANCELLED
+        assert only(catalog).why == Limit("the table left the job")
+        (refill,) = claim.store.commands()
+        claim.store.take((refill,), Control(), JobState.STARTING, replace(record, epoch=200))
+        assert claim.store.refills() == ()
+
+
+def test_a_refill_that_was_posted_as_its_table_left_is_none(catalog: Catalog) -> None:
+    number, _ = catalog.refill("orders", "gone", RANGE, "me@box", 7)
+    found = catalog.refills.of("orders", number)
+    assert found is not None
+    assert (found.state, found.why) == (RefillState.CANCELLED, Limit("the table left the job"))

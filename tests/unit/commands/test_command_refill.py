@@ -218,3 +218,41 @@ def test_a_wait_without_a_runner_times_out_and_the_refill_stays(scene: Callable[
         (see,) = hint.commands()
         assert "refill:" in s.run(*see).stdout
         assert len(pending(s)) == 1
+
+
+def gone(s: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job has another table instead of `orders`."""
+    definition = s.catalog.definition("orders")
+    other = replace(definition, tables=(replace(definition.tables[0], name="lines"),))
+    monkeypatch.setattr("backfill_cli.catalog.catalog.jobs.definition", lambda *_: other)
+
+
+def test_a_refill_of_a_table_that_left_the_job_can_be_cancelled(
+    scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s = scene("0")
+    s.catch_up()
+    assert s.run("refill", "orders").exit_code == 0
+    gone(s, monkeypatch)
+    assert s.run("refill", "orders", "--table", "orders", "--cancel").exit_code == 0
+    assert pending(s) == ()
+
+
+def test_who_waits_for_the_refill_of_a_table_that_leaves_is_told(
+    scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s = scene("0")
+    s.catch_up()
+
+    def leave() -> None:
+        while not pending(s):
+            pass
+        gone(s, monkeypatch)
+        ended(s, RefillState.CANCELLED, Limit("the table left the job"))
+
+    other = threading.Thread(target=leave)
+    other.start()
+    with typed(s.ended("refill", "orders", "--wait")) as hint:
+        other.join()
+        (see,) = hint.commands()
+        assert "the table left the job" in s.run(*see).stdout

@@ -403,3 +403,12 @@ def test_a_part_that_is_refused_late_is_no_failure_of_the_next_refill(world: Wor
     refills.refused(BackfillError("no room for a second paid order"))
     assert world.states[-1] is RefillState.COMPARING
     assert refills.pending
+
+
+def test_a_refill_of_a_table_that_the_job_has_no_more_holds_up_nothing(world: World) -> None:
+    world.asked = [Refill(1, "gone", Extent(), "me", 1, since=5), Refill(2, "orders", Extent(), "me", 1, since=6)]
+    refills = opened(world)
+    refills.due(AT, Control())
+    refills.told()
+    assert [one.id for one in world.noted] == [2]
+    assert refills.filling == ("orders",)
