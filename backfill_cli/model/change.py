@@ -11,8 +11,9 @@ RATE = "throttle.rate"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """config: the job's config from then on, as stored. file: where it was read from; empty if not known.
+    """config: the job's from then on, as stored; of a table that joins, its section alone; empty where one leaves.
 
+    file: where that was read from; empty if not known.
     table: that joins or leaves the job; empty for neither. keys: config keys whose value changes, for display.
     into_existing: the table that joins may be there already. with_rows: that which leaves is dropped in the sink.
     """

@@ -70,8 +70,9 @@ def adding(name: str, table: str, config: JobConfig | None, catalog: Catalog, in
     whole = from_stored(job.config)
     if table not in {one.name for one in whole.tables}:
         whole = whole.with_table(told[0] if told else {"name": table})
-    file = job.config_file if config is None else config.file
-    change = Change(whole.stored(), file, table, into_existing=into_existing)
+    (its_own,) = [one for one in whole.tree["tables"] if one["name"] == table]
+    file = "" if config is None else config.file
+    change = Change(json.dumps(its_own), file, table, into_existing=into_existing)
     alone = whole.of_tables({table})
     with Resources(whole) as resources, Resources(alone, opening=resources.opening) as its:
         made = joined(job, change, catalog, resources, its, try_it=True)
@@ -102,5 +103,4 @@ def removing(name: str, table: str, catalog: Catalog, with_rows: bool) -> Change
             f"{target.target} cannot be dropped with its rows: rows of others may be in it",
             "let it stay: " + command(f"remove {name} --table {table}"),
         )
-    rest = config.of_tables({one.name for one in config.tables} - {table})
-    return Change(rest.stored(), job.config_file, table, with_rows=with_rows)
+    return Change("", table=table, with_rows=with_rows)

@@ -60,7 +60,7 @@ def joined(
         tables = sink_tables(config, lambda: alone.spark, upstream, pin, plain)
         after = replace(
             job,
-            config=change.config,
+            config=whole.config.stored(),
             config_file=change.file or job.config_file,
             fingerprint=json.dumps(whole.config.fingerprint()),
             pin=job.pin.joined(pin),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.lease import runs_at, this_host
-from backfill_cli.contracts import Sink
+from backfill_cli.contracts import JobDefinition, Sink
 from backfill_cli.contracts.refusals import TargetTaken, forgetting
 from backfill_cli.errors import START_OVER, BackfillError, Held, NoSuchJob, StateConflict, command, start_over
 from backfill_cli.model.checkpoint import Owner
@@ -79,6 +79,12 @@ def owners_sought(catalog: Catalog) -> Iterator[None]:
 def take(job: str, catalog: Catalog, sink: Sink, held: Owner | None) -> None:
     """Records this catalog as the job's owner in the sink. held: what a `require…` function above returned."""
     sink.own(job, catalog.made(), held)
+
+
+def forget_strays(job: JobDefinition, sink: Sink) -> None:
+    """The sink knows no table of the job that the job has not: one that left it before a crash."""
+    if strays := sink.committed(job.name).keys() - {table.name for table in job.tables}:
+        sink.leave(job.name, sorted(strays))
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, SinkTable
-from backfill_cli.engine.job.join import joined, require_known, require_removable
-from backfill_cli.engine.job.ownership import owners_sought
+from backfill_cli.engine.job.join import joined, require_joinable, require_known, require_removable
+from backfill_cli.engine.job.ownership import forget_strays, owners_sought
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import require_same, require_same_strategy, strategy_of
 from backfill_cli.engine.job.side_tables import late_tables
@@ -55,8 +55,8 @@ def redefined(
     record = EpochRecord(barrier.epoch, barrier.prev_ms, phase, barrier.epoch, mutations=verbs)
     change = Change.read(asked.payload)
     try:
-        with _faults_named(job.name):
-            fresh = opened.enter_context(_opened(from_stored(change.config), resources, tell))
+        with _faults_named(job.name), ExitStack() as tried:
+            fresh = tried.enter_context(_opened(_changed(job, asked.verb, change), resources, tell))
             match asked.verb:
                 case Verb.ADD:
                     made = _with_table(job, change, recovered, fresh, catalog)
@@ -64,6 +64,7 @@ def redefined(
                     made = _without_table(job, change, recovered, fresh)
                 case _:
                     made = _configured(job, change, fresh, catalog)
+            opened.enter_context(tried.pop_all())
     except Held:
         raise
     except BackfillError as refusal:
@@ -81,8 +82,18 @@ def redefined(
     fresh.patience_s = fresh.config.retry.limit_s
     if change.with_rows:
         _drop_rows([table for table in job.tables if table not in after.tables], fresh, tell)
-    forget_strays(after, fresh)
+    fresh.with_retries(lambda: forget_strays(after, fresh.sink))
     return after, fresh.config, fresh
+
+
+def _changed(job: JobDefinition, verb: Verb, change: Change) -> JobConfig:
+    """The config that the job gets. A table joins or leaves the one of now, not the one that the command saw."""
+    if verb is Verb.SET:
+        return from_stored(change.config)
+    now = from_stored(job.config)
+    if verb is Verb.ADD:
+        return now.with_table(json.loads(change.config))
+    return now.of_tables({one.name for one in now.tables} - {change.table})
 
 
 @contextmanager
@@ -95,6 +106,12 @@ def _faults_named(name: str) -> Iterator[None]:
     except Exception as fault:
         said = "".join(str(fault).splitlines()[:1])
         raise Fatal(f"{type(fault).__name__}: {said}", "to tell of it: " + command(f"report {name}")) from fault
+
+
+def leaves_first(store: RunnerStore) -> bool:
+    """Whether a table is to leave the job before anything else of it can change. It need not exist upstream."""
+    _, asked = until_redefined(store.commands())
+    return asked is not None and asked.verb is Verb.REMOVE and store.load().prepared is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +129,6 @@ def _drop_rows(tables: Sequence[SinkTable], resources: Resources, tell: Tell) ->
     except BackfillError as error:
         targets = ", ".join(table.target for table in tables)
         tell(f"{targets} stays in the sink, as it could not be dropped: {error.message}")
-
-
-def forget_strays(job: JobDefinition, resources: Resources) -> None:
-    """The sink knows no table of the job that the job has not: one that left it before a crash."""
-    tables = {table.name for table in job.tables}
-    strays = resources.with_retries(lambda: resources.sink.committed(job.name)).keys() - tables
-    if strays:
-        resources.with_retries(lambda: resources.sink.leave(job.name, sorted(strays)))
 
 
 def _opened(config: JobConfig, before: Resources, tell: Tell) -> Resources:
@@ -152,6 +161,7 @@ def _with_table(
     _require_nothing_promised(recovered)
     with _opened(resources.config.of_tables({change.table}), resources, resources.tell) as alone:
         names = [change.table]
+        require_joinable(job, change.table, resources.upstream)  # else what follows would forget the job's own
         resources.with_retries(lambda: resources.sink.leave(job.name, names))  # of a job that lost its catalog
         try:
             made = joined(job, change, catalog, resources, alone, try_it=False)
@@ -193,8 +203,7 @@ def _without_table(job: JobDefinition, change: Change, recovered: Recovered, res
     names = {table.name for table in gone}
     definition = replace(
         job,
-        config=change.config,
-        config_file=change.file or job.config_file,
+        config=resources.config.stored(),
         fingerprint=json.dumps(resources.config.fingerprint()),
         pin=job.pin.without(name),
         tables=tuple(table for table in job.tables if table.name not in names),

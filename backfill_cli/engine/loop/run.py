@@ -16,7 +16,13 @@ from backfill_cli.contracts import JobDefinition, JobStore, Source
 from backfill_cli.engine.job.gauges import gauge_of
 from backfill_cli.engine.job.held import recover_start_before
 from backfill_cli.engine.job.machine import extras, untried
-from backfill_cli.engine.job.ownership import owners_sought, require_kept, start_over_named, take
+from backfill_cli.engine.job.ownership import (
+    forget_strays,
+    owners_sought,
+    require_kept,
+    start_over_named,
+    take,
+)
 from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
 from backfill_cli.engine.job.select import (
     changed_keys,
@@ -39,7 +45,7 @@ from backfill_cli.engine.spool.taker import taking
 from backfill_cli.engine.spool.upstream import SpooledUpstream, open_spooled
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly, Transient, command
-from backfill_cli.model.checkpoint import Recovered
+from backfill_cli.model.checkpoint import Owner, Recovered
 from backfill_cli.model.codec import encode
 from backfill_cli.model.guard import Order
 from backfill_cli.model.job import JobState, Verb
@@ -181,7 +187,7 @@ class _Run:
             with owners_sought(self.catalog):
                 resources.with_retries(lambda: resources.sink.check(job.name, late, into_existing=False))
         job = replace(job, tables=(*job.tables, *late))
-        with self._claimed(job, config, resources, lock) as (claim, heartbeat):
+        with self._claimed(job, config, resources, lock) as (claim, heartbeat), ExitStack() as opened:
             resources.with_retries(lambda: claim.store.redefine(job.config, job.until, job.config_file))
             if late:
                 resources.with_retries(lambda: claim.store.widen(job.tables))
@@ -193,15 +199,30 @@ class _Run:
                 resources.tell(said)
             held = resources.with_retries(lambda: require_kept(job.name, self.catalog, resources.sink))
             recover_start_before(config, self.catalog, resources)
-            resources.with_retries(lambda: resources.upstream.restore(job.pin))
-            resources.with_retries(lambda: resources.sink.prepare(job.name, job.tables, into_existing=True))
-            resources.with_retries(lambda: take(job.name, self.catalog, resources.sink, held))
+            if resources.with_retries(lambda: self._leaves_first(claim)):
+                job, config, resources = self._redefined(claim, job, config, resources, opened)
+            self._ready(job, resources, held)
             if pause:
                 self.catalog.post(job.name, Verb.PAUSE, None, actor(), _now_ms())
             if RATE in changed:
                 self.catalog.post(job.name, Verb.THROTTLE, config.throttle.rate, actor(), _now_ms())
             tick = self._through(claim, heartbeat, job, config, resources, unpause)
         return self._ended(tick, job)
+
+    def _leaves_first(self, claim: Claim) -> bool:
+        """A table that is to leave may be gone upstream: then nothing else can be done before it has left."""
+        if not any(one.verb is Verb.REMOVE for one in claim.store.commands()):
+            return False
+        from backfill_cli.engine.loop.redefine import leaves_first
+
+        return leaves_first(claim.store)
+
+    def _ready(self, job: JobDefinition, resources: Resources, held: Owner | None) -> None:
+        """Upstream and sink are as a run of the job needs them."""
+        resources.with_retries(lambda: resources.upstream.restore(job.pin))
+        resources.with_retries(lambda: resources.sink.prepare(job.name, job.tables, into_existing=True))
+        resources.with_retries(lambda: take(job.name, self.catalog, resources.sink, held))
+        resources.with_retries(lambda: forget_strays(job, resources.sink))
 
     @contextmanager
     def _claimed(
@@ -249,15 +270,24 @@ class _Run:
         tick = self._work(
             claim, heartbeat, job, config, resources, lambda was: self._begin(claim.store, was, unpause)
         )
-        with ExitStack() as opened:
+        opened = ExitStack()
+        try:
             while tick is Tick.REDEFINED:
-                from backfill_cli.engine.loop.redefine import redefined
-
-                job, config, resources = redefined(
-                    job, config, resources, claim.store, self.catalog, opened, self.watcher.tell
-                )
+                before, opened = opened, ExitStack()
+                with before:  # until what follows is open
+                    job, config, resources = self._redefined(claim, job, config, resources, opened)
                 tick = self._work(claim, heartbeat, job, config, resources, lambda _was: None)
+        finally:
+            opened.close()
         return tick
+
+    def _redefined(
+        self, claim: Claim, job: JobDefinition, config: JobConfig, resources: Resources, opened: ExitStack
+    ) -> tuple[JobDefinition, JobConfig, Resources]:
+        from backfill_cli.engine.loop.redefine import redefined  # few runs need it
+
+        tell = self.watcher.tell
+        return redefined(job, config, resources, claim.store, self.catalog, opened, tell)
 
     def _work(
         self,

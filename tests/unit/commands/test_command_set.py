@@ -12,9 +12,12 @@ from hint_scene import Scene, scene
 from hint_typed import typed
 
 from backfill_cli.catalog import Claim
-from backfill_cli.config import load
+from backfill_cli.config import JobConfig, load
+from backfill_cli.contracts import Source
 from backfill_cli.engine.job.change import setting
 from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.loop import run as engine_run
+from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.engine.loop.redefine import redefined
 from backfill_cli.model.job import JobState, Verb
 from backfill_cli.model.limit import Limit
@@ -113,3 +116,37 @@ def test_what_only_its_barrier_can_tell_is_refused_there_and_the_job_goes_on_as_
         refusal = s.catalog.refusal("orders", posted)
         assert isinstance(refusal, Limit)
         assert refusal.hint
+
+
+def test_a_job_that_is_set_often_holds_the_connections_of_two_definitions_at_most(
+    s: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: set[int] = set()
+    most, left = [0], list(range(6))
+    opens = JobConfig.open_upstream
+
+    def opened(config: JobConfig) -> Source:
+        upstream = opens(config)
+        held.add(id(upstream))
+        closes = upstream.close
+        monkeypatch.setattr(upstream, "close", lambda: (held.discard(id(upstream)), closes()))
+        return upstream
+
+    def loop(*_: object) -> Tick:
+        most[0] = max(most[0], len(held))
+        if not left:
+            return Tick.DONE
+        text = CONFIG + MORE.replace("7", str(left.pop() + 8))
+        change = setting("orders", load(edit(s, text)), s.catalog)
+        if left and left[-1] % 2:  # refused
+            tree = json.loads(change.config)
+            tree["tables"][0]["key"] = ["name"]
+            change = replace(change, config=json.dumps(tree))
+        s.catalog.post("orders", Verb.SET, None, "ann", 5, payload=change.stored)
+        return Tick.REDEFINED
+
+    monkeypatch.setattr(JobConfig, "open_upstream", opened)
+    monkeypatch.setattr(engine_run, "run_loop", loop)
+    done = s.run("resume", "orders")
+    assert done.exit_code == 0, done.output
+    assert (most, held, left) == ([2], set(), [])

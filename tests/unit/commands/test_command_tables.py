@@ -22,19 +22,22 @@ from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.contracts import Partitions, SinkTable, Swap
 from backfill_cli.engine.job import join
 from backfill_cli.engine.job.change import removing
+from backfill_cli.engine.job.ownership import forget_strays
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop import recovery as recovering
 from backfill_cli.engine.loop import redefine
 from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.loop.recovery import recover
-from backfill_cli.engine.loop.redefine import forget_strays, redefined
+from backfill_cli.engine.loop.redefine import redefined
 from backfill_cli.engine.staging.sample import Sampled
 from backfill_cli.errors import UsageError
+from backfill_cli.model.change import Change
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import JobState, Verb
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import SplitStatus
+from backfill_cli.model.upstream import Pin
 
 __all__ = ["scene"]
 
@@ -93,7 +96,7 @@ def _recovered(s: Scene, claim: Claim, resources: Resources) -> None:
     resources.sink.prepare("orders", job.tables, into_existing=True)
     runner = Job("orders", claim.token, job.tables, encode(job))
     recover(runner, claim.store, resources.sink, stager, 700)
-    forget_strays(job, resources)
+    forget_strays(job, resources.sink)
 
 
 def markers(s: Scene) -> dict[str, int]:
@@ -272,6 +275,71 @@ def two_tables(s: Scene) -> None:
     stop(s)
 
 
+def test_a_table_joins_or_leaves_the_config_that_the_job_has_then(s: Scene) -> None:
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS)
+    for words, names in ((["add", "--config", "job.toml"], {"orders", "refunds"}), (["remove"], {"orders"})):
+        assert s.run(words[0], "orders", "--table", "refunds", *words[1:]).exit_code == 0
+        waited = json.loads(s.catalog.definition("orders").config)
+        limit = f"{len(names)}7s"
+        with live(s) as claim:
+            claim.store.redefine(json.dumps({**waited, "retry": {"limit": limit}}), "forever", "moved.toml")
+            taken(s, claim)
+        stop(s)
+        job = s.catalog.definition("orders")
+        config = json.loads(job.config)
+        assert {one["name"] for one in config["tables"]} == names == json.loads(job.fingerprint)["tables"].keys()
+        assert config["retry"]["limit"] == limit
+    assert job.config_file == "moved.toml"
+
+
+def test_a_table_that_the_upstream_has_dropped_leaves_before_anything_looks_for_it(
+    s: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_tables(s)
+    assert s.run("remove", "orders", "--table", "refunds").exit_code == 0
+    kind = type(s.config.open_upstream())
+    restore = kind.restore
+
+    def gone(upstream: Any, pin: Pin) -> None:
+        if "refunds" in pin.schema:
+            raise UsageError("table 'refunds' does not exist", "create it")
+        restore(upstream, pin)
+
+    monkeypatch.setattr(kind, "restore", gone)
+    done = s.run("resume", "orders")
+    assert done.exit_code == 0, done.output
+    assert [one.name for one in s.catalog.definition("orders").tables] == ["orders"]
+    assert markers(s) == {"orders": EPOCH}
+
+
+def test_a_marker_that_a_killed_run_left_is_forgotten_by_the_next_one(
+    s: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_tables(s)
+    assert s.run("remove", "orders", "--table", "refunds").exit_code == 0
+
+    def killed(point: str) -> None:
+        if point == "redefined":
+            raise Killed
+
+    with monkeypatch.context() as patch, live(s) as claim:
+        patch.setattr(redefine, "hit", killed)
+        with pytest.raises(Killed):
+            taken(s, claim)
+    stop(s)
+    assert markers(s).keys() == {"orders", "refunds"}
+    assert s.run("resume", "orders").exit_code == 0
+    assert markers(s) == {"orders": EPOCH}
+
+
+def test_an_add_of_a_table_that_the_job_has_changes_nothing_in_the_sink(s: Scene) -> None:
+    change = Change(json.dumps({"name": "orders", "key": ["id"]}), table="orders")
+    s.catalog.post("orders", Verb.ADD, None, "ann", 5, payload=change.stored)
+    with live(s) as claim:
+        assert any("was refused" in said for said in taken(s, claim))
+    assert markers(s) == {"orders": EPOCH}
+
+
 @pytest.mark.parametrize(
     ("why", "log"),
     [("divided among its tables", None), ("divided among its", "orders/0"), ("one spool", "orders")],
@@ -338,17 +406,22 @@ def test_a_fault_that_nobody_foresaw_refuses_the_command_and_the_job_goes_on(
 def test_a_table_that_people_query_stays_until_the_cutover_is_reversed(s: Scene) -> None:
     two_tables(s)
     config = (s.folder / "job.toml").read_text()
-    (s.folder / "job.toml").write_text(config.replace('name = "refunds"', 'name = "refunds"\nlive = "shown"'))
+    for name in ("orders", "refunds"):
+        config = config.replace(
+            f'[[tables]]\nname = "{name}"', f'[[tables]]\nname = "{name}"\nlive = "shown_{name}"'
+        )
+    (s.folder / "job.toml").write_text(config)
     job = load(s.folder / "job.toml")
     with live(s) as claim:
         claim.store.redefine(job.stored(), "forever", job.file)
     stop(s)
-    (table,) = [one for one in s.catalog.definition("orders").tables if one.name == "refunds"]
+    swaps = [Swap(one, f"shown_{one.name}") for one in s.catalog.definition("orders").tables]
     sink: Any = job.open_sink()
-    sink.extras.cutover.cut_over("orders", [Swap(table, "shown")], EPOCH, 1, 2**42)
+    sink.extras.cutover.cut_over("orders", swaps, EPOCH, 1, 2**42)
     with typed(s.refused("remove", "orders", "--table", "refunds")) as hint:
         (words,) = hint.commands()
-        assert s.run(*words).exit_code == 0
+        done = s.run(*words)
+        assert done.exit_code == 0, done.output + done.stderr
         assert s.run("remove", "orders", "--table", "refunds").exit_code == 0
 
 
