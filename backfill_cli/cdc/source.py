@@ -198,12 +198,13 @@ class LogSource(ConsumableLog, Source, Generic[C]):
         held_bytes: int | None = None,
         columns_wait: bool = False,
         added: Mapping[str, str] = MappingProxyType({}),
+        behind: bool = False,
     ) -> UpstreamView:
         """The log after a position, up to `end`, as one epoch or none.
 
         oldest: where the log begins. columns_wait: some columns are not in force yet. added: schemas of tables
         with new columns before `end`: they come with the table's next change in the log, or with a window that has
-        no changes.
+        no changes. behind: see UpstreamView.
         """
         return UpstreamView(
             identity=self._pinned.identity,
@@ -212,6 +213,7 @@ class LogSource(ConsumableLog, Source, Generic[C]):
             oldest=None if oldest is None else self._position(oldest),
             log_first=snapshot_open and (end - after > LONG_LOG_BYTES or columns_wait or self._reads_wait()),
             held_bytes=held_bytes,
+            behind=behind,
         )
 
     def _reads_wait(self) -> bool:

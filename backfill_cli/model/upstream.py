@@ -42,6 +42,7 @@ class UpstreamView:
     spool: what was taken of the log and is not applied yet, `pending` refers to it; None if the log is read
     directly.
     oldest_ms: when the oldest pending change was made, if `pending` only has later times of it.
+    behind: commits that a reader of the upstream sees may follow `latest`: the log's end was not known.
     """
 
     identity: str
@@ -53,6 +54,7 @@ class UpstreamView:
     held_bytes: int | None = None
     spool: "SpoolView | None" = None
     oldest_ms: int | None = None
+    behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,16 +138,10 @@ class PlainJob:
         return True
 
     def _observed(self) -> UpstreamView:
-        """What the upstream sees once all that was written until now is on disk.
-
-        Others write to the same server's log: while their last record is not on disk, an end before it is seen.
-        """
-        end = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END"
-        with self.asking() as connection:
-            written = connection.execute(f"SELECT {end} - '0/0'::pg_lsn".encode()).fetchall()[0][0]
+        """What the upstream sees once it sees all that was committed until now."""
         while True:
             view: UpstreamView = self.upstream.observe(self.state.position, not self.following)
-            if int(view.latest.get("wal") or 0) >= written:
+            if not view.behind:
                 return view
             time.sleep(0.02)
 

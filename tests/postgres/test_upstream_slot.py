@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import hint_words
 import psycopg
@@ -15,7 +16,7 @@ from postgres_database import Database
 
 from backfill_cli.errors import HistoryGone, StateConflict, Transient
 from backfill_cli.model.headroom import Kept, Unread
-from backfill_cli.upstreams.postgres import chunks, take
+from backfill_cli.upstreams.postgres import chunks, slot, take
 
 __all__ = ["db", "job", "small"]
 
@@ -194,3 +195,45 @@ def _until(holds: Callable[[], bool]) -> None:
             return
         time.sleep(0.05)
     raise AssertionError("it did not come to be")
+
+
+def test_a_commit_that_follows_what_is_known_of_the_log_is_not_taken_for_applied(
+    job: PlainJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While others write, the place where the log ends can be unknown for a moment."""
+    job.follow()
+    job.db("INSERT INTO t VALUES (100, 'x')")
+    with monkeypatch.context() as unknown:
+        unknown.setattr(slot, "settled", lambda *_: 0)
+        view = job.upstream.observe(job.state.position, False)
+        assert (view.pending, view.behind) == ((), True)
+    view = job.upstream.observe(job.state.position, False)
+    assert (len(view.pending), view.behind) == (1, False)
+
+
+def test_a_commit_that_ends_with_its_page_is_seen_before_anybody_writes_more(job: PlainJob) -> None:
+    """The server then shows the log's end behind the next page's header, which is not on disk yet."""
+    job.follow()
+    ends = "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn, pg_current_wal_flush_lsn() - '0/0'::pg_lsn"
+    with psycopg.connect(job.db.dsn, autocommit=True) as connection:
+        for n in range(2_000):
+            ((insert, _),) = connection.execute(ends.encode()).fetchall()
+            size = max(1, (8192 - int(insert) % 8192 - 100 - n % 120) % 8000)
+            connection.execute(f"SELECT pg_logical_emit_message(false, 'b', repeat('x', {size}))".encode())
+            connection.execute("SELECT pg_current_xact_id()")
+            ((insert, flushed),) = connection.execute(ends.encode()).fetchall()
+            if int(insert) % 8192 in (24, 40):
+                break
+        else:
+            raise AssertionError("no commit ended with its page")
+        _until(lambda: _behind(connection) < 41)  # the log's writer has done what it can
+        ((insert, flushed),) = connection.execute(ends.encode()).fetchall()
+        assert insert > flushed
+        view = job.upstream.observe(job.state.position, False)
+    assert (view.latest.get("wal"), view.behind) == (int(flushed), False)
+    job.follow()
+
+
+def _behind(connection: psycopg.Connection[Any]) -> int:
+    query = b"SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()"
+    return int(connection.execute(query).fetchall()[0][0])

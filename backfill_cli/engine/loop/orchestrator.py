@@ -358,6 +358,8 @@ class Orchestrator(Generic[S]):
         self._sizes.target_ms = settings.interval_ms if self.state.beside else settings.target_ms
         budget = self._budget(barrier, steady_ms)
         plan = self._strategy.plan(self.state, view, budget)
+        if view.behind:
+            plan = replace(plan, pending_after=plan.pending_after + 1)
         self._meter.observed(plan, self._ports.now_ms(), view)
         if not plan:
             return self._idle(plan, budget)

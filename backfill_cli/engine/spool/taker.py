@@ -198,7 +198,7 @@ class Taker:
         window = window_to_take(at, self._position_ms, view)
         self.full = window is not None and self._settings.is_full(self.size_bytes, self.snapshot_open)
         moved = window is not None and not self.full and self._add(window)
-        self.behind = window is not None and not view.latest <= self.position
+        self.behind = view.behind or (window is not None and not view.latest <= self.position)
         self.untaken_ms = None
         if window is not None and self.behind:
             self.untaken_ms = window.up_to_ms if moved else window.from_ms

@@ -62,7 +62,7 @@ class SlotState:
 def now(connection: Connection, slot: str) -> SlotState:
     found = row_of(connection, "reading the log's position", _NOW, (slot,))
     system, database, standby, insert, flushed, timeline, plugin, of, pid, confirmed, restart, status, why = found
-    at = lsn_of(insert)
+    at = _record_end(lsn_of(insert))
     return SlotState(
         system=int(system),
         timeline=timeline,
@@ -77,6 +77,17 @@ def now(connection: Connection, slot: str) -> SlotState:
         held_bytes=0 if restart is None else max(0, at - lsn_of(restart)),
         lost=_LOST.get(why, f"the server says {why!r}") if status == "lost" else "",
     )
+
+
+PAGE_BYTES, PAGE_HEADERS = 8192, (24, 40)
+"""Of the log; the first page of a segment has the longer header."""
+
+
+def _record_end(insert: int) -> int:
+    """Where the last record ends. If it fills its page, the server shows the place behind the next page's header,
+    which is on disk only once another record is."""
+    beyond = insert % PAGE_BYTES
+    return insert - beyond if beyond in PAGE_HEADERS else insert
 
 
 def require_ours(seen: SlotState, slot: str, position: int) -> None:

@@ -133,6 +133,7 @@ class PostgresSource(SlotLease, LogSource[Column]):
             held_bytes=seen.held_bytes,
             columns_wait=bool(added),
             added=self._catalog.added_before(end, added, self._insert),
+            behind=end < seen.flushed,
         )
 
     def _insert(self) -> int:

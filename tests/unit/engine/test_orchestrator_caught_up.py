@@ -82,3 +82,15 @@ def test_a_fuzzy_load_is_caught_up_once_its_end_is_passed_and_nothing_is_left() 
     assert max(pending) > 0
     assert pending[-1] == 0
     assert world.sink.rows == world.upstream.at(world.upstream.observe_all())
+
+
+def test_what_an_upstream_does_not_know_the_end_of_is_not_all_there_was() -> None:
+    """Commits may follow what it shows: `wait` must not return, nor the job be done, without them."""
+    world = World(rows=5, settings=CAUGHT_UP)
+    shown = world.upstream.observe
+    world.upstream.observe = lambda *at: replace(shown(*at), behind=True)  # type: ignore[method-assign]
+    assert Tick.DONE not in world.steps(20, 1_000)
+    assert world.loop.progress().settled_ms is None
+    world.upstream.observe = shown  # type: ignore[method-assign]
+    world.until(Tick.DONE)
+    assert world.loop.progress().settled_ms is not None
