@@ -1,12 +1,13 @@
 """A refill asked for: what can be said of it before anything is recorded; its end, if somebody waits for it."""
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backfill_cli.catalog import Catalog, JobRow, wall_clock_ms
 from backfill_cli.catalog.lease import actor
@@ -21,15 +22,63 @@ if TYPE_CHECKING:
 
 POLL_S = 0.2
 
+
+def _whole(bits: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        value = int(_matched(r"[+-]?[0-9]+", text)[0])
+        if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+            raise ValueError
+        return value
+
+    return read
+
+
+def _decimal(precision: int, scale: int) -> Callable[[str], Decimal]:
+    """Refuses what would be rounded: another bound."""
+
+    def read(text: str) -> Decimal:
+        found = _matched(r"[+-]?0*([0-9]*)(?:\.([0-9]*?)0*)?", text)
+        if len(found[1]) > precision - scale or len(found[2] or "") > scale:
+            raise ValueError
+        return Decimal(text)
+
+    return read
+
+
+def _date(text: str) -> date:
+    return date.fromisoformat(_matched(_DAY, text)[0])
+
+
+def _timestamp(zone: str) -> Callable[[str], datetime]:
+    def read(text: str) -> datetime:
+        return datetime.fromisoformat(_matched(f"{_DAY}(?:[ T]{_TIME}{zone})?", text)[0])
+
+    return read
+
+
+def _matched(pattern: str, text: str) -> re.Match[str]:
+    found = re.fullmatch(pattern, text)
+    if found is None:
+        raise ValueError
+    return found
+
+
+_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
+_TIMES = "'2026-01-01 00:00:00..2026-01-31 00:00:00'"
+
 OF_TYPE: dict[str, tuple[Callable[[str], object], str]] = {
-    **dict.fromkeys(("byte", "short", "integer", "long"), (int, "1000..2000")),
+    "byte": (_whole(8), "1..100"),
+    "short": (_whole(16), "1000..2000"),
+    "integer": (_whole(32), "1000..2000"),
+    "long": (_whole(64), "1000..2000"),
     "string": (str, "a..m"),
-    "date": (date.fromisoformat, "2026-01-01..2026-01-31"),
-    **dict.fromkeys(
-        ("timestamp", "timestamp_ntz"), (datetime.fromisoformat, "'2026-01-01 00:00:00..2026-01-31 00:00:00'")
-    ),
+    "date": (_date, "2026-01-01..2026-01-31"),
+    "timestamp": (_timestamp("(?:Z|[+-][0-9]{2}:[0-9]{2})?"), _TIMES),
+    "timestamp_ntz": (_timestamp(""), _TIMES),
 }
-"""By type of the first key column: what reads a bound, and bounds to type."""
+"""By type of the first key column: what reads a bound, of those that Spark's cast takes as they are, and bounds to
+type."""
 
 
 def refill(
@@ -127,15 +176,17 @@ def _as_held(catalog: Catalog, definition: "JobDefinition", table: "SinkTable") 
 
 
 def _bounds(job: str, table: "SinkTable", between: str | None) -> tuple[str | None, str | None]:
-    """Raises UsageError for bounds that are not of the first key column's type."""
+    """As Spark casts them. Raises UsageError for bounds that are not of the first key column's type."""
     if between is None:
         return None, None
     first, dots, last = between.partition("..")
     name = table.key[0]
     kind = columns_of(table.schema)[name]["type"]
     read, example = OF_TYPE.get(kind if isinstance(kind, str) else "", (None, ""))
-    if read is None and isinstance(kind, str) and kind.startswith("decimal"):
-        read, example = Decimal, "10.00..19.99"
+    sized = re.fullmatch(r"decimal\(([0-9]+),([0-9]+)\)", str(kind))
+    if read is None and sized is not None:
+        precision, scale = int(sized[1]), int(sized[2])
+        read, example = _decimal(precision, scale), "1..9" if precision > scale else "0..0"
     again = f"refill {job} --table {quote(table.name)}"
     if read is None:
         raise UsageError(
@@ -143,20 +194,30 @@ def _bounds(job: str, table: "SinkTable", between: str | None) -> tuple[str | No
             f"{shown(kind)}, which has no bounds",
             command(f"{again} --where '{name} IS NOT NULL'"),
         )
-    try:
-        if not dots or not (first or last):
-            raise ValueError
-        low, high = (None if not bound else read(bound) for bound in (first, last))
-        backward = low is not None and high is not None and low > high  # type: ignore[operator]
-    except (ValueError, InvalidOperation, TypeError):
-        backward = True
-    if backward:
+    values: list[Any] = []
+    wrong = "" if dots and (first or last) else between
+    for bound in (first, last):
+        try:
+            values.append(read(bound) if bound else None)
+        except (ValueError, InvalidOperation):
+            wrong = wrong or bound
+    if not wrong and not _in_order(*values):
+        wrong = last
+    if wrong:
         raise UsageError(
             f"--range {between!r}: expected A..B, A.. or ..B: values of column {name!r} ({shown(kind)}), the "
-            f"smaller one first",
+            f"smaller one first; found {wrong!r}",
             command(f"{again} --range {example}"),
         )
-    return first or None, last or None
+    low, high = (None if value is None else str(value) for value in values)
+    return low, high
+
+
+def _in_order(low: Any, high: Any) -> bool:
+    try:
+        return low is None or high is None or bool(low <= high)
+    except TypeError:  # only one of two times has a zone
+        return False
 
 
 def _require_condition(job: str, table: "SinkTable", where: str) -> None:

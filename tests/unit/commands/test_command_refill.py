@@ -1,6 +1,7 @@
 """refill: what it records, what it refuses before anything is recorded, how it ends; each way on is typed."""
 
 import json
+import shlex
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,10 +9,12 @@ from dataclasses import replace
 import pytest
 from hint_scene import PlainSink, Scene, scene
 from hint_typed import typed
+from sink_contract import a_table, schema_json
 
+from backfill_cli.api.refilling import _bounds
 from backfill_cli.config import from_stored
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.errors import command
+from backfill_cli.errors import UsageError, command
 from backfill_cli.model.job import Verb
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.refill import Extent, Refill, RefillState
@@ -103,7 +106,7 @@ def test_a_job_of_several_tables_is_told_which(
         assert s.run(*again).exit_code == 0
 
 
-@pytest.mark.parametrize("between", ["a..b", "1", "..", "9..1", "1..2..3"])
+@pytest.mark.parametrize("between", ["a..b", "1", "..", "9..1", "1..2..3", "1..1_000"])
 def test_bounds_that_are_none_are_refused(scene: Callable[..., Scene], between: str) -> None:
     s = scene("0")
     s.catch_up()
@@ -256,3 +259,55 @@ def test_who_waits_for_the_refill_of_a_table_that_leaves_is_told(
         other.join()
         (see,) = hint.commands()
         assert "the table left the job" in s.run(*see).stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        ("byte", ["128", "-129", "1_0", " 1", "1.0", "١"]),
+        ("short", ["32768"]),
+        ("integer", ["2147483648", "-2147483649"]),
+        ("long", ["9223372036854775808", "9" * 5000]),
+        ("decimal(4,2)", ["100", "-100.5", "1.234", "1E1", "NaN", "1_0", ".", "x"]),
+        ("decimal(2,2)", ["1"]),
+        ("date", ["20260101", "2026-W01-1", "2026-02-30", "0000-01-01", "2026-01-01 00:00:00"]),
+        ("timestamp", ["20260101", "2026-01-01 00:00:00,5", "2026-01-01 25:00:00", "2026-W01-1"]),
+        ("timestamp_ntz", ["2026-01-01 00:00:00+02:00", "2026-01-01 00:00:00Z"]),
+    ],
+)
+def test_a_bound_that_spark_would_not_take_as_it_is_is_refused_by_name(kind: str, wrong: list[str]) -> None:
+    table = a_table(schema=schema_json(id=kind, name="string"))
+    for bound in wrong:
+        for between in (f"{bound}..", f"..{bound}"):
+            with pytest.raises(UsageError) as refused:
+                _bounds("orders", table, between)
+            assert refused.value.message.endswith(f"found {bound!r}")
+    last = shlex.split(str(refused.value.hint))[-1]
+    assert _bounds("orders", table, last) != (None, None), "what the hint types"
+
+
+@pytest.mark.parametrize(
+    ("kind", "between", "bounds"),
+    [
+        ("byte", "-128..+127", ("-128", "127")),
+        ("long", "-9223372036854775808..9223372036854775807", ("-9223372036854775808", "9223372036854775807")),
+        ("decimal(4,2)", "-099.990..99.99", ("-99.990", "99.99")),
+        ("decimal(2,2)", ".5..0.99", ("0.5", "0.99")),
+        ("date", "0001-01-01..9999-12-31", ("0001-01-01", "9999-12-31")),
+        (
+            "timestamp",
+            "2026-01-01T01:00Z..2026-01-01 03:30:00.5+02:00",
+            ("2026-01-01 01:00:00+00:00", "2026-01-01 03:30:00.500000+02:00"),
+        ),
+        ("timestamp_ntz", "2026-01-01..", ("2026-01-01 00:00:00", None)),
+        ("string", "a_1..b c", ("a_1", "b c")),
+    ],
+)
+def test_bounds_are_recorded_as_spark_casts_them(kind: str, between: str, bounds: tuple[str, str | None]) -> None:
+    assert _bounds("orders", a_table(schema=schema_json(id=kind, name="string")), between) == bounds
+
+
+def test_only_one_of_two_bounds_with_a_zone_has_no_order() -> None:
+    table = a_table(schema=schema_json(id="timestamp", name="string"))
+    with pytest.raises(UsageError):
+        _bounds("orders", table, "2026-01-01 00:00:00Z..2026-01-02 00:00:00")
