@@ -83,6 +83,8 @@ def refill(
         taken = store.taken(row.name, posted)
         at = "at the next commit" if taken is None else spell_at(taken)
         say(f"job {row.name}: the refill of {asked} ends {at}")
+        if (left := asked.lacking(row.name)) is not None:
+            say(f"{left.text}; to {left.to}: {as_typed(left.hint, ctx)}")
     else:
         say(f"job {row.name}: the refill of {asked} is recorded")
         follow = command(f"status {row.name}") if row.live else command(f"resume {row.name}")

@@ -82,12 +82,9 @@ def take(db: DuckDBPyConnection, job: str, commands: Sequence[Command], epoch: i
     for one in commands:
         if one.verb is Verb.REFILL:
             db.execute("UPDATE refills SET since = ? WHERE job = ? AND id = ?", [epoch, job, int(one.payload)])
-        elif one.verb is Verb.CANCEL_REFILL:
-            db.execute(
-                f"""UPDATE refills SET state = ?, ended_ms = ?, reason = ?, why = NULL
-                    WHERE job = ? AND id = ? AND {_PENDING}""",
-                [RefillState.CANCELLED, now_ms, f"cancelled by {one.by}", job, int(one.payload)],
-            )
+        elif one.verb is Verb.CANCEL_REFILL and (found := of(db, job, int(one.payload))) is not None:
+            why = Limit(f"cancelled by {one.by}")
+            note(db, job, found.given_up(job, RefillState.CANCELLED, now_ms, why))
     if any(one.verb is Verb.REFILL for one in commands):  # asked for as the table left
         leave(db, job, [table.name for table in jobs.definition(db, job).tables], now_ms)
 

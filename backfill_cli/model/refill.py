@@ -1,8 +1,10 @@
 """A refill: a table, or a part of it, is read again and made equal while the job goes on."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from shlex import quote
 
+from backfill_cli.errors import command
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.position import Position
 
@@ -71,6 +73,22 @@ class Refill:
     @property
     def pending(self) -> bool:
         return self.state in PENDING
+
+    def lacking(self, job: str) -> Limit | None:
+        """What its end leaves, unless it is done: see `EpochCommit.filling`. None: what was there before."""
+        if self.since is None or not self.extent.whole:
+            return None
+        text = "updates of rows that the sink lacked may have been skipped meanwhile: such rows are missing still"
+        return Limit(text, hint=command(f"refill {job} --table {quote(self.table)}"), to="have all rows")
+
+    def given_up(self, job: str, state: RefillState, now_ms: int, why: Limit) -> "Refill":
+        """It has failed, or is cancelled, and says what that leaves."""
+        left = self.lacking(job)
+        if left is not None:
+            first = replace(why.hint, retried=False)
+            hint = first + "; then " + left.hint if first else left.hint
+            why = Limit(f"{why.text}; {left.text}", hint=hint, to=left.to)
+        return replace(self, state=state, ended_ms=now_ms, why=why)
 
     def __str__(self) -> str:
         """`public.orders, keys 1000..2000`."""

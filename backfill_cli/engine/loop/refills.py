@@ -379,7 +379,7 @@ class Refills:
     def _fail(self, refill: Refill, error: BackfillError) -> None:
         self._leave()
         why = Limit(error.message, hint=error.hint)
-        self._note(replace(refill, state=RefillState.FAILED, ended_ms=self._now_ms(), why=why))
+        self._note(refill.given_up(self._definition.name, RefillState.FAILED, self._now_ms(), why))
         self._end()
 
     def _note(self, refill: Refill) -> None:

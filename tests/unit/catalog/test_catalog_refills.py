@@ -44,9 +44,16 @@ def test_a_cancelled_refill_leaves_room_for_another(catalog: Catalog) -> None:
     number, _ = catalog.refill("orders", "orders", Extent(), "me@box", 7)
     catalog.post("orders", Verb.CANCEL_REFILL, None, "you@box", 9, payload=str(number))
     assert only(catalog).state is RefillState.CANCELLED
-    assert only(catalog).why == Limit("cancelled by you@box")
+    assert only(catalog).why.text.startswith("cancelled by you@box; updates of rows that the sink lacked may ")
+    assert str(only(catalog).why).endswith("; to have all rows: backfill refill orders --table orders")
     catalog.refill("orders", "orders", RANGE, "me@box", 10)
     assert [one.pending for one in catalog.job("orders").refills] == [False, True]
+
+
+def test_a_cancelled_refill_of_a_part_leaves_what_was_there_before(catalog: Catalog) -> None:
+    number, _ = catalog.refill("orders", "orders", RANGE, "me@box", 7)
+    catalog.post("orders", Verb.CANCEL_REFILL, None, "you@box", 9, payload=str(number))
+    assert (only(catalog).state, only(catalog).why) == (RefillState.CANCELLED, Limit("cancelled by you@box"))
 
 
 def test_what_an_epoch_applies_of_a_refill_counts_once_it_is_marked(catalog: Catalog, clock: Clock) -> None:

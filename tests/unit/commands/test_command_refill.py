@@ -311,3 +311,21 @@ def test_only_one_of_two_bounds_with_a_zone_has_no_order() -> None:
     table = a_table(schema=schema_json(id="timestamp", name="string"))
     with pytest.raises(UsageError):
         _bounds("orders", table, "2026-01-01 00:00:00Z..2026-01-02 00:00:00")
+
+
+def test_a_cancel_of_a_whole_tables_refill_says_that_rows_can_be_missing_still(
+    scene: Callable[..., Scene],
+) -> None:
+    s = scene("0")
+    s.catch_up()
+    assert s.run("refill", "orders").exit_code == 0
+    done = s.run("refill", "orders", "--cancel")
+    again = "such rows are missing still; to have all rows: backfill refill orders --table orders"
+    assert again in done.stderr
+    (job,) = json.loads(s.run("status", "orders", "--json").stdout)["jobs"]
+    assert again in s.run("status", "orders").stdout.replace("\n", " ")
+    (words,) = job["refills"][-1]["reason"]["hint"]["commands"]
+    assert s.run(*words.split()[1:]).exit_code == 0
+    assert s.run("refill", "orders", "--cancel").exit_code == 0
+    assert s.run("refill", "orders", "--range", "1..2").exit_code == 0
+    assert "missing still" not in s.run("refill", "orders", "--cancel").stderr
