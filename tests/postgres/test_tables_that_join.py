@@ -1,5 +1,6 @@
 """A table of PostgreSQL joins a job that follows others, and leaves it: publication, open transactions, TOAST."""
 
+from contextlib import closing
 from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING
@@ -13,8 +14,11 @@ from postgres_job import Run, db
 from backfill_cli.config import load
 from backfill_cli.engine.job.change import adding, removing
 from backfill_cli.engine.loop.run import resume
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import Transient, UsageError
 from backfill_cli.model.job import Phase, Verb
+from backfill_cli.upstreams.postgres import publications
+from backfill_cli.upstreams.postgres.lease import SlotLease
+from backfill_cli.upstreams.postgres.options import PostgresOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,3 +77,18 @@ def test_a_publication_of_somebody_else_is_theirs_to_change(
     with typed(refused.value) as hint:
         db(*hint.statements())
         assert adding("orders", "more", None, run.catalog, into_existing=False).planned.name == "more"
+
+
+def test_a_table_that_others_have_locked_is_waited_for_only_for_a_moment(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publications, "LOCKED_MS", 200)
+    db(*MORE, "CREATE PUBLICATION p FOR TABLE t, more", "COMMENT ON PUBLICATION p IS 'made by backfill for s'")
+    options = PostgresOptions(dsn=db.dsn, slot="s", publication="p")
+    with closing(SlotLease(options, ())) as lease, psycopg.connect(db.dsn) as other:
+        other.execute("LOCK TABLE more IN SHARE UPDATE EXCLUSIVE MODE")  # as VACUUM
+        with pytest.raises(Transient, match="55P03"):
+            lease.leave("more")
+        other.rollback()
+        lease.leave("more")
+    assert db("SELECT tablename::text FROM pg_publication_tables") == [("t",)]

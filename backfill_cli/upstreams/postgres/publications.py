@@ -1,7 +1,7 @@
 """The publication: which of the tables' changes the slot's reader is sent, and who created it."""
 
-from collections.abc import Container, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,9 @@ READING = "reading the publication"
 
 NAME_BYTES = 63
 """The server cuts longer names."""
+
+LOCKED_MS = 3000
+"""How long a table that others have locked is waited for at once: the whole job waits meanwhile."""
 
 MADE_BY_US = "made by backfill for "
 """Begins the comment of a publication that we created; the slots of the jobs that use it follow."""
@@ -189,10 +192,18 @@ def _require(connection: Connection, publication: str, tables: Sequence[PgTable]
         raise UsageError(f"publication {publication!r} does not have all changes of {names}", joined(wanted))
 
 
+@contextmanager
+def _soon(connection: Connection) -> Iterator[None]:
+    """A transaction that waits little for others' locks: VACUUM or CREATE INDEX hold a table's for hours."""
+    with connection.transaction():
+        connection.execute("SELECT set_config('lock_timeout', %s, true)", (str(LOCKED_MS),))
+        yield
+
+
 def join(connection: Connection, publication: str, tables: Sequence[PgTable], slot: str) -> None:
     """A publication that we created for this slot names the tables; any other has them. Raises UsageError."""
     has = published(connection, publication, tables).ways
-    with connection.transaction():
+    with _soon(connection):
         for table in tables:
             if not has[table.name] and slot in (_users(connection, publication) or ()):
                 connection.execute(f"ALTER PUBLICATION {quoted(publication)} ADD TABLE {table.sql}".encode())
@@ -204,7 +215,9 @@ def drop(connection: Connection, publication: str, table: str, slot: str) -> Non
     query = """
         SELECT prrelid::regclass::text FROM pg_publication_rel JOIN pg_publication p ON p.oid = prpubid
         WHERE pubname = %s AND prrelid = to_regclass(%s)"""
-    if _users(connection, publication) == [slot]:
+    if _users(connection, publication) != [slot]:
+        return
+    with _soon(connection):
         for (name,) in rows_of(connection, READING, query, (publication, table)):
             connection.execute(f"ALTER PUBLICATION {quoted(publication)} DROP TABLE {name}".encode())
 
