@@ -23,7 +23,7 @@ TableOption = Annotated[
     typer.Option("--table", metavar="NAME", help="The table. Default: the job's only one.", show_default=False),
 ]
 WhereOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--where",
         metavar="SQL",
@@ -50,7 +50,7 @@ def refill(
     ctx: typer.Context,
     job: JobArgument = None,
     table: TableOption = None,
-    where: WhereOption = "",
+    where: WhereOption = None,
     between: RangeOption = None,
     cancel: CancelOption = False,
     wait: WaitOption = False,
@@ -64,8 +64,8 @@ def refill(
     It waits for the snapshot's end, and for a runner. It survives restarts; a pause suspends it.
     """
     limit_s = seconds(timeout, "--timeout")
-    if cancel and (where or between is not None or wait):
-        other = "--where" if where else "--range" if between is not None else "--wait"
+    if cancel and (where is not None or between is not None or wait):
+        other = "--where" if where is not None else "--range" if between is not None else "--wait"
         raise UsageError(f"--cancel and {other} cannot be used together", f"leave {other} out")
     store = open_catalog(catalog, above=job is not None)
     row = named_job(store, job)

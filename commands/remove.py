@@ -1,5 +1,6 @@
 """`backfill remove`: a table leaves a job; its rows in the sink are kept, or dropped with it."""
 
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -48,7 +49,7 @@ def remove(
         said = "--confirm is missing" if confirm is None else f"--confirm names {confirm!r}"
         raise UsageError(
             f"table {table!r} of job {name!r} would lose all its rows: {said}",
-            command(f"remove {name} --table {table} --with-rows --confirm {name}"),
+            command(f"remove {name} --table {quote(table)} --with-rows --confirm {name}"),
         )
     change = removing(name, table, store, with_rows)
     kept = "" if with_rows else "; its rows in the sink stay"

@@ -82,7 +82,7 @@ type."""
 
 
 def refill(
-    catalog: Catalog, row: JobRow, table: str | None, where: str, between: str | None
+    catalog: Catalog, row: JobRow, table: str | None, where: str | None, between: str | None
 ) -> tuple[Refill, int]:
     """The refill is recorded, and its command in the job's inbox. Returns it, and the command's id.
 
@@ -92,8 +92,8 @@ def refill(
     definition = catalog.definition(row.name)
     found = _table(definition, table)
     found = _as_held(catalog, definition, found)
-    extent = Extent(where.strip(), *_bounds(row.name, found, between))
-    if where:
+    extent = Extent((where or "").strip(), *_bounds(row.name, found, between))
+    if where is not None:
         _require_condition(row.name, found, where)
     number, posted = catalog.refill(row.name, found.name, extent, actor(), wall_clock_ms(), row.lease)
     refilled = catalog.refills.of(row.name, number)

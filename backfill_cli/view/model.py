@@ -341,7 +341,7 @@ def spell_refill(one: RefillView) -> str:
         parts.append(f"{one.inserted:,} inserted, {one.replaced:,} replaced, {one.removed:,} removed")
     if one.epoch is not None:
         parts.append(f"commit {one.epoch}")
-    reason = f": {one.reason}" if one.reason.text else ""
+    reason = f": {replace(one.reason, kind=Kind.LIMITED)}" if one.reason.text else ""  # the state says its kind
     return f"{named}: {', '.join(parts)}{reason}"
 
 

@@ -11,10 +11,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 
 from pyspark.sql import DataFrame
 
@@ -31,11 +32,12 @@ from backfill_cli.engine.verify.expected import CurrentRows, Expected
 from backfill_cli.engine.verify.job import Verification, config_of, history_named, require_drained
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.engine.verify.table import compare, write_difference
-from backfill_cli.errors import BackfillError, Transient
+from backfill_cli.errors import BackfillError, Transient, UsageError, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.refill import Difference, Extent
 from backfill_cli.model.verify import Asked, VerifyProgress
+from backfill_cli.spark.failures import cause_in
 
 BEHIND = 5
 """How much less of a busy machine it gets than its runner, whose tables stay live."""
@@ -78,9 +80,25 @@ def difference(job: str, catalog: Catalog, table: str, extent: Extent, folder: P
         rows = Expected(spark, upstream, config, definition.pin) if log is None else now
         with explaining(upstream, config), nullcontext("") if log is None else log.retained() as held_up:
             steps.holds(held_up)
-            report = verification.against(rows, taken)
+            with _condition_told(job, table, extent):
+                report = verification.against(rows, taken)
     (verdict,) = report.tables
     return replace(taken.found, epoch=report.epoch, compared=verdict.rows_sink, up_to=now.up_to)
+
+
+@contextmanager
+def _condition_told(job: str, table: str, extent: Extent) -> Iterator[None]:
+    """A failure of the condition names it: it cannot be computed for a row, or is none for these columns."""
+    from pyspark.errors import AnalysisException, PySparkException
+
+    try:
+        yield
+    except PySparkException as exc:
+        of_data = (exc.getSqlState() or "").startswith("22") or isinstance(exc, AnalysisException)
+        if not (extent.where and of_data):
+            raise
+        again = command(f"refill {job} --table {quote(table)} --where 'CONDITION'")
+        raise UsageError(f"--where {extent.where!r}: {cause_in(str(exc))}", again) from exc
 
 
 def _tell(said: VerifyProgress) -> None:

@@ -9,11 +9,13 @@ from dataclasses import replace
 import pytest
 from hint_scene import PlainSink, Scene, scene
 from hint_typed import typed
+from pyspark.errors import AnalysisException
 from sink_contract import a_table, schema_json
 
 from backfill_cli.api.refilling import _bounds
 from backfill_cli.config import from_stored
 from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.refill.compare import _condition_told
 from backfill_cli.errors import UsageError, command
 from backfill_cli.model.job import Verb
 from backfill_cli.model.limit import Limit
@@ -44,7 +46,7 @@ def test_a_part_of_a_table_is_recorded_and_shown_until_a_runner_does_it(scene: C
     (one,) = pending(s)
     assert (one.extent, one.state) == (Extent("id > 5", "1000", "2000"), RefillState.WAITING)
     shown = s.run("status", "orders").stdout
-    assert "orders, keys 1000..2000, where id > 5: waiting: waiting: until a runner has the job" in shown
+    assert "orders, keys 1000..2000, where id > 5: waiting: until a runner has the job" in shown
     (job,) = json.loads(s.run("status", "orders", "--json").stdout)["jobs"]
     assert (job["refills"][0]["first"], job["refills"][0]["state"]) == ("1000", "waiting")
     assert job["refills"][0]["reason"]["hint"]["commands"] == ["backfill resume orders"]
@@ -127,7 +129,8 @@ def test_a_key_without_bounds_is_refused_with_a_condition(
 
 
 @pytest.mark.parametrize(
-    "where", ["colour = 'red'", "id = ", "id IN (SELECT 1)", "rand() < 0.5", "count(*) > 1", "id = 1; DROP"]
+    "where",
+    ["colour = 'red'", "id = ", "id IN (SELECT 1)", "", "  ", "rand() < 0.5", "count(*) > 1", "id = 1; DROP"],
 )
 def test_what_is_no_condition_on_a_row_is_refused(scene: Callable[..., Scene], where: str) -> None:
     s = scene("0")
@@ -329,3 +332,23 @@ def test_a_cancel_of_a_whole_tables_refill_says_that_rows_can_be_missing_still(
     assert s.run("refill", "orders", "--cancel").exit_code == 0
     assert s.run("refill", "orders", "--range", "1..2").exit_code == 0
     assert "missing still" not in s.run("refill", "orders", "--cancel").stderr
+
+
+def test_a_condition_that_cannot_be_computed_for_a_row_ends_the_refill_and_is_named(
+    scene: Callable[..., Scene],
+) -> None:
+    s = scene("0")
+    s.catch_up()
+
+    def compared(error: Exception, where: str) -> None:
+        with _condition_told("orders", "orders", Extent(where)):
+            raise error
+
+    of_where = AnalysisException('[DATATYPE_MISMATCH] "v" is no BOOLEAN. SQLSTATE: 42K09')
+    with pytest.raises(UsageError, match=r"--where 'v': .*is no BOOLEAN") as refused:
+        compared(of_where, "v")
+    with typed(refused.value) as hint:
+        (again,) = hint.commands()
+        assert s.run(*again[:-1], "id = 1").exit_code == 0
+    with pytest.raises(AnalysisException):  # without a condition it is of something else
+        compared(of_where, "")
