@@ -118,6 +118,9 @@ def whole(upstream: Source, pin: Pin) -> Iterable[EpochPlan]:
 
 def reads_of(pin: Pin) -> tuple[SnapshotRead, ...]:
     return tuple(
-        SnapshotRead(s.table, s.id, s.first, None if s.first is None else s.first + (s.rows or 0))
+        SnapshotRead(s.table, s.id)
+        if s.first is None or s.rows is None
+        # a partition, up to where its history ends
+        else SnapshotRead(s.table, s.id, s.first, s.first + s.rows)
         for s in pin.splits
     )
