@@ -102,10 +102,12 @@ class RunnerStore:
         after: "JobDefinition",
         control: Control,
         committed: Checkpoint | None = None,
+        promise: Checkpoint | None = None,
     ) -> None:
         """The command is taken, and the job has its new definition, and that control.
 
-        committed: what is committed, with all splits, where the job has other tables; None: as it was.
+        committed: what is committed, with all splits, where the job has other tables; None: as it was. promise:
+        the next epoch, prepared.
         """
         with self._ours() as db:
             inbox.take(db, self._job, (command,), record.epoch, record.committed_ms)
@@ -115,6 +117,8 @@ class RunnerStore:
             if committed is not None:
                 checkpoints.recommit(db, self._job, committed)
             jobs.use_epoch(db, self._job, record.epoch)
+            if promise is not None:
+                checkpoints.prepare(db, self._job, promise)
             ledger.record(db, self._job, record)
 
     def refused(self, command: Command, record: EpochRecord, why: Limit) -> None:

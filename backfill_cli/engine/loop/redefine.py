@@ -6,6 +6,7 @@ there, and the job goes on as it was.
 """
 
 import json
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from backfill_cli.model.change import Change
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Recovered
 from backfill_cli.model.job import Barrier, Mutations, Verb, until_redefined
 from backfill_cli.model.limit import Limit
+from backfill_cli.model.plan import EpochPlan, Staged
 
 PATIENCE_S = 10.0
 """How long what may pass is waited for: longer, and the command is refused, as the job goes on without it."""
@@ -41,10 +43,11 @@ def redefined(
     catalog: Catalog,
     opened: ExitStack,
     tell: Tell,
+    token: int,
 ) -> tuple[JobDefinition, JobConfig, Resources]:
     """The job as it goes on, once the command that redefines it is taken or refused.
 
-    opened: closes what this opens. Spark's session stays the one that `resources` has.
+    opened: closes what this opens. Spark's session stays the one that `resources` has. token: of the runner.
     """
     recovered = resources.with_retries(store.load)
     _, asked = until_redefined(store.commands())
@@ -76,7 +79,8 @@ def redefined(
         return job, config, same
     hit("redefinition-checked")
     control, after = change.paced(recovered.control), made.definition
-    resources.with_retries(lambda: store.redefined(asked, record, job, after, control, made.committed))
+    promise = _promised(recovered, made, record.epoch, token)
+    resources.with_retries(lambda: store.redefined(asked, record, job, after, control, made.committed, promise))
     hit("redefined")
     tell(f"{asked.said}, requested by {asked.by}: {_spell(change)}")
     fresh.patience_s = fresh.config.retry.limit_s
@@ -84,6 +88,21 @@ def redefined(
         _drop_rows([table for table in job.tables if table not in after.tables], fresh, tell)
     fresh.with_retries(lambda: forget_strays(after, fresh.sink))
     return after, fresh.config, fresh
+
+
+def _promised(recovered: Recovered, made: "_Made", after: int, token: int) -> Checkpoint | None:
+    """A commit without rows, which the recovery that follows makes: with it the sink keeps the new definition.
+
+    Otherwise a catalog that is lost before the next row could be rebuilt with the old one only. after: the newest
+    epoch. None for a job that has committed nothing, or whose sink refuses a commit.
+    """
+    committed = made.committed or recovered.committed
+    if recovered.prepared is not None or not committed.epoch:
+        return None
+    barrier = Barrier.next(after, wall_clock_ms(), Mutations(recovered.control))
+    attempt = uuid.uuid4().hex[:12]
+    none = replace(committed, splits={}, plan=EpochPlan(), staged=Staged(attempt))
+    return replace(none, epoch=barrier.epoch, prev_ms=barrier.prev_ms, token=token, attempt=attempt)
 
 
 def _changed(job: JobDefinition, verb: Verb, change: Change) -> JobConfig:

@@ -276,7 +276,7 @@ class _Run:
                 before, opened = opened, ExitStack()
                 with before:  # until what follows is open
                     job, config, resources = self._redefined(claim, job, config, resources, opened)
-                tick = self._work(claim, heartbeat, job, config, resources, lambda _was: None)
+                tick = self._work(claim, heartbeat, job, config, resources, lambda _was: None, "redefined")
         finally:
             opened.close()
         return tick
@@ -287,7 +287,7 @@ class _Run:
         from backfill_cli.engine.loop.redefine import redefined  # few runs need it
 
         tell = self.watcher.tell
-        return redefined(job, config, resources, claim.store, self.catalog, opened, tell)
+        return redefined(job, config, resources, claim.store, self.catalog, opened, tell, claim.token)
 
     def _work(
         self,
@@ -297,14 +297,18 @@ class _Run:
         config: JobConfig,
         resources: Resources,
         begin: Callable[[Recovered], None],
+        found: str = "recovered",
     ) -> Tick:
-        """Recover, then loop, which needs no Spark before there are rows; the catalog records how it ended."""
+        """Recover, then loop, which needs no Spark before there are rows; the catalog records how it ended.
+
+        found: the ledger's word for an epoch that was promised before.
+        """
         store = claim.store
         upstream, stager, spooled = resources.with_retries(
             lambda: self._parts(store, definition, config, resources)
         )
         job = Job(self.name, claim.token, definition.tables, encode(definition))
-        recovered = resources.with_retries(lambda: recover(job, store, resources.sink, stager, _now_ms()))
+        recovered = resources.with_retries(lambda: recover(job, store, resources.sink, stager, _now_ms(), found))
         if spooled is not None:
             resources.with_retries(lambda: spooled.take_up(recovered.committed, store.spooled()))
         elif recovered.committed.memory:

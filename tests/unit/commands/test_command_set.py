@@ -90,7 +90,14 @@ def test_with_a_runner_it_is_taken_by_its_barrier_and_the_next_run_is_named_for_
         assert 'driver.memory": as the next run begins: backfill stop orders' in done.stderr
         said: list[object] = []
         job, config, after = redefined(
-            s.catalog.definition("orders"), s.config, resources, claim.store, s.catalog, opened, said.append
+            s.catalog.definition("orders"),
+            s.config,
+            resources,
+            claim.store,
+            s.catalog,
+            opened,
+            said.append,
+            claim.token,
         )
         assert config.throttle.rate == 7.0
         assert job == s.catalog.definition("orders")
@@ -109,7 +116,9 @@ def test_what_only_its_barrier_can_tell_is_refused_there_and_the_job_goes_on_as_
         change = replace(change, config=json.dumps(tree))
         posted = s.catalog.post("orders", Verb.SET, None, "ann", 5, payload=change.stored)
         said: list[object] = []
-        job, config, _ = redefined(before, s.config, resources, claim.store, s.catalog, opened, said.append)
+        job, config, _ = redefined(
+            before, s.config, resources, claim.store, s.catalog, opened, said.append, claim.token
+        )
         assert (job, config) == (before, s.config)
         assert s.catalog.definition("orders") == before
         assert str(said[0]).startswith("set, requested by ann, was refused: job 'orders' exists, and this config")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import half_done
@@ -84,7 +85,7 @@ def taken(s: Scene, claim: Claim) -> list[str]:
     config = from_stored(job.config)
     with Resources(config) as resources, ExitStack() as opened:
         resources.upstream.restore(job.pin)
-        job, _, after = redefined(job, config, resources, claim.store, s.catalog, opened, said.append)
+        job, _, after = redefined(job, config, resources, claim.store, s.catalog, opened, said.append, claim.token)
         _recovered(s, claim, after)
         assert job == s.catalog.definition("orders")
     return list(map(str, said))
@@ -92,7 +93,9 @@ def taken(s: Scene, claim: Claim) -> list[str]:
 
 def _recovered(s: Scene, claim: Claim, resources: Resources) -> None:
     job = s.catalog.definition("orders")
-    stager: Any = None  # no epoch is promised
+    stager: Any = SimpleNamespace(  # what is promised has no rows
+        intact=lambda *_: True, folder=lambda *_: "", current_folder=lambda *_: "", discard=lambda *_: None
+    )
     resources.sink.prepare("orders", job.tables, into_existing=True)
     runner = Job("orders", claim.token, job.tables, encode(job))
     recover(runner, claim.store, resources.sink, stager, 700)
@@ -101,6 +104,18 @@ def _recovered(s: Scene, claim: Claim, resources: Resources) -> None:
 
 def markers(s: Scene) -> dict[str, int]:
     return {name: one.epoch for name, one in s.config.open_sink().committed("orders").items()}
+
+
+def agreed(s: Scene) -> set[str]:
+    """The tables that the sink knows, each at the catalog's checkpoint; the sink's definition is the catalog's."""
+    found = markers(s)
+    job = s.catalog.job("orders")
+    assert set(found.values()) == {job.epoch}
+    if job.epoch > EPOCH:  # since it was redefined
+        saved = s.config.open_sink().saved("orders")
+        assert saved is not None
+        assert saved.definition == encode(s.catalog.definition("orders"))
+    return set(found)
 
 
 def add(s: Scene, *more: str) -> str:
@@ -125,8 +140,8 @@ def test_a_table_that_joins_is_not_read_and_the_sink_has_it_empty_at_the_jobs_ch
         ("orders", "refunds"), SplitStatus.NOT_STARTED
     )
     assert kept.sink_schemas.keys() == kept.schemas.keys() == {"orders", "refunds"}
-    assert markers(s) == {"orders": EPOCH, "refunds": EPOCH}
-    assert [one.mutations for one in s.catalog.ledger("orders", 1)] == ["add"]
+    assert agreed(s) == {"orders", "refunds"}
+    assert [one.mutations for one in s.catalog.ledger("orders", 2)] == ["add", "recovered"]
 
 
 def test_a_table_that_the_file_lacks_is_tried_by_its_name_and_a_key_is_asked_for(
@@ -179,7 +194,7 @@ def test_a_run_that_is_killed_meanwhile_leaves_the_command_or_the_new_definition
     names = {"orders", "refunds"} if verb == "add" else {"orders"}
     after = s.catalog.definition("orders")
     assert {one.name for one in after.tables} == after.pin.schema.keys() == names
-    assert markers(s) == dict.fromkeys(names, EPOCH)
+    assert agreed(s) == names
     assert json.loads(after.fingerprint)["tables"].keys() == names
 
 
@@ -202,7 +217,7 @@ def test_a_table_that_leaves_keeps_its_rows_and_another_job_may_have_it(s: Scene
         kept = claim.store.load().committed
     assert {table for table, _ in kept.splits} == {"orders"}
     assert kept.schemas.keys() == kept.sink_schemas.keys() == {"orders"}
-    assert markers(s) == {"orders": EPOCH}
+    assert agreed(s) == {"orders"}
     s.config.open_sink().prepare(
         "fresh", (a_table("refunds", schema=schema_json(id="long", name="string")),), True
     )
@@ -219,7 +234,7 @@ def test_a_table_leaves_with_its_rows_once_that_is_confirmed(s: Scene) -> None:
         assert s.run(*words).exit_code == 0
         with live(s) as claim:
             taken(s, claim)
-    assert markers(s) == {"orders": EPOCH}
+    assert agreed(s) == {"orders"}
     assert "main.refunds" not in half_done.told(s.sink)
 
 
@@ -309,7 +324,7 @@ def test_a_table_that_the_upstream_has_dropped_leaves_before_anything_looks_for_
     done = s.run("resume", "orders")
     assert done.exit_code == 0, done.output
     assert [one.name for one in s.catalog.definition("orders").tables] == ["orders"]
-    assert markers(s) == {"orders": EPOCH}
+    assert agreed(s) == {"orders"}
 
 
 def test_a_marker_that_a_killed_run_left_is_forgotten_by_the_next_one(
@@ -329,7 +344,7 @@ def test_a_marker_that_a_killed_run_left_is_forgotten_by_the_next_one(
     stop(s)
     assert markers(s).keys() == {"orders", "refunds"}
     assert s.run("resume", "orders").exit_code == 0
-    assert markers(s) == {"orders": EPOCH}
+    assert agreed(s) == {"orders"}
 
 
 def test_an_add_of_a_table_that_the_job_has_changes_nothing_in_the_sink(s: Scene) -> None:
@@ -337,7 +352,7 @@ def test_an_add_of_a_table_that_the_job_has_changes_nothing_in_the_sink(s: Scene
     s.catalog.post("orders", Verb.ADD, None, "ann", 5, payload=change.stored)
     with live(s) as claim:
         assert any("was refused" in said for said in taken(s, claim))
-    assert markers(s) == {"orders": EPOCH}
+    assert agreed(s) == {"orders"}
 
 
 @pytest.mark.parametrize(
@@ -435,7 +450,7 @@ def test_a_table_joins_or_leaves_only_once_the_sink_has_what_was_promised(s: Sce
         job = s.catalog.definition("orders")
         with Resources(s.config) as resources, ExitStack() as opened:
             resources.upstream.restore(job.pin)
-            redefined(job, s.config, resources, claim.store, s.catalog, opened, lambda _: None)
+            redefined(job, s.config, resources, claim.store, s.catalog, opened, lambda _: None, claim.token)
         (one,) = s.catalog.close_look("orders", 1, 5)[3][-1:]
         refusal = s.catalog.refusal("orders", one.command.id)
         assert refusal is not None
