@@ -13,7 +13,7 @@ from ._posting import post_change
 
 EXAMPLES = (
     "backfill remove orders --table refunds",
-    "backfill remove orders --table refunds --with-rows --confirm orders",
+    "backfill remove orders --table refunds --wait",
 )
 
 TableOption = Annotated[str, typer.Option("--table", metavar="NAME", help="The table, as the config names it.")]
