@@ -119,7 +119,7 @@ CSV = {"header": True, "delimiter": ";", "quote": "'", "escape": "^", "null_valu
 
 REFUSED: dict[str, Change] = {
     "job.strategy": Change("files", "chain", "strategy"),
-    "tables.name": Change("files", "items", "tables.items"),
+    "tables.name": Change("files", "items", "items would join it"),
     "tables.key": Change("files", ["note"]),
     "tables.target": Change("files", "others"),
     "tables.immutable_key": Change("files", True),
@@ -205,6 +205,8 @@ USED: dict[str, Change] = {
     "barrier.interval": Change("files", 7.0),
     "barrier.target": Change("files", 9.0),
     "throttle.rate": Change("files", 5.0),
+    "throttle.finish_by": Change("files", "06:00"),
+    "throttle.floor": Change("files", 5.0),
     "catch_up.measure": Change("files", "barriers"),
     "retry.limit": Change("files", 3.0),
     "spool.path": Change("files", "/e/spool"),
@@ -282,6 +284,7 @@ USED: dict[str, Change] = {
     "upstream.postgres.dsn": Change("postgres", "host=c dbname=b"),
     "upstream.postgres.accept_partition_changes": Change("postgres", True),
     "upstream.postgres.max_retained": Change("postgres", 1000),
+    "upstream.postgres.chunk_time": Change("postgres", 0.5),
     "sink.duckdb.memory_limit": Change("files", "1GB"),
     "sink.duckdb.threads": Change("files", 1),
     "sink.delta.properties": Change("delta", {"delta.x": "y"}),

@@ -74,18 +74,27 @@ class World:
         self.read.clear()
         config: Any = SimpleNamespace(job=SimpleNamespace(staging=str(self.folder)))
         resources: Any = SimpleNamespace(spark=None)
-        of: Any = (self.job, config, resources, lambda *_: self, False, asked, UNTOLD, independent, self.catalog)
+        of: Any = (
+            self.job,
+            config,
+            resources,
+            lambda *_: self,
+            False,
+            asked,
+            UNTOLD,
+            independent,
+            self.catalog,
+            self.compare,
+        )
         nothing: Any = lambda *_: None  # noqa: E731
         return verify_job.noted(Verification(*of).against(nothing), self.catalog)
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(tmp_path: Path) -> World:
     catalog = Catalog(tmp_path / "catalog.duckdb")
     catalog.create_job(JOB, Control(), AT)
-    made = World(catalog, tmp_path / "staging")
-    monkeypatch.setattr(verify_job, "compare", made.compare)
-    return made
+    return World(catalog, tmp_path / "staging")
 
 
 def interrupted(world: World, at: str = "c") -> None:
