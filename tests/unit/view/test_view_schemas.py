@@ -6,7 +6,7 @@ from pathlib import Path
 import pages
 import pytest
 from answers_run import closed, validator
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -20,6 +20,7 @@ st.register_type_strategy(Setting, st.builds(Setting, st.text(), JSON, st.sample
 
 
 @pytest.mark.parametrize("name", ANSWERS)
+@settings(suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])  # a job has sixty facts
 @given(data=st.data())
 def test_an_answer_is_as_its_schema_says(name: str, data: st.DataObject) -> None:
     answer = document(data.draw(st.from_type(ANSWERS[name][0])))
