@@ -22,6 +22,8 @@ __all__ = ["db", "job", "small"]
 
 pytestmark = pytest.mark.usefixtures("small")
 
+SEGMENT = 16 << 20
+
 
 def test_case_17_a_slot_that_is_gone_is_never_made_anew(job: PlainJob) -> None:
     job.follow()
@@ -222,7 +224,7 @@ def test_a_commit_that_ends_with_its_page_is_seen_before_anybody_writes_more(job
             connection.execute(f"SELECT pg_logical_emit_message(false, 'b', repeat('x', {size}))".encode())
             connection.execute("SELECT pg_current_xact_id()")
             ((insert, flushed),) = connection.execute(ends.encode()).fetchall()
-            if int(insert) % 8192 in (24, 40):
+            if int(insert) % 8192 == 24:  # no record ends there
                 break
         else:
             raise AssertionError("no commit ended with its page")
@@ -237,3 +239,17 @@ def test_a_commit_that_ends_with_its_page_is_seen_before_anybody_writes_more(job
 def _behind(connection: psycopg.Connection[Any]) -> int:
     query = b"SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()"
     return int(connection.execute(query).fetchall()[0][0])
+
+
+@pytest.mark.parametrize(
+    ("insert", "end"),
+    [
+        (3 * 8192 + 24, 3 * 8192),
+        (3 * 8192 + 40, 3 * 8192 + 40),  # a record that the page before begins
+        (2 * SEGMENT + 40, 2 * SEGMENT),
+        (2 * SEGMENT + 32, 2 * SEGMENT + 32),
+        (3 * 8192 + 4096, 3 * 8192 + 4096),
+    ],
+)
+def test_a_record_ends_before_the_header_of_the_page_that_follows_it(insert: int, end: int) -> None:
+    assert slot.record_end(insert, 8192, SEGMENT) == end

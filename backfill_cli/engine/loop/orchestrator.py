@@ -442,6 +442,7 @@ class Orchestrator(Generic[S]):
             plan=plan,
             staged=made.staged,
             memory=before.memory if stays else self._ports.upstream.remembered(state.position),
+            written=written(before.written, made.staged.tables, state.phase),
         )
         record = record_of(checkpoint, self._job.tables, state.phase, barrier.epoch, REFILLED)
         took_ms = self._ports.steady_ms() - began_ms

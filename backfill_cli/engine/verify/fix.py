@@ -49,6 +49,7 @@ from backfill_cli.model.codec import encode
 from backfill_cli.model.job import ENDED, Barrier, JobState, Mutations
 from backfill_cli.model.plan import EpochPlan, Staged, StagedTable
 from backfill_cli.model.verify import Asked, Fix, TableFix, VerifyReport
+from backfill_cli.model.written import written
 
 FIXED = "verify --fix"
 """The ledger's entry for such an epoch."""
@@ -195,6 +196,7 @@ class _Fixing:
             joined=(),
             plan=EpochPlan(),
             staged=Staged(stage.attempt, stage.tables),
+            written=written(at.written, stage.tables, at.phase),
         )
         stage.promised = True
         self.store.prepare(prepared, None, None)

@@ -62,7 +62,7 @@ class SlotState:
 def now(connection: Connection, slot: str) -> SlotState:
     found = row_of(connection, "reading the log's position", _NOW, (slot,))
     system, database, standby, insert, flushed, timeline, plugin, of, pid, confirmed, restart, status, why = found
-    at = _record_end(lsn_of(insert))
+    at = lsn_of(insert)
     return SlotState(
         system=int(system),
         timeline=timeline,
@@ -77,17 +77,6 @@ def now(connection: Connection, slot: str) -> SlotState:
         held_bytes=0 if restart is None else max(0, at - lsn_of(restart)),
         lost=_LOST.get(why, f"the server says {why!r}") if status == "lost" else "",
     )
-
-
-PAGE_BYTES, PAGE_HEADERS = 8192, (24, 40)
-"""Of the log; the first page of a segment has the longer header."""
-
-
-def _record_end(insert: int) -> int:
-    """Where the last record ends. If it fills its page, the server shows the place behind the next page's header,
-    which is on disk only once another record is."""
-    beyond = insert % PAGE_BYTES
-    return insert - beyond if beyond in PAGE_HEADERS else insert
 
 
 def require_ours(seen: SlotState, slot: str, position: int) -> None:
@@ -218,14 +207,33 @@ def settled(connection: Connection, seen: SlotState, before: Sequence[int]) -> i
     before: earlier such positions, not all of them on disk when they were seen. While others write, the end of
     what is on disk may lie within a record, and the log's end is always ahead of it.
     """
-    flushed = seen.flushed
+    flushed, end = seen.flushed, seen.insert
+    if end > flushed and end % LEAST_PAGE in HEADERS:
+        end = record_end(end, *row_of(connection, "reading the log's sizes", _SIZES))
     for _ in range(FLUSH_TRIES):
-        if seen.insert <= flushed:
-            return seen.insert
+        if end <= flushed:
+            return end
         time.sleep(FLUSH_WAIT_S)
         query = "SELECT pg_current_wal_flush_lsn()::text"
         flushed = lsn_of(row_of(connection, "reading the log's position", query)[0])
     return max((place for place in before if place <= flushed), default=0)
+
+
+HEADERS = SHORT, LONG = 24, 40
+"""Bytes at the beginning of a page of the log, and of a segment."""
+
+LEAST_PAGE = 1024
+_SIZES = """
+SELECT current_setting('wal_block_size')::int, setting::bigint FROM pg_settings WHERE name = 'wal_segment_size'
+"""
+
+
+def record_end(insert: int, page: int, segment: int) -> int:
+    """Where the log's last record ends. If it fills its page, the server shows the place behind the next page's
+    header, which is on disk only once another record is."""
+    begin = insert - insert % page
+    header = SHORT if begin % segment else LONG
+    return begin if insert == begin + header else insert
 
 
 def hidden(connection: Connection, xids: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
