@@ -213,7 +213,12 @@ def no_job(catalog: Catalog) -> NoSuchJob:
 def job_and_config(
     job: str | None, config: str | None, catalog: str, needed: bool = True
 ) -> tuple[Catalog, JobRow, Path]:
-    """The job that is meant, and the file of its config. Raises NoSuchJob; UsageError for none that is needed."""
+    """The job that is meant, and the file of its config. Raises NoSuchJob; UsageError for none that is needed, or
+    one that is not there."""
+    if config is not None and not Path(config).exists():
+        from backfill_cli.config import read
+
+        read(Path(config))  # tells so
     above = job is not None
     store = open_catalog(catalog, above=above) if config is None else catalog_of(Path(config), catalog)
     row = named_job(store, job)

@@ -192,7 +192,7 @@ def _bounds(job: str, table: "SinkTable", between: str | None) -> tuple[str | No
         raise UsageError(
             f"--range {between!r}: column {name!r}, the first of the key of table {table.name!r}, has the type "
             f"{shown(kind)}, which has no bounds",
-            command(f"{again} --where '{name} IS NOT NULL'"),
+            command(f"{again} --where {quote(_is_set(name))}"),
         )
     values: list[Any] = []
     wrong = "" if dots and (first or last) else between
@@ -226,8 +226,12 @@ def _require_condition(job: str, table: "SinkTable", where: str) -> None:
 
     faults = condition_faults(where, names_of(table.schema))
     if faults:
-        first = table.key[0]
         raise UsageError(
             f"--where {where!r}: {'; '.join(faults)}",
-            command(f"refill {job} --table {quote(table.name)} --where {quote(f'{first} IS NOT NULL')}"),
+            command(f"refill {job} --table {quote(table.name)} --where {quote(_is_set(table.key[0]))}"),
         )
+
+
+def _is_set(column: str) -> str:
+    """A condition in Spark's SQL, whatever the column's name is."""
+    return f"`{column.replace('`', '``')}` IS NOT NULL"

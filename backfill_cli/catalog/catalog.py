@@ -253,9 +253,9 @@ class Catalog:
         the place of one.
         """
 
-        def add(db: DuckDBPyConnection) -> Command:
+        def add(db: DuckDBPyConnection, held: bool) -> Command:
             if verb in REDEFINES:
-                self._give_way(db, job, verb, now_ms)
+                self._give_way(db, job, verb, now_ms, held)
             return inbox.add(db, job, verb, rate, by, now_ms, guard, lifts, payload)
 
         return self._posted(job, now_ms, seen, add).id
@@ -268,7 +268,7 @@ class Catalog:
         Raises UsageError while another refill of the table is pending.
         """
 
-        def add(db: DuckDBPyConnection) -> Command:
+        def add(db: DuckDBPyConnection, _held: bool) -> Command:
             refills.require_none(db, job, table)
             refill = refills.record(db, job, table, extent, by, now_ms)
             return inbox.add(db, job, Verb.REFILL, None, by, now_ms, payload=str(refill))
@@ -277,27 +277,33 @@ class Catalog:
         return int(command.payload), command.id
 
     def _posted(
-        self, job: str, now_ms: int, seen: lease.Lease | None, add: Callable[[DuckDBPyConnection], Command]
+        self, job: str, now_ms: int, seen: lease.Lease | None, add: Callable[[DuckDBPyConnection, bool], Command]
     ) -> Command:
+        """add: puts the command into the inbox; is told whether a live runner has the job, and would take it."""
         check_name(job)
         dead = self._liveness.watched(job, seen=seen)
         with self._store.writing() as db:
             self._require(db, job)
-            command = add(db)
-            if not self._liveness.is_held(lease.read(db, job), job, dead):
+            held = self._liveness.is_held(lease.read(db, job), job, dead)
+            command = add(db, held)
+            if not held:
                 inbox.apply(db, job, now_ms)
         inbox.touch(self.path)
         return command
 
-    def _give_way(self, db: DuckDBPyConnection, job: str, verb: Verb, now_ms: int) -> None:
-        """No other command waits to redefine the job. Raises Held for one that does not give way."""
+    def _give_way(self, db: DuckDBPyConnection, job: str, verb: Verb, now_ms: int, held: bool) -> None:
+        """No other command waits to redefine the job. Raises Held for one that does not give way.
+
+        held: whether a live runner has the job.
+        """
         first = inbox.redefining(db, job)
         if first is None:
             return
         if not first.verb is verb is Verb.SET:
+            by = f"status {job}" if held else f"resume {job} --detach"
             raise Held(
                 f"job {job!r}: {first.said} waits, requested by {first.by}, and changes what the job is",
-                "let a run take it: " + command(f"resume {job} --detach") + "; then try again",
+                "a run takes it first: " + command(by) + "; then try again",
             )
         inbox.take(db, job, (first,), jobs.standing(db, job).epoch, now_ms)
         inbox.refuse(db, job, first, Limit("a later set took its place"))

@@ -311,6 +311,18 @@ def test_a_table_joins_or_leaves_only_once_a_runner_takes_it(catalog: Catalog) -
         assert catalog.definition("orders") == before
 
 
+def test_beside_a_runner_the_first_of_two_redefinitions_is_waited_for(catalog: Catalog, claim: Claim) -> None:
+    """A resume would end somebody's pause."""
+    redefine(catalog, Verb.ADD, replace(CHANGE, table="refunds"))
+    with pytest.raises(Held) as held:
+        redefine(catalog)
+    with typed(held.value) as hint:
+        assert hint.commands() == [["status", "orders"]]
+        (command,) = claim.store.commands()
+        claim.store.refused(command, record(700, Verb.ADD), Limit("it cannot be"))
+    redefine(catalog)
+
+
 def test_a_later_set_takes_the_place_of_one_that_waits(catalog: Catalog, claim: Claim) -> None:
     first = redefine(catalog)
     second = redefine(catalog, change=replace(CHANGE, config="{}", keys=()))

@@ -12,8 +12,9 @@ from hint_typed import typed
 from pyspark.errors import AnalysisException
 from sink_contract import a_table, schema_json
 
-from backfill_cli.api.refilling import _bounds
+from backfill_cli.api.refilling import _bounds, _is_set
 from backfill_cli.config import from_stored
+from backfill_cli.config.transforms import condition_faults
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.refill.compare import _condition_told
 from backfill_cli.errors import UsageError, command
@@ -352,3 +353,8 @@ def test_a_condition_that_cannot_be_computed_for_a_row_ends_the_refill_and_is_na
         assert s.run(*again[:-1], "id = 1").exit_code == 0
     with pytest.raises(AnalysisException):  # without a condition it is of something else
         compared(of_where, "")
+
+
+@pytest.mark.parametrize("name", ["order", "a b", "a`b", "it's", "select"])
+def test_a_condition_that_a_hint_shows_is_one_whatever_the_keys_name(name: str) -> None:
+    assert condition_faults(_is_set(name), [name]) == []

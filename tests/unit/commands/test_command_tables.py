@@ -481,3 +481,11 @@ def test_other_tables_in_the_config_are_offered_as_the_commands_for_them(s: Scen
 def test_other_tables_and_another_key_are_another_job(s: Scene) -> None:
     (s.folder / "job.toml").write_text(SHOP.replace('["id"]', '["name"]') + REFUNDS)
     assert "undo these changes" in s.refused("set", "--config", "job.toml")
+
+
+@pytest.mark.parametrize("verb", ["add", "set"])
+def test_a_config_that_is_not_there_is_named(s: Scene, verb: str) -> None:
+    words = ("--table", "refunds") if verb == "add" else ()
+    done = s.run(verb, "orders", *words, "--config", "none.toml")
+    assert done.exit_code == 2
+    assert "none.toml: 1 problem\n  the file does not exist" in done.stderr
