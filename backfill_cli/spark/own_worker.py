@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from backfill_cli.errors import RETRIED, Transient
 from backfill_cli.spark.failures import MARK, from_spark, raising_in_worker
+from backfill_cli.spark.interruption import ended_by
 
 Task = TypeVar("Task")
 Done = TypeVar("Done")
@@ -41,9 +42,16 @@ class _Worker:
         answer: tuple[Any, str | None] = self._ours.recv()
         return answer
 
-    def end(self) -> None:
+    @property
+    def is_alive(self) -> bool:
+        return self._process.is_alive()
+
+    def kill(self) -> None:
         self._process.kill()
         self._process.join()
+
+    def end(self) -> None:
+        self.kill()
         self._ours.close()
 
 
@@ -55,13 +63,17 @@ def run(act: Callable[[Task], Done], task: Task) -> Done:
     """What `act` returns for the task, run in the process, which the first task starts; one task at a time.
 
     act: a module's function. Raises our own errors as `act` raised them, RuntimeError for others, and Transient if
-    the process died; the next task then starts another one. An interrupt ends the process and its task.
+    the process died; the next task then starts another one. An interrupt ends the process and its task, and so
+    does an `interruptible` block that is unwanted.
     """
     with _TURN:
+        if _WORKERS and not _WORKERS[0].is_alive:
+            _WORKERS.pop().end()
         if not _WORKERS:
             _WORKERS.append(_Worker())
         try:
-            answer, failed = _WORKERS[0].asked(act, task)
+            with ended_by(_WORKERS[0].kill):
+                answer, failed = _WORKERS[0].asked(act, task)
         except (EOFError, OSError) as exc:
             _WORKERS.pop().end()
             died = "the process that reads the change log was killed, or ran out of memory"

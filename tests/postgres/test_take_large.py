@@ -12,6 +12,7 @@ from postgres import Server
 from postgres_database import database
 
 from backfill_cli.cdc import window
+from backfill_cli.upstreams.postgres import client, slot
 
 ROWS = 300_000
 HELD_BYTES = 16 << 20
@@ -28,6 +29,13 @@ def take_apart(world: World, answers: Connection) -> None:
     taken = world.take()
     files = [one.path for one in taken.tables["t"].files]
     answers.send((peak_bytes() - before, taken.transactions, taken.tables["t"].changes, files))
+
+
+def test_a_server_frees_the_slot_soon_after_the_process_that_reads_it_was_killed(postgres: Server) -> None:
+    """By hand, 2 million changes: after 0.5 s, otherwise once all is decoded."""
+    with database(postgres) as db, client.connected(db.dsn) as connection:
+        slot.ends_with_us(connection)
+        assert connection.execute("SHOW client_connection_check_interval").fetchone() == ("500ms",)
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from backfill_cli.errors import command
+from backfill_cli.model.backlog import Backlog, Trend
 from backfill_cli.model.checkpoint import EpochRecord, Progress, Written, by_table
 from backfill_cli.model.deadline import Outlook
 from backfill_cli.model.job import Control, Phase
@@ -24,6 +25,7 @@ LONG_MS = 1_000  # what takes longer is reported while it lasts
 LATELY_MS = 5_000
 MEANT_MS = 3_000  # a rate over less depends on when an epoch happened to begin, and jumps
 SLOWLY = 2.0  # times as long as without what arrives meanwhile
+FASTER = "a larger barrier.target, more cores, or fewer and larger upstream commits would help"
 PARTITIONS_SHOWN = 64  # more would fill a screen, and the catalog at every heartbeat
 
 
@@ -78,6 +80,7 @@ class Meter:
         self._plan = EpochPlan()
         self._observed_ms: int | None = None
         self._view = UpstreamView("{}", START)
+        self._first_log = Backlog()  # bytes that come before rows are read, after each commit
         self._settled_ms: int | None = None
         self._oldest_ms: int | None = None  # when the oldest change was made that was pending when last observed
         self._flying_ms: int | None = None  # … of the epoch that the sink is committing
@@ -156,6 +159,7 @@ class Meter:
         while len(recent) > WINDOW and (len(recent) > MOST or barrier_ms - recent[1].barrier_ms >= MEANT_MS):
             recent = recent[1:]
         self._recent = recent
+        self._first_log = self._first_log.after(_size(self._view)) if self._view.log_first else Backlog()
 
     def settled(self, state: StrategyState, plan: EpochPlan, began_ms: int) -> None:
         """The sink has the plan of a barrier begun at `began_ms`; if nothing is left, it has all there was."""
@@ -235,7 +239,7 @@ class Meter:
             rows_per_s=self._rate(limit) or (first if first is None or limit is None else min(first, limit)),
             eta_s=eta_s,
             limited_by=limited_by,
-            not_converging=self._not_converging() if not_converging else None,
+            not_converging=self._not_converging() if not_converging else self._first_stays(),
             converging=state.converging,
             snapshot_finished_ms=state.snapshot_finished_ms,
             log_store_finished_ms=state.log_store_finished_ms,
@@ -358,8 +362,9 @@ class Meter:
         if control.pace == 0:
             return Limit(f"rate 0: no row of the snapshot is read{by}", hint=lift, to="read it")
         if self._view.log_first:
-            left = sum(epoch.size_bytes for epoch in self._view.pending)
-            return Limit(f"the change log comes first, {spell_size(left)} of it: rows are read again after that")
+            left = spell_size(_size(self._view))
+            first = Limit(f"the change log comes first, {left} of it: rows are read again after that")
+            return self._first_stays() or first
         if enough is not None and enough < (math.inf if control.pace is None else control.pace):
             return Limit(f"rate {spell_number(round(enough))} rows/s, which is enough for throttle.finish_by")
         if control.pace is not None:
@@ -425,20 +430,29 @@ class Meter:
         arrived = max(0, applied - recent[0].record.upstream_epochs + more)
         return applied / span_s, arrived / span_s, span_s
 
+    def _first_stays(self) -> Limit | None:
+        """That a log which comes before rows are read does not become shorter."""
+        if self._first_log.trend is not Trend.STAYS:
+            return None
+        first = f"{spell_size(_size(self._view))} of the change log come before rows are read"
+        return Limit(f"{first}, and as much arrives as is applied; {FASTER}", Kind.NOT_CONVERGING)
+
     def _not_converging(self) -> Limit:
         """Both rates, as far as the last commits show them, and what would help."""
         applied, arriving, _ = self._applied()
         come, go = (spell_rate(rate, "upstream commits") for rate in (arriving, applied))
         more = f"{come} arrive, {go} are applied" if arriving > applied else "as much arrives as is applied"
-        return Limit(
-            f"{more}; a larger barrier.target, more cores, or fewer and larger upstream commits would help",
-            Kind.NOT_CONVERGING,
-        )
+        return Limit(f"{more}; {FASTER}", Kind.NOT_CONVERGING)
 
 
 def _paused(job: str, control: Control) -> Limit:
     """By whom and, of a guard, what ends it."""
     return Limit(f"by {control.pauser}{control.ends}", Kind.PAUSED, command(f"resume {job}"))
+
+
+def _size(view: UpstreamView) -> int:
+    """Bytes of log that are pending."""
+    return sum(epoch.size_bytes for epoch in view.pending)
 
 
 def _lacking(plan: EpochPlan) -> int:

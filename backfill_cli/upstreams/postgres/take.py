@@ -68,6 +68,7 @@ def take(request: TakeRequest) -> TakenWindow[Column]:
         if request.copies
         else nullcontext(request.slot) as read,
     ):
+        slot.ends_with_us(connection)
         log.require_flushed(connection, request.window.up_to)
         source = log.Slot(connection, read, request.publication)
         return window.take(request.window, lambda asked, bounds: _Window(source, asked, bounds))

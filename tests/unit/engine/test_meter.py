@@ -165,6 +165,29 @@ def test_where_the_log_comes_first_it_is_what_limits_a_snapshot() -> None:
     assert str(told(limited, made).limited_by).startswith("rate 0: ")
 
 
+def test_a_log_that_comes_first_and_does_not_become_shorter_is_not_converging() -> None:
+    made = meter()
+
+    def left(*sizes: int) -> Progress:
+        for size in sizes:
+            pending = (UpstreamEpoch((("slot", 5),), 1, None, size),)
+            made.observed(EpochPlan(), 2_000, UpstreamView("{}", START, pending, log_first=True))
+            made.committed(EpochRecord(1, 0, Phase.SNAPSHOT, 1), 0, 100)
+        return told(HALF, made)
+
+    gib, mib = 1 << 30, 1 << 20
+    assert left(*(9 * gib - n * mib * 50 for n in range(20))).not_converging is None
+    never = left(*(2 * gib + n * mib * 50 for n in range(20)))
+    assert never.limited_by == never.not_converging
+    assert never.limited_by.kind is Kind.NOT_CONVERGING
+    assert str(never.limited_by).startswith(
+        "not converging: 2.9 GB of the change log come before rows are read, and as much arrives as is applied; "
+    )
+    made.observed(EpochPlan(), 2_000, UpstreamView("{}", START))
+    made.committed(EpochRecord(1, 0, Phase.SNAPSHOT, 1), 0, 100)
+    assert told(HALF, made).not_converging is None
+
+
 def test_waiting_for_live_is_said() -> None:
     awaiting = state(
         SplitProgress(SplitStatus.AWAITING_LIVE, 150, 10, 1, 150),

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from backfill_cli.errors import RETRIED, BadData, Transient
+from backfill_cli.errors import RETRIED, BadData, Interrupted, Transient
 from backfill_cli.spark import own_worker
+from backfill_cli.spark.api import SparkSession
+from backfill_cli.spark.interruption import interruptible
 
 pytestmark = pytest.mark.seconds
 
@@ -89,6 +91,45 @@ def test_an_interrupt_ends_the_task_with_the_process(tmp_path: Path) -> None:
         own_worker.run(slept, begun)
     assert time.monotonic() - began < 50
     assert own_worker.run(doubled, 1)[1] != before
+
+
+def test_an_unwanted_block_ends_the_process_and_its_task_and_the_next_one_has_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("pyspark.sql.utils.is_remote", lambda: True)
+    before, begun = own_worker.run(doubled, 1)[1], tmp_path / "begun"
+    began = time.monotonic()
+    with pytest.raises(Interrupted), interruptible(_NoSpark(), begun.exists):
+        own_worker.run(slept, begun)
+    assert time.monotonic() - began < 50
+    assert own_worker.run(doubled, 1)[1] != before
+
+
+def test_what_is_unwanted_in_another_thread_or_between_two_tasks_ends_no_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pyspark.sql.utils.is_remote", lambda: True)
+    before, looked = own_worker.run(doubled, 1)[1], threading.Semaphore(0)
+
+    def unwanted() -> bool:
+        looked.release()
+        return True
+
+    with interruptible(_NoSpark(), unwanted), ThreadPoolExecutor(1) as pool:
+        for _ in range(3):  # the third look comes once the second has ended
+            assert looked.acquire(timeout=30)
+        assert pool.submit(own_worker.run, doubled, 2).result()[1] == before
+    assert own_worker.run(doubled, 1)[1] == before
+
+
+class _NoSpark(SparkSession):
+    """There are no jobs."""
+
+    def __init__(self) -> None: ...
+    def addTag(self, tag: str) -> None: ...
+    def removeTag(self, tag: str) -> None: ...
+    def interruptTag(self, tag: str) -> list[str]:
+        return []
 
 
 def test_tasks_of_several_threads_are_done_one_after_another() -> None:
