@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import tomli
 from pydantic import BaseModel, ValidationError
 
+from backfill_cli.config import by_table
 from backfill_cli.config.connectors import known, of_one_system, options_of, sink_of, upstream_of
 from backfill_cli.config.faults import spell_faults, spell_path, table_faults
 from backfill_cli.config.loading import (
@@ -88,18 +89,34 @@ class JobConfig:
     guards: tuple[GuardSection, ...] = ()
     file: str = field(default="", compare=False)
 
-    def with_table(self, section: Tree) -> "JobConfig":
-        """The config with another table; its key is the primary key if it names none. Raises ConfigError."""
-        told = [*self.tree["tables"], section]
-        return self._of_tables(told, f"table {section['name']!r}")
+    def with_table(self, section: Tree, options: Tree) -> "JobConfig":
+        """The config with another table; its key is the primary key if it names none. Raises ConfigError.
+
+        options: the table's part of the upstream's, see `options_by_table`.
+        """
+        told, model = [*self.tree["tables"], section], type(self.upstream)
+        upstream = by_table.joined(model, self.tree["upstream"], self._names, options)
+        return self._of_tables(told, upstream, f"table {section['name']!r}")
 
     def of_tables(self, names: Collection[str]) -> "JobConfig":
         """The config with these of its tables only."""
-        return self._of_tables([one for one in self.tree["tables"] if one["name"] in names], self.file)
+        told = [one for one in self.tree["tables"] if one["name"] in names]
+        upstream = by_table.only(type(self.upstream), self.tree["upstream"], self._names, names)
+        return self._of_tables(told, upstream, self.file)
 
-    def _of_tables(self, told: list[Tree], source: str) -> "JobConfig":
+    def options_by_table(self, name: str) -> Tree:
+        """The part of the upstream's options that is of this table alone: by the option's path, its values."""
+        model = type(self.upstream)
+        return by_table.given(model, by_table.only(model, self.tree["upstream"], self._names, {name}))
+
+    @property
+    def _names(self) -> list[str]:
+        return [table.name for table in self.tables]
+
+    def _of_tables(self, told: list[Tree], upstream: Tree, source: str) -> "JobConfig":
         hint = "name its key and options under its [[tables]] in the config"
-        return replace(_checked({**self.tree, "tables": told}, source, [], hint, STORED), file=self.file)
+        tree = {**self.tree, "upstream": upstream, "tables": told}
+        return replace(_checked(tree, source, [], hint, STORED), file=self.file)
 
     def table(self, name: str) -> Table:
         return next(table for table in self.tables if table.name == name)

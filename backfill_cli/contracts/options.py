@@ -109,6 +109,15 @@ class FilePath:
     keys: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class ByTable:
+    """The option can be a table of values by the names of the job's tables, or of their partitions, `orders/0`.
+
+    A table that joins a job brings its own, and one that leaves takes it along. Where the option is one text for
+    all tables, `{table}` in it stands for the table's name.
+    """
+
+
 STORED = {"stored": True}
 """Validation context for a config from the catalog: a config that was accepted once must not block its job."""
 

@@ -34,6 +34,7 @@ class Pair(Source):
             Pinned(),
             before_images=log.before_images,
             one_log=log.one_log,
+            apart=log.apart,
             correctable_log=log.correctable,
             keeps=f"{snapshot.keeps}, {log.keeps}" if follows else snapshot.keeps,
             follows=follows,

@@ -399,6 +399,7 @@ class Capabilities:
     keeps: what the upstream has to keep, and for how long: what follows "the upstream must keep " in `plan`.
     correctable_log: changes that are not applied yet can be corrected in the log itself, as in a file.
     follows: whether changes can arrive after the snapshot; if not, a job has nothing to wait for.
+    apart: what the upstream says of a table, and where its log is, is the same whatever other tables the job has.
     """
 
     reads: Pinned | Current | Partitions
@@ -409,6 +410,7 @@ class Capabilities:
     keeps: str = ""
     correctable_log: bool = False
     follows: bool = True
+    apart: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.reads, Pinned | Current | Partitions):
@@ -543,14 +545,21 @@ class Lease(Contract):
     def require_joinable(self) -> None:
         """Raise what `join` would raise now. Called after `pin` of a source of these tables alone."""
 
-    def join(self) -> None:
-        """The job's object holds the changes of these tables, too. Called after `pin`, can be repeated.
+    def join(self, mark: str) -> None:
+        """The job holds these tables, too: its object has their changes, or they get one under the mark.
 
-        Raises UsageError with what makes it possible.
+        Called after `pin`, which follows once more; can be repeated. Raises UsageError with what makes it
+        possible.
         """
 
-    def leave(self, table: str) -> None:
-        """The job's object need not hold changes of this table any more. Can be repeated."""
+    def give_up(self, table: str, mark: str) -> None:
+        """What `join` made for a table under this mark is gone: the job does not get it. Can be repeated."""
+
+    def leave(self, table: str, pin: Pin) -> None:
+        """The job need not hold this table any more, which may be gone. Can be repeated. pin: the job's, with it.
+
+        Called of a source of this table alone, without `pin`.
+        """
 
     @abstractmethod
     def removal(self, pin: Pin, mark: str | None) -> Sequence[str]:
@@ -675,12 +684,13 @@ class SnapshotSide(SnapshotReads, Connected):
 class ChangeLog(ChangeReads, Connected):
     """Ordered changes, readable until they are acknowledged.
 
-    before_images, one_log: see Capabilities. correctable: `correctable_log` there. keeps: what must stay, and for
-    how long; for `plan`.
+    before_images, one_log, apart: see Capabilities. correctable: `correctable_log` there. keeps: what must stay,
+    and for how long; for `plan`.
     """
 
     before_images: bool
     one_log: bool
+    apart: bool = True
     correctable: bool
     keeps: str
     extras = Extras()

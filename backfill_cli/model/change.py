@@ -16,6 +16,8 @@ class Change:
     file: where that was read from; empty if not known.
     table: that joins or leaves the job; empty for neither. keys: config keys whose value changes, for display.
     into_existing: the table that joins may be there already. with_rows: that which leaves is dropped in the sink.
+    options: the part of the upstream's options that is of the table that joins alone, as JSON.
+    mark: nobody else can have chosen it; what the upstream holds for the table that joins has it.
     """
 
     config: str
@@ -24,6 +26,8 @@ class Change:
     keys: tuple[str, ...] = ()
     into_existing: bool = False
     with_rows: bool = False
+    options: str = "{}"
+    mark: str = ""
 
     @property
     def stored(self) -> str:

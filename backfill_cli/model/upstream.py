@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from backfill_cli.model.limit import Limit
@@ -134,6 +135,10 @@ class Pin:
             schema={**more.schema, **self.schema},
             identity=json.dumps(identity, sort_keys=True),
         )
+
+    def only(self, table: str) -> "Pin":
+        """What is pinned of one of its tables."""
+        return reduce(Pin.without, [one for one in self.schema if one != table], self)
 
     def without(self, table: str) -> "Pin":
         """Without a table that leaves the job."""

@@ -17,7 +17,7 @@ neither reads what would be hidden: with offsets as next positions (cursor = b +
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from backfill_cli.model.checkpoint import PartitionProgress
@@ -65,9 +65,9 @@ class SourceState:
     position_ms: int | None = None
     allowance: Allowance = field(default_factory=Allowance)
     snapshot_finished_ms: int | None = None
+    beside: bool = False
 
     converging: bool = False
-    beside: bool = False
     log_store_finished_ms: None = None
 
     @property
@@ -145,6 +145,14 @@ class SourceStrategy(Strategy[SourceState]):
             state = replace(state, allowance=state.allowance.spend(sum(rows for _, rows in staged.reads)))
         return _reported(replace(state, splits=splits), budget)
 
+    def joined(self, state: SourceState, more: Pin) -> SourceState:
+        """Their partitions begin where their pin says, as those of a new job do."""
+        beside = state.beside or state.snapshot_finished_ms is not None
+        return replace(state, splits=self._known(state.splits), snapshot_finished_ms=None, beside=beside)
+
+    def left(self, state: SourceState, table: str, tables: Sequence[str]) -> SourceState:
+        return replace(state, splits={key: one for key, one in state.splits.items() if key[0] != table})
+
     # -- for display ---------------------------------------------------------------------------------------------
 
     def read_so_far(self, state: SourceState) -> ReadSoFar:
@@ -187,6 +195,7 @@ class SourceStrategy(Strategy[SourceState]):
                 "position_ms": state.position_ms,
                 "allowance": [state.allowance.tokens, state.allowance.at_ms],
                 "snapshot_finished_ms": state.snapshot_finished_ms,
+                **({"beside": True} if state.beside else {}),
             },
             sort_keys=True,
         )
@@ -194,7 +203,8 @@ class SourceStrategy(Strategy[SourceState]):
     def thaw(self, state: str, splits: Mapping[SplitKey, SplitProgress], control: Control) -> SourceState:
         kept = json.loads(state)
         known, finished_ms = self._known(splits), kept["snapshot_finished_ms"]
-        return SourceState(control, known, kept["position_ms"], unpaid(kept), finished_ms)
+        beside = kept.get("beside", False)
+        return SourceState(control, known, kept["position_ms"], unpaid(kept), finished_ms, beside)
 
     def _table(self, partition: str) -> str:
         """Whose partition it is. A new one without a table in its name is of the job's one table."""
@@ -264,4 +274,6 @@ def _reported(state: SourceState, budget: Budget) -> SourceState:
     """Records the barrier that left no history to read; awaiting live counts, or an idle topic would block it."""
     if any(p.status in HISTORY for p in state.splits.values()):
         return replace(state, snapshot_finished_ms=None)
-    return state if state.snapshot_finished_ms is not None else replace(state, snapshot_finished_ms=budget.now_ms)
+    if state.snapshot_finished_ms is not None:
+        return state
+    return replace(state, snapshot_finished_ms=budget.now_ms, beside=False)

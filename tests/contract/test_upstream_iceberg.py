@@ -1,5 +1,6 @@
 """The Iceberg upstream against the suite for upstreams, its tag, and its rows against plain Python."""
 
+import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -90,6 +91,28 @@ def tags(world: IcebergWorld) -> list[str]:
 
     refs = StaticTable.from_metadata(str(world.folder / "orders")).metadata.refs
     return [name for name in refs if name.startswith("backfill_")]
+
+
+def test_a_table_that_joins_is_kept_by_the_newest_of_its_tags_until_it_leaves(
+    world: IcebergWorld, spark: "SparkSession"
+) -> None:
+    world.load([[row(1, "a")]])
+    killed = world.open()
+    killed.pin()
+    killed.join("m")
+    world.land([("insert", None, row(2, "b"))])
+    upstream = world.open()
+    upstream.pin()
+    upstream.join("m")
+    pin = upstream.pin()
+    held = upstream.tables[TABLE].now().refs["backfill_pin_m"]
+    assert held == json.loads(pin.identity)["iceberg"][TABLE]["snapshot"]
+    world.open().give_up(TABLE, "other")
+    assert len(tags(world)) == 1
+    world.open().leave(TABLE, pin)
+    assert tags(world) == []
+    world.sql("DROP TABLE {t}")
+    world.open().leave(TABLE, pin)
 
 
 @pytest.mark.parametrize("by", ["id", "tag", "time"])

@@ -16,10 +16,12 @@ from unit.decode.registered_avro import table_change, table_envelope
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
 from backfill_cli.contracts import Source, TableSpec, own
+from backfill_cli.engine.job.change import adding, removing
 from backfill_cli.engine.job.checks import plan
-from backfill_cli.engine.loop.run import start
+from backfill_cli.engine.loop.run import resume, start
 from backfill_cli.engine.verify.job import verify
 from backfill_cli.errors import BadData, ConfigError, Fatal, StateConflict, UsageError
+from backfill_cli.model.job import Verb
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.reports import PlanReport
@@ -60,6 +62,10 @@ class Job:
 
     def catch_up(self) -> None:
         start(load(self.config), self.catalog, "caught-up", False, None)
+
+    def go_on(self) -> None:
+        """As the catalog has the job: what redefines it acts, and then it is caught up."""
+        resume("shop", self.catalog, None, "caught-up", None)
 
     def planned(self) -> PlanReport:
         return plan(load(self.config), self.catalog)
@@ -119,6 +125,29 @@ def test_each_table_has_its_topic_and_all_commit_together(
     ]
     assert job.position == {"orders/0": 1, "orders/1": 5, "orders/2": 1, "people/0": 5}
     assert verify("shop", job.catalog).equal
+
+    more = new_topic(broker, 2)
+    more.write([b'{"id":%d,"name":"old"}' % n for n in range(4)], 1, [b'{"id":%d}' % n for n in range(4)])
+    upstream = upstream.replace("topics = {", f'topics = {{ more = "{more.name}",')
+    upstream = upstream.replace("schema = {", 'schema = { more = "id BIGINT, name STRING",')
+    tables = {"people": 'key = ["id"]', "orders": 'key = ["id"]', "more": 'key = ["id"]'}
+    job = Job(tmp_path, broker, upstream, tables)
+    found = adding("shop", "more", load(job.config), job.catalog, into_existing=False)
+    job.catalog.post("shop", Verb.ADD, None, "ann", 5, payload=found.change.stored)
+    orders.write_json([{"id": 9}], 2)
+    job.go_on()
+    more.write([None, b'{"id":1,"name":"new"}'], 1, [b'{"id":0}', b'{"id":1}'])
+    job.go_on()
+    assert job.rows("SELECT id, name FROM more ORDER BY id") == [(1, "new"), (2, "old"), (3, "old")]
+    assert job.position == {"more/0": 0, "more/1": 6, "orders/0": 1, "orders/1": 5, "orders/2": 2, "people/0": 5}
+    removing_it = removing("shop", "people", job.catalog, with_rows=False)
+    job.catalog.post("shop", Verb.REMOVE, None, "ann", 6, payload=removing_it.stored)
+    people.write([b'{"id":4,"name":"e"}'], keys=[b'{"id":4}'])
+    orders.write_json([{"id": 10}], 2)
+    job.go_on()
+    assert job.rows("SELECT max(id) FROM orders") == [(10,)]
+    assert job.rows("SELECT max(id) FROM people") == [(3,)], "nothing fills it any more"
+    assert job.position == {"more/0": 0, "more/1": 6, "orders/0": 1, "orders/1": 5, "orders/2": 3}
 
 
 def test_events_of_several_topics_are_kept_each_by_its_place(

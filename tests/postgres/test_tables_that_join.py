@@ -88,7 +88,7 @@ def test_a_table_that_others_have_locked_is_waited_for_only_for_a_moment(
     with closing(SlotLease(options, ())) as lease, psycopg.connect(db.dsn) as other:
         other.execute("LOCK TABLE more IN SHARE UPDATE EXCLUSIVE MODE")  # as VACUUM
         with pytest.raises(Transient, match="55P03"):
-            lease.leave("more")
+            lease.give_up("more", "")
         other.rollback()
-        lease.leave("more")
+        lease.give_up("more", "")
     assert db("SELECT tablename::text FROM pg_publication_tables") == [("t",)]

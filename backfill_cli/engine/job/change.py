@@ -1,6 +1,7 @@
 """What `set`, `add` and `remove` put into a job's inbox, checked as a start checks it."""
 
 import json
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from backfill_cli.engine.job.drop import live_names
 from backfill_cli.engine.job.join import joined, require_known, require_removable
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import changed_keys, require_same, require_same_strategy
-from backfill_cli.errors import UsageError, command
+from backfill_cli.errors import Command, SinkInUse, UsageError, command
 from backfill_cli.model.change import Change
 from backfill_cli.model.job import Verb
 from backfill_cli.model.reports import PlannedTable
@@ -67,15 +68,22 @@ def adding(name: str, table: str, config: JobConfig | None, catalog: Catalog, in
     if config is not None:
         require_of_job(name, config, Verb.ADD)
     told = [] if config is None else [one for one in config.tree["tables"] if one["name"] == table]
+    options = config.options_by_table(table) if config is not None and told else {}
     whole = from_stored(job.config)
     if table not in {one.name for one in whole.tables}:
-        whole = whole.with_table(told[0] if told else {"name": table})
+        whole = whole.with_table(told[0] if told else {"name": table}, options)
     (its_own,) = [one for one in whole.tree["tables"] if one["name"] == table]
     file = "" if config is None else config.file
-    change = Change(json.dumps(its_own), file, table, into_existing=into_existing)
+    own, mark = json.dumps(its_own), uuid.uuid4().hex[:12]
+    change = Change(own, file, table, into_existing=into_existing, options=json.dumps(options), mark=mark)
     alone = whole.of_tables({table})
     with Resources(whole) as resources, Resources(alone, opening=resources.opening) as its:
-        made = joined(job, change, catalog, resources, its, try_it=True)
+        try:
+            made = joined(job, change, catalog, resources, its, try_it=True)
+        except SinkInUse as refused:  # of a job that begins, its start would be typed
+            again = ("add", name, "--table", table, *(("--config", file) if told else ()), "--into-existing")
+            refused.hint = refused.hint.with_commands(lambda _start: Command(again))
+            raise
         kept, estimates = its.sink.capabilities.logical_types, its.upstream.capabilities.log is not None
     planned = planned_of(made.tables[0], made.pin, estimates, kept)
     estimate_s, by = estimate_of(alone, catalog, [planned], made.sample)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.contracts import JobDefinition, SinkTable, Source
+from backfill_cli.contracts import JobDefinition, Pinned, SinkTable, Source
 from backfill_cli.engine.job.checks import sink_tables
 from backfill_cli.engine.job.ownership import owners_sought
 from backfill_cli.engine.job.resources import Resources
@@ -22,6 +22,7 @@ from backfill_cli.model.position import table_of
 from backfill_cli.model.units import spell_known
 from backfill_cli.model.upstream import Pin
 
+TOPIC = "its tables are read from one topic, whose records were divided among them when it began"
 APART = "give it a job of its own: " + command("start --config FILE")
 
 
@@ -52,7 +53,7 @@ def joined(
     require_keys(config.table_specs(), upstream.capabilities)
     pin = alone.with_retries(upstream.pin)
     if lease is not None:
-        alone.with_retries(lease.require_joinable if try_it else lease.join)
+        alone.with_retries(lease.require_joinable if try_it else lambda: lease.join(change.mark))
         pin = alone.with_retries(upstream.pin)
     require_whole(config, upstream, alone.sink)
     with nothing_left(Path(config.job.staging)):
@@ -85,9 +86,9 @@ def require_joinable(job: JobDefinition, table: str, upstream: Source) -> None:
     why = None
     if job.strategy == "chain":
         why = "its log is taken into a spool for the tables that it began with (strategy chain)"
-    elif capabilities.partitions is not None:
-        why = "what its topics hold was divided among its tables when it began"
-    elif capabilities.log is None and not _are_apart(job, capabilities.one_log):
+    elif not capabilities.apart:
+        why = TOPIC
+    elif isinstance(capabilities.reads, Pinned) and not _are_apart(job, capabilities.one_log):
         why = "its tables share one log of changes, which has been read without this table"
     if why is not None:
         raise UsageError(f"table {table!r} cannot join job {job.name!r}: {why}", APART)
@@ -118,9 +119,9 @@ def require_removable(job: JobDefinition, upstream: Source) -> None:
     """A table can leave the job. Raises UsageError saying why not, and what can be done instead."""
     tables = [one.name for one in job.tables if not one.side]
     owned = [log for log, _ in job.pin.position if table_of(log, tables) is not None]
-    in_parts, capabilities, why = set(owned) - set(tables), upstream.capabilities, None
-    if capabilities.partitions is not None or (in_parts and not capabilities.correctable_log):  # no files
-        why = "what its topics hold was divided among its tables when it began"
+    why = None
+    if not upstream.capabilities.apart:
+        why = TOPIC
     elif job.strategy == "chain" and owned:
         why = "the logs of its tables are taken into one spool (strategy chain)"
     if why is not None:

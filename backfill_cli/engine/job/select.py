@@ -11,7 +11,6 @@ from typing import Any
 from backfill_cli.catalog.jobs import keys_in
 from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.config.effective import Difference, differences, moved
-from backfill_cli.config.faults import spell_path
 from backfill_cli.contracts import Capabilities, JobDefinition, Sink, SinkTable, Source, TableSpec
 from backfill_cli.engine.spool.folder import holds_entries, owned
 from backfill_cli.errors import (
@@ -247,22 +246,27 @@ def require_same(
                 f"{staging}/{name}"
             ),
         )
-    found = [
-        one
-        for one in differences(had, config.fingerprint())
-        if one.path not in _HOW_WRITTEN or (one.before is not None and has_read_changes())
-    ]
+
+    def found_in(had: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
+        return [
+            one
+            for one in differences(had, now)
+            if one.path not in _HOW_WRITTEN or (one.before is not None and has_read_changes())
+        ]
+
+    found = found_in(had, config.fingerprint())
     if found:
-        _refuse_other_tables(name, had["tables"].keys(), config, found)
+        both = [table.name for table in config.tables if table.name in had["tables"]]
+        if both and not found_in(*(one.of_tables(both).fingerprint() for one in (before, config))):
+            _refuse_other_tables(name, had["tables"].keys(), config)
         raise _different(name, found, moved(had, config.fingerprint()), known)
 
 
-def _refuse_other_tables(name: str, had: Collection[str], config: JobConfig, found: Sequence[Difference]) -> None:
-    """Raises UsageError with the commands by which tables join and leave the job, if these alone differ."""
+def _refuse_other_tables(name: str, had: Collection[str], config: JobConfig) -> None:
+    """Raises UsageError with the commands by which tables join and leave the job, if there are some."""
     now = [table.name for table in config.tables]
     joins, leaves = [one for one in now if one not in had], [one for one in had if one not in now]
-    others = (*(f"tables.{spell_path((one,))}." for one in (*joins, *leaves)),)
-    if not (joins or leaves) or any(not one.path.startswith(others) for one in found):
+    if not (joins or leaves):
         return
     file = shlex.quote(config.file) if config.file else "job.toml"
     lines = [f"add {name} --table {shlex.quote(one)} --config {file}" for one in joins]

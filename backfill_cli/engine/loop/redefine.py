@@ -111,7 +111,7 @@ def _changed(job: JobDefinition, verb: Verb, change: Change) -> JobConfig:
         return from_stored(change.config)
     now = from_stored(job.config)
     if verb is Verb.ADD:
-        return now.with_table(json.loads(change.config))
+        return now.with_table(json.loads(change.config), json.loads(change.options))
     return now.of_tables({one.name for one in now.tables} - {change.table})
 
 
@@ -190,7 +190,7 @@ def _with_table(
             with suppress(BackfillError):
                 resources.sink.leave(job.name, names)
                 if alone.upstream.lease is not None:
-                    alone.upstream.lease.leave(change.table)
+                    alone.upstream.lease.give_up(change.table, change.mark)
             raise
     definition, committed, tables = made.definition, recovered.committed, made.tables
     strategy = strategy_of(resources.config, resources.upstream.capabilities, definition.pin)
@@ -228,8 +228,9 @@ def _without_table(job: JobDefinition, change: Change, recovered: Recovered, res
         tables=tuple(table for table in job.tables if table.name not in names),
     )
     resources.with_retries(lambda: resources.upstream.restore(definition.pin))
-    if resources.upstream.lease is not None:
-        resources.with_retries(lambda: resources.upstream.lease.leave(name) if resources.upstream.lease else None)
+    with _opened(from_stored(job.config).of_tables({name}), resources, resources.tell) as alone:
+        if (lease := alone.upstream.lease) is not None:
+            alone.with_retries(lambda: lease.leave(name, job.pin))
     committed, tables = recovered.committed, [one.name for one in job.tables if not one.side]
     strategy = strategy_of(resources.config, resources.upstream.capabilities, definition.pin)
     state = strategy.left(strategy.thaw(committed.state, committed.splits, recovered.control), name, tables)

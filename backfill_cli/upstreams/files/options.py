@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from backfill_cli.contracts.options import Example, FilePath, NoSecret
+from backfill_cli.contracts.options import ByTable, Example, FilePath, NoSecret
 from backfill_cli.errors import START_OVER, ConfigError, Hint
 
 FileFormat = Literal["parquet", "json", "csv", "avro"]
@@ -87,14 +87,14 @@ class SnapshotFiles(_Options):
     format: FileFormat = Field(
         description="format of the files: parquet, json (one object per line), csv, or avro (container files)"
     )
-    ddl: Annotated[str | dict[str, str] | None, NoSecret()] = Field(
+    ddl: Annotated[str | dict[str, str] | None, NoSecret(), ByTable()] = Field(
         default=None,
         alias="schema",
         description='columns of json and csv files as Spark DDL ("id BIGINT, note STRING"), or one DDL per table, '
         "by table name",
     )
     ignore: tuple[str, ...] = Field(default=(), description="columns of csv files that schema omits on purpose")
-    folders: Annotated[str | dict[str, str] | None, NoSecret()] = Field(
+    folders: Annotated[str | dict[str, str] | None, NoSecret(), ByTable()] = Field(
         default=None,
         description='columns in the names of folders ("dt=2026-01-31/region=eu/…"), as Spark DDL '
         '("dt DATE, region STRING"), or one DDL per table, by table name',
@@ -191,7 +191,7 @@ class ChangesOptions(_Options):
     time_column: str | None = Field(
         default=None, description="column of dms with the source's commit time, if any"
     )
-    columns: Annotated[str | dict[str, str] | None, NoSecret()] = Field(
+    columns: Annotated[str | dict[str, str] | None, NoSecret(), ByTable()] = Field(
         default=None,
         description="columns that are added later in files that carry no types, as Spark DDL, or one DDL per "
         "table, by table name",

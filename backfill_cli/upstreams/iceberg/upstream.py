@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from backfill_cli.contracts import Lease, TableSpec
 from backfill_cli.errors import START_OVER, BackfillError, StateConflict
@@ -74,6 +75,18 @@ class IcebergUpstream(LakeUpstream[IcebergSourceTable], Lease):
     def clean_up(self, mark: str, pin: Pin) -> None:
         for one in self.tables.values():
             self._drop(one, _tag(mark))
+
+    def join(self, mark: str) -> None:
+        for one in self.tables.values():
+            self._drop(one, _tag(mark))  # of a run that was killed: it keeps an older snapshot
+        self.create(mark)
+
+    def give_up(self, table: str, mark: str) -> None:
+        self._drop(self.tables[table], _tag(mark))
+
+    def leave(self, table: str, pin: Pin) -> None:
+        with suppress(StateConflict):  # a table that was replaced has no tag of ours
+            self.release(pin.only(table))
 
     def leftovers(self, mark: str) -> Sequence[str]:
         tables = self.tables.values()

@@ -53,7 +53,7 @@ class KafkaChanges(ChangeLog):
         self._options, self._now_s = options, now_s
         self._topics = Topics(options, tables)
         self._headroom = TopicsHeadroom(self._topics.connection, self._topics.of.values())
-        self.one_log = len(tables) == 1
+        self.one_log, self.apart = len(tables) == 1, self._topics.apart
         self.extras = Extras(
             warnings=self._warnings,
             fields=self._topics.fields,

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from backfill_cli.contracts.options import Example
+from backfill_cli.contracts.options import ByTable, Example
 from backfill_cli.upstreams.kafka.options import ChangedRows, TopicOptions, ms_of, require_time
 
 Offsets = dict[str, int]
@@ -35,14 +35,14 @@ class ChangesOptions(TopicOptions):
     type: Literal["kafka"] = Field(description="which connector")
 
     value: ChangedRows = Field(default=ChangedRows(), description="what the records' values are")
-    from_: Annotated[str | Offsets, BeforeValidator(_a_place), Example("2026-01-31T00:00:00Z")] = Field(
+    from_: Annotated[str | Offsets, BeforeValidator(_a_place), ByTable(), Example("2026-01-31T00:00:00Z")] = Field(
         alias="from",
         description="where the log continues the snapshot: the next offset of every partition, as in "
         '{ "0" = 120, "1" = 97 } (of several tables: "orders/0"), if the snapshot is exactly that '
         "state; otherwise a time before the snapshot was "
         'begun, like "2026-01-31T00:00:00Z" (UTC without a zone), or earliest: what it holds already is replayed',
     )
-    complete_at: Annotated[str | Offsets, BeforeValidator(_a_place)] | None = Field(
+    complete_at: Annotated[str | Offsets, BeforeValidator(_a_place), ByTable()] | None = Field(
         default=None,
         description="when the snapshot was finished, by the records' time, or as offsets, if from is a time or "
         "earliest; until the job is past it, the sink is converging. Default: the topic's end when the job "

@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from backfill_cli.contracts.options import STORED, Example, FilePath, NoSecret, SecretKeys
+from backfill_cli.contracts.options import STORED, ByTable, Example, FilePath, NoSecret, SecretKeys
 from backfill_cli.errors import ConfigError, in_config
 from backfill_cli.kafka.client_properties import CLIENT_PROPERTIES, FILES, SECRETS
 from backfill_cli.kafka.properties import Properties, require_known
@@ -123,7 +123,7 @@ class ValueOptions(Values):
         "or canal, changes as Maxwell, or Canal and TiCDC (canal-json), write them; open-protocol, changes by "
         "TiCDC's protocol of that name; bytes, kept as they are in the column `value`",
     )
-    ddl: Annotated[str | dict[str, str] | None, NoSecret(), Example("id BIGINT, note STRING")] = Field(
+    ddl: Annotated[str | dict[str, str] | None, NoSecret(), ByTable(), Example("id BIGINT, note STRING")] = Field(
         default=None,
         alias="schema",
         description='the table\'s columns as Spark DDL ("id BIGINT, note STRING"), or a table of these by the '
@@ -241,7 +241,7 @@ class TopicOptions(_Options):
         pattern=r"^[A-Za-z0-9._-]+$",
         description="the topic's name; of several tables, each reads the records whose source ends with its name",
     )
-    topics: Annotated[str | dict[str, str] | None, AfterValidator(_topics)] = Field(
+    topics: Annotated[str | dict[str, str] | None, AfterValidator(_topics), ByTable()] = Field(
         default=None,
         description='instead of topic, a topic for each table: "shop.public.{table}", or a table of topics by the '
         "names in [[tables]]",

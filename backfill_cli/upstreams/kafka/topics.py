@@ -22,7 +22,8 @@ from backfill_cli.upstreams.kafka.topic import Topic
 class Topics:
     """Each table's topic, by the table's name. Nothing is asked of the cluster before `begin` or `look`.
 
-    latest, oldest: where the partitions end and begin at the last look, by their names in positions.
+    latest, oldest: where the partitions end and begin at the last look, by their names in positions. apart: see
+    Capabilities.
     """
 
     def __init__(self, options: TopicOptions, tables: Sequence[TableSpec], archive: Archive | None = None) -> None:
@@ -45,6 +46,7 @@ class Topics:
             for table in tables
         }
         self._alone, self._growth, self._looked = alone, Growth(PART_ROWS), False
+        self.apart = options.topics is not None and len(set(names)) == len(names)
         self.latest: dict[str, int] = {}
         self.oldest: dict[str, int] = {}
         self._refuse_options()

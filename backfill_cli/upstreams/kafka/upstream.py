@@ -51,6 +51,7 @@ class KafkaUpstream(Source):
             Partitions(EVENT_KEY, appends, options.accept_gap),
             before_images=decoder(options.value.format).changes,
             one_log=len(tables) == 1,
+            apart=self._topics.apart,
             quarantines=options.on_error == "quarantine",
             keeps="the log's records until they are read"
             + ("" if archive is None else "; those in the archive's range may go from the log"),

@@ -210,11 +210,17 @@ class SlotLease(LogLease):
             self._alive(), self._options.publication, self._catalog.listed, self._options.slot
         )
 
-    def join(self) -> None:
+    def join(self, mark: str) -> None:
         with asking("adding tables to the publication"):
             publications.join(self._alive(), self._options.publication, self._catalog.listed, self._options.slot)
 
-    def leave(self, table: str) -> None:
+    def give_up(self, table: str, mark: str) -> None:
+        self._publishes_no_more(table)
+
+    def leave(self, table: str, pin: Pin) -> None:
+        self._publishes_no_more(table)
+
+    def _publishes_no_more(self, table: str) -> None:
         with asking("removing a table from the publication"):
             publications.drop(self._alive(), self._options.publication, table, self._options.slot)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import duckdb
 import half_done
 import hint_scene
 import pyarrow as pa
@@ -20,7 +21,7 @@ from sink_contract import a_table, schema_json
 
 from backfill_cli.catalog import Claim
 from backfill_cli.config import JobConfig, from_stored, load
-from backfill_cli.contracts import Partitions, SinkTable, Swap
+from backfill_cli.contracts import SinkTable, Swap
 from backfill_cli.engine.job import join
 from backfill_cli.engine.job.change import removing
 from backfill_cli.engine.job.ownership import forget_strays
@@ -264,7 +265,7 @@ def test_the_last_table_is_not_removed_and_one_that_is_not_there_is_said(s: Scen
         assert s.run(*words).exit_code == 0
 
 
-@pytest.mark.parametrize("why", ["strategy chain", "share one log", "divided among its tables"])
+@pytest.mark.parametrize("why", ["strategy chain", "share one log", "divided among them"])
 def test_a_table_that_cannot_join_gets_a_job_of_its_own(s: Scene, why: str) -> None:
     job = s.catalog.definition("orders")
     upstream: Any = s.config.open_upstream()
@@ -274,11 +275,25 @@ def test_a_table_that_cannot_join_gets_a_job_of_its_own(s: Scene, why: str) -> N
     elif why == "share one log":
         upstream.capabilities = replace(capable, one_log=True)
     else:
-        upstream.capabilities = replace(capable, reads=Partitions(("p", "o"), frozenset(), False))
+        upstream.capabilities = replace(capable, apart=False)
     with pytest.raises(UsageError, match=why) as refused:
         join.require_joinable(job, "refunds", upstream)
     with typed(refused.value) as hint:
         assert hint.commands(FILE="refunds.toml") == [["start", "--config", "refunds.toml"]]
+
+
+def test_a_table_that_is_there_already_joins_by_the_command_that_is_shown(s: Scene) -> None:
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS)
+    with duckdb.connect(str(s.folder / "sink.duckdb")) as db:
+        db.execute("CREATE TABLE refunds AS SELECT 1::BIGINT AS id, 'mine' AS name")
+    refused = s.refused("add", "orders", "--table", "refunds", "--config", "job.toml")
+    with typed(refused) as hint:
+        (words,) = hint.commands()
+        assert words[0] == "add"
+        assert s.run(*words).exit_code == 0
+    with live(s) as claim:
+        taken(s, claim)
+    assert agreed(s) == {"orders", "refunds"}
 
 
 def two_tables(s: Scene) -> None:
@@ -357,7 +372,7 @@ def test_an_add_of_a_table_that_the_job_has_changes_nothing_in_the_sink(s: Scene
 
 @pytest.mark.parametrize(
     ("why", "log"),
-    [("divided among its tables", None), ("divided among its", "orders/0"), ("one spool", "orders")],
+    [("divided among them", None), ("one spool", "orders")],
 )
 def test_a_table_that_cannot_leave_is_named_with_how_to_start_over_without_it(
     s: Scene, why: str, log: str | None
@@ -366,11 +381,10 @@ def test_a_table_that_cannot_leave_is_named_with_how_to_start_over_without_it(
     job = s.catalog.definition("orders")
     upstream: Any = s.config.open_upstream()
     if log is None:
-        upstream.capabilities = replace(upstream.capabilities, reads=Partitions(("p", "o"), frozenset(), False))
+        upstream.capabilities = replace(upstream.capabilities, apart=False)
     else:
-        upstream.capabilities = replace(upstream.capabilities, correctable_log=False)
-        job = replace(job, pin=replace(job.pin, position=Position.of({log: 3, "refunds" + log[6:]: 4})))
-        job = replace(job, strategy="chain" if why == "one spool" else job.strategy)
+        job = replace(job, pin=replace(job.pin, position=Position.of({log: 3, "refunds": 4})))
+        job = replace(job, strategy="chain")
     with pytest.raises(UsageError, match=why) as refused:
         join.require_removable(job, upstream)
     with typed(refused.value) as hint:

@@ -192,6 +192,7 @@ def test_a_snapshot_beside_a_log_is_not_asked_for_its_rows_at_a_position_of_that
     """A cursor has a meaning only for the side that created it."""
     extras = Extras(rows_at=lambda *_: cast(Any, None), duckdb_sql=lambda *_: "SELECT 1")
     side = SimpleNamespace(keeps="files", extras=extras)
-    log = SimpleNamespace(keeps="a topic", extras=Extras(), before_images=True, one_log=True, correctable=False)
+    says = {"before_images": True, "one_log": True, "apart": True, "correctable": False}
+    log = SimpleNamespace(keeps="a topic", extras=Extras(), **says)
     pair = Pair(cast(Any, side), cast(Any, log))
     assert (pair.extras.rows_at, pair.extras.duckdb_sql) == (None, extras.duckdb_sql)

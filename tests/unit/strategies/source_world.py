@@ -47,6 +47,11 @@ class Partition:
         self.end += len(shape)
 
 
+def key_of(partition: str) -> SplitKey:
+    """Of tables that join, the partition's name has the table's in it."""
+    return partition.rpartition("/")[0] or TABLE, partition
+
+
 class SourceWorld(RuleBasedStateMachine):
     """The log, the job at its last checkpoint, and the oracle, which agree after every barrier."""
 
@@ -72,6 +77,7 @@ class SourceWorld(RuleBasedStateMachine):
             for name, p in self.world.items()
             if p.pinned
         )
+        self.joined = 0
         self.strategy = SourceStrategy(splits, accept_gap)
         self.state: SourceState = self.strategy.start(Pin(Position(), None, None, splits), Control())
         self.oracle: dict[str, Row] = {
@@ -86,7 +92,7 @@ class SourceWorld(RuleBasedStateMachine):
         self.now = 1000
 
     def _progress(self, name: str) -> SplitProgress | None:
-        return self.state.splits.get((TABLE, name))
+        return self.state.splits.get(key_of(name))
 
     def _view(self, lagging: Mapping[str, int] = MappingProxyType({})) -> UpstreamView:
         reached = dict(self.state.position)
@@ -124,7 +130,7 @@ class SourceWorld(RuleBasedStateMachine):
         """A partition's next offset once the plan is read; before its first for one that is still unknown."""
         ends = {read.split: read.up_to or 0 for read in plan.reads}
         ends |= {p: int(end) for p, end in plan.window.up_to} if plan.window else {}
-        progress = plan.splits.get((TABLE, name)) or self._progress(name)
+        progress = plan.splits.get(key_of(name)) or self._progress(name)
         return ends.get(name, progress.cursor if progress else 0)
 
     def _read(self, plan: EpochPlan, view: UpstreamView) -> Staged:

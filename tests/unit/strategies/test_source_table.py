@@ -7,15 +7,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
-from source_table import read_row_by_row
-from source_world import SHAPE, TABLE, Partition, SourceWorld
+from source_table import Backfilling, Finished, read_row_by_row
+from source_world import SHAPE, TABLE, Partition, SourceWorld, key_of
 
 from backfill_cli.errors import HistoryGone, Transient
 from backfill_cli.model.job import Control, Mutations, Phase
 from backfill_cli.model.pace import Budget
 from backfill_cli.model.position import Position
-from backfill_cli.model.split import SplitProgress, SplitStatus
-from backfill_cli.model.upstream import UpstreamEpoch
+from backfill_cli.model.split import Split, SplitProgress, SplitStatus, partition_number
+from backfill_cli.model.upstream import Pin, UpstreamEpoch
 
 
 @given(SHAPE.filter(bool), st.data(), st.randoms(use_true_random=False))
@@ -50,7 +50,7 @@ class SourceRun(SourceWorld):
     def a_partition_is_added(self, start: int, shape: list[bool]) -> None:
         partition = Partition(oldest=start, end=start)
         partition.grow(shape)
-        name = str(len(self.world))
+        name = str(sum("/" not in one for one in self.world))
         self.world[name] = partition
         self.delivered[name], self.accepted[name] = [], set()
 
@@ -78,6 +78,45 @@ class SourceRun(SourceWorld):
 
     # -- the job --------------------------------------------------------------------------------------------------
 
+    @precondition(lambda self: not self.archive and len(self.world) < 12)
+    @rule(start=st.integers(0, 3), shape=SHAPE)
+    def a_table_joins(self, start: int, shape: list[bool]) -> None:
+        """One of one partition, with the history that is in its log. The checkpoint is written with it."""
+        self.joined += 1
+        name, partition = f"more{self.joined}/0", Partition(oldest=start, end=start)
+        partition.grow(shape)
+        partition.pinned, partition.begun = (start, partition.end), start
+        self.world[name], self.delivered[name], self.accepted[name] = partition, [], set()
+        self.oracle[name] = Backfilling(None, partition.end - 1) if shape else Finished()
+        split = Split(key_of(name)[0], name, len(shape), 0, first=start)
+        live = self.state.snapshot_finished_ms is not None
+        self.strategy = replace(self.strategy, splits=(*self.strategy.splits, split))
+        self.state = self.strategy.joined(self.state, Pin(Position.of({name: start}), None, None, (split,)))
+        assert self.state.beside == live or self.state.beside, "the others are followed meanwhile"
+        self._redefined()
+
+    @precondition(lambda self: any("/" in name for name in self.world))
+    @rule(data=st.data())
+    def a_table_leaves(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(name for name in self.world if "/" in name)))
+        table, tables = key_of(name)[0], [TABLE, *(key_of(one)[0] for one in self.world if "/" in one)]
+        kept = tuple(split for split in self.strategy.splits if split.table != table)
+        self.strategy = replace(self.strategy, splits=kept)
+        self.state = self.strategy.left(self.state, table, tables)
+        for of in (self.world, self.delivered, self.accepted, self.oracle):
+            del of[name]
+        self.catalog.pop(key_of(name), None)
+        self._redefined()
+
+    def _redefined(self) -> None:
+        self.catalog |= self.state.splits
+        self.frozen = self.strategy.freeze(self.state)
+        self.pending = [
+            replace(one, cursors=left)
+            for one in self.pending
+            if (left := tuple(cursor for cursor in one.cursors if cursor[0] in self.world))
+        ]
+
     @rule(rate=st.sampled_from((None, 0.0, 3.0, 500.0)), paused=st.booleans())
     def somebody_commands(self, rate: float | None, paused: bool) -> None:
         control = Control(paused_by="me" if paused else None, rate=rate)
@@ -103,7 +142,7 @@ class SourceRun(SourceWorld):
             return
         except Transient as lagging:
             said = lagging.message
-        assert f"partition {name} ends at offset {seen}" in said
+        assert f"partition {partition_number(name)} ends at offset {seen}" in said
         progress = self._progress(name)
         assert progress is not None
         assert progress.status != SplitStatus.AWAITING_LIVE
@@ -116,7 +155,7 @@ class SourceRun(SourceWorld):
         view = self._view()
         latest = Position(tuple(c for c in view.latest if c[0] != hidden))
         assume(not self.state.control.paused)
-        with pytest.raises(Transient, match=rf"lacks partition {hidden} of"):
+        with pytest.raises(Transient, match=rf"lacks partition {partition_number(hidden)} of"):
             self.strategy.plan(self.state, replace(view, latest=latest), Budget(self.now, 5, 1, self.now))
 
     @rule(data=st.data())
@@ -133,7 +172,8 @@ class SourceRun(SourceWorld):
         assume(partition.end > needed and not accepted and not unread and not self.state.control.paused)
         before, partition.oldest = partition.oldest, data.draw(st.integers(needed + 1, partition.end))
         with pytest.raises(
-            HistoryGone, match=f"partition {name} .*offsets {needed} to {partition.oldest - 1} are"
+            HistoryGone,
+            match=f"partition {partition_number(name)} .*offsets {needed} to {partition.oldest - 1} are",
         ):
             self.strategy.plan(self.state, self._view(), Budget(self.now, 5, 1, self.now))
         partition.oldest = before
@@ -159,7 +199,7 @@ class SourceRun(SourceWorld):
         if not hasattr(self, "state"):
             return
         for name, partition in self.world.items():
-            kept = self.catalog.get((TABLE, name))
+            kept = self.catalog.get(key_of(name))
             if partition.begun is None:
                 assert kept is None
                 assert self.delivered[name] == []
